@@ -149,7 +149,7 @@ class JournalWorker(Worker):
         work.taken = core.waiting
 
     def _snapshot(self) -> None:
-        """Bound what a restart reads. All records since the last one are read: appends go on."""
+        """Bound what a restart reads. All records since the last one are seen: appends go on."""
         self._core.snapshot_begun()
         self._snapshot_thread = threading.Thread(target=self._store_snapshot, name="snapshot")
         self._snapshot_thread.start()
@@ -159,7 +159,8 @@ class JournalWorker(Worker):
         try:
             # a full disk is reported by the next batch
             with suppress(JournalFull):
-                put_snapshot(self._journal, self._pause)
+                spec = self._board.config.spec
+                put_snapshot(self._journal, self._pause, learns=spec.changes or spec.near)
                 self._snapshot_end = True
         except BaseException as error:
             self._snapshot_end = error

@@ -19,7 +19,7 @@ from streamer.daemon.core.revision import Revision, RevisionCore
 from streamer.daemon.stored_batch import StoredBatch
 from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED, stored_topics
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import Outline, Record
+from streamer.journal.record import Outline, Record, Skimmed
 from streamer.journal.store import Journal
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
@@ -29,6 +29,8 @@ from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import Header, raw, size_of
 
 _NO_CODES = np.zeros(0, np.uint64)
+# records between two pauses, where only their rows are read
+_SKIMMED_TOGETHER = 8
 
 
 @dataclass
@@ -93,8 +95,12 @@ class Restored:
         learned = concatenated([*self.learned, *([sourced] if spec.near else [])], _NO_CODES)
         return Start(self.number, self.position, self.version, grown, learned)
 
-    def add(self, records: Iterable[Record | Outline]) -> None:
-        """Take in the records that follow; of an Outline only its numbers are left."""
+    def add(self, records: Iterable[Record | Outline | Skimmed]) -> None:
+        """Take in the records that follow.
+
+        Of an Outline only its numbers are left. One that was Skimmed has brought no k-mers, and is
+        missing from the curve.
+        """
         for record in records:
             self.at = record.at
             self.replayed[2] += 1
@@ -115,6 +121,8 @@ class Restored:
                 self.loss.add(meta)
                 if record.kind == BATCH:
                     self.novelty.add_lump(*_lump(meta["counts"]))
+                continue
+            if isinstance(record, Skimmed):
                 continue
             self.replayed[0] += size_of(record.frames)
             if record.kind == BATCH:
@@ -153,11 +161,14 @@ _COUNTERS = ("number", "position", "version", "fingerprint", "heads", "counts")
 _KMERS = ("grown", "learned", "sourced")
 
 
-def restore(journal: Journal, pause: Callable[[], None] = lambda: None) -> Restored:
+def restore(
+    journal: Journal, pause: Callable[[], None] = lambda: None, *, learns: bool = True
+) -> Restored:
     """The state after the journal's last record; JournalDamage for a record that cannot be read.
 
-    Without k-mers that were given up the dictionary is another version. pause: called after each
-    record.
+    Without k-mers that were given up the dictionary is another version. pause: called now and then,
+    after each record that was read. learns: whether batches may bring k-mers; if not, they are not
+    read, and the curve of new k-mers stays as it is.
     """
     restored = Restored()
     snapshot = journal.snapshot()
@@ -180,9 +191,13 @@ def restore(journal: Journal, pause: Callable[[], None] = lambda: None) -> Resto
     elif journal.oldest > 1:
         restored.loss.unknown = True
     until = journal.head
-    for record in journal.history(max(restored.at, journal.oldest - 1), until):
+    first = max(restored.at, journal.oldest - 1)
+    records: Iterable[Record | Outline | Skimmed]
+    records = journal.history(first, until) if learns else journal.skim(first, until, BATCH)
+    for record in records:
         restored.add([record])
-        pause()
+        if not (isinstance(record, Skimmed) and record.at % _SKIMMED_TOGETHER):
+            pause()
     restored.at = until
     restored.version += bool(restored.loss)
     return restored
@@ -197,12 +212,14 @@ def _learn_again(journal: Journal, restored: Restored, of_sources: int) -> None:
     restored.loss.kmers = restored.counts["new_kmers"] - found + of_sources - sourced
 
 
-def put_snapshot(journal: Journal, pause: Callable[[], None] = lambda: None) -> None:
+def put_snapshot(
+    journal: Journal, pause: Callable[[], None] = lambda: None, *, learns: bool = True
+) -> None:
     """Store the state after the journal's last record, so that a restart reads no more than it.
 
-    pause: as in ``restore``.
+    pause, learns: as in ``restore``.
     """
-    restored = restore(journal, pause)
+    restored = restore(journal, pause, learns=learns)
     meta = {name: getattr(restored, name) for name in _COUNTERS}
     meta |= {"counts": dict(restored.counts), "revision": restored.core.revision}
     meta |= {"novelty": restored.novelty.state, "sources": restored.sources}

@@ -23,6 +23,8 @@ from trie.cpu.jit import njit
 
 # more than most groups take: memory beyond it is given back
 _KEPT_BYTES = 64 << 20
+# frames of smaller records are joined first: that takes less than looking up where each of them is
+_JOINED_BYTES = 1 << 18
 
 
 class Gatherer:
@@ -44,14 +46,23 @@ class Gatherer:
             memory = np.frombuffer(mmap.mmap(-1, 1 << (size - 1).bit_length()), np.uint8)
             if memory.size <= _KEPT_BYTES:
                 self._memory = memory
-        arrays = [np.frombuffer(frame, np.uint8) for one in records for frame in one if len(frame)]
+        parts = [_parts(one) for one in records]
+        arrays = [np.frombuffer(frame, np.uint8) for one in parts for frame in one]
         places = np.array([(array_address(array), array.size) for array in arrays], np.int64)
-        counts = np.array([sum(1 for frame in one if len(frame)) for one in records], np.int64)
+        counts = np.array([*map(len, parts)], np.int64)
         sums = np.zeros(len(records), np.uint32)
         address = np.uint64(crc32c_address())
         _gather(address, places.reshape(-1, 2), counts, memory[:size], before, sums)
         found = sums.tolist() if address else [crc32c(one) for one in records]
         return memory[:size].data, found
+
+
+def _parts(frames: Sequence[Frame]) -> list[Frame]:
+    """The frames that are not empty, or all of them in one."""
+    there = [frame for frame in frames if len(frame)]
+    if len(there) > 1 and sum(map(len, there)) <= _JOINED_BYTES:
+        return [b"".join(there)]
+    return there
 
 
 @njit(cache=True, nogil=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from streamer.journal.data_files import DataReader
 from streamer.journal.index_tables import RecordRow, State, lost
 from streamer.journal.journal_errors import JournalDamage, JournalExpired
-from streamer.journal.record import Key, Outline, Record
+from streamer.journal.record import Key, Outline, Record, Skimmed
 from streamer.journal.record_index import Index
 
 
@@ -69,6 +69,24 @@ class RecordReader:
                 self._kept(record.record or after + 1, oldest)  # in the meantime
                 raise record
             yield record
+
+    def skim(
+        self, after: int, until: int, kind: str, oldest: Callable[[], int]
+    ) -> Iterator[Record | Outline | Skimmed]:
+        """As ``history``, but nothing is read of records of this kind except their rows."""
+        self._kept(after + 1, oldest)
+        files = DataReader(self._directory)
+        try:
+            for row in self._index.records(after, until):
+                if isinstance(row, JournalDamage):
+                    self._kept(row.record or after + 1, oldest)  # in the meantime
+                    raise row
+                if row.kind == kind.encode():
+                    yield Skimmed(row.at, kind, row.meta)
+                else:
+                    yield lost(row) or _record(row, files)
+        finally:
+            files.close()
 
     def about(self, at: int) -> Iterator[Record | Outline]:
         """Records about record ``at``, ascending; JournalDamage. As in ``history``."""

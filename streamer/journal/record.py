@@ -51,6 +51,14 @@ class Outline(NamedTuple):
     meta: bytes
 
 
+class Skimmed(NamedTuple):
+    """A record whose frames were not asked for."""
+
+    at: int
+    kind: str
+    meta: bytes
+
+
 class Snapshot(NamedTuple):
     """The state after record ``at``: recovery starts from it. No frames: they were given up."""
 

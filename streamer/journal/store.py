@@ -20,7 +20,17 @@ from streamer.journal.index_tables import ProducerRow, flat, record_row
 from streamer.journal.journal_errors import JournalDamage, JournalFailed
 from streamer.journal.opening import open_index, own, sync_all
 from streamer.journal.reading import JournalView, RecordReader
-from streamer.journal.record import Begun, Frame, Key, Outline, Received, Record, Snapshot, Usage
+from streamer.journal.record import (
+    Begun,
+    Frame,
+    Key,
+    Outline,
+    Received,
+    Record,
+    Skimmed,
+    Snapshot,
+    Usage,
+)
 from streamer.journal.record_index import Index
 from streamer.journal.retention import Limits, delete_data_files, delete_snapshots
 from streamer.journal.sizes import Sizes
@@ -143,6 +153,10 @@ class Journal(JournalView):
     def history(self, after: int, until: int) -> Iterator[Record | Outline]:
         """As ``records``, and in the place of each that was given up what is known of it."""
         return self._reader.history(after, until, lambda: self.oldest)
+
+    def skim(self, after: int, until: int, kind: str) -> Iterator[Record | Outline | Skimmed]:
+        """As ``history``, but nothing is read of records of this kind except their rows."""
+        return self._reader.skim(after, until, kind, lambda: self.oldest)
 
     def verify(self) -> list[JournalDamage]:
         """Everything that is damaged; reads all that is stored."""

@@ -16,6 +16,7 @@ from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import StoredBatch, to_record
 from streamer.dictionary.targets import Dictionary
+from streamer.journal.journal_errors import JournalDamage
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
@@ -126,6 +127,32 @@ def test_a_restart_makes_the_same_state(case, snapshot_after, tmp_path):
     assert heads.take(11, topics) == rest.take(11, topics)
     for name, total in found.counts.items():
         assert total == sum(publication.counts[name] for publication in made)
+
+
+def test_a_snapshot_of_a_stream_that_brings_nothing_reads_no_batch(tmp_path):
+    """Only the curve, which such a daemon does not have, lacks its batches."""
+    made, matcher, stored = published({"mode": "frozen", "strands": "both"})
+    matcher.close()
+    with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
+        journal.append([dictionary(stored)])
+        journal.append([to_record(publication, 9) for publication in made])
+        right = restore(journal)
+        assert not right.grown
+        assert not right.learned
+        found = restore(journal, learns=False)
+        for name in ("at", "number", "position", "version", "fingerprint", "heads", "counts"):
+            assert getattr(found, name) == getattr(right, name), name
+        record = [*journal.records(1)][3]
+        (data,) = (tmp_path / "journal").glob("records-*")
+        with data.open("r+b") as file:
+            place = file.read(1 << 16).index(bytes(record.frames[2]))
+            file.seek(place)
+            file.write(bytes([record.frames[2][0] ^ 1]))
+        with pytest.raises(JournalDamage):
+            put_snapshot(journal)
+        put_snapshot(journal, learns=False)
+        assert journal.snapshot().at == journal.head
+        assert [damage.record for damage in journal.verify()] == [record.at]
 
 
 def test_another_dictionary_has_another_fingerprint():

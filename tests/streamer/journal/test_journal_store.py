@@ -20,6 +20,7 @@ from tests.streamer.journal.kit import (
     groups,
     keyed,
     open_small,
+    random_record,
     record,
 )
 
@@ -81,6 +82,19 @@ def test_journal_of_large_record(tmp_path):
     journal.close()
     journal = open_small(tmp_path)
     assert_holds(journal, stored)
+    journal.close()
+
+
+def test_journal_of_a_large_group(tmp_path):
+    """Many records, those whose frames are joined before they are written, and larger ones."""
+    chance = random.Random(7)
+    stored = [random_record(at, chance) for at in range(1, 100)]
+    large = [b"", chance.randbytes(5), chance.randbytes((1 << 18) + 1), b"", chance.randbytes(3)]
+    stored += [record(100, *large), record(101, *large[:2], *large[3:]), record(102)]
+    journal = open_small(tmp_path)
+    journal.append(stored)
+    assert_holds(journal, stored)
+    assert not journal.verify()
     journal.close()
 
 
