@@ -38,11 +38,12 @@ def text_blocks(
     *,
     shown: str,
     pause: TextBlock | None = None,
+    size: int = BLOCK_BYTES,
 ) -> tuple[Any, Watched | None]:
     """An iterator of blocks, to be closed, and what watches the end of a gzip file.
 
     stack: closes what else it opens. shown: the file's name in errors. pause: comes between the
-    blocks while none of them comes; without a team.
+    blocks while none of them comes; without a team. size: of a block, in bytes, at most.
     """
     compression = next((name for magic, name in _MAGICS if raw.magic.startswith(magic)), None)
     watched = Watched(raw) if compression == "gz" else None
@@ -50,9 +51,9 @@ def text_blocks(
         return _Bgzf(watched, team), watched
     if compression is None:
         cram = raw.magic.startswith(CRAM_MAGIC)
-        blocks = cram_blocks(raw, shown) if cram else _plain(raw)
+        blocks = cram_blocks(raw, shown) if cram else _plain(raw, size)
     else:
-        blocks = _filled(_decompressed(watched or raw, compression, stack), whole=raw.regular)
+        blocks = _filled(_decompressed(watched or raw, compression, stack), size, whole=raw.regular)
     if team is None:
         return prefetched(blocks, _BLOCKS_AHEAD, pause=pause), watched
     stage = "read" if compression is None else "decompress"
@@ -97,7 +98,9 @@ class _Bgzf(Iterator[TextBlock]):
             if block is not None:
                 self._team.stages.count("decompress", block.stop - block.first)
                 return block
-            self._rest = _filled(Members(_Chained(packed, self._line), "gz"), whole=True)
+            self._rest = _filled(
+                Members(_Chained(packed, self._line), "gz"), BLOCK_BYTES, whole=True
+            )
         return next(self._rest)
 
     def close(self) -> None:
@@ -120,20 +123,20 @@ class _Chained:
         return data
 
 
-def _plain(raw: RawFile) -> Iterator[TextBlock]:
+def _plain(raw: RawFile, most: int) -> Iterator[TextBlock]:
     """Blocks of a file that is not compressed."""
     while True:
-        block = new_block(BLOCK_BYTES)
+        block = new_block(most)
         size = raw.readinto(block.array.data[block.first : block.stop])
         if not size:
             return
         yield block._replace(stop=block.first + size)
 
 
-def _filled(file: Readable, *, whole: bool) -> Iterator[TextBlock]:
+def _filled(file: Readable, most: int, *, whole: bool) -> Iterator[TextBlock]:
     """Blocks of a decompressed file, which are ``whole`` but for the last; also before an error."""
     while True:
-        block = new_block(BLOCK_BYTES)
+        block = new_block(most)
         stop = block.first
         try:
             while stop < block.stop and (data := file.read1(min(_READ_BYTES, block.stop - stop))):

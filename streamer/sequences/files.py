@@ -127,6 +127,8 @@ def _pieces(
 ) -> Iterator[TextPiece]:
     """The records in pieces; without ``overlap`` they are whole."""
     try:
+        if overlap is None:
+            yield from source.side_by_side(buffer)
         while (stop := source.fill(buffer, cut=overlap is not None)) != MORE:
             yield buffer.piece(overlap if stop == CUT else None)
         last = buffer.piece()

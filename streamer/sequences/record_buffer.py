@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -110,6 +110,17 @@ class RecordBuffer:
     def waiting(self) -> int:
         """The number of records that the next piece will have."""
         return int(self._state[RECORDS])
+
+    def like(self, size: int) -> RecordBuffer:
+        """An empty buffer for records of the same file, which are enough with ``size`` symbols."""
+        most = int(self._state[MOST])
+        return RecordBuffer(self._shown, min(size, self._size), most, keeps_text=self._keeps_text)
+
+    def passed(self, piece: TextPiece) -> TextPiece:
+        """A piece of ``like``, which follows, with the numbers of its records."""
+        numbered = replace(piece, first=self._first)
+        self._first += len(piece.reads)
+        return numbered
 
     def columns(self, size: int) -> Columns:
         """The columns, with room for what ``size`` bytes of a text can hold.

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any, BinaryIO, Protocol
 
 from streamer.errors import DataError
@@ -21,10 +22,20 @@ from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser
 from streamer.sequences.filling import FULL, MORE
 from streamer.sequences.raw_file import LONGEST_MAGIC, RawFile
-from streamer.sequences.record_buffer import RecordBuffer
+from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.record_text import RecordText
 from streamer.sequences.sam import MOST_START, SamParser, begins_sam, may_begin_sam
-from streamer.sequences.text_window import AT, FormatError, Text, TextBlock, new_block
+from streamer.sequences.side_by_side import LEAST_THREADS, parsed, regions
+from streamer.sequences.text_window import (
+    AT,
+    BLOCK_BYTES,
+    LINE,
+    REGION_BYTES,
+    FormatError,
+    Text,
+    TextBlock,
+    new_block,
+)
 from trie.cpu.team import Team
 
 STDIN = "-"
@@ -113,27 +124,64 @@ class SequenceSource:
         DataError for what cannot be read, once all before it is in the buffer.
         """
         try:
-            if self._text is None:
-                with self._reading(buffer):
-                    self._text = Text(self._blocks())
-                    self._parser = self._recognized(self._text)
+            text = self._open(buffer)
             while self._parser is not None:
-                begin = int(self._text.place[AT])
+                begin = int(text.place[AT])
                 try:
                     stop = self._parser.parse(buffer, cut=cut)
                 finally:
-                    buffer.keep(self._text.array, begin, int(self._text.place[AT]))
-                if stop != MORE or self._text.ended:
+                    buffer.keep(text.array, begin, int(text.place[AT]))
+                if stop != MORE or text.ended:
                     return stop
                 if self._is_due(buffer):
                     return FULL
                 with self._reading(buffer):
-                    self._text.more()
+                    text.more()
         except FormatError as error:
             record = max(1, self._record(buffer))
             known = error.name if error.name and error.name.isprintable() else None
             raise DataError(str(error), file=self._shown, record=record, name=known) from None
         return MORE
+
+    def side_by_side(self, buffer: RecordBuffer) -> Iterator[TextPiece]:
+        """Pieces of whole records that the team parses at once, as far as that goes.
+
+        ``fill`` goes on behind them. buffer: empty; it knows their number then. DataError as there.
+        """
+        text, team = self._open(buffer), self._team
+        if team is None or not self._large or not isinstance(self._parser, FastqParser):
+            return
+        half = REGION_BYTES // 2  # letters, the other are qualities
+        line = team.line(
+            regions(text), lambda block: parsed(block, buffer.like(half)), team.threads + 2,
+            pulls="parse", works="parse",
+        )  # fmt: skip
+        lines = 1
+        while True:
+            with self._reading(buffer):
+                done = next(line, None)
+            if done is None or done.pieces is None:
+                break
+            yield from map(buffer.passed, done.pieces)
+            lines += done.lines
+        left = () if done is None else chain((done.block,), (later.block for later in line))
+        self._text = Text(iter(left))
+        self._text.place[LINE] = lines
+        self._parser = FastqParser(self._text)
+
+    def _open(self, buffer: RecordBuffer) -> Text:
+        """The text of the file, which is opened and recognized once."""
+        if self._text is None:
+            with self._reading(buffer):
+                self._text = Text(self._blocks())
+                self._parser = self._recognized(self._text)
+        return self._text
+
+    @property
+    def _large(self) -> bool:
+        """Whether its text comes in blocks that are parsed side by side."""
+        threads = 1 if self._team is None else self._team.threads
+        return threads >= LEAST_THREADS and self._raw is not None and self._raw.regular
 
     def _is_due(self, buffer: RecordBuffer) -> bool:
         """Whether records of a pipe, all of them whole, have waited for long enough."""
@@ -202,8 +250,9 @@ class SequenceSource:
             self._flush_seconds = None
         pause = None if self._flush_seconds is None else new_block(0)
         blocks, self._watched = text_blocks(
-            raw, self._stack, self._team, shown=self._shown, pause=pause
-        )
+            raw, self._stack, self._team, shown=self._shown, pause=pause,
+            size=REGION_BYTES if self._large else BLOCK_BYTES,
+        )  # fmt: skip
         self._stack.callback(blocks.close)
         return iter(blocks)
 

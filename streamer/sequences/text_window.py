@@ -3,7 +3,8 @@
     array   ...... done | AT  not parsed yet  STOP | bytes behind the end, which may be read
 
 What is left of a block moves in front of the next one, into room that blocks have there. A record
-that is longer than this room collects in an array of its own, whose size doubles.
+that is longer than this room collects in an array of its own, whose size doubles. Of a large block
+some is added at a time, so that what parsers reserve for it stays small.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from trie.cpu.text_scan import SLACK
 BLOCK_BYTES = 1 << 19
 ROOM_BYTES = 1 << 18  # in front of a block
 _BEHIND = 2 * SLACK
+REGION_BYTES = (1 << 22) - ROOM_BYTES - _BEHIND  # of a block that is parsed beside others
 
 AT, STOP, LINE, WITHIN, SEEN, SEEN_LINES = range(6)
 """Of ``Text.place``: see there."""
@@ -63,6 +65,7 @@ class Text:
         self.place = np.zeros(6, dtype=np.int64)
         self.place[LINE] = 1
         self.ended = False
+        self._hidden = 0  # bytes behind STOP that have not been added yet
 
     def __len__(self) -> int:
         return int(self.place[STOP] - self.place[AT])
@@ -72,8 +75,22 @@ class Text:
         first, stop = self.place[AT], self.place[STOP]
         return self.array[first : stop if size is None else min(stop, first + size)].tobytes()
 
+    @property
+    def hides(self) -> bool:
+        """Whether some of a block is still to be added."""
+        return self._hidden > 0
+
+    def show(self, size: int | None = None) -> None:
+        """Add up to ``size`` bytes of the last block, None: all that is left of it."""
+        shown = self._hidden if size is None else min(size, self._hidden)
+        self.place[STOP] += shown
+        self._hidden -= shown
+
     def more(self) -> None:
-        """Add the next block, if there is one; what reading it raises leaves the text as it was."""
+        """Add the next block, or a part; what reading it raises leaves the text as it was."""
+        if self._hidden:
+            self.show(BLOCK_BYTES)
+            return
         block = next(self._blocks, None)
         if block is None:
             self.ended = True
@@ -96,7 +113,9 @@ class Text:
             array[stop : stop + size] = block.array[block.first : block.stop]
             stop += size
         self.array = array
-        self.place[AT], self.place[STOP] = at, stop
+        self._hidden = size
+        self.place[AT], self.place[STOP] = at, stop - size
+        self.show(BLOCK_BYTES)
 
     def end_line(self) -> None:
         """End the last line of the file if it has no end."""
