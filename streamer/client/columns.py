@@ -78,6 +78,8 @@ def optional_columns(topic: Topic, columns: Columns, rows: int) -> Columns:
             given = f"{values.size} values of {values.dtype}"
             problem = f"column '{column.name}' has {given}, not {rows} of {column.type_name}"
             raise WireError(Reason.MALFORMED, problem)
+        if rows and values.min() < -1:
+            raise WireError(Reason.MALFORMED, f"column '{column.name}' has numbers below -1")
         found[column.name] = values
     return found
 

@@ -37,9 +37,11 @@ NAMED = Named()
 
 def named_in(header: Header, field: str) -> dict[int, str]:
     """The names in a field, which is an array of [number, name], by their numbers."""
+    entries = header.get(field, [])
     try:
+        _check_arrays(entries)
         # behind the name, a later daemon may say more
-        names = {number: name for number, name, *_ in header.get(field, ())}
+        names = {number: name for number, name, *_ in entries}
     except (TypeError, ValueError):
         names = {None: None}
     kinds = set(map(type, names)), set(map(type, names.values()))
@@ -51,9 +53,12 @@ def named_in(header: Header, field: str) -> dict[int, str]:
 def _sets(header: Header, names: dict[int, str]) -> Sets:
     """The names of the targets of each set by its number."""
     sets: Sets = {}
+    entries = header.get("sets", [])
     try:
+        _check_arrays(entries)
         # behind the targets, a later daemon may say more
-        for number, targets, *_ in header.get("sets", ()):
+        for number, targets, *_ in entries:
+            _check_arrays(targets, of=int)
             sets[number] = tuple([names[target] for target in targets])
     except (TypeError, ValueError, KeyError):
         sets = {-1: ()}
@@ -61,6 +66,12 @@ def _sets(header: Header, names: dict[int, str]) -> Sets:
         problem = "field 'sets' must hold numbers and arrays of named targets"
         raise WireError(Reason.MALFORMED, problem)
     return sets
+
+
+def _check_arrays(entries: object, of: type = list) -> None:
+    """TypeError unless it is an array of arrays, or of others."""
+    if not isinstance(entries, list) or not set(map(type, entries)) <= {of}:
+        raise TypeError
 
 
 def labels_of(sets: Sets) -> dict[int, str]:

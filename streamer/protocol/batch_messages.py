@@ -21,6 +21,7 @@ from streamer.protocol.header import (
     not_msgpack,
     raw,
     shown,
+    text_keys,
     unpack_frame,
 )
 from streamer.sequences.packed_names import PackedNames
@@ -165,7 +166,9 @@ def _entries(frame: Buffer, what: str) -> Iterator[Any]:
 
     Unpacking all at once would hold the GIL for up to a second, and with it every other thread.
     """
-    unpacker = msgpack.Unpacker(unicode_errors="surrogateescape", max_buffer_size=len(frame) or 1)
+    unpacker = msgpack.Unpacker(
+        unicode_errors="surrogateescape", max_buffer_size=len(frame) or 1, object_hook=text_keys
+    )
     unpacker.feed(frame)
     try:
         if len(frame) and not (0x90 <= frame[0] <= 0x9F or 0xDC <= frame[0] <= 0xDD):

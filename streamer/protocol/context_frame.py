@@ -58,7 +58,10 @@ def decode_context(frame: Buffer, reads: int) -> ReadContext:
     times = np.zeros((reads, TIME_BYTES), np.uint8)
     if "start_time" in columns:
         _take_times(columns["start_time"], times)
-    labels = [_labels(name, columns.get(name, [[], None]), reads) for name in _LABELS]
+    labels = [
+        _labels(name, columns[name], reads) if name in columns else LabelColumn.same(None, reads)
+        for name in _LABELS
+    ]
     return ReadContext(channel, times.view(f"S{TIME_BYTES}").reshape(-1), *labels)
 
 
@@ -70,7 +73,8 @@ def with_context(batch: ReadBatch, further: Sequence[Buffer]) -> ReadBatch:
 def _take_times(column: Any, times: NDArray[np.uint8]) -> None:
     reads, most = times.shape
     match column:
-        case [int(width), bytes(text)] if 0 < width <= most and len(text) == width * reads:
+        # behind what is known, a later producer may say more
+        case [int(width), bytes(text), *_] if _fits(width, most) and len(text) == width * reads:
             given = np.frombuffer(text, np.uint8).reshape(reads, width)
         case _:
             problem = f"'start_time' of the context must be a width up to {most} and its bytes"
@@ -80,11 +84,14 @@ def _take_times(column: Any, times: NDArray[np.uint8]) -> None:
         raise _malformed(problem=problem, index=bad)
 
 
+def _fits(width: int, most: int) -> bool:
+    # True is an int, too
+    return type(width) is int and 0 < width <= most
+
+
 def _labels(name: str, column: Any, reads: int) -> LabelColumn:
     match column:
-        case [[], None]:
-            return LabelColumn.same(None, reads)
-        case [list(labels), bytes(index)]:
+        case [list(labels), bytes(index), *_]:
             pass
         case _:
             raise _malformed(

@@ -23,6 +23,7 @@ from streamer.protocol.header import (
     not_msgpack,
     raw,
     seal,
+    text_keys,
     unseal,
 )
 from streamer.protocol.schema import FEED, RECORD_TOPICS, TOPICS
@@ -111,13 +112,16 @@ def decode_feed(
 
 def decode_body(frames: Sequence[Buffer], previous: Sequence[str] = ()) -> FeedMessage:
     """As ``decode_feed``, from frames without the checksum, which has been verified."""
+    if len(frames) < 2:
+        raise WireError(Reason.MALFORMED, "a message has a topic and a header")
     topic = _NAMES.get(bytes(frames[0]), "")
     try:
-        header = msgpack.unpackb(frames[1])
+        header = msgpack.unpackb(frames[1], object_hook=text_keys)
     except UNPACK_ERRORS as error:
         what = f"{_shown(frames)}: the header"
         raise not_msgpack(what, error) from None
-    if not isinstance(header, dict) or header.get("v") != PROTOCOL:
+    version = header.get("v") if isinstance(header, dict) else None
+    if type(version) is not int or version != PROTOCOL:
         raise WireError(Reason.VERSION, f"{_shown(frames)}: not protocol version {PROTOCOL}")
     if not topic:
         return FeedMessage("", header, (), {})

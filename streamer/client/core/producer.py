@@ -17,7 +17,7 @@ from streamer.client.client_errors import (
     RefusedError,
     StalledError,
 )
-from streamer.protocol.header import PROTOCOL, Buffer, Header, Reason, integer, text
+from streamer.protocol.header import PROTOCOL, Buffer, Header, Reason, WireError, integer, text
 
 # after this long without an answer the producer asks for the daemon's state
 ASK_SECONDS = 1.0
@@ -290,6 +290,9 @@ class ProducerCore:
     def _advance(self, header: Header) -> None:
         received, durable = integer(header, "received"), integer(header, "durable")
         matched = integer(header, "matched")
+        if durable > received:
+            problem = f"batches up to {durable} are durable, up to {received} received"
+            raise WireError(Reason.MALFORMED, problem)
         if (received, durable, matched) > (self.received, self.account.durable, self.matched):
             self._progress = self._heard
             self._damaged = 0

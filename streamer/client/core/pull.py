@@ -67,6 +67,7 @@ class PullCore:
         # without a good message in between
         self.damaged_again = 0
         self.active = False
+        self._asked = frozenset(topics)
         self._topics = [TOPICS[topic].wire for topic in topics]
         self._window = window
         self._numbers = numbers
@@ -147,6 +148,8 @@ class PullCore:
             case "message":
                 self._credit(size_of(body))
                 decoded = decode_body(body, self._names)
+                if decoded.topic not in self._asked:
+                    raise WireError(Reason.MALFORMED, "a message on a topic that was not asked for")
                 self._names = decoded.names
                 message = typed(decoded)
                 self.damaged_again = 0

@@ -295,7 +295,10 @@ class IngestCore:
 
     def _hello(self, route: bytes, name: str, epoch: int, header: Header, rights: Rights) -> None:
         versions = header.get("versions", [PROTOCOL])
-        if not isinstance(versions, list) or PROTOCOL not in versions:
+        spoken = isinstance(versions, list) and any(
+            type(version) is int and version == PROTOCOL for version in versions
+        )
+        if not spoken:
             offered = ", ".join(map(shown, versions[:8])) if isinstance(versions, list) else "none"
             problem = f"versions offered: {offered}; this daemon has {PROTOCOL}"
             raise WireError(Reason.VERSION, problem)

@@ -88,10 +88,14 @@ class SyncCore:
         """
         number: int | None = None
         try:
-            header = unpack(unseal(frames)[0])
+            head, *further = unseal(frames)
+            header = unpack(head)
             number = integer(header, "id")
             if isinstance(rights, WireError):
                 raise rights
+            if further:
+                problem = f"a request is a header and its checksum, not {len(frames)} frames"
+                raise WireError(Reason.MALFORMED, problem)
             self._check(header, rights)
             self._request(route, number, header, now)
         except WireError as error:

@@ -85,3 +85,37 @@ def assert_holds(journal: Journal, records: list[Record], oldest: int = 1) -> No
             assert journal.content(*one.key[:3]) == kept
     kept_bytes = sum(len(one.meta) + sum(map(len, one.frames)) for one in records[oldest - 1 :])
     assert journal.usage().bytes == kept_bytes
+
+
+def small_journal(directory, *, snapshot: int, count: int = 12) -> list[Record]:
+    """A small journal with everything in it, closed."""
+    journal = open_small(directory)
+    stored = [one for group in groups(count, random.Random(6)) for one in group]
+    for begin in range(0, len(stored), 3):
+        journal.append(stored[begin : begin + 3])
+        if begin // 3 == 4:
+            journal.put_snapshot(snapshot, b"snapshot", (b"abc" * 20, b"", b"d"))
+    journal.close()
+    return stored
+
+
+def picture(directory) -> object:
+    """All that a journal says about itself; JournalDamage if anything is wrong with it."""
+    journal = open_small(directory, durability="os")
+    try:
+        snapshot = journal.snapshot()
+        records = list(journal.records(journal.oldest - 1))
+        contents = [one.key and journal.content(*one.key[:3]) for one in records]
+        return (
+            journal.stream,
+            journal.epoch,
+            journal.head,
+            journal.oldest,
+            sorted(journal.producers()),
+            snapshot,
+            records,
+            contents,
+            journal.usage().bytes,
+        )
+    finally:
+        journal.close()

@@ -11,42 +11,7 @@ import pytest
 
 from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalDamage
-from streamer.journal.record import Record
-from tests.streamer.journal.kit import groups, keyed, open_small, record
-
-
-def make(directory, *, snapshot: int, count: int = 12) -> list[Record]:
-    """A small journal with everything in it, closed."""
-    journal = open_small(directory)
-    stored = [one for group in groups(count, random.Random(6)) for one in group]
-    for begin in range(0, len(stored), 3):
-        journal.append(stored[begin : begin + 3])
-        if begin // 3 == 4:
-            journal.put_snapshot(snapshot, b"snapshot", (b"abc" * 20, b"", b"d"))
-    journal.close()
-    return stored
-
-
-def picture(directory) -> object:
-    """All that a journal says about itself; JournalDamage if anything is wrong with it."""
-    journal = open_small(directory, durability="os")
-    try:
-        snapshot = journal.snapshot()
-        records = list(journal.records(journal.oldest - 1))
-        contents = [one.key and journal.content(*one.key[:3]) for one in records]
-        return (
-            journal.stream,
-            journal.epoch,
-            journal.head,
-            journal.oldest,
-            sorted(journal.producers()),
-            snapshot,
-            records,
-            contents,
-            journal.usage().bytes,
-        )
-    finally:
-        journal.close()
+from tests.streamer.journal.kit import keyed, open_small, picture, record, small_journal
 
 
 def flip(data: bytes, bit: int) -> bytes:
@@ -60,7 +25,7 @@ def flip(data: bytes, bit: int) -> bytes:
 def copies(tmp_path):
     """Copies of a journal in which a file may be changed."""
     made = tmp_path / "made"
-    stored = make(made, snapshot=5)
+    stored = small_journal(made, snapshot=5)
     number = iter(range(1 << 30))
 
     def copy(name: str, content: bytes):

@@ -1,0 +1,34 @@
+"""Bytes changed, cut, repeated and joined, with words that mean something to their reader."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+
+def changed(
+    rng: random.Random, data: bytes, words: Sequence[bytes], others: Sequence[bytes]
+) -> bytes:
+    """An input made out of one. others: to be joined with it."""
+    made = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 3, 6))):
+        size = len(made)
+        at = rng.randrange(size + 1)
+        match int(rng.random() * 8):
+            case 0 if size:
+                made[at % size] ^= 1 << rng.randrange(8)
+            case 1 if size:
+                made[at % size] = rng.randrange(256)
+            case 2:
+                del made[at : at + rng.choice((1, 2, 8, 40, size))]
+            case 3 | 4:
+                made[at:at] = rng.choice(words)
+            case 5:
+                made[at:at] = made[at : at + rng.choice((1, 8, 100))]
+            case 6:
+                other = rng.choice(others)
+                made[at:] = other[rng.randrange(len(other) + 1) :]
+            case 7:
+                word = rng.choice(words)
+                made[at : at + len(word)] = word
+    return bytes(made)

@@ -1,0 +1,59 @@
+"""Fuzzing by coverage, with atheris: what reaches new code becomes part of the corpus.
+
+    python -m tests.fuzz.guided TARGET FOLDER OPTIONS-OF-LIBFUZZER
+
+A process of its own, since libFuzzer ends it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import atheris
+
+from tests.fuzz.corpus import kept
+from tests.fuzz.messages import Message, decoded, encoded
+from tests.fuzz.targets import TARGETS
+
+_ROOT = Path(__file__).parents[2]
+
+
+def _with_kernels() -> list[str]:
+    """Modules whose functions numba compiles: it cannot do that with what atheris makes of them."""
+    paths = [
+        path for package in ("streamer", "trie", "gpu") for path in (_ROOT / package).rglob("*.py")
+    ]
+    found = [path for path in paths if "njit" in path.read_text() or "numba" in path.read_text()]
+    return [".".join(path.relative_to(_ROOT).with_suffix("").parts) for path in found]
+
+
+def main() -> None:
+    """Fuzz until libFuzzer has enough."""
+    name, folder, *options = sys.argv[1:]
+    with atheris.instrument_imports(include=["streamer"], exclude=_with_kernels()):
+        target = TARGETS[name]()
+    for number, data in enumerate([*target.seeds(), *kept(name)]):
+        (Path(folder) / f"seed-{number}").write_bytes(data)
+    target.begin(1)
+    changed = None
+    if name == "wire":
+        from tests.fuzz.mutation import Mutator
+
+        mutator = Mutator([*map(decoded, target.seeds())])
+
+        def changed(data: bytes, most: int, seed: int) -> bytes:
+            rng = random.Random(seed)
+            if rng.random() < 0.3:
+                return atheris.Mutate(data, most)
+            socket, frames = decoded(data)
+            made = Message(socket, mutator.changed(rng, socket, frames))
+            return encoded(made)[:most]
+
+    atheris.Setup([sys.argv[0], folder, *options], target.one, custom_mutator=changed)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
