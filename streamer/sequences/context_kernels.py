@@ -28,7 +28,7 @@ TIME_BYTES: Final = 35
 """Of the longest time, 2025-01-06T10:06:36.123456789+00:00."""
 
 _MOST: Final = 0x7FFFFFFF
-_PLUS, _MINUS, _DOT, _ZERO, _COLON = 0x2B, 0x2D, 0x2E, 0x30, 0x3A
+_PLUS, _MINUS, _DOT, _ZERO, _COLON, _T = 0x2B, 0x2D, 0x2E, 0x30, 0x3A, 0x54
 
 
 def _word(text: str) -> NDArray[np.uint8]:
@@ -238,7 +238,7 @@ def take_time(text, begin, end, time):
         if wanted == _ZERO:
             if found < _ZERO or found > _ZERO + 9:
                 return
-        elif found | 0x20 != wanted | 0x20:  # T may be t
+        elif found != wanted and (wanted != _T or found != _T | 0x20):  # T may be t
             return
     year, month = number_at(text, begin, begin + 4), number_at(text, begin + 5, begin + 7)
     day = number_at(text, begin + 8, begin + 10)

@@ -27,7 +27,7 @@ from tests.fuzz.wire_seeds import EPOCH, STREAM
 
 _HELD = 3
 _LASTS = 40
-_SHOWN = 0.1
+_SHOWN, _HEALED = 0.1, 0.3
 
 
 class ClientSide:
@@ -96,7 +96,8 @@ class ClientSide:
         core = self.subscriber
         before = core.damaged
         core.take(frames)
-        self.healing.take(frames)
+        if self.rng.random() < _HEALED:
+            self.healing.take(frames)
         damaged = core.damaged > before
         assert wanted is None or damaged == (wanted == "damage"), (wanted, core.damage)
         if core.denial is not None:

@@ -56,6 +56,9 @@ class ConfigFiles(OfBytes):
             made = getattr(config, table)
             for key, value in keys.items():
                 kept = getattr(made, key)
+                if key == "endpoint":
+                    # a name of this machine is told as its address
+                    value = value.replace("localhost", "127.0.0.1")
                 if key not in _PATHS:
                     assert kept == value, (table, key, kept, value)
         return "accepted"

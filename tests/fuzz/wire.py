@@ -23,7 +23,7 @@ from tests.fuzz.wire_seeds import seeds
 _MESSAGES = 1000
 """Of a world."""
 
-_SHARES = {"ingest": 10, "control": 2, "sync": 2, "feed": 1, "answer": 2, "message": 3, "replay": 2}
+_SHARES = {"ingest": 8, "control": 3, "sync": 3, "feed": 1, "answer": 3, "message": 2, "replay": 2}
 
 
 class World:

@@ -158,6 +158,11 @@ def _read(path: str, origin: SettingOrigin) -> dict[str, Any]:
         what = f"not valid TOML: {error}"
     except UnicodeDecodeError:
         what = "not valid TOML: it is not UTF-8 text"
+    except ValueError as error:
+        # a number of thousands of digits
+        what = f"not valid TOML: {error}"
+    except RecursionError:
+        what = "not valid TOML: arrays or tables are nested too deeply"
     except OSError as error:
         what = f"cannot be read: {(error.strerror or str(error)).lower()}"
     raise ConfigError([(path, "", what)])
@@ -179,7 +184,7 @@ def _override(
             continue
         try:
             value: Any = tomllib.loads(f"value = {text}")["value"]
-        except (tomllib.TOMLDecodeError, KeyError):
+        except (ValueError, KeyError, RecursionError):
             value = text.strip()
         if table not in content:
             content[table] = {}
