@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from streamer.errors import StreamerError
-from streamer.protocol.header import Header
+from streamer.protocol.header import Header, shown
+
+
+def told(value: object) -> str:
+    """A text that a daemon sends; what is none is shown."""
+    return value if isinstance(value, str) else shown(value)
 
 
 class DaemonError(StreamerError):
@@ -56,13 +61,13 @@ class RefusedError(DaemonError):
     """
 
     def __init__(self, endpoint: str, header: Header) -> None:
-        self.reason = str(header.get("reason"))
+        self.reason = told(header.get("reason"))
         self.sequence = header.get("seq")
         self.read = header.get("read")
         self.index = header.get("index")
         self.position = header.get("position")
-        which = f"batch {self.sequence} refused" if self.sequence else "refused"
-        super().__init__(endpoint, f"{which} ({self.reason}): {header.get('message')}")
+        which = f"batch {told(self.sequence)} refused" if self.sequence else "refused"
+        super().__init__(endpoint, f"{which} ({self.reason}): {told(header.get('message'))}")
 
 
 class CursorError(DaemonError):

@@ -12,10 +12,9 @@ import sys
 import tempfile
 import time
 import traceback
-from base64 import b64decode, b64encode
 from pathlib import Path
 
-from tests.fuzz.corpus import keep
+from tests.fuzz.corpus import keep, save_failure, saved_failure
 from tests.fuzz.seeded import Failed, fuzz
 from tests.fuzz.targets import LONGEST, TARGETS, replay
 
@@ -27,9 +26,7 @@ def _seeded(name: str, seconds: float, runs: int, seed: int) -> bool:
         target = fuzz(name, seconds=seconds, runs=runs, seed=seed)
     except Failed as failed:
         traceback.print_exc()
-        place = Path(tempfile.mkdtemp(prefix=f"fuzz-{name}-")) / "inputs"
-        lines = [str(failed.seed), *(b64encode(data).decode() for data in failed.inputs)]
-        place.write_text("\n".join(lines) + "\n")
+        place = save_failure(name, failed.seed, failed.inputs)
         print(f"{name}: seed {seed} FAILED; again: --replay {place}", file=sys.stderr)
         return False
     took, total = time.monotonic() - begun, target.became.total()
@@ -52,7 +49,8 @@ def _guided(name: str, seconds: float, runs: int, seed: int, *, kept: bool) -> b
         call = [sys.executable, "-m", "tests.fuzz.guided", name, str(found), *options]
         done = subprocess.run(call, capture_output=True, text=True, check=False)
         lines = done.stderr.splitlines()
-        print("\n".join(lines[-40:] if done.returncode else [lines[-1] if lines else ""]))
+        if done.returncode:
+            print(done.stdout, *lines[-10:], sep="\n")
         executed = [line.split()[-1] for line in lines if "number_of_executed_units" in line]
         print(f"{name}: atheris, seed {seed}, {''.join(executed)} inputs, exit {done.returncode}")
         if kept:
@@ -64,8 +62,8 @@ def _guided(name: str, seconds: float, runs: int, seed: int, *, kept: bool) -> b
 
 
 def _again(name: str, path: str) -> None:
-    seed, *lines = Path(path).read_text().split()
-    replay(name, [b64decode(line) for line in lines], int(seed))
+    seed, inputs = saved_failure(path)
+    replay(name, inputs, seed)
     print("none failed")
 
 

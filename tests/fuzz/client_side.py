@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from streamer.client.account import Batch
@@ -49,7 +50,7 @@ class ClientSide:
         topics = [*TOPICS]
         self.subscriber = SubscriberCore(topics, 5.0)
         self.healing = HealingCore(topics, 5.0, Cursor(STREAM, 3))
-        self.pull = PullCore([t for t in topics if t == "read" or t == "match"], iter(range(1, 9)))
+        self.pull = PullCore([t for t in topics if t == "read" or t == "match"], count(1))
         self.pull.begin(STREAM, 0, self.now)
         self.fetch = FetchCore(2)
         self._left = _LASTS

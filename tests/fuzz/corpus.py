@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "data" / "fuzz"
@@ -34,3 +35,17 @@ def keep(target: str, found: Iterable[bytes]) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / f"{target}.txt").write_text("".join(f"{line}\n" for line in lines))
     return len(lines) - before
+
+
+def save_failure(target: str, seed: int, inputs: Sequence[bytes]) -> Path:
+    """Write what leads to a failure from a seed on, to be taken again (``--replay``)."""
+    place = Path(tempfile.mkdtemp(prefix=f"fuzz-{target}-")) / "inputs"
+    lines = [str(seed), *(b64encode(data).decode() for data in inputs)]
+    place.write_text("".join(f"{line}\n" for line in lines))
+    return place
+
+
+def saved_failure(path: str) -> tuple[int, list[bytes]]:
+    """The seed and the inputs of such a file."""
+    seed, *lines = Path(path).read_text().split()
+    return int(seed), [b64decode(line) for line in lines]

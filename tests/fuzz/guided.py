@@ -13,7 +13,7 @@ from pathlib import Path
 
 import atheris
 
-from tests.fuzz.corpus import kept
+from tests.fuzz.corpus import kept, save_failure
 from tests.fuzz.messages import Message, decoded, encoded
 from tests.fuzz.targets import TARGETS
 
@@ -51,7 +51,14 @@ def main() -> None:
             made = Message(socket, mutator.changed(rng, socket, frames))
             return encoded(made)[:most]
 
-    atheris.Setup([sys.argv[0], folder, *options], target.one, custom_mutator=changed)
+    def one(data: bytes) -> None:
+        try:
+            target.one(data)
+        except Exception:
+            print(f"again: --replay {save_failure(name, target.seed, target.left())}", flush=True)
+            raise
+
+    atheris.Setup([sys.argv[0], folder, *options], one, custom_mutator=changed)
     atheris.Fuzz()
 
 

@@ -15,9 +15,10 @@ LONGEST = 1 << 14
 
 
 class Target(Protocol):
-    """became: what became of how many inputs."""
+    """became: what became of how many inputs. seed: where what ``left`` returns begins."""
 
     became: Counter[str]
+    seed: int
 
     def begin(self, seed: int) -> None:
         """Begin anew; what chance decides is of this seed."""

@@ -16,6 +16,7 @@ from streamer.client.client_errors import (
     LostBatchesError,
     RefusedError,
     StalledError,
+    told,
 )
 from streamer.protocol.header import PROTOCOL, Buffer, Header, Reason, WireError, integer, text
 
@@ -261,9 +262,6 @@ class ProducerCore:
             return
         self._session = session
         self.synced = True
-        if received > self.account.total:
-            problem = f"another producer uses the name '{self.name}' in the same epoch"
-            raise DaemonError(self._endpoint, problem)
         self._advance(header)
         self._next = self.received + 1
 
@@ -293,6 +291,9 @@ class ProducerCore:
         if durable > received:
             problem = f"batches up to {durable} are durable, up to {received} received"
             raise WireError(Reason.MALFORMED, problem)
+        if received > self.account.total:
+            problem = f"another producer uses the name '{self.name}' in the same epoch"
+            raise DaemonError(self._endpoint, problem)
         if (received, durable, matched) > (self.received, self.account.durable, self.matched):
             self._progress = self._heard
             self._damaged = 0
@@ -301,7 +302,7 @@ class ProducerCore:
         self.account = self.account.advanced(durable, self.matched)
         self._next = max(self._next, self.account.durable + 1)
         self._credit = integer(header, "credit")
-        self.state = str(header.get("state", ""))
+        self.state = told(header.get("state", ""))
 
     def _refused(self, header: Header) -> None:
         sequence, reason = header.get("seq"), header.get("reason")

@@ -49,17 +49,25 @@ def value_faults(table: str, model: type[ConfigTable], error: ValidationError) -
                 name = str(fault["loc"][-1])
                 yield key, "unknown key" + did_you_mean(name, model.model_fields)
             case "greater_than_equal":
-                yield key, f"is {given!r}, must be at least {context['ge']}"
+                yield key, f"is {_shown(given)}, must be at least {context['ge']}"
             case "less_than_equal":
-                yield key, f"is {given!r}, must be at most {context['le']}"
+                yield key, f"is {_shown(given)}, must be at most {context['le']}"
             case "literal_error":
-                yield key, f"is {given!r}, must be {context['expected']}"
+                yield key, f"is {_shown(given)}, must be {context['expected']}"
             case "int_type" | "float_type" | "string_type" | "list_type" | "bool_type" as kind:
                 yield key, f"must be {_WANTED[kind]}, not {kind_of(given)}"
             case "value_error":
                 yield key, str(context["error"])
             case _:
                 yield key, fault["msg"]
+
+
+def _shown(given: object) -> str:
+    try:
+        return repr(given)
+    except ValueError:
+        # Python writes none of more than 4300
+        return "an integer of thousands of digits"
 
 
 _WANTED = {

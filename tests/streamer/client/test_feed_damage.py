@@ -194,6 +194,20 @@ def test_numbers_that_cannot_be(topic, name, value):
     assert refused(message(topic, columns)).startswith(f"topic '{topic}', record 17: ")
 
 
+def test_a_key_that_is_no_string():
+    frames = message("match")
+    header = msgpack.unpackb(frames[1]) | {"later": {b"k": 1}}
+    with pytest.raises(WireError, match="a key of a map is no string"):
+        decode_feed(seal([frames[0], msgpack.packb(header), *frames[2:-1]]))
+
+
+def test_a_channel_that_cannot_be():
+    columns = {name: columns_of("read")[name] for name in ROWS["read"]} | {
+        "channel": np.array([5, -2, 1], np.int32)
+    }
+    assert "column 'channel' has numbers below -1" in refused(message("read", columns))
+
+
 def test_targets_among_several_labels():
     fields = {
         "targets": [[9, "x"], [4, "phage"], [6, "y;z"]],
@@ -233,6 +247,13 @@ def test_a_large_set_is_shown_with_its_first_targets():
         ({"targets": [[4, 5]]}, "field 'targets' must hold"),
         ({"targets": [["4", "phage"]]}, "field 'targets' must hold"),
         ({"targets": 4}, "field 'targets' must hold"),
+        ({"targets": {}, "sets": []}, "field 'targets' must hold"),
+        ({"targets": "", "sets": []}, "field 'targets' must hold"),
+        ({"sets": b""}, "field 'sets' must hold"),
+        ({"sets": [[4, b"\x04"]]}, "field 'sets' must hold"),
+        ({"sets": [[4, {}]]}, "field 'sets' must hold"),
+        ({"sets": [[4, [4.0]]]}, "field 'sets' must hold"),
+        ({"v": 2.0}, "not protocol version 2"),
         ({"targets": [[[4], "phage"]]}, "field 'targets' must hold"),
         ({"targets": []}, "field 'sets' must hold"),
         ({"sets": [[NO_TARGET, [4]]]}, "is named, but means none"),
@@ -255,7 +276,7 @@ def test_a_large_set_is_shown_with_its_first_targets():
 )
 def test_fields_that_cannot_be(fields, said):
     told = refused(message("match", **fields))
-    assert told.startswith("topic 'match', record 17: ")
+    assert told.startswith("topic 'match', record 17: ") or "v" in fields
     assert said in told
 
 

@@ -144,3 +144,34 @@ def test_run_directory_must_be_private(tmp_path, monkeypatch):
     os.chmod(run_directory(), 0o755)
     with pytest.raises(EndpointError, match="must be your own directory with mode 0700"):
         claim("ingest.endpoint", endpoint)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[dictionary]\nk = " + "[" * 5000,
+            "not valid TOML: arrays or tables are nested too deeply",
+        ),
+        ("[dictionary]\nk = " + "9" * 5000, "not valid TOML: Exceeds the limit"),
+        (
+            "[dictionary]\nk = 0x" + "f" * 5000,
+            "is an integer of thousands of digits, must be at most",
+        ),
+        ('[dictionary]\nsources = ["a\\u0000\\rb\\n"]', r"no such file: 'a\x00\rb\n'"),
+    ],
+)
+def test_what_no_parser_or_terminal_takes_is_told_in_a_line(text, said, tmp_path):
+    path = tmp_path / "f.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(str(path))
+    (line,) = caught.value.lines()
+    assert said in line
+    assert line.isprintable()
+
+
+def test_a_setting_that_no_parser_takes_is_a_word():
+    for text in ("[" * 5000, "9" * 5000):
+        with pytest.raises(ConfigError, match="must be an integer, not a string"):
+            load(None, [f"dictionary.k={text}"])

@@ -43,6 +43,15 @@ GARBAGE = {
     "no version": (({"type": "hello"},), "version"),
     "version 3": (({"v": 3, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
     "version true": (({"v": True, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
+    "version 2.0": (({"v": 2.0, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
+    "a hello with frames": (
+        ({"v": 2, "type": "hello", "producer": "raw", "epoch": 1}, b""),
+        "malformed",
+    ),
+    "a key that is bytes": (
+        ({"v": 2, "type": "hello", "producer": "raw", "epoch": 1, "x": {b"v": 2}},),
+        "malformed",
+    ),
     "a key that is a number": (
         ({"v": 2, "type": "hello", "producer": "raw", "epoch": 1, 7: 8},),
         "malformed",

@@ -13,6 +13,7 @@ from streamer.client.client_errors import (
     StalledError,
 )
 from streamer.client.core.producer import ASK_SECONDS, ProducerCore
+from streamer.protocol.header import WireError
 
 
 class Talk:
@@ -314,3 +315,33 @@ def test_a_name_that_the_daemon_has_forgotten_goes_on_in_a_new_epoch():
     talk.hear("welcome")
     assert talk.sent() == [1]
     assert [held.size for held in talk.core.account.held] == [30]
+
+
+def test_an_answer_with_more_durable_than_received_is_none():
+    talk = Talk()
+    talk.add(10, 10, 10)
+    with pytest.raises(WireError, match="batches up to 15 are durable, up to 2 received"):
+        talk.hear("welcome", received=2, durable=15)
+    assert talk.core.account.durable == 0
+
+
+@pytest.mark.parametrize("field", ["reason", "message", "seq"])
+def test_a_refusal_that_cannot_be_written_out_is_told(field):
+    deep = []
+    for _ in range(1100):
+        deep = [deep]
+    talk = Talk()
+    with pytest.raises(RefusedError, match="of type list"):
+        talk.hear("refused", **({"reason": "stale-epoch", "message": "no"} | {field: deep}))
+
+
+@pytest.mark.parametrize("kind", ["welcome", "ack", "refused"])
+def test_more_received_than_sent_is_of_another_producer(kind):
+    talk = Talk()
+    talk.add(10, 10)
+    talk.hear("welcome")
+    assert talk.sent() == [1, 2]
+    with pytest.raises(DaemonError, match="another producer uses the name"):
+        talk.hear(kind, received=5, reason="gap", message="no", seq=6)
+    talk.hear("welcome", received=2)
+    assert talk.core.received == 2

@@ -6,15 +6,20 @@ import random
 from itertools import count
 
 import msgpack
+import numpy as np
 import pytest
 
 from streamer.client import Cursor, Reset
+from streamer.client.core.healing import HealingCore
 from streamer.client.core.pull import PullCore, Refused
 from streamer.daemon.core.flows import Stored, SyncLimits
 from streamer.daemon.core.sync import SyncCore
 from streamer.protocol.header import seal
+from streamer.protocol.schema import TOPICS
 from tests.streamer.client.core.test_healing import STREAM, Consumer, Daemon, heal
+from tests.streamer.client.test_feed_damage import message
 
+NO_DECISIONS = {c.name: np.zeros(0, c.dtype) for c in TOPICS["decision"].columns}
 LIMITS = SyncLimits(4, 4, 1000, 10_000)
 
 
@@ -54,6 +59,21 @@ def test_a_request_that_nobody_understands_is_refused_for_good():
     assert isinstance(refused, Refused)
     assert refused.header["reason"] == "version"
     assert not pull.active
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[], [b"read."], [b"beat.", b"\x81\xa1v\x02"], [b"later.", b"\x81\xa1v\x02"], "decision"],
+)
+def test_a_message_that_is_none_or_was_not_asked_for_is_damage(body):
+    if body == "decision":
+        body = message("decision", barcodes=[[2, "b"]], columns=NO_DECISIONS)[:-1]
+    healing = HealingCore(["read"], 5.0, Cursor(STREAM, 3))
+    healing.tick(1.0)
+    head = msgpack.packb({"v": 2, "type": "message", "id": 1, "topic": "read."})
+    healing.answer(seal([head, *body]), 1.0)
+    assert healing.damaged == 1
+    assert healing.pull.overdue(1.0)
 
 
 def test_a_reset_keeps_what_was_had_beyond_it():

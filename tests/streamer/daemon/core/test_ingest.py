@@ -97,6 +97,7 @@ def test_a_hello_offers_versions():
     peer = Peer()
     assert reason(peer.hello(versions=[1, 3])) == "version"
     assert reason(peer.hello(versions=2)) == "version"
+    assert reason(peer.hello(versions=[float(PROTOCOL), True])) == "version"
     assert peer.core.producers.find("p") is None
     assert peer.hello(versions=[3, PROTOCOL])["version"] == PROTOCOL
 

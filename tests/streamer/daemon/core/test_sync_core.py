@@ -6,6 +6,7 @@ import pytest
 
 from streamer.daemon.core.flows import Fetch, SyncLimits, SyncState
 from streamer.daemon.core.sync import BURST_BYTES
+from streamer.protocol.header import seal
 from tests.daemon_sync import asked
 from tests.reference import crc32c as definition
 from tests.sync_records import STREAM, TOPICS, Records, at_of
@@ -117,6 +118,15 @@ def test_a_malformed_request_changes_nothing(fields):
     assert header["v"] == 2
     assert stream.work() == 0
     assert not stream.core._flows
+
+
+def test_a_request_has_no_frames_but_its_header():
+    stream = Records()
+    head = asked({"type": "heads", "id": 1})[0]
+    for further in ([b""], [b"more", b"yet"]):
+        stream.core.hear(b"a", seal([head, *further]), 0.0)
+        ((_, header, _),) = stream.said()
+        assert (header["type"], header["reason"], header["id"]) == ("refused", "malformed", 1)
 
 
 def test_what_is_no_message_is_refused():

@@ -1,0 +1,64 @@
+"""What was found before is found no more, and a minute of new inputs finds nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.data_files import ROOT
+from tests.fuzz.corpus import FOLDER, MOST_BYTES
+from tests.fuzz.seeded import fuzz
+from tests.fuzz.targets import TARGETS, replay_kept
+
+SECONDS = {"wire": 40, "sequences": 15, "config": 15, "journal": 15}
+ALWAYS = {
+    "wire": {"ingest batch", "ingest repeat", "ingest conflict", "control status", "sync pull"},
+    "sequences": {"read", "a fault", "packed"},
+    "config": {"accepted", "refused"},
+    "journal": {"the same", "refused"},
+}
+"""What becomes of some inputs of each target: the oracles have something to say."""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_seeds_and_corpus(name):
+    became = replay_kept(name).became
+    assert became.total() > 20
+    assert len(became) > 1
+
+
+@pytest.mark.parametrize("name", ["wire", "config"])
+def test_some_inputs_from_a_seed(name):
+    runs = {"wire": 3000, "config": 300}[name]
+    became = fuzz(name, runs=runs).became
+    assert became.total() == runs
+    assert became.keys() >= ALWAYS[name] or name == "config"
+
+
+def test_the_same_seed_makes_the_same_inputs():
+    assert fuzz("wire", runs=500, seed=3).became == fuzz("wire", runs=500, seed=3).became
+
+
+def test_corpora_are_small():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 4 * MOST_BYTES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_minute(name):
+    became: Counter[str] = fuzz(name, seconds=SECONDS[name], seed=2).became
+    assert became.keys() >= ALWAYS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="no atheris")
+@pytest.mark.parametrize("name", ["wire", "config"])
+def test_by_coverage(name):
+    call = [sys.executable, "-m", "tests.fuzz", name, "--driver", "atheris", "--seconds", "15"]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
