@@ -315,8 +315,8 @@ BATCH_CONTEXT = (
     Field("channel", "bytes: int32 a read, -1: unknown"),
     Field(
         "start_time",
-        "array of [width, bytes], of so many ASCII characters a read: a time as RFC 3339 has it "
-        "with zeros behind it, or only zeros: unknown",
+        "array of [width, bytes], of so many ASCII characters a read, 1 to 35: a time as RFC 3339 "
+        "has it, perhaps without an offset, with zeros behind it, or only zeros: unknown",
     ),
     Field("run", "array of [texts, bytes], int32 a read: which of the texts, -1: unknown"),
     Field("barcode", "as `run`"),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,27 +39,26 @@ def _seeded(name: str, seconds: float, runs: int, seed: int) -> bool:
 
 def _guided(name: str, seconds: float, runs: int, seed: int, *, kept: bool) -> bool:
     """Fuzz by coverage; whether all went well."""
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        found = Path(folder) / "corpus"
-        found.mkdir()
-        options = [f"-seed={seed}", f"-max_len={LONGEST}", "-rss_limit_mb=4096", "-timeout=60"]
-        options += [
-            f"-artifact_prefix={tempfile.gettempdir()}/fuzz-{name}-",
-            "-print_final_stats=1",
-        ]
-        options += [f"-max_total_time={int(seconds)}"] if seconds else [f"-runs={runs}"]
-        call = [sys.executable, "-m", "tests.fuzz.guided", name, str(found), *options]
-        done = subprocess.run(call, capture_output=True, text=True, check=False)
-        lines = done.stderr.splitlines()
-        if done.returncode:
-            print(done.stdout, *lines[-10:], sep="\n")
-        executed = [line.split()[-1] for line in lines if "number_of_executed_units" in line]
-        print(f"{name}: atheris, seed {seed}, {''.join(executed)} inputs, exit {done.returncode}")
-        if kept:
-            new = keep(
-                name, (one.read_bytes() for one in found.iterdir() if "seed-" not in one.name)
-            )
-            print(f"{name}: {new} inputs are new in the corpus")
+    folder = Path(tempfile.mkdtemp(prefix=f"fuzz-{name}-"))
+    found = folder / "corpus"
+    found.mkdir()
+    options = [f"-seed={seed}", f"-max_len={LONGEST}", "-rss_limit_mb=4096", "-timeout=60"]
+    options += [f"-artifact_prefix={folder}/", "-print_final_stats=1"]
+    options += [f"-max_total_time={int(seconds)}"] if seconds else [f"-runs={runs}"]
+    call = [sys.executable, "-m", "tests.fuzz.guided", name, str(found), *options]
+    # libFuzzer ends the process before it can remove anything
+    place = os.environ | {"TMPDIR": str(folder)}
+    done = subprocess.run(call, capture_output=True, text=True, check=False, env=place)
+    lines = done.stderr.splitlines()
+    if done.returncode:
+        print(done.stdout, *lines[-10:], sep="\n")
+    executed = [line.split()[-1] for line in lines if "number_of_executed_units" in line]
+    print(f"{name}: atheris, seed {seed}, {''.join(executed)} inputs, exit {done.returncode}")
+    if kept:
+        new = keep(name, (one.read_bytes() for one in found.iterdir() if "seed-" not in one.name))
+        print(f"{name}: {new} inputs are new in the corpus")
+    if not done.returncode:
+        shutil.rmtree(folder)
     return done.returncode == 0
 
 

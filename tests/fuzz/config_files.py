@@ -38,8 +38,8 @@ class ConfigFiles(OfBytes):
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-")
-        self._path = Path(self._folder.name) / "f.toml"
+        self.folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+        self._path = Path(self.folder.name) / "f.toml"
 
     def take(self, data: bytes) -> str:
         """Load a configuration."""

@@ -27,15 +27,14 @@ class JournalFiles(OfBytes):
 
     def __init__(self) -> None:
         super().__init__()
-        place = "/dev/shm" if Path("/dev/shm").is_dir() else None
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-", dir=place)
-        made = Path(self._folder.name) / "made"
+        self.folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+        made = Path(self.folder.name) / "made"
         small_journal(made, snapshot=5)
         for left in made.glob("index.sqlite-*"):
             left.unlink()  # closed: all is in the main file
         self._files = {path.name: path.read_bytes() for path in sorted(made.iterdir())}
         self._names = [name for name, content in self._files.items() if content]
-        self._copy = Path(self._folder.name) / "copy"
+        self._copy = Path(self.folder.name) / "copy"
         self._write(self._files)
         self._wanted = picture(self._copy)
 

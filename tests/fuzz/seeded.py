@@ -25,6 +25,13 @@ class Failed(Exception):
 def fuzz(name: str, *, seconds: float = 0, runs: int = 0, seed: int = 1) -> Target:
     """Make inputs for so long, or so many; the target that took them all, or Failed."""
     target = TARGETS[name]()
+    try:
+        return _fuzzed(target, name, seconds, runs, seed)
+    finally:
+        target.close()
+
+
+def _fuzzed(target: Target, name: str, seconds: float, runs: int, seed: int) -> Target:
     target.begin(seed << 32)
     step = target.maker(kept(name))
     rng = random.Random(seed)

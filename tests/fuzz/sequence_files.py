@@ -60,10 +60,8 @@ class SequenceFiles(OfBytes):
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None
-        )
-        self._path = Path(self._folder.name) / "f"
+        self.folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+        self._path = Path(self.folder.name) / "f"
 
     def take(self, data: bytes) -> str:
         """Read a file by both readers."""

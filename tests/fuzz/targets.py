@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Protocol
 
 from tests.fuzz import byte_mutation
@@ -29,6 +31,9 @@ class Target(Protocol):
     def finish(self) -> None:
         """Check what can be checked in the end only."""
 
+    def close(self) -> None:
+        """Remove what the target has on disk, and close what is open."""
+
     def left(self) -> list[bytes]:
         """What leads to the last failure again, from ``begin`` with ``seed``."""
 
@@ -40,9 +45,13 @@ class Target(Protocol):
 
 
 class OfBytes:
-    """A target whose inputs are independent of each other. words: for mutations."""
+    """A target whose inputs are independent of each other.
+
+    words: for mutations. folder: what it has on disk.
+    """
 
     words: Sequence[bytes] = (b"\0",)
+    folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __init__(self) -> None:
         self.became = Counter[str]()
@@ -64,6 +73,11 @@ class OfBytes:
 
     def finish(self) -> None:
         """There is nothing left."""
+
+    def close(self) -> None:
+        """Remove its folder."""
+        if self.folder is not None:
+            self.folder.cleanup()
 
     def left(self) -> list[bytes]:
         """The input that failed."""
@@ -120,13 +134,16 @@ TARGETS: dict[str, Callable[[], Target]] = {
 def replay(name: str, inputs: Sequence[bytes], seed: int = 0) -> Target:
     """A target that has taken these inputs."""
     target = TARGETS[name]()
-    target.begin(seed)
-    for data in inputs:
-        target.one(data)
-    target.finish()
+    with closing(target):
+        target.begin(seed)
+        for data in inputs:
+            target.one(data)
+        target.finish()
     return target
 
 
 def replay_kept(name: str) -> Target:
     """A target that has taken its seeds and its corpus."""
-    return replay(name, [*TARGETS[name]().seeds(), *kept(name)])
+    with closing(TARGETS[name]()) as target:
+        seeds = target.seeds()
+    return replay(name, [*seeds, *kept(name)])

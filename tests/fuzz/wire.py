@@ -108,6 +108,12 @@ class Wire:
             self.trail.clear()
             self.seed += 1
 
+    def close(self) -> None:
+        """End the world as it is."""
+        if self._world is not None:
+            self._world.close()
+            self._world = None
+
     def left(self) -> list[bytes]:
         """The inputs since the world began."""
         return [encoded(one) if isinstance(one, Message) else one for one in self.trail]
