@@ -279,8 +279,8 @@ class IngestWorker(SocketWorker):
             return
         if message.frames and header.get("type") == "hello":
             problem = f"a hello is a header and its checksum, not {len(message.sealed)} frames"
-            error = WireError(Reason.MALFORMED, problem)
-            self._core.refuse(message.route, error, header, message.rights)
+            longer = WireError(Reason.MALFORMED, problem)
+            self._core.refuse(message.route, longer, header, message.rights)
             return
         size = size_of(message.frames)
         offer = self._core.message(message.route, header, size, content, message.rights)

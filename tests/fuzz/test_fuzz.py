@@ -9,10 +9,24 @@ from collections import Counter
 
 import pytest
 
+from streamer.client import typed_messages
+from streamer.daemon.core.ingest import IngestCore
+from streamer.daemon.core.producers import Producers
+from streamer.daemon.core.rights import Rights
+from streamer.protocol import header
 from tests.data_files import ROOT
 from tests.fuzz.corpus import FOLDER, MOST_BYTES
-from tests.fuzz.seeded import fuzz
+from tests.fuzz.seeded import Failed, fuzz
 from tests.fuzz.targets import TARGETS, replay_kept
+
+COMMIT = Producers.commit
+
+
+def early(self, producer, epoch, mark):
+    """As ``Producers.commit``, and one batch more than was stored."""
+    producer.durable += 1
+    return COMMIT(self, producer, epoch, mark)
+
 
 SECONDS = {"wire": 40, "sequences": 15, "config": 15, "journal": 15}
 ALWAYS = {
@@ -41,6 +55,24 @@ def test_some_inputs_from_a_seed(name):
 
 def test_the_same_seed_makes_the_same_inputs():
     assert fuzz("wire", runs=500, seed=3).became == fuzz("wire", runs=500, seed=3).became
+
+
+MISTAKES = {
+    "keys that are bytes": (header, "text_keys", lambda fields: fields),
+    "a gap": (IngestCore, "_check", lambda *_: None),
+    "another content": (IngestCore, "_check_repeated", lambda *_: None),
+    "in the name of others": (Rights, "may_send", lambda *_: True),
+    "rows that cannot be": (typed_messages, "check_columns", lambda *_, **__: None),
+    "durable before it is stored": (Producers, "commit", early),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_found(what, monkeypatch):
+    where, name, mistake = MISTAKES[what]
+    monkeypatch.setattr(where, name, mistake)
+    with pytest.raises(Failed):
+        fuzz("wire", runs=20_000)
 
 
 def test_corpora_are_small():

@@ -207,8 +207,8 @@ def test_an_epoch_far_in_the_future_shuts_nobody_out(small):
     with Raw(small.endpoints["ingest"]) as raw:
         raw.send(*GOOD)
         raw.accepted(1)
-        for kind in ({"type": "hello"}, GOOD[0]):
-            raw.send(GOOD[0] | kind | {"epoch": 2**63 - 1}, GOOD[1])
+        for kind, frames in (({"type": "hello"}, ()), (GOOD[0], GOOD[1:])):
+            raw.send(GOOD[0] | kind | {"epoch": 2**63 - 1}, *frames)
             assert raw.receive_type("refused")["reason"] == "epoch"
         raw.send(*list_batch(2, [["b", "ACGT"]]))
         raw.accepted(2)
