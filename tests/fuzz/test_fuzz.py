@@ -31,7 +31,7 @@ def early(self, producer, epoch, mark):
 SECONDS = {"wire": 40, "sequences": 15, "config": 15, "journal": 15}
 ALWAYS = {
     "wire": {"ingest batch", "ingest repeat", "ingest conflict", "control status", "sync pull"},
-    "sequences": {"read", "a fault", "packed"},
+    "sequences": {"read", "a fault"},
     "config": {"accepted", "refused"},
     "journal": {"the same", "refused"},
 }
