@@ -81,8 +81,9 @@ class WholeRecords:
 
     def _with_context(self, piece: TextPiece) -> ReadBatch:
         assert piece.text is not None
-        text, places = piece.text
-        context = ReadContext.of_headers(text, places[:, 0] + 1, places[:, 1], self._path)
+        (span,), places = piece.text.joined()
+        firsts, stops = places[:, 0] + 1, places[:, 1]
+        context = ReadContext.of_headers(span.text, firsts, stops, self._path)
         return replace(piece.reads, context=context)
 
     def _parse(self, parser: FastqParser, text: Text) -> int:

@@ -13,7 +13,7 @@ from streamer.errors import DataError
 from streamer.sequences.filling import FILLED, MOST, NAMED, ODD, RECORDS
 from streamer.sequences.packed_names import COUNT_BYTES, PackedNames, put_name
 from streamer.sequences.read_batch import ReadBatch, bad_name
-from streamer.sequences.record_text import RecordText
+from streamer.sequences.record_text import RecordText, Span
 from streamer.sequences.text_window import BLOCK_BYTES, ROOM_BYTES
 from trie.codes import shown_byte
 from trie.cpu import array_pool
@@ -94,8 +94,7 @@ class RecordBuffer:
         self._names = array_pool.empty(before.size, np.uint8)
         self._bounds = np.empty((0, 2), dtype=np.int64)
         self._places = np.empty((0, 3), dtype=np.int64)
-        self._placed = self._text_bytes = 0
-        self._text: list[NDArray[np.uint8]] = []
+        self._spans: list[Span] = []
         self._state[:MOST] = codes.size, 0, COUNT_BYTES, 0, codes.size + self._size
         if name:
             add_record(before, *name, *self.columns(name[1] - name[0])[:-1])
@@ -151,28 +150,20 @@ class RecordBuffer:
         return *columns, self._places
 
     def keep(self, text: NDArray[np.uint8], begin: int, stop: int) -> None:
-        """A parser has taken text[begin:stop]."""
-        if self._keeps_text:
-            records = int(self._state[RECORDS])
-            self._places[self._placed : records] += self._text_bytes - begin
-            self._placed = records
-            self._text.append(text[begin:stop].copy())
-            self._text_bytes += stop - begin
+        """A parser has taken text[begin:stop], which must not change any more."""
+        if self._keeps_text and (begin < stop or not self._spans):
+            self._spans.append(Span(text, begin, stop, int(self._state[RECORDS])))
 
     def _kept(self, records: int) -> RecordText | None:
         if not self._keeps_text:
             return None
-        places = self._places[:records].copy()
-        # a record goes on to the next one, the last one to the one that was dropped
-        stop = self._text_bytes if records == self._placed else int(self._places[records, 0])
-        lasting = places[:, 2] == places[:, 0]
-        places[lasting, 2] = np.append(places[1:, 0], stop)[lasting]
-        text = np.concatenate((*self._text, np.zeros(SLACK, dtype=np.uint8)))
-        if records and stop == self._text_bytes and lasting[-1] and text[stop - 1] not in b"\r\n":
-            # the file ends within a line
-            text[stop] = ord("\n")
-            places[-1, 2] += 1
-        return RecordText(text, places)
+        placed = self._spans[-1].end if self._spans else 0
+        places = self._places[:placed]
+        if (places[:, 2] == places[:, 0]).any():
+            return _ended(RecordText(self._spans, places).joined(), records)
+        # some of the last ones may have been dropped
+        spans = [span._replace(end=min(span.end, records)) for span in self._spans]
+        return RecordText(spans, _fitted(self._places, records))
 
     def piece(self, overlap: int | None = None) -> TextPiece:
         """Everything buffered; DataError for the first record whose name is faulty.
@@ -259,6 +250,20 @@ def _larger(array: NDArray[_T], size: int, used: int) -> NDArray[_T]:
 def _fitted(array: NDArray[_T], size: int) -> NDArray[_T]:
     """The first elements; copied if the others take more memory than they do."""
     return array[:size].copy() if 4 * size < len(array) else array[:size]
+
+
+def _ended(text: RecordText, records: int) -> RecordText:
+    """The first records of one span, of which some go on to the next one."""
+    span, places = text.spans[0], text.places[:records].copy()
+    # the last one goes on to the one that was dropped
+    stop = span.stop if records == span.end else int(text.places[records, 0])
+    lasting = places[:, 2] == places[:, 0]
+    places[lasting, 2] = np.append(places[1:, 0], stop)[lasting]
+    if records and stop == span.stop and lasting[-1] and span.text[stop - 1] not in b"\r\n":
+        # the file ends within a line
+        span.text[stop] = ord("\n")
+        places[-1, 2] += 1
+    return RecordText([span._replace(end=records)], places)
 
 
 @njit(cache=True, nogil=True)

@@ -9,32 +9,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.sequences.packed_names import PackedNames
+from trie.cpu import array_pool
 from trie.cpu.jit import njit
+from trie.cpu.text_scan import SLACK, copy_line
+
+
+class Span(NamedTuple):
+    """text[begin:stop] has been parsed; records before number ``end`` that no span before has."""
+
+    text: NDArray[np.uint8]
+    begin: int
+    stop: int
+    end: int
 
 
 class RecordText(NamedTuple):
-    """text: uint8, with SLACK bytes more behind the records (``trie.cpu.text_scan``).
+    """Records in the blocks of text that they were parsed from, none of them in two.
 
-    places: int64[records, 3], where in it each record begins, its first line ends, and it ends. A
-    line's own end belongs to the record, not to its first line.
+    spans: in their order; behind each of them SLACK bytes can be read (``trie.cpu.text_scan``).
+    places: int64[records, 3], where in its span's text each record begins, its first line ends, and
+    it ends. A line's own end belongs to the record, not to its first line.
     """
 
-    text: NDArray[np.uint8]
+    spans: Sequence[Span]
     places: NDArray[np.int64]
 
     @property
     def fastq(self) -> bool:
         """Whether the records begin with @; there is one at least."""
-        return bool(self.text[self.places[0, 0]] == ord("@"))
+        text = next(span.text for span in self.spans if span.end)
+        return bool(text[self.places[0, 0]] == ord("@"))
+
+    def joined(self) -> RecordText:
+        """The same in one span, which begins with the first text; copied if there are several."""
+        if len(self.spans) == 1:
+            return self
+        text = np.concatenate(
+            (*(span.text[span.begin : span.stop] for span in self.spans), np.zeros(SLACK, np.uint8))
+        )
+        places = self.places.copy()
+        first = size = 0
+        for span in self.spans:
+            places[first : span.end] += size - span.begin
+            first, size = span.end, size + span.stop - span.begin
+        return RecordText([Span(text, 0, size, len(places))], places)
 
 
 def taken(parts: Sequence[RecordText], chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """The chosen records, uint8; of several parts the first one of each, the second, and so on."""
-    sizes = [(part.places[:, 2] - part.places[:, 0])[chosen] for part in parts]
+    sizes = [(part.places[:, 2] - part.places[:, 0]) * chosen for part in parts]
     ends = np.cumsum(np.stack(sizes, axis=1).ravel()).reshape(-1, len(parts))
-    out = np.empty(int(ends[-1, -1]) if ends.size else 0, np.uint8)
+    out = array_pool.empty(int(ends[-1, -1]) if ends.size else 0, np.uint8)
     for number, part in enumerate(parts):
-        _copy(part.text, part.places, chosen, ends[:, number].copy(), out)
+        first, own = 0, ends[:, number].copy()
+        for span in part.spans:
+            _copy(span.text, part.places, chosen, first, span.end, own, out)
+            first = span.end
     return out
 
 
@@ -76,12 +106,18 @@ def _is_mark(byte):
 
 
 @njit(cache=True, nogil=True)
-def _copy(text, places, chosen, ends, out):
-    """Copy the chosen records so that they end at ``ends``."""
-    number = 0
-    for record in range(len(places)):
-        if chosen[record]:
-            begin, stop = places[record, 0], places[record, 2]
-            end = ends[number]
-            out[end - (stop - begin) : end] = text[begin:stop]
-            number += 1
+def _copy(text, places, chosen, first, end, ends, out):
+    """Copy the chosen records from ``first`` up to ``end`` so that they end at ``ends``."""
+    for record in range(first, end):
+        if not chosen[record]:
+            continue
+        begin, stop = places[record, 0], places[record, 2]
+        to = ends[record] - stop
+        if stop - begin < SLACK:
+            for at in range(begin, stop):
+                out[to + at] = text[at]
+            continue
+        last = stop - SLACK
+        for at in range(begin, last, SLACK):
+            copy_line(text, at, out, to + at)
+        copy_line(text, last, out, to + last)

@@ -98,13 +98,14 @@ class SequenceSource:
 
     def context(self, records: RecordText) -> ReadContext:
         """That of the records that have been read; those of the first ones comes first."""
-        text, places = records
+        (span,), places = records.joined()
+        text = span.text
         if not self.alignments:
             return ReadContext.of_headers(text, places[:, 0] + 1, places[:, 1], self._path)
         binary = isinstance(self._parser, BamParser)
         if self._groups is None:
             # the header is in front of the first record
-            header = text[: places[0, 0]].tobytes()
+            header = text[span.begin : places[0, 0]].tobytes()
             if binary:
                 begin = len(MAGIC) + 4
                 header = header[begin:][: int.from_bytes(header[len(MAGIC) : begin], "little")]

@@ -77,7 +77,10 @@ def _first_runs(starts, first, end, runs):
 
 @inner
 def _seek(shape, text, entries, sixteens, runs, count, keys, lasts):
-    """Prefetch the lines of the table and then of the text where the sought windows may be."""
+    """Prefetch the lines of the table and then of the text where the sought windows may be.
+
+    keys, lasts: receive the minimizers of these windows.
+    """
     for i in range(count):
         keys[i], lasts[i] = minimizer(sixteens, runs[i, _SOUGHT], shape.mers)
         prefetch_far(entries, line_of(keys[i], shape.shift))
@@ -100,10 +103,12 @@ def _shift_of(shape, sixteens, last, entry):
 
 
 @inner
-def _fit(shape, text, entries, keys, kmer_places, sixteens, at, limit):
-    """How far the text has the symbols from a window on, and the shift; 0, 0 if it lacks it."""
+def _fit(shape, text, entries, keys, kmer_places, sixteens, at, key, last, limit):
+    """How far the text has the symbols from a window on, and the shift; 0, 0 if it lacks it.
+
+    key, last: as ``minimizer`` has them.
+    """
     k = shape.k
-    key, last = minimizer(sixteens, at, shape.mers)
     line = line_of(key, shape.shift)
     while True:
         found = with_key(entries, line, key)
@@ -143,8 +148,8 @@ def _cut(shape, filter_, sixteens, begin, stop, end, runs, words, bits, count):
 
 @inner
 def _follow(
-    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, run_count, hits, hit_count,
-    cut_runs, words, bits,
+    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, run_count, sought, lasts,
+    hits, hit_count, cut_runs, words, bits,
 ):  # fmt: skip
     """Compare reads with the text from the sought windows on.
 
@@ -160,7 +165,9 @@ def _follow(
         if begin >= stop:
             continue
         limit = end + k - 1
-        reached, shift = _fit(shape, text, entries, keys, kmer_places, sixteens, at, limit)
+        reached, shift = _fit(
+            shape, text, entries, keys, kmer_places, sixteens, at, sought[i], lasts[i], limit
+        )
         tries = _TRIES
         if reached:
             tries = 0
@@ -217,8 +224,9 @@ def _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words,
 
 @inner
 def _settle(
-    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, hits, hit_count
-):
+    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought, lasts, hits,
+    hit_count,
+):  # fmt: skip
     """Settle what is left, one window at a time; how many hits there are then."""
     k, mers = shape.k, shape.mers
     settled = 0
@@ -228,7 +236,12 @@ def _settle(
         while begin < runs[i, _STOP]:
             at = begin + mers.width - 1
             if not lacks(filter_, sixteens, at, mers):
-                end, shift = _fit(shape, text, entries, keys, kmer_places, sixteens, begin, limit)
+                key, last = sought[i], lasts[i]
+                if begin != runs[i, _SOUGHT]:
+                    key, last = minimizer(sixteens, begin, mers)
+                end, shift = _fit(
+                    shape, text, entries, keys, kmer_places, sixteens, begin, key, last, limit
+                )
                 if end:
                     hits[hit_count, 0] = begin
                     hits[hit_count, 1] = begin = end - k + 1
@@ -287,7 +300,7 @@ def match_range(
     hits = np.empty((BLOCK, 3), dtype=np.int64)
     words, bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
     other_words, other_bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
-    lasts = np.empty(BLOCK, dtype=np.int64)
+    sought, lasts = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.int64)
     k = shape.k
     read = read_at(offsets, start)
     for first in range(start, stop, BLOCK):
@@ -298,10 +311,10 @@ def match_range(
         fill_sixteens(bases, first, fours, sixteens)
         hit_count = np.int64(0)
         for _ in range(_ROUNDS):
-            _seek(shape, text, entries, sixteens, runs, count, words, lasts)
+            _seek(shape, text, entries, sixteens, runs, count, sought, lasts)
             count, hit_count = _follow(
-                shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, hits,
-                hit_count, cut_runs, words, bits,
+                shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought,
+                lasts, hits, hit_count, cut_runs, words, bits,
             )  # fmt: skip
             count = _keep(filter_, cut_runs, words, bits, count, words, bits)
             runs, cut_runs = cut_runs, runs
@@ -309,8 +322,9 @@ def match_range(
         count = _keep(filter_, runs, words, bits, count, other_words, other_bits)
         for i in range(count):
             runs[i, _SOUGHT] = runs[i, _BEGIN]
-        _seek(shape, text, entries, sixteens, runs, count, words, lasts)
+        _seek(shape, text, entries, sixteens, runs, count, sought, lasts)
         hit_count = _settle(
-            shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, hits, hit_count
-        )
+            shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought, lasts,
+            hits, hit_count,
+        )  # fmt: skip
         _write(shape, hits, hit_count, first, matches, text_sets, sets)
