@@ -14,7 +14,7 @@ from numba import types
 from trie.codes import INVALID
 from trie.cpu import llvm
 from trie.cpu.intrinsics import trailing_zeros
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner
 from trie.cpu.llvm import BYTES, I64, INDEX, instruction
 from trie.cpu.text_scan import copy_line, equals
 
@@ -43,7 +43,7 @@ def put_codes(builder: Any, letters: Any, at: Any, codes: Any, to: Any) -> Any:
     return builder.bitcast(other, I64)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def encode_line(text, at, stop, codes, to, table, cr, raw):
     """The codes of a line's letters, from text[at] to its end; as they stand if ``raw``.
 

@@ -17,7 +17,6 @@ from streamer.matching.reports import Columns
 from streamer.matching.result import BatchResult
 from streamer.sequences.context import LabelColumn
 from trie.cpu.threads import run_each, split_range, usable_cores
-from trie.windows import NO_SET
 
 TARGET_COLUMNS = ("target", "reads", "bases", "matches", "kmers", "seen", "breadth", "depth")
 COVERAGE_COLUMNS = ("target", "start", "end", "kmers", "seen", "matches")
@@ -135,10 +134,9 @@ class TargetCounts:
     @cached_property
     def _kmers(self) -> NDArray[np.int64]:
         """Of each target."""
-        sets = self._dictionary.sets
-        return _by_target(
-            np.bincount(sets[sets != NO_SET], minlength=len(self.targets)), self.targets
-        )
+        counts = np.zeros(len(self.targets), np.int64)
+        target_kernels.count_sets(self._dictionary.sets, counts)
+        return _by_target(counts, self.targets)
 
 
 class CoverageCounts:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import numpy as np
 
 from trie.cpu.intrinsics import add_shared, or_shared, popcount
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner, njit
 from trie.windows import NO_SET
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NONE = np.int64(NO_SET)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _mark(seen, low, high):
     """Set the bits from ``low`` to ``high``; bits that are set cost no write."""
     first, last = low >> 6, high >> 6
@@ -75,7 +75,7 @@ def count_windows(numbers, sets, only_set, offsets, k, reads, seen, changes, tot
         add_shared(totals, held, windows)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_run(seen, changes, low, high):
     if seen.size:
         _mark(seen, low, high)
@@ -103,6 +103,14 @@ def seen_by_set(seen, set_of, counts):
         for number in range(first, stop):
             if bits >> np.uint64(number & 63) & np.uint64(1) and set_of[number] != NO_SET:
                 counts[set_of[number]] += 1
+
+
+@njit(cache=True, nogil=True)
+def count_sets(sets, counts):
+    """Add the k-mers of each set to ``counts``; sets: uint32, of each k-mer, or NO_SET."""
+    for i in range(sets.size):
+        if sets[i] != NO_SET:
+            counts[sets[i]] += 1
 
 
 @njit(cache=True, nogil=True)

@@ -23,7 +23,7 @@ from streamer.sequences.record_parser import RecordParser
 from streamer.sequences.text_window import AT, LINE, SEEN, SEEN_LINES, STOP, FormatError
 from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import trailing_zeros
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner, njit
 from trie.cpu.text_scan import equals, outside
 from trie.letter_lines import CR, LF, encode_line
 
@@ -118,7 +118,7 @@ def _take(text, place, table, raw, state, codes, starts, names, bounds, places):
     return result
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _line_end(text, at, stop):
     """The next LF; ``stop`` or more if there is none."""
     while at < stop:
@@ -129,7 +129,7 @@ def _line_end(text, at, stop):
     return at
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _qualities_end(text, at, stop):
     """The next byte that is LF or not ASCII; ``stop`` or more if there is none."""
     while at < stop:
@@ -143,7 +143,7 @@ def _qualities_end(text, at, stop):
     return at
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _line_ends(text, at, stop):
     """The number of LF in text[at:stop], up to those of a record."""
     count = np.int64(0)
@@ -153,7 +153,7 @@ def _line_ends(text, at, stop):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _blank(text, first, stop):
     """Whether there is nothing but blank space."""
     for i in range(first, stop):
@@ -162,7 +162,7 @@ def _blank(text, first, stop):
     return True
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _equal(text, first, stop, other, end):
     """Whether two parts of the text are the same."""
     if stop - first != end - other:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import put_word, trailing_zeros, word_at
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner, njit
 from trie.cpu.text_scan import outside
 
 COUNT_BYTES = 5
@@ -147,7 +147,7 @@ def _find(frame, bounds):
         bounds[i, 1] = at
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_name(text, first, stop, names, to):
     """Write the first word of text[first:stop], between blanks or tabs, as a string of msgpack.
 

@@ -17,7 +17,7 @@ from streamer.sequences.record_text import RecordText, Span
 from streamer.sequences.text_window import BLOCK_BYTES, ROOM_BYTES
 from trie.codes import shown_byte
 from trie.cpu import array_pool
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner, njit
 from trie.cpu.text_scan import SLACK
 
 GROWTH = 8
@@ -97,7 +97,7 @@ class RecordBuffer:
         self._spans: list[Span] = []
         self._state[:MOST] = codes.size, 0, COUNT_BYTES, 0, codes.size + self._size
         if name:
-            add_record(before, *name, *self.columns(name[1] - name[0])[:-1])
+            _add_alone(before, *name, *self.columns(name[1] - name[0])[:-1])
             self._starts[0] = 0
 
     @property
@@ -266,7 +266,7 @@ def _ended(text: RecordText, records: int) -> RecordText:
     return RecordText([span._replace(end=records)], places)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def place_record(state, places, begin, line, end):
     """The last record is text[begin:end], its first line text[begin:line], if ``places`` are kept.
 
@@ -279,7 +279,7 @@ def place_record(state, places, begin, line, end):
         places[record, 2] = end
 
 
-@njit(cache=True, nogil=True)
+@inner
 def add_record(text, first, stop, state, codes, starts, names, bounds):
     """Begin a record whose name is the first word of text[first:stop]."""
     record = state[RECORDS]
@@ -290,3 +290,9 @@ def add_record(text, first, stop, state, codes, starts, names, bounds):
     state[NAMED] = end
     state[ODD] |= odd
     state[RECORDS] = record + 1
+
+
+@njit(cache=True, nogil=True)
+def _add_alone(text, first, stop, state, codes, starts, names, bounds):
+    """As ``add_record``, for Python."""
+    add_record(text, first, stop, state, codes, starts, names, bounds)
