@@ -65,10 +65,10 @@ def texts(path, team, **limits):
     found = []
     try:
         for piece in read_records(str(path), team=team, **limits):
-            text = piece.text
-            assert text is not None
-            for number, (begin, line, end) in enumerate(text.places.tolist()):
-                parts = text.text[begin:end].tobytes(), text.text[begin:line].tobytes()
+            assert piece.text is not None
+            (span,), places = piece.text.joined()
+            for number, (begin, line, end) in enumerate(places.tolist()):
+                parts = span.text[begin:end].tobytes(), span.text[begin:line].tobytes()
                 found.append((piece.first + number, *parts))
     except DataError as error:
         found.append(str(error))
