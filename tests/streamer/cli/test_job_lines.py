@@ -57,6 +57,21 @@ def test_nothing_is_shown_where_the_daemon_runs(word, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["asm", "t.fa", "-k2", "--pattern", "ACGT"],
+        ["hamming", "t.fa", "-k2", "--pattern", "ACGT"],
+        ["primer", "a.fa", "b.fa", "-k2"],
+        ["lcs", "a.fa", "b.fa"],
+    ],
+)
+def test_a_job_stays_on_its_machine(line):
+    assert parse_line(line, "/").inputs
+    with pytest.raises(UsageError, match="--cluster: a job runs on the daemon's machine"):
+        parse_line([*line, "--cluster", "host:6379"], "/")
+
+
 def test_help_of_a_command_is_no_error(capsys):
     assert app.main(["submit", "lcs", "--help"]) == 0
     assert "Usage: lcs" in capsys.readouterr().out

@@ -70,6 +70,14 @@ def test_a_cluster_of_this_machine(text, folder, environment):
     assert left_of(folder) == []
 
 
+@pytest.mark.parametrize("command", ["asm", "hamming"])
+def test_workers_give_lines_only(command, text):
+    words = [command, text, "--pattern", "TTGCA", "-k", "1", "--cluster", "local"]
+    found = streamer(*words, "--format", "arrow")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == "streamer: error: --cluster: its rows are lines, --format tsv or jsonl\n"
+
+
 @needs_ray
 @pytest.mark.parametrize(
     ("number", "codes", "line"),
