@@ -106,6 +106,7 @@ def _match(device: str) -> Iterator[Job]:
     exact = ("match", "reads.fq", *_K)
     frozen = (*exact, *_DICTIONARY)
     yield (*frozen, "--report", "reads")
+    yield (*frozen, "--report", "reads", "--threads", "3")
     yield ("match", "reads.fq", *_DICTIONARY, "-k", "11", "--report", "windows")
     yield (*exact, "--seed", "900", "--report", "reads")
     yield (*frozen, "--distance", "1")
@@ -191,7 +192,7 @@ def run_job(job: Job) -> int:
 
     if job[0] == SERVE:
         return _serve(job[1:])
-    code = main([*job, "--quiet", "--threads", "2"])
+    code = main([job[0], "--threads", "2", *job[1:], "--quiet"])
     if SAVED in job and not code:
         code = main(["match", "reads.fq", *_SAVED, "-d", SAVED, "--quiet"])
     return code

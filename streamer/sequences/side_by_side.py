@@ -29,7 +29,7 @@ from streamer.sequences.text_window import (
     Text,
     TextBlock,
 )
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner, njit
 from trie.letter_lines import CR, LF
 
 LEAST_THREADS = 3
@@ -53,12 +53,15 @@ def regions(text: Text) -> Iterator[TextBlock]:
         text.show()
         if len(text) > REGION_BYTES // 2 or text.ended:
             first, stop = int(text.place[AT]), int(text.place[STOP])
-            given_up = text.ended or len(text) > _MOST_BYTES
-            cut = stop if given_up else int(_last_end(text.array, first, stop))
+            cut = int(_last_end(text.array, first, stop))
+            if cut == first and (text.ended or stop - first > _MOST_BYTES):
+                cut = stop
             if cut > first:
                 yield TextBlock(text.array, first, cut)
                 text.place[AT] = cut
         if text.ended:
+            if len(text):
+                yield TextBlock(text.array, int(text.place[AT]), int(text.place[STOP]))
             return
         try:
             text.more()
@@ -110,7 +113,7 @@ def _last_end(text, first, stop):
     return first
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _is_record(text, begins):
     """Whether four lines look like one."""
     header, letters, plus, qualities, end = begins
@@ -119,7 +122,7 @@ def _is_record(text, begins):
     return _length(text, letters, plus) == _length(text, qualities, end)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _length(text, begin, end):
     """Of a line, without LF or CRLF."""
     stop = end - 1

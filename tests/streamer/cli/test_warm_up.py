@@ -39,9 +39,10 @@ NOT_BY_COMMANDS = (
     "streamer.batch.lcs.operands.beside",
     "streamer.batch.lcs.operands.tabulate",
     "streamer.batch.lcs.systolic._blocks_by_table",
-    # many hits, many k-mers, plots, journals that are gone on with
+    # many hits, many k-mers, long records in pieces, plots, journals that are gone on with
     "streamer.batch.asm.found._counted",
     "streamer.batch.lcs.matching._columns",
+    "streamer.sequences.record_buffer._add_alone",
     "trie.levenshtein._merged",
     "trie.packed_codes._unpack",
 )
