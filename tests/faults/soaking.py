@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -324,7 +325,9 @@ def soak(plan: Plan, out: Path | None = None) -> int:
     try:
         stored, expired = one.run()
     except AssertionError as error:
-        print(f"after {len(one.rows)} samples: {error}\njournal and log are in {folder}")
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = str(error) or f"{place.line} ({place.filename}, line {place.lineno})"
+        print(f"after {len(one.rows)} samples: {said}\njournal and log are in {folder}")
         return 1
     finally:
         one.close()
