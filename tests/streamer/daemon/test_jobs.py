@@ -186,14 +186,15 @@ def test_jobs_run_one_at_a_time_and_are_cancelled(control, daemon, results, caps
     capsys.readouterr()
     assert main(["jobs", *at, "--format", "tsv"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert [(row[0], row[1], row[5]) for row in rows[1:]] == [
+    # on a busy machine the first one is killed in the end
+    assert [(row[0], row[1], row[5].partition(",")[0]) for row in rows[1:]] == [
         (first, "cancelled", "cancelled"),
         (second, "cancelled", "cancelled before it began"),
     ]
     assert not processes_of_jobs(results)
     assert not [*results.glob("*arrow*")]
     assert main(["jobs", *at, "--wait", first]) == 1
-    assert capsys.readouterr().err == f"streamer: error: job {first} is cancelled: cancelled\n"
+    assert f"error: job {first} is cancelled: cancelled" in capsys.readouterr().err
 
 
 def test_a_job_that_does_not_end_is_killed(control, results):
