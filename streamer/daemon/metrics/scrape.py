@@ -43,11 +43,13 @@ class BoardCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """All metrics that have a value now."""
         board = self._board
+        # first, as a batch is counted here last: no scrape has more of these than reads in all
+        targets = self._targets()
         moment = Moment(board.fields(), board, self._stages)
         for metric in METRICS:
             if metric.read is not None:
                 yield _family(metric, metric.read(moment))
-        yield _family(_BY_NAME["streamer_target_reads_total"], self._targets())
+        yield _family(_BY_NAME["streamer_target_reads_total"], targets)
         yield self._durations()
         memory = self._memory.read(board.cards)
         for at, name in enumerate(("used", "size")):

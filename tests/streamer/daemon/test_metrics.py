@@ -32,7 +32,7 @@ def send(daemon, seed=1, batches=3):
     with Producer(daemon.endpoints["ingest"]) as producer:
         for _ in range(batches):
             producer.send(reads_of(GENOME, rng, 40))
-        producer.flush()
+        producer.flush(matched=True)
 
 
 def check_agrees(samples, status, rows):
