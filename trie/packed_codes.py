@@ -17,7 +17,7 @@ _GAPS = np.uint64(0x0404040404040404)
 
 def pack_codes(codes: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """uint8[(n + 3) // 4] and the ascending positions of gap codes, of uint8[n] base codes."""
-    packed = np.zeros((codes.size + 3) // 4, dtype=np.uint8)
+    packed = np.empty((codes.size + 3) // 4, dtype=np.uint8)
     gaps = _pack(codes, packed)
     return packed, np.flatnonzero(codes == GAP) if gaps else np.zeros(0, np.int64)
 
@@ -38,6 +38,7 @@ def _pack(codes, packed):
     words = codes.size // 8
     seen = np.uint64(0)
     pairs = packed[: 2 * words].view(np.uint16)
+    packed[2 * words :] = 0
     for i in range(words):  # without an `if` or a byte's store, hence vectors
         word: np.uint64 = word_at(codes, 8 * i)
         seen |= word & _GAPS

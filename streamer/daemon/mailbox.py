@@ -26,8 +26,9 @@ class Mailbox(Generic[T]):
         # reentrant: a signal handler may call wake() while its own thread closes
         self._lock = threading.RLock()
         self._closed = False
-        # the reader has been woken and has not called take() yet
-        self._woken = False
+        # a token that a waker takes and the reader puts back: without it a byte is in the pipe, or
+        # on its way. So nobody writes or reads for nothing, as each call gives the GIL away
+        self._asleep: deque[None] = deque([None])
 
     def fileno(self) -> int:
         """A descriptor that is readable while there is something to take."""
@@ -50,14 +51,13 @@ class Mailbox(Generic[T]):
 
     def wake(self) -> None:
         """Wake the reader, without an item."""
-        if self._woken:
+        if not self._asleep:
             return
         with self._lock:
             if self._closed:
                 return
-            self._woken = True
-            # a full pipe is readable already
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(IndexError):
+                self._asleep.pop()
                 os.write(self._writer, b"\0")
 
     def wait(self, seconds: float) -> None:
@@ -68,11 +68,12 @@ class Mailbox(Generic[T]):
 
     def take(self) -> list[T]:
         """Everything that has been put since the last call."""
-        # first the wakes, then the items: an item put in between leaves a wake behind
-        with contextlib.suppress(BlockingIOError):
-            while len(os.read(self._reader, 4096)) == 4096:
-                pass
-        self._woken = False
+        # first the wake, then the items: an item put in between leaves a wake behind
+        if not self._asleep:
+            # a byte that is still on its way leads to another call
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reader, 1)
+                self._asleep.append(None)
         taken: list[T] = []
         while self._items:
             taken.append(self._items.popleft())

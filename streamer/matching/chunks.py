@@ -38,7 +38,7 @@ def chunk_bounds(
     return bounds[: _cut(offsets, k, chunk, start, stop, bounds)]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _cut(offsets, k, chunk, start, stop, bounds):
     count = 0
     read = 0

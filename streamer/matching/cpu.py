@@ -51,6 +51,7 @@ class CpuEngine(MatchEngine):
         self._text: TextIndex | None = None
         if not walks and not changes:
             self._text = _text_index(dictionary, with_sets, sets_at, threads)
+        self.finds_bits = self._text is not None
         if self._text is None:
             self._index = KmerIndex(self._k, expected=dictionary.codes.size, with_values=with_sets)
             sets = dictionary.sets if with_sets else None
@@ -126,7 +127,7 @@ class CpuEngine(MatchEngine):
             return None
         bases, offsets = task.batch.bases, task.batch.offsets
         bits = self._text.match(bases, offsets, threads=self._threads, sets=task.sets)
-        events = Events(task.events.size, bits=bits)
+        events = Events(bases.size, bits=bits)
         if task.depths is not None:
             task.events[:] = events.codes
         return events

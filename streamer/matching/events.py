@@ -74,7 +74,7 @@ class Events:
         return Events(size, bits=(starts, matches))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _move_bits(words, start, size, part):
     """Write ``size`` bits from ``start`` on to the front of ``part``, zeros behind them."""
     shift = np.uint64(start & 31)

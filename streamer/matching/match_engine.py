@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NO_CODES = np.zeros(0, dtype=np.uint64)
 NO_STARTS = np.zeros(0, dtype=np.int64)
+NO_EVENTS = np.zeros(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,9 @@ class MatchTask:
     """A batch to match, and the arrays for its results, an element a symbol.
 
     position: of the batch in the stream. snapshot: the one to match the span of a number with, None
-    if no span needs it. grows: mismatched k-mers are added. events: uint8, zeros at first. sets:
-    uint32, NO_SET at first, or None. depths: uint8, nodes: uint32, zeros at first, or None.
+    if no span needs it. grows: mismatched k-mers are added. events: uint8, zeros at first; empty
+    if the engine ``finds_bits`` and depths are not wanted. sets: uint32, NO_SET at first, or None.
+    depths: uint8, nodes: uint32, zeros at first, or None.
     """
 
     batch: ReadBatch
@@ -65,6 +67,9 @@ class MatchEngine(Protocol):
     device: Literal["cpu", "cuda"] = "cpu"
 
     walks: bool = False  # whether events come from the snapshot
+
+    finds_bits: bool = False
+    """Whether a result has the events of the batch, two bits a symbol."""
 
     packed: PackedMatching | None = None
     """A shorter way for batches that need matches alone, if there is one."""

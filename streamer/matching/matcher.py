@@ -26,6 +26,7 @@ from streamer.matching.depths_alone import DepthsAlone
 from streamer.matching.events import Events
 from streamer.matching.match_engine import (
     NO_CODES,
+    NO_EVENTS,
     NO_STARTS,
     MatchEngine,
     MatchTask,
@@ -347,6 +348,7 @@ class StreamMatcher:
         follows = self._solver is not None and self.spec.changes
         walking = want_depths or self._engine.walks or follows
         spans = self._spans(batch.offsets, walking and grows)
+        in_bits = self._engine.finds_bits and not want_depths
         views = None
         if want_depths or self._engine.walks:
             views = self._snapshots.views(sum(seeding for seeding, _ in spans))
@@ -356,7 +358,7 @@ class StreamMatcher:
             self._position,
             None if views is None else views.of,
             grows,
-            events=np.zeros(total, dtype=np.uint8),
+            events=NO_EVENTS if in_bits else np.zeros(total, dtype=np.uint8),
             sets=np.full(total, NO_SET, dtype=np.uint32) if self.labels.needed else None,
             depths=np.zeros(total, dtype=np.uint8) if want_depths else None,
             nodes=np.zeros(total, dtype=np.uint32) if want_depths else None,

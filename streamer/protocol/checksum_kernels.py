@@ -48,13 +48,13 @@ def _product(a: int, b: int) -> int:
     return product
 
 
-_times = njit(_product, cache=True, nogil=True)
+_times = njit(_product, cache=True)
 
 # x^(2^n) for every n
 _POWERS = np.array([*accumulate(repeat(1 << 30, 63), lambda power, _: _product(power, power))])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def combine(crc_a: Any, crc_b: Any, length_b: Any) -> Any:
     """The sum of two parts one after the other, from the sum of each and the bytes of the second.
 

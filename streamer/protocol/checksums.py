@@ -16,7 +16,7 @@ from crc32c import crc32c as _plain
 from trie.cpu.borrowed import Borrowed
 
 # up to this, releasing the GIL and waiting for it again takes longer than the sum
-_AT_ONCE = 1 << 17
+_AT_ONCE = 1 << 18
 _ALL = 0xFFFFFFFF
 
 CALL_BYTES = 1 << 30

@@ -14,6 +14,8 @@ from trie.cpu import array_pool
 from trie.cpu.threads import run_each
 from trie.packed_codes import pack_codes
 
+_SHARED = 1 << 22  # bases that are worth a second thread to copy
+
 Letters = bytes | memoryview | NDArray[np.uint8]
 
 RawReads = tuple[Sequence[str], NDArray[np.int64], memoryview]
@@ -92,6 +94,7 @@ def joined_batches(batches: Sequence[ReadBatch], threads: int = 1) -> ReadBatch:
     total = starts[-1]
     bases = array_pool.empty(total, np.uint8)
     spans = zip(starts, starts[1:], batches, strict=False)
+    threads = threads if total >= _SHARED else 1
     run_each(np.copyto, [(bases[a:b], batch.bases) for a, b, batch in spans], threads)
     offsets = [b.offsets[:-1] + start for b, start in zip(batches, starts, strict=False)]
     names = [""] * sum(len(batch) for batch in batches)

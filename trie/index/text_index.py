@@ -97,7 +97,8 @@ class TextIndex:
         bases, offsets = check_batch(bases, offsets)
         # two words at least: events are read eight bytes at a time
         words = max(-(-bases.size // 32), 2)
-        starts, matches = np.zeros(words, np.uint32), np.zeros(words, np.uint32)
+        starts, matches = np.empty(words, np.uint32), np.empty(words, np.uint32)
+        starts[-2:] = matches[-2:] = 0  # there may be no symbols for them
         out = _NO_SETS if sets is None else sets
 
         def match(start: int, stop: int) -> None:

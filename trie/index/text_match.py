@@ -289,7 +289,7 @@ def match_range(
     shape, text, filter_, entries, keys, kmer_places, text_sets, bases, offsets, start, stop,
     starts, matches, sets, fours, sixteens,
 ):  # fmt: skip
-    """Match the windows that begin in [start, stop), 32 | start; ``matches`` is zero there.
+    """Match the windows that begin in [start, stop), 32 | start.
 
     shape: ``IndexShape``. starts, matches: uint32, bits of the symbols (``trie.window_starts``).
     sets: uint32[symbols], receives the set of each match, or empty. fours, sixteens: of a block.
@@ -306,6 +306,7 @@ def match_range(
     for first in range(start, stop, BLOCK):
         end = min(first + BLOCK, stop)
         read = open_windows(offsets, k, read, first, end, starts)
+        matches[first >> 5 : (end + 31) >> 5] = np.uint32(0)
         close_around_gaps(bases, k, first, min(end + k - 1, bases.size), first, end, starts)
         count = _first_runs(starts, first, end, runs)
         fill_sixteens(bases, first, fours, sixteens)

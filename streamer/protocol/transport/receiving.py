@@ -123,7 +123,7 @@ def _close(api, storage, at):
     msg_close(api[CLOSE], np.uint64(storage.ctypes.data) + np.uint64(at * MESSAGE_BYTES))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _copy_text(address, text):
     """Copy a C string, if there is one, as far as there is room for its end."""
     if np.uint64(address) == 0:
@@ -135,7 +135,7 @@ def _copy_text(address, text):
         text[i] = letters[i]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _receive(api, socket, storage, places, sizes, counts, properties, texts, most, limit):
     """Receive whole messages; how many. counts: the frames of each, up to ``most``.
 

@@ -17,7 +17,7 @@ from trie.cpu.intrinsics import array_address
 
 # around a table's byte, what is summed without releasing the GIL, and the lanes of the kernels
 SIZES = [0, 1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 1000, 4096, 12_289]
-LARGE = [(1 << 17) - 1, 1 << 17, (1 << 17) + 1, 300_001]
+LARGE = [(1 << 18) - 1, 1 << 18, (1 << 18) + 1, 300_001]
 
 
 def test_the_check_value():
@@ -75,7 +75,7 @@ def test_a_frame_is_summed_in_calls_that_an_int_of_c_can_count(monkeypatch):
 @pytest.mark.parametrize("seed", range(30))
 def test_the_sum_of_parts(seed):
     rng = random.Random(seed)
-    data = rng.randbytes(rng.choice([0, 1, 10, 1000, 5000, 1 << 17]))
+    data = rng.randbytes(rng.choice([0, 1, 10, 1000, 5000, 1 << 18]))
     cut = rng.randint(0, len(data))
     first, second, whole = (crc32c([part]) for part in (data[:cut], data[cut:], data))
     assert combine(first, second, len(data) - cut) == whole
