@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import multiprocessing
+import os
 import selectors
 import socket
 import tempfile
@@ -26,7 +27,6 @@ from streamer.bench.processes import child_of, cpu_seconds
 from streamer.bench.serving import SECONDS, Endpoints, serving
 from streamer.bench.suite import Row
 from streamer.client import Control
-from streamer.daemon.process import give_way
 
 PAGES = 50
 _PAIRS = 6
@@ -118,7 +118,7 @@ def _readers(addresses: Mapping[str, str], count: int) -> Iterator[None]:
 def _read(web: str, metrics: str, count: int, ready: Any) -> None:
     """Read the events of all pages, and scrape; ready: once every page has got something."""
     # browsers are on machines of their own
-    give_way(19)
+    os.nice(19)
     waiting = selectors.DefaultSelector()
     silent = set()
     for _ in range(count):
