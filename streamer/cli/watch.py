@@ -34,7 +34,8 @@ def watch(
         typer.Option(
             "--topic",
             help="match, mismatch, near or ltb (within the distance), delta (new k-mers), read, "
-            "word, retract, upgrade and settled (after a reload), beat, status, targets, "
+            "word, decision (whether a read is worth sequencing), retract, upgrade and "
+            "settled (after a reload), beat, status, targets, "
             "barcodes, enough or novelty (counts so far); "
             "may be repeated. Without it: match, mismatch and read.",
         ),
