@@ -162,7 +162,9 @@ class _Inputs:
         self._done = [0] * len(run.reads)
         self._format = ""
 
-    def records(self, index: int, bases: int, reads: int) -> Iterator[TextPiece]:
+    def records(
+        self, index: int, bases: int, reads: int, *, full: bool = False
+    ) -> Iterator[TextPiece]:
         """Those of one file, as ``read_records``; DataError if they are of another format."""
 
         def count(size: int) -> None:
@@ -172,7 +174,7 @@ class _Inputs:
         path = self._paths[index]
         for piece in read_records(
             path, batch_bases=bases, batch_reads=reads, on_bytes=count, context=self._context,
-            team=self._team,
+            team=self._team, full=full,
         ):  # fmt: skip
             format_ = "FASTQ" if piece.text and piece.text.fastq else "FASTA"
             self._format = self._format or format_
@@ -192,7 +194,7 @@ def _pairs(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:
     """Reads of two files, as many of one as of the other; DataError where they are no mates."""
     for index in range(0, len(run.reads), 2):
         paths = [shown_name(path) for path in run.reads[index : index + 2]]
-        files = [inputs.records(index + mate, _ENDLESS, _PAIRS) for mate in (0, 1)]
+        files = [inputs.records(index + mate, _ENDLESS, _PAIRS, full=True) for mate in (0, 1)]
         before = 0
         while (pieces := tuple(next(file, None) for file in files)) != (None, None):
             both = tuple(piece for piece in pieces if piece is not None)

@@ -126,6 +126,8 @@ def match_files(
                 batches = read_batches(
                     reads, batch_bases=bases, batch_reads=most, on_bytes=show,
                     context=asked.by_barcode, team=team,
+                    # what grows depends on batches, and several GPUs share each
+                    full=spec.changes or len(matcher.spec.cards) > 1,
                 )  # fmt: skip
                 if spec.near:
                     batches = _seeds_together(batches, spec.seed_bases)

@@ -36,6 +36,7 @@ def read_batches(
     context: bool = False,
     flush_seconds: float | None = None,
     team: Team | None = None,
+    full: bool = False,
 ) -> Iterator[ReadBatch]:
     """All reads of the files, in order, in batches that end once they hold ``batch_bases`` bases.
 
@@ -44,12 +45,16 @@ def read_batches(
     ``on_bytes`` is called with the number of (compressed) bytes read from the files so far.
     opened: what to read in the place of the file at the only path; it stays open. context: batches
     have one. flush_seconds: about how long a record of a pipe waits at most for others; a batch
-    ends then, too, but for FASTA, whose records have no end. team: decompresses ahead.
+    ends then, too, but for FASTA, whose records have no end. team: decompresses ahead, and parses
+    side by side if it has threads enough; then batches may end earlier, unless they shall be
+    ``full``: the same ones for any number of threads.
     """
     done = 0
     for path in paths:
         with ExitStack() as stack:
-            source = SequenceSource(path, stack, opened, team=team, flush_seconds=flush_seconds)
+            source = SequenceSource(
+                path, stack, opened, team=team, flush_seconds=flush_seconds, full=full
+            )
             buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=context)
             for piece in _pieces(source, buffer):
                 if on_bytes is not None:
@@ -70,10 +75,11 @@ def read_records(
     on_bytes: Callable[[int], None] | None = None,
     context: bool = False,
     team: Team | None = None,
+    full: bool = False,
 ) -> Iterator[TextPiece]:
     """The records of a file with their text, as ``read_batches``; DataError for alignments."""
     with ExitStack() as stack:
-        source = SequenceSource(path, stack, team=team)
+        source = SequenceSource(path, stack, team=team, full=full)
         buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=True)
         for piece in _pieces(source, buffer):
             _check_text(path, source)

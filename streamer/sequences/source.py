@@ -66,7 +66,8 @@ class SequenceSource:
     """One input, read from ``opened`` if that is given; ``stack`` closes what it opens.
 
     team: decompresses it ahead of the parser; without one a thread does. flush_seconds: of a pipe,
-    no record waits longer than about this for others to fill a buffer.
+    no record waits longer than about this for others to fill a buffer. full: buffers are filled one
+    after the other, not the one of each region as far as it goes.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class SequenceSource:
         *,
         team: Team | None = None,
         flush_seconds: float | None = None,
+        full: bool = False,
     ) -> None:
         self._path = path
         self._shown = shown_name(path)
@@ -88,6 +90,7 @@ class SequenceSource:
         self._text: Text | None = None
         self._parser: Parser | None = None
         self._groups: dict[str, ReadGroup] | None = None
+        self._full = full
         self._flush_seconds = flush_seconds
         self._flush_at: float | None = None
 
@@ -181,7 +184,7 @@ class SequenceSource:
     @property
     def _large(self) -> bool:
         """Whether its text comes in blocks that are parsed side by side."""
-        threads = 1 if self._team is None else self._team.threads
+        threads = 1 if self._team is None or self._full else self._team.threads
         return threads >= LEAST_THREADS and self._raw is not None and self._raw.regular
 
     def _is_due(self, buffer: RecordBuffer) -> bool:

@@ -179,3 +179,57 @@ def test_a_region_that_ends_within_a_record_is_refused():
     block = text_window.new_block(40)
     block.array[first:][:40] = np.frombuffer(FASTQ[:40], np.uint8)
     assert side_by_side.parsed(block, RecordBuffer("f", 100, 100)).pieces is None
+
+
+def test_full_batches_are_those_of_one_parser(tmp_path, sizes, parsed):
+    sizes(3000, 500)
+    path = tmp_path / "f"
+    path.write_bytes(fastq(random.Random(4), 500))
+
+    def batches(threads, **options):
+        with Team(threads) as team:
+            found = read_batches([str(path)], batch_reads=70, team=team, **options)
+            return [len(batch) for batch in found]
+
+    assert batches(4, full=True) == batches(2) == [70] * 7 + [10]
+    assert not parsed
+    assert batches(4) != batches(2)
+
+
+def equal_for_any_threads(streamer, parsed, *arguments):
+    """The output of a command, with two threads and with four."""
+    code, wanted, error = streamer(*arguments, "--quiet", "--threads", 2)
+    assert (code, error) == (0, "")
+    assert streamer(*arguments, "--quiet", "--threads", 4) == (0, wanted, "")
+    assert not parsed
+    return wanted
+
+
+def as_bases(folder):
+    """A dictionary of one k-mer."""
+    path = folder / "d.fa"
+    path.write_text(f">d\n{'A' * 31}\n")
+    return path
+
+
+def test_pairs_whose_mates_differ_in_length(tmp_path, sizes, parsed, streamer):
+    sizes(3000, 500)
+    rng = random.Random(5)
+    paths = [tmp_path / "1.fq", tmp_path / "2.fq"]
+    for path, length in zip(paths, (150, 120), strict=True):
+        path.write_bytes(fastq(rng, 200, lengths=(length,)))
+    given = ["filter", *paths, "--pairs", "-d", as_bases(tmp_path), "-k", 31, "--deplete"]
+    assert equal_for_any_threads(streamer, parsed, *given).count("\n") == 4 * 400
+
+
+@pytest.mark.parametrize("limit", [[], ["--max-kmers", 1000], ["--distance", 1]])
+def test_growth_does_not_depend_on_threads(limit, tmp_path, sizes, parsed, streamer):
+    sizes(3000, 500)
+    rng = random.Random(6)
+    letters = [bytes(rng.choices(b"ACGT", k=100)) for _ in range(100)]
+    letters += [b"T" + one[1:50] + b"A" + one[51:] for one in letters]
+    path = tmp_path / "reads.fq"
+    path.write_bytes(b"".join(b"@r\n%s\n+\n%s\n" % (one, b"I" * 100) for one in letters))
+    report = [] if "--distance" in limit else ["--report", "novelty"]
+    given = ["match", path, "-d", as_bases(tmp_path), "-k", 31, "--mode", "grow", *limit, *report]
+    equal_for_any_threads(streamer, parsed, *given)
