@@ -132,7 +132,8 @@ def match_files(
                 if spec.near:
                     batches = _seeds_together(batches, spec.seed_bases)
                 run = _Run(matcher, answer, writer, team, grown, notice)
-                for lines in run.alone(batches) if matcher.side_by_side else run.in_turn(batches):
+                alone = matcher.side_by_side and not answer.ordered
+                for lines in run.alone(batches) if alone else run.in_turn(batches):
                     with team.stages.spent("write"):
                         for some in lines:
                             writer.put(some)
@@ -169,6 +170,10 @@ class _Run:
     def in_turn(self, batches: Iterable[ReadBatch]) -> Iterator[Iterable[memoryview]]:
         """One batch after the other is matched, by all threads."""
         parsed = self.team.line(batches, lambda batch: batch, 2, pulls="parse")
+        if self.answer.ordered:
+            # by whoever pulls: a team may end its work on one result before that on an earlier one
+            pulled = map(self._lines, self._matched(parsed))
+            return self.team.line(pulled, list, 2, pulls="match", takes="write")
         # many rows are formatted some at a time
         lines = self._some_lines if self.answer.depths else self._lines
         return self.team.line(

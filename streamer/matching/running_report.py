@@ -25,10 +25,14 @@ from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, same
 
 
 class Answer(Protocol):
-    """columns: their names in order. depths: batches are matched with ``want_depths``."""
+    """columns: their names in order. depths: batches are matched with ``want_depths``.
+
+    ordered: results must come in the order of their batches.
+    """
 
     columns: tuple[str, ...]
     depths: bool = False
+    ordered: bool = False
 
     def after(self, result: BatchResult) -> Iterable[Table]:
         """The rows that the next batch brings."""
@@ -126,6 +130,7 @@ class NoveltyAnswer(Answer):
     """A row a point of the novelty curve."""
 
     columns = NOVELTY_COLUMNS
+    ordered = True
 
     def __init__(self) -> None:
         self._curve = NoveltyCurve()

@@ -224,9 +224,9 @@ def barcode_of_group(name: str) -> str | None:
     return found[1] if found else None
 
 
-def barcode_of(name: str) -> str:
-    """A barcode without the name of its kit: ``SQK-NBD114-24_barcode04``."""
-    return barcode_of_group(name) or name
+def barcode_of(name: str) -> str | None:
+    """A barcode without the name of its kit: ``SQK-NBD114-24_barcode04``; ``.`` is none."""
+    return None if name == "." else barcode_of_group(name) or name
 
 
 def barcode_of_folder(path: str) -> str | None:

@@ -63,6 +63,7 @@ def context_of(header, folder="", groups=None):
         else:
             run = group.split("_")[0] if re.search(f"[_-]{NAMED}$", group) else group
     given = first(map(printable, values(header, "barcode=", "BC:Z:")[:1]))
+    given = None if given == "." else given
     if given is not None and (kit := re.search(f"[_-]{NAMED}$", given)):
         given = kit[1]
     sample = first([*map(printable, values(header, "SM:Z:")[:1]), of_sample])

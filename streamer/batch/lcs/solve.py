@@ -34,6 +34,8 @@ CPU_CELLS = 3e11
 CUDA_CELLS = 8e13
 CUDA_START = 2e-3
 DIFF_SECONDS = 4e-9
+# threads of the passes, however many there are: which subsequence is found must not depend on it
+_ASSUMED = 4
 
 MakeProcessor = Callable[[Pair, Choice, int, OnCells], Processor]
 """(pair, choice, threads, on_cells) to what runs the passes of a method."""
@@ -160,11 +162,11 @@ def _solve(
         tried = None
         if method == "adaptive":
             similar = partial(diff.solve_similar, solution, threads)
-            whole_limit = partial(_worthwhile, choice=choice, threads=threads, alone=True)
+            whole_limit = partial(_worthwhile, choice=choice, threads=_ASSUMED, alone=True)
             if pair.cells > LEAF_CELLS and similar(whole_limit, *whole_table).all():
                 return
             # a part costs no more than its share of a level that is run anyway
-            tried = partial(similar, partial(_worthwhile, choice=choice, threads=threads))
+            tried = partial(similar, partial(_worthwhile, choice=choice, threads=_ASSUMED))
         processor = make(pair, choice, threads, on_cells)
         systolic_solve(solution, processor, threads, tried)
 

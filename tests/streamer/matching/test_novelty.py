@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from contextlib import closing
 
 import numpy as np
@@ -101,6 +102,31 @@ def test_the_report(tmp_path, strands, learning):
         reads, k, strands=strands, **options
     )
     assert all(tuple(row) == NOVELTY_COLUMNS for row in found)
+
+
+def test_the_report_has_batches_in_their_order(tmp_path, monkeypatch):
+    """Also if a thread is late with the first of them."""
+    reads = some_reads(random.Random(6), 60)
+    paths = [tmp_path / f"{number}.fa" for number in range(len(reads))]
+    for path, (name, letters) in zip(paths, reads, strict=True):
+        path.write_text(f">{name}\n{letters}\n")
+    add, later, waited = NoveltyCurve.add, threading.Event(), []
+
+    def late(curve, offsets, starts):
+        if waited:
+            later.set()
+        else:
+            waited.append(later.wait(0.2))  # in vain, unless another one overtakes it
+        add(curve, offsets, starts)
+
+    monkeypatch.setattr(NoveltyCurve, "add", late)
+    out = tmp_path / "out.jsonl"
+    arguments = [*map(str, paths), "-k", "9", "--seed", "0", "--threads", "4"]
+    arguments += ["--report", "novelty", "--format", "jsonl", "-q", "-o", str(out)]
+    assert main(["match", *arguments]) == 0
+    found = [[*json.loads(line).values()] for line in out.read_text().splitlines()]
+    assert found == novelty_curve(reads, 9, mode="grow")
+    assert waited == [False]
 
 
 def test_a_dictionary_that_is_fixed_has_no_curve(tmp_path, capsys):

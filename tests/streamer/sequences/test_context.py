@@ -72,6 +72,7 @@ LINES = [
     ("ch=4 start_time=2020-01-01T00:00:00", (None, "2020-01-01T00:00:00Z", None, None, None)),
     ("r ch=x ch:i:-1 ch:i:3.0 ch=9999999999 st:Z:now runid=", (None,) * 5),
     ("r ch=x ch:i:7 ch=8 barcode=a barcode=b", (7, None, None, "a", None)),
+    ("r ch=5 barcode=.", (5, None, None, None, None)),
     ("r ch:Z:7 CH=8 xch=9 ch =1 barcode:Z:2", (None,) * 5),
     (
         "r barcode=SQK-RBK114-24_barcode11 runid=caf\u00e9 SM:Z:\x07",

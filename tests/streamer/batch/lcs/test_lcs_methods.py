@@ -347,3 +347,14 @@ def test_memory_of_20_m_by_10_m(scale):
     )
     assert 4 * counted.words < 8 * rows
     assert sum(solved) < 2_000 * rows
+
+
+def test_the_subsequence_does_not_depend_on_threads():
+    rng = np.random.default_rng(5)
+    a = rng.integers(0, 4, 20_000).astype(np.uint8)
+    b = a[rng.random(a.size) > 0.015].copy()
+    changed = rng.random(b.size) < 0.015
+    b[changed] = (b[changed] + rng.integers(1, 4, changed.sum(), np.uint8)) % 4
+    letters = [np.frombuffer(b"ACGT", np.uint8)[codes].tobytes() for codes in (a, b)]
+    found = [lcs.match(*letters, device="cpu", threads=n).blocks().tolist() for n in (1, 2, 16)]
+    assert found[0] == found[1] == found[2]
