@@ -91,20 +91,28 @@ class NewFile(WithCommit):
         """Whether ``commit`` puts a regular file in place."""
         return self._place is not None
 
-    def commit(self) -> None:
-        """Put the complete file in place, synced to disk; OSError if it cannot be written."""
-        if self._place is None:
-            with naming(self._path):
-                self.file.close()
+    def finish(self) -> None:
+        """Sync all of it to disk and close it, so that ``commit`` only renames it.
+
+        OSError if it cannot be written: it is discarded.
+        """
+        if self.file.closed:
             return
         try:
             with naming(self._path):
                 self.file.flush()
-                os.fsync(self.file.fileno())
+                if self._place is not None:
+                    os.fsync(self.file.fileno())
                 self.file.close()
         except BaseException:
             self.discard()
             raise
+
+    def commit(self) -> None:
+        """Put the complete file in place, synced to disk; OSError if it cannot be written."""
+        self.finish()
+        if self._place is None:
+            return
         try:
             os.replace(self._temporary, self._place)
         except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,7 +25,7 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import load_dictionary
-from streamer.output.output_file import OutputFile, write_file
+from streamer.output.output_file import OutputFiles
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_records, size_of_files
 from streamer.sequences.packed_names import PackedNames
 from streamer.sequences.record_buffer import TextPiece
@@ -85,19 +85,21 @@ def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
             dictionary = load_dictionary(spec, on_notice=notice, team=team)
             matcher = StreamMatcher(dictionary, spec, on_fallback=on_fallback)
         counts = FilterCounts(matcher.dictionary.targets.names)
-        with closing(matcher), ExitStack() as stack:
+        with closing(matcher), OutputFiles() as outputs:
             names = [run.output] if run.output2 is None else [run.output, run.output2]
-            files = [stack.enter_context(OutputFile(name)) for name in names]
-            show = stack.enter_context(progress("filtering", size_of_files(run.reads), quiet=quiet))
-            team = stack.enter_context(profiled(profile, run.spec.threads, run.reads))
-            for parts in _chosen(run, matcher, counts, team, show):
-                with team.stages.spent("write"):
-                    for file, part in zip(files, parts, strict=True):
-                        file.write(part.data)
-                        team.stages.count("write", part.size)
-    if run.summary is not None:
-        told = {"version": __version__, "parameters": run.parameters()} | counts.summary()
-        write_file(run.summary, [json.dumps(told, indent=2).encode(), b"\n"])
+            files = [outputs.open(name) for name in names]
+            with (
+                progress("filtering", size_of_files(run.reads), quiet=quiet) as show,
+                profiled(profile, run.spec.threads, run.reads) as team,
+            ):
+                for parts in _chosen(run, matcher, counts, team, show):
+                    with team.stages.spent("write"):
+                        for file, part in zip(files, parts, strict=True):
+                            file.write(part.data)
+                            team.stages.count("write", part.size)
+            if run.summary is not None:
+                told = {"version": __version__, "parameters": run.parameters()} | counts.summary()
+                outputs.open(run.summary).write(json.dumps(told, indent=2).encode() + b"\n")
     if notice is not None:
         totals = counts.totals
         notice(

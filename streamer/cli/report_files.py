@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any, BinaryIO
 
 from streamer.cli.progress import progress
-from streamer.output.output_file import OutputFile
+from streamer.output.output_file import OutputFiles
 from streamer.reporting.any_report import ReadRows, read_report
 from streamer.reporting.collection import Collection, Given, of_journal
 from streamer.reporting.kept_reads import Recount, count_again, is_journal
@@ -42,14 +42,11 @@ def write_report(options: PageOptions, *, quiet: bool) -> None:
     name = "report" if options.output == "-" else PurePath(options.output).name.split(".")[0]
     collection = Collection(options.title or name, given)
     html = page(collection, [])
-    with ExitStack() as stack:
-        # both are written before either takes its place
-        files = [(stack.enter_context(OutputFile(options.output)), html)]
+    with OutputFiles() as outputs:
+        outputs.open(options.output).write(html.encode("utf-8", "replace"))
         if options.aside is not None:
-            beside = stack.enter_context(OutputFile(options.aside))
-            files.append((beside, multiqc(collection, options.title or name)))
-        for file, content in files:
-            file.write(content.encode("utf-8", "replace"))
+            table = multiqc(collection, options.title or name)
+            outputs.open(options.aside).write(table.encode("utf-8", "replace"))
 
 
 def _names(paths: list[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from streamer.errors import ReaderGoneError, StreamerError
@@ -73,19 +73,27 @@ class OutputFile(WithCommit):
         with self._naming():
             self._file.writelines(parts)
 
-    def commit(self) -> None:
-        """Finish the file and put it in its place."""
-        if self._new is None:
+    def finish(self) -> None:
+        """Write all that is still to be written; ``commit`` then only puts it in its place."""
+        if self._new is None or self._new.file.closed:
             return
         try:
             with self._naming():
                 if self._file is not self._new.file:
                     self._file.close()
                 self._new.file.write(self._empty)
-                self._new.commit()
+                self._new.finish()
         except BaseException:
             self.discard()
             raise
+
+    def commit(self) -> None:
+        """Finish the file and put it in its place."""
+        if self._new is None:
+            return
+        self.finish()
+        with self._naming():
+            self._new.commit()
 
     def discard(self) -> None:
         """Leave the place as it was."""
@@ -104,6 +112,36 @@ class OutputFile(WithCommit):
         except OSError as error:
             message = f"{self._name}: {self._verb}: {error.strerror or error}"
             raise StreamerError(message) from error
+
+
+class OutputFiles(WithCommit):
+    """Files of one result: none takes its place before all are finished."""
+
+    def __init__(self) -> None:
+        self._files: list[OutputFile] = []
+
+    def open(self, path: str | None) -> OutputFile:
+        """One more of them; it is committed or discarded with the others."""
+        self._files.append(OutputFile(path))
+        return self._files[-1]
+
+    def commit(self) -> None:
+        """Finish all files, then put each in its place."""
+        try:
+            for file in self._files:
+                file.finish()
+        except BaseException:
+            self.discard()
+            raise
+        with ExitStack() as places:
+            # a rename that fails does not hold back the others
+            for file in reversed(self._files):
+                places.callback(file.commit)
+
+    def discard(self) -> None:
+        """Leave all places as they were."""
+        for file in self._files:
+            file.discard()
 
 
 def write_file(path: str, parts: Iterable[bytes | memoryview]) -> None:

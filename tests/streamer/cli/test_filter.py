@@ -319,6 +319,42 @@ def test_a_full_disk_leaves_no_record_behind(suffix, tmp_path, dictionary):
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("full", ["out1.fq.gz", "out2.fq.gz", "summary.json"])
+def test_outputs_are_replaced_together_or_not_at_all(full, tmp_path, dictionary):
+    """One does not fit on the disk, which shows only when its compressor is closed."""
+    rng = random.Random(5)
+    texts = []
+    for mate in (1, 2):
+        letters = "ACGT" if full == f"out{mate}.fq.gz" else "A"
+        reads = ("".join(rng.choices(letters, k=100)) for _ in range(200))
+        texts.append("".join(f"@r\n{read}\n+\n{'I' * 100}\n" for read in reads).encode())
+    paths = written(tmp_path, texts)
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    outputs = [folder / name for name in ("out1.fq.gz", "out2.fq.gz", "summary.json")]
+    for output in outputs:
+        output.write_bytes(b"old")
+    if full == "summary.json":
+        # through a link, which stays
+        outputs[2].unlink()
+        outputs[2].symlink_to("/dev/full")
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))
+
+    arguments = ["filter", *paths, "--pairs", "-d", dictionary, "-k", K, "--deplete", "-q"]
+    arguments += ["-o", outputs[0], "--output2", outputs[1], "--summary", outputs[2]]
+    done = subprocess.run(
+        [sys.executable, "-m", "streamer", *map(str, arguments), "--device", "cpu"],
+        capture_output=True, text=True, preexec_fn=limit, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"streamer: error: {folder / full}: cannot write: ")
+    assert sorted(folder.iterdir()) == outputs, "nothing beside them"
+    assert {path.read_bytes() for path in outputs if not path.is_symlink()} == {b"old"}
+
+
+@pytest.mark.whole
 @pytest.mark.data("sarscov2_miseq_artic_v3_?.fq.gz", "sarscov2_artic_v3_primers.fa.gz")
 @pytest.mark.parametrize("action", ["keep", "deplete"])
 def test_pairs_of_amplicons(action, tmp_path, streamer):

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 import pytest
 
 from streamer.client import Producer
+from streamer.errors import StreamerError
+from streamer.output.output_file import OutputFiles
 from tests.daemon_kit import random_dna, reads_of, running
 from tests.data_files import write_fasta
 from tests.waiting import DEADLINE, unread, until
@@ -166,6 +168,42 @@ def test_a_full_disk_is_one_line_with_the_name(output, line, folder, streamer):
     assert "File too large" in err
     assert old.read_bytes() == OLD
     assert list(folder.iterdir()) == [old]
+
+
+@pytest.mark.parametrize("full", [0, 1, 2])
+def test_several_files_are_replaced_together_or_not_at_all(full, folder):
+    """A small content is in a buffer until the file is finished."""
+    paths = [folder / name for name in ("a", "b.gz", "c.zst")]
+    for path in paths:
+        path.write_bytes(OLD)
+
+    def write(sizes):
+        with OutputFiles() as outputs:
+            for path, size in zip(paths, sizes, strict=True):
+                outputs.open(str(path)).write(random.Random(1).randbytes(size))
+
+    sizes = [10, 10, 10]
+    sizes[full] = 1_000
+    with small_disk(500), pytest.raises(StreamerError, match=f"{paths[full]}: cannot write"):
+        write(sizes)
+    assert sorted(folder.iterdir()) == paths
+    assert {path.read_bytes() for path in paths} == {OLD}
+    write(sizes)
+    assert sorted(folder.iterdir()) == paths
+    assert OLD not in {path.read_bytes() for path in paths}
+
+
+def test_a_rename_that_fails_does_not_hold_back_the_others(folder):
+    paths = [folder / name for name in ("a", "b", "c")]
+    outputs = OutputFiles()
+    for path in paths:
+        outputs.open(str(path)).write(b"new")
+    paths[1].mkdir()
+    with pytest.raises(StreamerError, match=r"/b: .*what was written is in"):
+        outputs.commit()
+    assert [path.read_bytes() for path in (paths[0], paths[2])] == [b"new", b"new"]
+    (kept,) = folder.glob(".b.*.part")
+    assert kept.read_bytes() == b"new"
 
 
 def test_rows_stay_if_the_dictionary_cannot_be_saved(line, folder, streamer):

@@ -6,6 +6,7 @@ import io
 import json
 import random
 import re
+import resource
 import shlex
 import sys
 import tracemalloc
@@ -232,6 +233,23 @@ def test_after_an_error_both_files_stay_as_they_were(tmp_path):
     assert main(["report", str(good), str(bad), "-o", str(tmp_path / "made.html")]) == 1
     now = (tmp_path / "made.html").read_bytes(), (tmp_path / "made_mqc.json").read_bytes()
     assert now == before
+    assert not [*tmp_path.glob(".*")]
+
+
+def test_a_disk_too_full_for_the_page_leaves_both_files(tmp_path, capfd):
+    """The compressed page is in a buffer until it is finished; the file for MultiQC fits."""
+    rows, page, aside = (tmp_path / name for name in ("t.tsv", "x.html.gz", "x_mqc.json"))
+    rows.write_text(TARGETS)
+    for old in (page, aside):
+        old.write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_500, before[1]))
+    try:
+        assert main(["report", str(rows), "-o", str(page), "--quiet"]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert f"{page}: cannot write: " in capfd.readouterr().err
+    assert [old.read_text() for old in (page, aside)] == ["old", "old"]
     assert not [*tmp_path.glob(".*")]
 
 
