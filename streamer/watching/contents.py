@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from streamer.errors import DataError
 from streamer.sequences.read_batch import ReadBatch
@@ -10,28 +11,61 @@ from streamer.watching.digest import Digest
 from streamer.watching.ledger import Visit
 
 
-def sent_before(batches: Iterable[ReadBatch], known: list[Visit]) -> tuple[Visit | None, bool]:
-    """That of the contents whose records the file begins with, the longest; None for none.
+class Beginning(NamedTuple):
+    """What a file begins with.
 
-    batches: all records of the file. known: contents that begin with its first record. Then,
-    whether it ends before one of them does, so that it may be no more than a part of it.
+    longest: the known visit with the most records that the file begins with, if any. total: of all
+    records of the file, if it ended before some of the known visits; those are ``longer``. fault:
+    what is wrong behind these records.
+    """
+
+    longest: Visit | None
+    total: Digest
+    longer: list[Visit]
+    fault: DataError | None
+
+
+def sent_before(batches: Iterable[ReadBatch], known: list[Visit]) -> Beginning:
+    """Which of the visits ``known``, with its first record, a file begins with.
+
+    batches: all records of the file.
     """
     at, longest = Digest(), None
     try:
         for reads in batches:
             left = []
-            for content in known:
-                count = content.sent.records - at.records
+            for visit in known:
+                count = visit.sent.records - at.records
                 if count > len(reads):
-                    left.append(content)
-                elif at.after(reads, count) == content.sent and (
-                    longest is None or content.sent.records > longest.sent.records
+                    left.append(visit)
+                elif at.after(reads, count) == visit.sent and (
+                    longest is None or visit.sent.records > longest.sent.records
                 ):
-                    longest = content
+                    longest = visit
             at, known = at.after(reads), left
             if not known:
                 break
-    except DataError:
-        # whoever reads it next comes to the same place
+    except DataError as error:
+        return Beginning(longest, at, known, error)
+    return Beginning(longest, at, known, None)
+
+
+def begins_with(batches: Iterable[ReadBatch], sent: Digest, part: Digest) -> bool | None:
+    """Whether the records of ``sent`` begin with those of ``part``; None if this cannot be told.
+
+    batches: of a file that had the records of ``sent`` when they were sent, so it may have others.
+    """
+    at, begins = Digest(), None
+    try:
+        for reads in batches:
+            count = part.records - at.records
+            if 0 < count <= len(reads):
+                begins = at.after(reads, count) == part
+            count = sent.records - at.records
+            if count <= len(reads):
+                return begins if at.after(reads, count) == sent else None
+            at = at.after(reads)
+    except (DataError, OSError):
+        # without a proof
         pass
-    return longest, longest is None and bool(known)
+    return None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,10 +37,13 @@ CREATE TABLE visits (
     records INTEGER NOT NULL, names INTEGER NOT NULL, bases INTEGER NOT NULL
 );
 """
-_LAST = "number IN (SELECT max(number) FROM visits WHERE number <= ?1 GROUP BY {})"
+_LAST = "number IN (SELECT max(number) FROM visits WHERE number <= ?1 GROUP BY path)"
+_MOST = """number IN (SELECT number FROM (
+    SELECT number, max(records) FROM visits WHERE number <= ?1 GROUP BY content
+))"""
 _FORGET = f"""
 DELETE FROM visits WHERE number <= ?1
-AND NOT {_LAST.format("path")} AND NOT {_LAST.format("content")}
+AND NOT {_LAST} AND NOT {_MOST}
 """
 NOT_DONE = -1
 
@@ -75,7 +79,7 @@ class Ledger:
     """The ledger in a file, which one process may have open; StreamerError for what fails.
 
     mark: of the producer, as the daemon has it; empty if it knows none. name: of the producer.
-    ``files`` has the last visit to each path, and ``contents`` the last one of each content.
+    ``files`` has the last visit to each path, ``contents`` that of each content with most records.
     """
 
     def __init__(self, path: str, mark: bytes, name: str) -> None:
@@ -100,8 +104,11 @@ class Ledger:
         self.files = {visit.path: visit for visit in visits}
         self.contents: dict[int, Visit] = {}
         self._beginning: dict[int, list[int]] = {}
+        self._files_of: defaultdict[int, dict[str, Visit]] = defaultdict(dict)
         for visit in visits:
             self._note_content(visit)
+        for visit in self.files.values():
+            self._files_of[visit.content][visit.path] = visit
         self._next = visits[-1].number + 1 if visits else 1
 
     # ---- opening -----------------------------------------------------------------------------
@@ -156,20 +163,34 @@ class Ledger:
         return self._next - 1
 
     def beginning(self, first: int) -> list[Visit]:
-        """The contents whose first record has this digest."""
-        return [self.contents[number] for number in self._beginning.get(first, ())]
+        """What has been sent of the contents whose first record has this digest.
+
+        Of each content all that is known: its records, and the first ones that other files have.
+        """
+        ends: dict[tuple[int, Digest], Visit] = {}
+        for number in self._beginning.get(first, ()):
+            for visit in (self.contents[number], *self._files_of[number].values()):
+                if visit.sent.records:
+                    ends.setdefault((number, visit.sent), visit)
+        return list(ends.values())
+
+    def holders(self, content: int) -> list[str]:
+        """The paths of the files that had all records of a content, the last ones first."""
+        last = self.contents[content]
+        paths = [
+            visit.path for visit in self._files_of[content].values() if visit.sent == last.sent
+        ]
+        return paths[::-1]
 
     # ---- visits ------------------------------------------------------------------------------
 
-    def begin(self, path: str, content: int, first: int) -> Visit:
-        """Begin a visit that sends something; content 0: what no file had before.
+    def begin(self, path: str, content: int, first: int, sent: Digest) -> Visit:
+        """Begin a visit that sends something behind ``sent``; content 0: what no file had before.
 
         It is stored when this returns, with what ``end`` was told before.
         """
         number = self._next
-        content = content or number
-        sent = self.contents[content].sent if content in self.contents else Digest()
-        visit = Visit(number, path, content, first, NOT_DONE, 0, 0, sent)
+        visit = Visit(number, path, content or number, first, NOT_DONE, 0, 0, sent)
         self.end(visit)
         self.store()
         return visit
@@ -180,13 +201,19 @@ class Ledger:
             visit = visit._replace(number=self._next)
             self._next += 1
         self._waiting.append(visit)
+        if visit.path in self.files:
+            del self._files_of[self.files[visit.path].content][visit.path]
+        self._files_of[visit.content][visit.path] = visit
         self.files[visit.path] = visit
         self._note_content(visit)
 
     def _note_content(self, visit: Visit) -> None:
-        if visit.sent.records and visit.content not in self.contents:
+        if not visit.sent.records:
+            return
+        most = self.contents.get(visit.content)
+        if most is None:
             self._beginning.setdefault(visit.first, []).append(visit.content)
-        if visit.sent.records:
+        if most is None or visit.sent.records >= most.sent.records:
             self.contents[visit.content] = visit
 
     def store(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from os.path import isfile
 from typing import Any, NamedTuple, TypedDict
 
 from streamer.client.parts import part_of
@@ -12,7 +13,7 @@ from streamer.protocol.checksums import crc32c
 from streamer.sequences.files import read_batches
 from streamer.sequences.growing import WholeRecords
 from streamer.sequences.read_batch import ReadBatch
-from streamer.watching.contents import sent_before
+from streamer.watching.contents import begins_with, sent_before
 from streamer.watching.digest import Digest, digest_of_first
 from streamer.watching.ledger import NOT_DONE, Ledger, Visit
 
@@ -34,36 +35,41 @@ class Sent(NamedTuple):
 
 
 class FileVisit:
-    """The file at ``place``, open as ``file``, which the ledger calls ``path``.
+    """A file, open as ``file``, which the ledger calls ``path``.
 
-    grows: it is plain FASTQ, of which the whole records are read. complete: it is not expected to
-    grow. note: called with a line for people. ``problem`` is what its end lacks, ``done`` whether
-    nothing is left in it.
+    absolute: where a file of the ledger is. grows: it is plain FASTQ, of which the whole records
+    are read. complete: it is not expected to grow; lasting: it will not. note: called with a line
+    for people. ``problem`` is what its end lacks, ``done`` whether nothing is left in it;
+    ``undecided``: whether its records have been sent cannot be proved, and is left until it lasts.
     """
 
     def __init__(
         self,
         ledger: Ledger,
         path: str,
-        place: str,
         file: Any,
         *,
+        absolute: Callable[[str], str],
         grows: bool,
         complete: bool,
+        lasting: bool,
         sizes: BatchSizes,
         note: Callable[[str], None],
     ) -> None:
         self.problem: DataError | None = None
-        self.done = False
+        self.done = self.undecided = False
         self._ledger = ledger
         self._path = path
-        self._place = place
+        self._absolute = absolute
+        self._place = absolute(path)
         self._file = file
         self._grows = grows
         self._complete = complete
+        self._lasting = lasting
         self._sizes = sizes
         self._note = note
         self._growing: WholeRecords | None = None
+        self._unproved = False
 
     def __iter__(self) -> Iterator[Sent]:
         """Once; DataError as in ``read_batches``, and for what cannot be read."""
@@ -86,7 +92,7 @@ class FileVisit:
                 if first >= len(reads):
                     continue
                 if not begun:
-                    visit = self._ledger.begin(self._path, content.content, content.first)
+                    visit = self._ledger.begin(self._path, content.content, content.first, sent)
                     begun = True
                 rest = part_of(reads, first, len(reads)) if first else reads
                 after = sent.after(rest)
@@ -95,7 +101,8 @@ class FileVisit:
             visit = visit._replace(sent=sent, size=size, offset=0)
             if self._growing is not None:
                 visit = self._where_it_grows(visit, skipped)
-            self.done = visit.size != NOT_DONE
+            # what was to be sent may have gone meanwhile
+            self.done = visit.size != NOT_DONE and bool(visit.content or not sent.records)
         finally:
             if begun or (self.done and visit != before):
                 self._ledger.end(visit._replace(path=self._path, sent=sent))
@@ -155,27 +162,82 @@ class FileVisit:
         known = self._ledger.beginning(new.first)
         if not known:
             return self._other(before, new), chain([head], batches)
-        content, is_part = sent_before(chain([head], batches), known)
-        if content is None and not is_part:
+        longest, total, longer, fault = sent_before(chain([head], batches), known)
+        whole = longest is not None and self._is_whole(longest)
+        if longer and not whole:
+            part_of = longest if longest is not None and longest.sent == total else None
+            if not self._is_new(part_of, total, longer, fault, size):
+                return None
+        if longest is None:
             return self._other(before, new), self._batches()
-        if content is None:
-            self._end_of_part(known[0], size)
-            return None
-        if before is None and content.path != self._path:
+        if before is None and longest.path != self._path:
             self._note(
-                f"{self._place}: begins with the {content.sent.records:,} records of "
-                f"{content.path}: they count once"
+                f"{self._place}: begins with the {longest.sent.records:,} records of "
+                f"{longest.path}: they count once"
             )
-        return content._replace(number=0, path=self._path), self._batches()
+        if not whole:
+            # it goes on otherwise than the content does
+            longest = self._other(before, longest)._replace(content=0)
+        return longest._replace(number=0, path=self._path), self._batches()
+
+    def _is_whole(self, visit: Visit) -> bool:
+        return visit.sent == self._ledger.contents[visit.content].sent
+
+    def _is_new(
+        self,
+        same: Visit | None,
+        total: Digest,
+        longer: list[Visit],
+        fault: DataError | None,
+        size: int,
+    ) -> bool:
+        """Whether to send records of a file that may be no more than a part of another.
+
+        same: a visit to exactly these. total, longer, fault: as in ``Beginning``. DataError for a
+        fault behind records that are not sent now.
+        """
+        contents = {visit.content for visit in longer}
+        if self._complete and same is None:
+            proofs = {content: self._proof(content, total) for content in contents}
+            part_of = next((content for content, proof in proofs.items() if proof), None)
+            if part_of is None:
+                unproved = [content for content, proof in proofs.items() if proof is None]
+                if not unproved:
+                    return True
+                if self._lasting:
+                    self._unproved = True
+                    self._note(
+                        f"{self._place}: may be a part of {self._ledger.contents[unproved[0]].path}"
+                        ", which is no longer there as it was sent: its records are sent, too"
+                    )
+                    return True
+                self.undecided = True
+        else:
+            part_of = same.content if same is not None else None
+        if self._complete and part_of is not None:
+            self._end_of_part(self._ledger.contents[part_of], total, size)
+        return False
+
+    def _proof(self, content: int, part: Digest) -> bool | None:
+        """Whether a content begins with these records, as its files show; None if none does."""
+        sent = self._ledger.contents[content].sent
+        for path in self._ledger.holders(content):
+            place = self._absolute(path)
+            if path == self._path or not isfile(place):
+                continue
+            proof = begins_with(read_batches([place], **self._sizes), sent, part)
+            if proof is not None:
+                return proof
+        return None
 
     def _other(self, before: Visit | None, new: Visit) -> Visit:
-        if before is not None and before.content:
+        if before is not None and before.content and not self._unproved:
             self._note(f"{self._place}: has other records than before: they are sent, too")
         return new
 
-    def _end_of_part(self, content: Visit, size: int) -> None:
-        if not self._complete:
-            return
+    def _end_of_part(self, content: Visit, total: Digest, size: int) -> None:
         self._note(f"{self._place}: is a part of {content.path}, whose records have been sent")
         self.done = True
-        self._ledger.end(content._replace(number=0, path=self._path, size=size, offset=0))
+        self._ledger.end(
+            content._replace(number=0, path=self._path, size=size, offset=0, sent=total)
+        )

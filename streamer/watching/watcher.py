@@ -218,10 +218,15 @@ class Watcher:
                     file.visited = file.seen, stage
                     return
                 reading = FileVisit(
-                    self._ledger, path, place, opened, grows=file.grows, complete=stage > 0,
-                    note=self._note, sizes=self._sizes,
+                    self._ledger, path, opened, absolute=self._folder.absolute, grows=file.grows,
+                    complete=stage > 0, lasting=stage == _LASTING, note=self._note,
+                    sizes=self._sizes,
                 )  # fmt: skip
-                yield from self._counted(reading, place)
+                try:
+                    yield from self._counted(reading, place)
+                finally:
+                    if reading.undecided:
+                        file.visited = file.seen, stage
         except DataError as error:
             self._give_up(path, str(error))
             return

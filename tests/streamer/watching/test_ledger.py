@@ -18,7 +18,7 @@ def opened(path, mark=b""):
 def test_without_a_mark_everything_begins_anew_under_another_id(tmp_path):
     ledger = opened(tmp_path / "state/ledger")
     assert not ledger.begins_anew
-    visit = ledger.begin("a", 0, 5)
+    visit = ledger.begin("a", 0, 5, Digest())
     old = ledger.mark(visit.number, Digest(1, 2, 3))
     ledger.close()
     ledger = opened(tmp_path / "state/ledger")
@@ -31,7 +31,7 @@ def test_without_a_mark_everything_begins_anew_under_another_id(tmp_path):
 
 def test_a_mark_is_small_whatever_the_paths_are(tmp_path):
     ledger = opened(tmp_path / "ledger")
-    visit = ledger.begin("é/" * 2000, 0, 5)
+    visit = ledger.begin("é/" * 2000, 0, 5, Digest())
     mark = ledger.mark(visit.number, Digest(2**50, 2**32 - 1, 2**32 - 1))
     assert len(mark) <= 256
     ledger.close()
@@ -45,7 +45,7 @@ def test_what_is_behind_the_mark_never_happened(tmp_path):
     ledger = opened(tmp_path / "ledger")
     marks = []
     for number, path in enumerate(("a", "b", "a", "c"), 1):
-        visit = ledger.begin(path, 0, number)
+        visit = ledger.begin(path, 0, number, Digest())
         sent = Digest(10 * number, number, number)
         ledger.end(visit._replace(size=100 * number, sent=sent))
         marks.append(ledger.mark(number, sent))
@@ -57,7 +57,7 @@ def test_what_is_behind_the_mark_never_happened(tmp_path):
     ledger = opened(tmp_path / "ledger", ledger.mark(3, Digest(7, 8, 9)))
     assert ledger.files["a"].size == NOT_DONE
     assert ledger.files["a"].sent == Digest(7, 8, 9)
-    assert ledger.begin("d", 0, 1).number == 4
+    assert ledger.begin("d", 0, 1, Digest()).number == 4
     ledger.close()
     with pytest.raises(StreamerError, match="is older than the mark of producer 'x'"):
         opened(tmp_path / "ledger", ledger.mark(9, Digest(1, 1, 1)))
@@ -90,7 +90,10 @@ def test_other_files_and_places_are_refused(tmp_path):
 def test_it_forgets_what_later_visits_have_replaced(tmp_path):
     ledger = opened(tmp_path / "ledger")
     for number in range(1, 101):
-        visit = ledger.begin(f"f{number % 3}", number % 3 + 1 if number > 3 else 0, number % 3)
+        content, before = (
+            (number % 3 + 1, Digest(*[number - 3] * 3)) if number > 3 else (0, Digest())
+        )
+        visit = ledger.begin(f"f{number % 3}", content, number % 3, before)
         ledger.end(visit._replace(size=number, sent=Digest(number, number, number)))
     ledger.store()
     ledger.forget(90)
