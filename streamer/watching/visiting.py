@@ -214,7 +214,11 @@ class FileVisit:
                 self.undecided = True
         else:
             part_of = same.content if same is not None else None
-        if self._complete and part_of is not None:
+        if fault is not None:
+            raise fault
+        if self._growing is not None and self._growing.problem is not None:
+            self.problem = self._growing.problem
+        elif self._complete and part_of is not None:
             self._end_of_part(self._ledger.contents[part_of], total, size)
         return False
 

@@ -197,6 +197,27 @@ def test_a_part_grows_to_a_copy_and_more(run):
     assert life.notes == [part, part]
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_damage_in_a_file_that_begins_like_another_one_is_one_line(run, suffix):
+    bad = record("a3").replace("A", "!")
+    write(run / f"a.fastq{suffix}", text_of(named("a", 10)))
+    damaged = text_of(named("a", 3)) + bad + text_of(named("a", 6, 4))
+    life = live(run, lambda: write(run / f"b.fastq{suffix}", damaged), lambda: None)
+    assert life.names == named("a", 10)
+    (line,) = life.faults
+    assert line.startswith(f"b.fastq{suffix}: record 4 (a3), position")
+    assert life.watcher.given_up == {f"b.fastq{suffix}"}
+
+
+def test_a_part_that_ends_within_a_record_is_given_up(run):
+    write(run / "a.fastq", text_of(named("a", 10)))
+    life = live(run, lambda: write(run / "b.fastq", text_of(named("a", 3))[:-40]), lambda: None)
+    assert life.names == named("a", 10)
+    (line,) = life.faults
+    assert line.startswith("b.fastq: record 3 (a2)")
+    assert line.endswith("the file ends within the record: given up")
+
+
 def test_a_name_that_comes_again_is_one_line_and_counts(run):
     """Not those of mates, which have one name, nor of copies."""
     write(run / "a.fastq.gz", text_of(named("r", 3)))
