@@ -70,14 +70,14 @@ def send_folder(
     """Send all reads until the run is over; how many reads and bases have been acknowledged.
 
     A first signal to end the process stops the reading: what has been read is sent. ReportedError
-    if files were given up.
+    if files or folders were given up.
     """
 
     def note(line: str) -> None:
         with suppress(OSError):
             say(line)
 
-    folder = Folder(path, until or UNTIL, say_error)
+    folder = Folder(path, until or UNTIL)
     where = ledger or ledger_of(path, producer.name, producer.endpoint)
     with closing(Ledger(where, producer.mark, producer.name)) as book:
         if not quiet:
@@ -105,6 +105,6 @@ def send_folder(
                 reads, bases = f"{watcher.reads:,} reads", f"{watcher.bases:,} bases"
                 note(f"stopped: {reads}, {bases} acknowledged; the same command goes on from there")
     if watcher.given_up:
-        problem = f"files given up: {len(watcher.given_up)}"
+        problem = f"files or folders given up: {len(watcher.given_up)}"
         raise ReportedError(StreamerError(problem))
     return watcher.reads, watcher.bases

@@ -32,18 +32,15 @@ class Sighting(NamedTuple):
 
 
 class Folder:
-    """Files by their paths below ``path``, which is followed if it is a link; others are not.
+    """Files by their paths below ``path``, which is followed if it is a link; others are not."""
 
-    fault: called with a line about a folder that cannot be read, once.
-    """
-
-    def __init__(self, path: str, until: Sequence[str], fault: Callable[[str], None]) -> None:
+    def __init__(self, path: str, until: Sequence[str]) -> None:
         self.path = path
         self.over = ""
         """The first file that was seen whose name is that of an end."""
+        self.unreadable: dict[str, str] = {}
+        """The folders that could not be read when they were last scanned, each with a line."""
         self._until = until
-        self._fault = fault
-        self._unreadable: set[str] = set()
         self._names: dict[str, bool] = {}
         try:
             is_folder = stat.S_ISDIR(os.stat(path).st_mode)
@@ -79,6 +76,9 @@ class Folder:
                             waiting.append(path + os.sep)
                     elif self._holds_reads(name) and entry.is_file():
                         found[path] = _seen(entry.stat())
+                except PermissionError as error:
+                    # the folder gives its names, but nothing else
+                    self._note_unreadable(below, error)
                 except OSError:
                     # it has gone meanwhile, or a link leads nowhere
                     continue
@@ -107,14 +107,18 @@ class Folder:
     def _entries(self, below: str) -> Iterator[os.DirEntry[str]]:
         try:
             with os.scandir(self.absolute(below)) as entries:
+                self.unreadable.pop(below, None)
                 yield from entries
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            if below not in self._unreadable and below:
-                self._unreadable.add(below)
-                what = (error.strerror or str(error)).lower()
-                self._fault(f"{self.absolute(below)}: cannot be read: {what}")
+            self._note_unreadable(below, error)
+
+    def _note_unreadable(self, below: str, error: OSError) -> None:
+        what = (error.strerror or str(error)).lower()
+        self.unreadable[below] = (
+            f"{self.absolute(below) if below else self.path}: cannot be read: {what}"
+        )
 
     def _holds_reads(self, name: str) -> bool:
         holds = self._names.get(name)

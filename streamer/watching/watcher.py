@@ -56,7 +56,8 @@ class Watcher:
 
     settle: seconds for which a file that is complete does not change. acknowledged: how many of the
     reads are durable. note, fault: called with a line for people, ``fault`` where reads may be
-    missing. ``reads``, ``bases`` and ``files`` have been read; of ``given_up`` files not all has.
+    missing. ``reads``, ``bases`` and ``files`` have been read; of ``given_up``, files and
+    folders, not all has.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Watcher:
         self._fault = fault
         self._clock = clock
         self._pending: dict[str, _Pending] = {}
+        self._unreadable: set[str] = set()
         self._is_there = True
         self._scanned = self._next_scan = self._next_whole = 0.0
         self._over: float | None = None
@@ -136,8 +138,15 @@ class Watcher:
         found = self._folder.scan(self._is_nothing if whole else self._is_done)
         for path, seen in found.items():
             self._see(path, seen, now)
+        unreadable = self._folder.unreadable
+        self.given_up -= self._unreadable - unreadable.keys()
+        self._unreadable = set(unreadable)
+        for path, line in unreadable.items():
+            self._give_up(path, line)
         if there:
             for path in self._pending.keys() - found.keys():
+                if path.startswith(tuple(unreadable)):
+                    continue
                 file = self._pending.pop(path)
                 if file.seen.size:
                     self._note(f"{self._folder.absolute(path)}: is gone before its end was read")

@@ -64,7 +64,7 @@ class Life:
         self.turns = Turns(folder, steps)
         self.ledger = Ledger(str(ledger), mark, "x")
         self.watcher = Watcher(
-            Folder(str(folder), UNTIL, self.faults.append),
+            Folder(str(folder), UNTIL),
             self.ledger,
             self.turns,
             settle,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import random
@@ -294,6 +295,57 @@ def test_an_unreadable_file_is_one_line(run):
     (run / "a.fastq").chmod(0)
     life = live(run, lambda: None)
     assert life.faults == ["a.fastq: cannot be read: permission denied"]
+
+
+class Refusing:
+    """In the place of a folder that may not be read, as root may read everything."""
+
+    def __init__(self, monkeypatch):
+        self.paths = set()
+        self._scandir = os.scandir
+        monkeypatch.setattr("streamer.watching.folder.os.scandir", self)
+
+    def __call__(self, path):
+        if isinstance(path, str) and Path(path) in self.paths:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return self._scandir(path)
+
+
+def test_a_folder_that_cannot_be_read_is_one_line_and_given_up(run, monkeypatch):
+    refusing = Refusing(monkeypatch)
+    write(run / "barcode01" / "a.fastq.gz", text_of(["a"]))
+    write(run / "barcode02" / "b.fastq.gz", text_of(["b"]))
+    refusing.paths.add(run / "barcode02")
+    life = live(run, lambda: None, lambda: None)
+    assert life.names == ["a"]
+    assert life.faults == ["barcode02/: cannot be read: permission denied"]
+    assert life.watcher.given_up == {"barcode02/"}
+
+
+@pytest.mark.parametrize("below", [".", "barcode02"])
+def test_a_folder_that_can_be_read_again_is_not_given_up(run, monkeypatch, below):
+    refusing = Refusing(monkeypatch)
+    counts = []
+    write(run / "barcode02" / "b.fastq.gz", text_of(["b"]))
+    life = Life(run, run.parent / "ledger")
+    life.turns._steps = [
+        lambda: refusing.paths.add(run / below),
+        lambda: None,
+        lambda: counts.append(len(life.watcher.given_up)),
+        refusing.paths.clear,
+        lambda: None,
+    ]
+    life.run()
+    assert life.names == ["b"]
+    (line,) = life.faults
+    assert line.endswith(
+        "run: cannot be read: permission denied"
+        if below == "."
+        else "barcode02/: cannot be read: permission denied"
+    )
+    assert life.notes == []
+    assert counts == [1]
+    assert life.watcher.given_up == set()
 
 
 def test_what_is_no_file_is_left_alone(run):
