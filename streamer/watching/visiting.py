@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from itertools import chain
 from os.path import isfile
 from typing import Any, NamedTuple, TypedDict
@@ -71,8 +71,8 @@ class FileVisit:
         self._growing: WholeRecords | None = None
         self._unproved = False
 
-    def __iter__(self) -> Iterator[Sent]:
-        """Once; DataError as in ``read_batches``, and for what cannot be read."""
+    def __iter__(self) -> Generator[Sent]:
+        """Once, to be closed; DataError as in ``read_batches``, and for what cannot be read."""
         size = self._file.seek(0, 2)
         before = self._ledger.files.get(self._path)
         if before is not None and self._goes_on(before, size):
@@ -96,8 +96,10 @@ class FileVisit:
                     begun = True
                 rest = part_of(reads, first, len(reads)) if first else reads
                 after = sent.after(rest)
-                yield Sent(rest, self._marks(visit.number, sent, rest, after))
+                piece = Sent(rest, self._marks(visit.number, sent, rest, after))
+                # closed at the yield, it has given the piece
                 sent = after
+                yield piece
             visit = visit._replace(sent=sent, size=size, offset=0)
             if self._growing is not None:
                 visit = self._where_it_grows(visit, skipped)

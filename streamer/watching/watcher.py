@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from streamer.errors import DataError
@@ -255,15 +256,18 @@ class Watcher:
 
     def _counted(self, reading: FileVisit, place: str) -> Iterator[Sent]:
         before, names = self.reads, self._names[mate_of(place)]
-        for sent in reading:
-            if self.reads == before:
-                self.files += 1
-                self._begun.append((before, self._ledger.last))
-            if line := names.line(sent.reads.names):
-                self._note(f"{place}: {line}")
-            self.reads += len(sent.reads)
-            self.bases += sent.reads.symbols
-            yield sent
+        with closing(iter(reading)) as pieces:
+            for sent in pieces:
+                if self.reads == before:
+                    self.files += 1
+                    self._begun.append((before, self._ledger.last))
+                if line := names.line(sent.reads.names):
+                    self._note(f"{place}: {line}")
+                self.reads += len(sent.reads)
+                self.bases += sent.reads.symbols
+                yield sent
+                if self._stopped():
+                    return
 
     def _give_up(self, path: str, line: str) -> None:
         if path not in self.given_up:

@@ -61,6 +61,7 @@ class Life:
         self.rows = []
         self.notes = []
         self.faults = []
+        self.stopped = False
         self.turns = Turns(folder, steps)
         self.ledger = Ledger(str(ledger), mark, "x")
         self.watcher = Watcher(
@@ -69,7 +70,7 @@ class Life:
             self.turns,
             settle,
             sizes={"batch_bases": sizes[0], "batch_reads": sizes[1]},
-            stopped=lambda: False,
+            stopped=lambda: self.stopped,
             acknowledged=lambda: self.watcher.reads,
             note=lambda line: self.notes.append(line.replace(f"{folder}/", "")),
             fault=lambda line: self.faults.append(line.replace(f"{folder}/", "")),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from streamer.watching.ledger import NOT_DONE
 from tests.streamer.watching.kit import Life, named, record, text_of, write
 
 
@@ -346,6 +347,25 @@ def test_a_folder_that_can_be_read_again_is_not_given_up(run, monkeypatch, below
     assert life.notes == []
     assert counts == [1]
     assert life.watcher.given_up == set()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_it_stops_after_the_piece_at_hand_and_notes_what_was_sent(run, suffix):
+    write(run / f"a.fastq{suffix}", text_of(named("a", 200)))
+    life = Life(run, run.parent / "ledger", steps=[lambda: None], sizes=(10**6, 10))
+    for piece in life.watcher:
+        life.pieces.append(piece)
+        life.stopped = len(life.pieces) == 3
+    assert life.names == named("a", 30)
+    mark = life.pieces[-1].mark(10)
+    (visit,) = life.ledger.files.values()
+    assert mark == life.ledger.mark(visit.number, visit.sent)
+    assert visit.size == NOT_DONE
+    life.ledger.close()
+    # noted as it was: nothing has to be recovered
+    again = live(run, mark=mark)
+    assert again.names == named("a", 170, 30)
+    assert again.notes == []
 
 
 def test_what_is_no_file_is_left_alone(run):
