@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamer.cluster.connecting import Cluster
 from streamer.cluster.match_worker import MatchAnswer, MatchRequest, WorkerSetup
-from streamer.cluster.worker_team import WorkerTeam
+from streamer.cluster.worker_team import NoWorkersError, WorkerTeam
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.chunks import chunk_bounds, slice_reads
@@ -121,12 +121,26 @@ class ClusterEngine(MatchEngine):
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """As ``MatchEngine.run``. Trie nodes and depths are found in this process."""
-        if task.depths is not None or not self._workers_are_there():
-            for found in self.local().run(task):
-                if found.codes.size:
-                    self._team.learn(found.codes)
-                yield found
-            return
+        done = 0
+        if task.depths is None and self._workers_are_there():
+            try:
+                for found in self._run_there(task):
+                    yield found
+                    done += 1
+                return
+            except NoWorkersError as error:
+                if self._team.shards > 1:
+                    raise
+                self._alone = True
+                self._say(f"{error}: matching in the daemon")
+        # workers that failed in a span changed nothing
+        for found in self.local().run(replace(task, spans=task.spans[done:])):
+            if found.codes.size:
+                self._team.learn(found.codes)
+            yield found
+
+    def _run_there(self, task: MatchTask) -> Iterator[SpanFound]:
+        """Workers match. NoWorkersError leaves the arrays and the index as after the last span."""
         if not self._changes:
             if task.spans:
                 chunks = np.concatenate([part for _, part in task.spans])

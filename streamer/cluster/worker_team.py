@@ -35,6 +35,10 @@ EACH = 2
 LONGEST_PAUSE = 30.0  # before the next try, where workers die while they start
 
 
+class NoWorkersError(StreamerError):
+    """The workers of a shard cannot answer."""
+
+
 @dataclass(eq=False)
 class Member:
     """A worker. pid: once it has started. parts: under way, with their references, in order."""
@@ -112,7 +116,7 @@ class WorkerTeam:
             member.actor.learn.remote(shared)
 
     def ask(self, requests: Sequence[Any]) -> list[list[Any]]:
-        """The answers of all shards to each request, in order; StreamerError if a shard is lost."""
+        """The answers of all shards to each request, in order; else NoWorkersError."""
         given = [self._cluster.ray.put(packed(request)) for request in requests]
         todo = [deque(range(len(given))) for _ in range(self.shards)]
         answers: list[dict[int, Any]] = [{} for _ in range(self.shards)]
@@ -125,7 +129,7 @@ class WorkerTeam:
                     self._lonely_since = time.monotonic()
                 elif time.monotonic() - self._lonely_since > START_SECONDS:
                     message = f"no worker of the cluster has answered for {START_SECONDS:g} s"
-                    raise StreamerError(message)
+                    raise NoWorkersError(message)
         finally:
             for member in self.members:
                 # those that an error leaves behind are of no request any more

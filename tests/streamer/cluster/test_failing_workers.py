@@ -1,0 +1,123 @@
+"""Workers that fail for good, start late or answer late: the stream goes on. No Ray is needed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from streamer.cluster import cluster_matcher, worker_team
+from streamer.cluster.cluster_matcher import ClusterMatcher
+from streamer.cluster.match_worker import MatchWorker
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.matcher import StreamMatcher
+from streamer.matching.spec import MatchSpec
+from streamer.sequences.read_batch import ReadBatch
+from tests.streamer.cluster.fake_ray import Never, RayError, fake_cluster
+from tests.streamer.cluster.test_cluster_stream import assert_equal
+
+K = 11
+GENOME = "".join(random.Random(41).choices("ACGT", k=20_000))
+SPECS = {
+    "frozen": {"mode": "frozen", "counted": True},
+    "grow": {"mode": "grow", "counted": True, "chunk": 700},
+    "seeded": {"mode": "grow", "seed_bases": 9_000, "chunk": 700},
+}
+
+
+class Worker(MatchWorker):
+    """A worker in this process that does what ``faults`` says."""
+
+    def __init__(self, faults, *args):
+        self.faults = faults
+        super().__init__(*args)
+
+    def pid(self):
+        if not self.faults.starts:
+            raise Never
+        return super().pid()
+
+    def match(self, request):
+        self.faults.parts -= 1
+        if self.faults.parts < 0:
+            message = "out of memory"
+            raise RayError(message)
+        return super().match(request)
+
+
+class Faults:
+    """starts: whether workers start. parts: how many are answered before workers die of each."""
+
+    def __init__(self):
+        self.starts = True
+        self.parts = 1 << 60
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    """Parts and waits are short."""
+    monkeypatch.setattr(cluster_matcher, "LEAST_PART", 2_000)
+    monkeypatch.setattr(worker_team, "START_SECONDS", 0.5)
+    monkeypatch.setattr(worker_team, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(worker_team, "LONGEST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def targets(tmp_path):
+    path = tmp_path / "targets.fa"
+    path.write_text(f">x\n{GENOME[:6000]}\n>y\n{GENOME[4000:9000]}\n")
+    return str(path)
+
+
+def batches(count):
+    rng = random.Random(43)
+    for _ in range(count):
+        starts = [rng.randrange(len(GENOME) - 900) for _ in range(20)]
+        reads = [GENOME[at : at + rng.randrange(900)] for at in starts] + ["", "ACGTN" * 5]
+        yield ReadBatch.from_sequences([f"r{i}" for i in range(len(reads))], reads)
+
+
+def matchers(name, targets, shards=1):
+    """One of this process, and one whose workers have faults."""
+    spec = MatchSpec.of(**{"k": K, "sources": (targets,)} | SPECS[name])
+    loaded = Dictionary.from_files(spec.sources, K, spec.strands, keep_records=spec.counted)
+    faults, said = Faults(), []
+    cluster = fake_cluster(lambda *args: Worker(faults, *args))
+    there = ClusterMatcher(loaded, spec, cluster, workers=2, shards=shards, say=said.append)
+    return StreamMatcher(loaded, spec), there, faults, said
+
+
+@pytest.mark.parametrize("left", [0, 3, 5])
+@pytest.mark.parametrize("name", SPECS)
+def test_without_workers_the_daemon_matches_until_there_are_some(name, left, targets):
+    here, there, faults, said = matchers(name, targets)
+    some = list(batches(8))
+    for batch in some[:2]:
+        assert_equal(here.match(batch), there.match(batch))
+    assert said == []
+    # all die in the middle of a batch, and no other one starts
+    faults.parts, faults.starts = left, False
+    for batch in some[2:5]:
+        assert_equal(here.match(batch), there.match(batch))
+    assert said[-1] == "no worker of the cluster has answered for 0.5 s: matching in the daemon"
+    # the cluster has room for new ones
+    faults.parts, faults.starts = 1 << 60, True
+    there.close()
+    team = there._engine._team
+    team._not_before = 0.0
+    while not team._covered():
+        team._step([])
+    for batch in some[5:]:
+        assert_equal(here.match(batch), there.match(batch))
+    assert said[-1] == "workers of the cluster match"
+    assert here.kmers == there.kmers
+
+
+def test_a_shard_without_workers_is_one_line(targets):
+    _, there, faults, _ = matchers("grow", targets, shards=2)
+    some = list(batches(2))
+    there.match(some[0])
+    faults.parts, faults.starts = 0, False
+    with pytest.raises(StreamerError, match=r"^no worker of the cluster has answered for 0\.5 s$"):
+        there.match(some[1])
