@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
+from streamer.cluster.cluster_tasks import RETRIES
 from streamer.cluster.connecting import Cluster
 from streamer.cluster.match_worker import MatchWorker, WorkerSetup
 from streamer.cluster.shared_objects import packed, unpacked
@@ -81,6 +82,8 @@ class WorkerTeam:
         )
         self.members: list[Member] = []
         self._failures = 0
+        self._deaths: Counter[tuple[int, int]] = Counter()
+        """Workers of a shard that were given up with a part that is asked now."""
         self._not_before = 0.0
         self._lonely_since = time.monotonic()
         self._recruit()
@@ -120,6 +123,7 @@ class WorkerTeam:
         given = [self._cluster.ray.put(packed(request)) for request in requests]
         todo = [deque(range(len(given))) for _ in range(self.shards)]
         answers: list[dict[int, Any]] = [{} for _ in range(self.shards)]
+        self._deaths.clear()
         try:
             while sum(map(len, answers)) < len(given) * self.shards:
                 self._give(given, todo)
@@ -192,6 +196,17 @@ class WorkerTeam:
         name = f"process {member.pid}" if member.ready else "one that was starting"
         self._say(f"a worker of the cluster {why}: {name}; its batches go to others")
         self._end(member)
+        if not member.parts:
+            return
+        # it was at the first of its parts
+        at_fault = member.shard, member.parts[0][1]
+        self._deaths[at_fault] += 1
+        if self._deaths[at_fault] > RETRIES:
+            message = (
+                f"{RETRIES + 1} workers of the cluster failed in the same part of a batch; the "
+                f"last one {why}"
+            )
+            raise NoWorkersError(message)
 
     def _end(self, member: Member) -> None:
         with contextlib.suppress(Exception):
@@ -220,4 +235,8 @@ class WorkerTeam:
 
 
 def _first_line(error: BaseException) -> str:
+    """What happened to a worker; of an error that it raised, without the traceback."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {_first_line(cause)}"
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -121,3 +121,28 @@ def test_a_shard_without_workers_is_one_line(targets):
     faults.parts, faults.starts = 0, False
     with pytest.raises(StreamerError, match=r"^no worker of the cluster has answered for 0\.5 s$"):
         there.match(some[1])
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_part_that_always_fails_is_matched_in_the_daemon(name, targets):
+    here, there, faults, said = matchers(name, targets)
+    some = list(batches(3))
+    assert_equal(here.match(some[0]), there.match(some[0]))
+    faults.parts = 2
+    assert_equal(here.match(some[1]), there.match(some[1]))
+    assert said[-1] == (
+        "8 workers of the cluster failed in the same part of a batch; the last one died (out of "
+        "memory): matching in the daemon"
+    )
+    faults.parts = 1 << 60
+    assert_equal(here.match(some[2]), there.match(some[2]))
+    assert said[-1] == "workers of the cluster match"
+
+
+def test_a_part_of_a_shard_that_always_fails_is_one_line(targets):
+    _, there, faults, _ = matchers("frozen", targets, shards=2)
+    faults.parts = 0
+    with pytest.raises(
+        StreamerError, match=r"^8 workers .* in the same part .* died \(out of memory\)$"
+    ):
+        there.match(next(batches(1)))
