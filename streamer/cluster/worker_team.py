@@ -2,8 +2,9 @@
 
 Every part of a batch goes to the least busy worker of each shard. A worker that dies or answers
 nothing for HANG_SECONDS is given up: its parts go to others, another one takes its place, and an
-answer that comes after all is not looked at. A worker learns k-mers in the order of the calls, so
-whatever it is asked it knows all that the stream brought before.
+answer that comes after all is not looked at. A worker learns k-mers in the order of the calls, and
+once it has started those that came meanwhile, before it is asked anything. So whatever it is asked
+it knows all that the stream brought before.
 """
 
 from __future__ import annotations
@@ -42,19 +43,20 @@ class NoWorkersError(StreamerError):
 
 @dataclass(eq=False)
 class Member:
-    """A worker. pid: once it has started. parts: under way, with their references, in order."""
+    """A worker. learned: how many k-mers the team had learned when it was made.
+
+    pid: once it has loaded its dictionary. ready: once it also knows all that was learned
+    meanwhile. parts: under way, with their references, in order.
+    """
 
     actor: Any
     shard: int
     starting: Any
+    learned: int
     pid: int = 0
+    ready: bool = False
     parts: deque[tuple[Any, int]] = field(default_factory=deque)
     since: float = 0.0
-
-    @property
-    def ready(self) -> bool:
-        """Whether it has loaded its dictionary."""
-        return self.pid > 0
 
 
 class WorkerTeam:
@@ -81,6 +83,7 @@ class WorkerTeam:
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
         self.members: list[Member] = []
+        self._learned = 0
         self._failures = 0
         self._deaths: Counter[tuple[int, int]] = Counter()
         """Workers of a shard that were given up with a part that is asked now."""
@@ -113,9 +116,17 @@ class WorkerTeam:
         return {member.shard for member in self.members if member.ready} == set(range(self.shards))
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
-        """Have all workers learn k-mers, before whatever they are asked next."""
+        """Have all workers learn k-mers, before whatever they are asked next.
+
+        ``grown`` has them already: a worker that has not started is sent them once it has, since
+        its calls would wait without a bound.
+        """
+        self._learned += codes.size
+        started = [member for member in self.members if member.pid]
+        if not started:
+            return
         shared = self._cluster.ray.put(codes)
-        for member in self.members:
+        for member in started:
             member.actor.learn.remote(shared)
 
     def ask(self, requests: Sequence[Any]) -> list[list[Any]]:
@@ -175,7 +186,7 @@ class WorkerTeam:
                 self._lose(member, todo, f"died ({_first_line(error)})")
                 continue
             if not member.ready:
-                member.pid, self._failures = value, 0
+                self._begin(member, value)
                 continue
             _, number = member.parts.popleft()
             member.since = time.monotonic()
@@ -185,6 +196,17 @@ class WorkerTeam:
             self._lose(member, todo, f"has not answered for {HANG_SECONDS:g} s")
         return answers
 
+    def _begin(self, member: Member, started: Any) -> None:
+        """A worker has started, or knows what was learned until then."""
+        if not member.pid:
+            member.pid = started
+            if member.learned != self._learned:
+                # no part waits for this, which may take long
+                grown = self._cluster.ray.put(self._grown())
+                member.starting = member.actor.learn.remote(grown)
+                return
+        member.ready, self._failures = True, 0
+
     def _lose(self, member: Member, todo: Sequence[deque[int]], why: str) -> None:
         """Give a worker up; what it had goes to others."""
         self.members.remove(member)
@@ -193,7 +215,7 @@ class WorkerTeam:
         if not member.ready:
             self._failures += 1
             self._not_before = time.monotonic() + min(2.0**self._failures, LONGEST_PAUSE)
-        name = f"process {member.pid}" if member.ready else "one that was starting"
+        name = f"process {member.pid}" if member.pid else "one that was starting"
         self._say(f"a worker of the cluster {why}: {name}; its batches go to others")
         self._end(member)
         if not member.parts:
@@ -225,7 +247,7 @@ class WorkerTeam:
             grown = self._cluster.ray.put(self._grown())
             for _ in range(-extra):
                 actor = self._class.remote(__version__, self._shared[shard], grown)
-                self.members.append(Member(actor, shard, actor.pid.remote()))
+                self.members.append(Member(actor, shard, actor.pid.remote(), self._learned))
 
     def close(self) -> None:
         """End all workers."""

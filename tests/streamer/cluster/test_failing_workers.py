@@ -31,12 +31,17 @@ class Worker(MatchWorker):
 
     def __init__(self, faults, *args):
         self.faults = faults
+        self.lessons = 0
         super().__init__(*args)
 
     def pid(self):
         if not self.faults.starts:
             raise Never
         return super().pid()
+
+    def learn(self, codes):
+        self.lessons += 1
+        super().learn(codes)
 
     def match(self, request):
         self.faults.parts -= 1
@@ -146,3 +151,41 @@ def test_a_part_of_a_shard_that_always_fails_is_one_line(targets):
         StreamerError, match=r"^8 workers .* in the same part .* died \(out of memory\)$"
     ):
         there.match(next(batches(1)))
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_worker_that_starts_late_learns_all_at_once(shards, targets):
+    here, there, faults, _ = matchers("grow", targets, shards)
+    team = there._engine._team
+    some = list(batches(9))
+    assert_equal(here.match(some[0]), there.match(some[0]))
+    first = list(team.members)
+    team._workers = 3
+    faults.starts = False
+    for batch in some[1:4]:
+        assert_equal(here.match(batch), there.match(batch))
+    late = [member for member in team.members if member not in first]
+    assert len(late) == shards
+    # only what was known when they were made
+    assert [member.actor.worker.lessons for member in late] == [1] * shards
+    # the others are gone, so that these match
+    faults.starts = True
+    for member in late:
+        member.starting = member.actor.pid.remote()
+    while not all(member.ready for member in late):
+        team._step([])
+    assert [member.actor.worker.lessons for member in late] == [2] * shards
+    team.members[:] = late
+    team._workers = 1
+    for batch in some[4:]:
+        assert_equal(here.match(batch), there.match(batch))
+    assert here.kmers == there.kmers
+
+
+def test_without_growth_a_worker_that_has_started_is_ready(targets):
+    _, there, _, _ = matchers("frozen", targets)
+    team = there._engine._team
+    assert team.here
+    while not all(member.ready for member in team.members):
+        team._step([])
+    assert [member.actor.worker.lessons for member in team.members] == [1, 1]
