@@ -191,10 +191,20 @@ class WorkerTeam:
             _, number = member.parts.popleft()
             member.since = time.monotonic()
             answers.append((member, number, unpacked(value)))
-        late = time.monotonic() - HANG_SECONDS
-        for member in [one for one in self.members if one.parts and one.since < late]:
+        for member in self._hung():
             self._lose(member, todo, f"has not answered for {HANG_SECONDS:g} s")
         return answers
+
+    def _hung(self) -> list[Member]:
+        """Workers without an answer for too long; not those whose answer was not looked at yet."""
+        before = time.monotonic() - HANG_SECONDS
+        late = {one.parts[0][0]: one for one in self.members if one.parts and one.since < before}
+        if not late:
+            return []
+        _, missing = self._cluster.ray.wait(
+            list(late), num_returns=len(late), timeout=0, fetch_local=False
+        )
+        return [late[reference] for reference in missing]
 
     def _begin(self, member: Member, started: Any) -> None:
         """A worker has started, or knows what was learned until then."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -44,6 +45,8 @@ class Worker(MatchWorker):
         super().learn(codes)
 
     def match(self, request):
+        if self.faults.hang:
+            raise Never
         self.faults.parts -= 1
         if self.faults.parts < 0:
             message = "out of memory"
@@ -52,10 +55,14 @@ class Worker(MatchWorker):
 
 
 class Faults:
-    """starts: whether workers start. parts: how many are answered before workers die of each."""
+    """starts: whether workers start. parts: how many are answered before workers die of each.
+
+    hang: whether parts are never answered.
+    """
 
     def __init__(self):
         self.starts = True
+        self.hang = False
         self.parts = 1 << 60
 
 
@@ -189,3 +196,27 @@ def test_without_growth_a_worker_that_has_started_is_ready(targets):
     while not all(member.ready for member in team.members):
         team._step([])
     assert [member.actor.worker.lessons for member in team.members] == [1, 1]
+
+
+def test_answers_that_the_team_is_late_for_are_no_hang(targets, monkeypatch):
+    here, there, faults, said = matchers("grow", targets)
+    team = there._engine._team
+    some = list(batches(3))
+    assert_equal(here.match(some[0]), there.match(some[0]))
+    while not all(member.ready for member in team.members):
+        team._step([])
+    monkeypatch.setattr(worker_team, "HANG_SECONDS", 0.2)
+    known = team._grown
+
+    def slowly():
+        time.sleep(0.3)
+        return known()
+
+    team._grown = slowly
+    team._workers = 3  # parts are under way while the third is made
+    assert_equal(here.match(some[1]), there.match(some[1]))
+    assert said == []
+    # one that hangs is still noticed
+    team._grown, faults.hang = known, True
+    assert_equal(here.match(some[2]), there.match(some[2]))
+    assert any("has not answered for 0.2 s" in line for line in said)
