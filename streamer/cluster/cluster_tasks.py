@@ -66,12 +66,17 @@ class RemoteError(StreamerError):
         return self._lines
 
 
+def check_version(version: str) -> None:
+    """On a worker: StreamerError unless it has the version of the command."""
+    if version != __version__:
+        message = f"a worker has version {__version__} of kmer-streamer, this command {version}"
+        raise StreamerError(message)
+
+
 def perform(version: str, work: Work, key: str, shared: Parts, part: Parts) -> Parts:
     """On a worker: one task, on one thread. The result is packed."""
-    if version != __version__:
-        lines = [f"a worker has version {__version__} of kmer-streamer, this command {version}"]
-        return packed(TaskFailed(lines, 1))
     try:
+        check_version(version)
         with Team(1):
             if key not in _kept:
                 # what another command has left is not needed any more

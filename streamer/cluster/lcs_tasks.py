@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer import __version__
 from streamer.batch.choice import Choice
 from streamer.batch.lcs.passes import HostPool, Part, Passes
 from streamer.batch.lcs.solve import MakeProcessor, processor_of
 from streamer.batch.lcs.symbols import OnCells, Pair
 from streamer.batch.lcs.systolic import BLOCK, SystolicSweep
 from streamer.batch.lcs.waves import Waves, stretches
-from streamer.cluster.cluster_tasks import RETRIES, cancel, result_of
+from streamer.cluster.cluster_tasks import RETRIES, cancel, check_version, result_of
 from streamer.cluster.connecting import Cluster
 from streamer.cluster.shared_objects import Parts, packed, unpacked
 from trie.cpu.team import Team
@@ -39,13 +40,14 @@ State = list[NDArray[Any]]
 
 
 def run_tile(
-    pair: Parts, part: tuple[int, int, int, int, bool], rows: State | None, carries: State | None,
-    export: bool,
+    version: str, pair: Parts, part: tuple[int, int, int, int, bool], rows: State | None,
+    carries: State | None, export: bool,
 ) -> tuple[State, State, NDArray[np.uint32]]:  # fmt: skip
     """On a worker: a part of a pass, with the state of its rows and the carries from above.
 
     None is the beginning. Returns both behind the tile, and with ``export`` its rows as pool words.
     """
+    check_version(version)
     with Team(1):
         tile = Part(*part)
         sweep = SystolicSweep(unpacked(pair), tile, 1)
@@ -116,7 +118,7 @@ class ClusterPasses(HostPool):
             for column, (begin, end, at) in enumerate(cut):
                 tile = within(part, first, stop, begin, end)
                 state, above[column], words = self._remote.remote(
-                    self._pair, tile, state, above[column], at is not None
+                    __version__, self._pair, tile, state, above[column], at is not None
                 )
                 place = None if at is None else at + first // _WORD
                 yield _Waiting(words, place, (stop - first) * (end - begin))
