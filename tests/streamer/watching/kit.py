@@ -102,3 +102,8 @@ class Life:
         done = rng.randint(1, len(last.reads))
         names = [name for piece in self.pieces[: count - 1] for name in piece.reads.names]
         return [*names, *list(last.reads.names)[:done]], last.mark(done)
+
+
+def live(run, *steps, **options):
+    """One life of a watcher of this folder, with these steps."""
+    return Life(run, run.parent / "ledger", steps=steps, **options).run()
