@@ -25,6 +25,7 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import load_dictionary
+from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_records, size_of_files
 from streamer.sequences.packed_names import PackedNames
@@ -141,8 +142,7 @@ def _choice(
     with team.stages.spent("format"):
         pieces, results = matched
         assigned = [run.rule.targets_of(result, targets) for result in results]
-        on_target = np.logical_or.reduce([each >= 0 for each in assigned])
-        let_out = on_target == run.keep
+        let_out = chosen_reads(assigned[0], assigned[-1], run.keep)
         texts = []
         for piece, each in zip(pieces, assigned, strict=True):
             assert piece.text is not None

@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import TargetSets
+from streamer.matching import target_kernels
 from streamer.matching.reports import best_windows
 from streamer.matching.result import BatchResult
+
+_MOST = 1 << 62  # windows, more than any read has
 
 
 class Assigned(NamedTuple):
@@ -39,8 +42,7 @@ class Assignment(NamedTuple):
     def assign(self, result: BatchResult, targets: TargetSets) -> Assigned:
         """The target of each read, and the windows that decided."""
         best, most, windows = best_windows(result, targets)
-        enough = most >= self.min_windows
-        if self.min_fraction > 0:
-            # a quotient is rounded as the decimal number is: equal numbers are equal here
-            enough &= most / np.maximum(windows, 1) >= self.min_fraction
-        return Assigned(np.where(enough, best, np.int32(-1)), most, windows)
+        assigned = np.empty_like(best)
+        least = min(self.min_windows, _MOST)
+        target_kernels.assign_reads(best, most, windows, least, self.min_fraction, assigned)
+        return Assigned(assigned, most, windows)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.matching.target_kernels import count_filtered
 from streamer.sequences.read_batch import ReadBatch
 
 _COUNTS = ("reads_in", "bases_in", "reads_out", "bases_out")
@@ -31,16 +32,15 @@ class FilterCounts:
 
         Several threads may do so at a time.
         """
-        lengths = reads.lengths
         with self._adding:
-            self._by_target += _sums(assigned, len(self._targets) + 1, lengths, let_out)
+            count_filtered(assigned, reads.offsets, let_out, self._by_target)
             if reads.context is None:
                 return
             barcodes = reads.context.barcode
             labels = [*barcodes.labels, None]
-            for label, sums in zip(
-                labels, _sums(barcodes.index, len(labels), lengths, let_out), strict=True
-            ):
+            counts = np.zeros((len(labels), len(_COUNTS)), np.int64)
+            count_filtered(barcodes.index, reads.offsets, let_out, counts)
+            for label, sums in zip(labels, counts, strict=True):
                 if sums[0]:
                     known = self._by_barcode.setdefault(label, np.zeros_like(sums))
                     known += sums
@@ -58,20 +58,6 @@ class FilterCounts:
             "targets": _rows("target", [*self._targets, None], self._by_target),
             "barcodes": _rows("barcode", *zip(*barcodes, strict=True)) if barcodes else [],
         }
-
-
-def _sums(
-    index: NDArray[np.int32],
-    size: int,
-    lengths: NDArray[np.int64],
-    let_out: NDArray[np.bool_],
-) -> NDArray[np.int64]:
-    """int64[size, 4]: the counts by index, -1 is the last."""
-    rows = np.where(index < 0, size - 1, index)
-    weights = (None, lengths, let_out, lengths * let_out)
-    # sums of doubles: exact for any batch
-    sums = [np.bincount(rows, weights=each, minlength=size) for each in weights]
-    return np.stack(sums, axis=1).astype(np.int64)
 
 
 def _rows(key: str, names: Sequence[str | None], counts: Any) -> list[dict[str, Any]]:

@@ -347,8 +347,11 @@ class StreamMatcher:
         # steps of approximate matching are spans, as those of walking are
         follows = self._solver is not None and self.spec.changes
         walking = want_depths or self._engine.walks or follows
-        spans = self._spans(batch.offsets, walking and grows)
         in_bits = self._engine.finds_bits and not want_depths
+        if in_bits and self._solver is None:
+            spans = [(False, np.array([[0, total]]))] if total else []
+        else:
+            spans = self._spans(batch.offsets, walking and grows)
         views = None
         if want_depths or self._engine.walks:
             views = self._snapshots.views(sum(seeding for seeding, _ in spans))
@@ -359,7 +362,7 @@ class StreamMatcher:
             None if views is None else views.of,
             grows,
             events=NO_EVENTS if in_bits else np.zeros(total, dtype=np.uint8),
-            sets=np.full(total, NO_SET, dtype=np.uint32) if self.labels.needed else None,
+            sets=self.labels.none_of(total),
             depths=np.zeros(total, dtype=np.uint8) if want_depths else None,
             nodes=np.zeros(total, dtype=np.uint32) if want_depths else None,
         )

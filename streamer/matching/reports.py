@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching import event_runs
 from streamer.matching.result import BatchResult
-from trie.cpu.threads import run_each, usable_cores
+from trie.cpu.threads import free_threads, run_each, usable_cores
 from trie.windows import MATCH, NO_SET
 
 Columns = dict[str, NDArray]  # type: ignore[type-arg]
@@ -142,17 +142,20 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
     hold a gap code), best_target int32 (the target with the most matching windows, the first of
     equals; -1 if none).
     """
-    return reads_and_sums(result, targets)[0]
+    return _numbered(_with_best(result, targets)[0])
 
 
 def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
     """As ``reads``, and the sums over all reads."""
     columns, counts, _ = _with_best(result, targets)
     windows, matches, skipped = map(sum, list(zip(*counts, strict=True))[:3])
-    best = columns["best_target"]
-    on_target = int((best >= 0).sum())
-    read = {"read": np.arange(best.size)}
-    return read | columns, Sums(windows, matches, skipped, on_target)
+    on_target = int((columns["best_target"] >= 0).sum())
+    return _numbered(columns), Sums(windows, matches, skipped, on_target)
+
+
+def _numbered(columns: Columns) -> Columns:
+    """With the indices of the reads in front."""
+    return {"read": np.arange(columns["best_target"].size)} | columns
 
 
 def best_windows(
@@ -192,8 +195,8 @@ def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[i
 def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:
     """The reads in ranges of about equal length, and the threads to look at them with."""
     total = int(offsets[-1])
-    threads = total // _PER_THREAD
-    if threads <= 1 or (threads := min(threads, usable_cores())) <= 1:
+    threads = free_threads(min(total // _PER_THREAD, usable_cores()))
+    if threads <= 1:
         return [(0, offsets.size - 1)], 1
     cuts = np.searchsorted(offsets, np.arange(1, threads) * total // threads)
     bounds = np.unique([0, *cuts.tolist(), offsets.size - 1]).tolist()

@@ -16,7 +16,7 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Columns
 from streamer.matching.result import BatchResult
 from streamer.sequences.context import LabelColumn
-from trie.cpu.threads import run_each, split_range, usable_cores
+from trie.cpu.threads import free_threads, run_each, split_range, usable_cores
 
 TARGET_COLUMNS = ("target", "reads", "bases", "matches", "kmers", "seen", "breadth", "depth")
 COVERAGE_COLUMNS = ("target", "start", "end", "kmers", "seen", "matches")
@@ -204,11 +204,12 @@ def _count(
     offsets = result.batch.offsets
     known = result.numbers, sets, result.only_set, offsets, result.k
     count = partial(target_kernels.count_windows, *known)
+    threads = free_threads(min(threads, 1 + result.batch.symbols // _PER_THREAD))
+    if threads == 1 or max(changes.size, 64 * seen.size) < _PARALLEL_FROM:
+        count(chosen, seen, changes, totals)
+        return
     ends = np.cumsum(result.batch.lengths[chosen])
     symbols = int(ends[-1]) if ends.size else 0
-    threads = min(threads, 1 + symbols // _PER_THREAD)
-    if max(changes.size, 64 * seen.size) < _PARALLEL_FROM:
-        threads = 1
     cuts = [0, *np.searchsorted(ends, [stop for _, stop in split_range(0, symbols, threads)])]
     cuts[-1] = chosen.size
     parts = [chosen[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]

@@ -1,4 +1,4 @@
-"""The kernels behind the counts of targets: windows that match, by k-mer and by target set.
+"""The kernels behind the counts of targets: reads, and windows that match, by k-mer and by set.
 
 Where a read follows a record, its windows have the numbers n, n+1, n+2, ... or, on the other
 strand, ..., n+2, n+1, n (streamer/dictionary/kmer_numbers.py):
@@ -113,7 +113,42 @@ def count_sets(sets, counts):
             counts[sets[i]] += 1
 
 
-@njit(cache=True, nogil=True)
+# the kernels of one step a read keep the GIL: handing it over takes longer
+
+
+@njit(cache=True)
+def assign_reads(best, most, windows, least, fraction, assigned):
+    """``assigned`` is ``best`` where enough windows match that, else -1."""
+    for read in range(best.size):
+        # a quotient is rounded as the decimal number is: equal numbers are equal here
+        share = most[read] / max(windows[read], 1)
+        enough = most[read] >= least and share >= fraction
+        assigned[read] = best[read] if enough else -1
+
+
+@njit(cache=True)
+def chosen_reads(assigned, mates, keep):
+    """Which reads are on target, or their mates; without ``keep`` the others."""
+    chosen = np.empty(assigned.size, np.bool_)
+    for read in range(assigned.size):
+        chosen[read] = (assigned[read] >= 0 or mates[read] >= 0) == keep
+    return chosen
+
+
+@njit(cache=True)
+def count_filtered(index, offsets, chosen, sums):
+    """Count reads and bases, of all and of the chosen ones, by row; the last row is for -1."""
+    for read in range(index.size):
+        row = index[read] if index[read] >= 0 else len(sums) - 1
+        length = offsets[read + 1] - offsets[read]
+        sums[row, 0] += 1
+        sums[row, 1] += length
+        if chosen[read]:
+            sums[row, 2] += 1
+            sums[row, 3] += length
+
+
+@njit(cache=True)
 def count_reads(assigned, offsets, chosen, reads, bases):
     """Count the reads ``chosen`` (int64) and their bases by target; the last row is for -1."""
     for read in chosen:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.kmer_numbers import KmerNumbers, number_kmers
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.target_kernels import look_up_sets
+from trie.cpu import array_pool
 from trie.cpu.threads import run_ranges
 from trie.windows import GRAIN, NO_SET
 
@@ -49,6 +50,14 @@ class WindowLabels:
     def at(self) -> Found:
         """The labels of the windows of the dictionary's records, if they have been looked up."""
         return None if self.numbers is None else self.numbers.at
+
+    def none_of(self, symbols: int) -> Found:
+        """For the labels of that many windows, none of which has one yet; None if unneeded."""
+        if not self.needed:
+            return None
+        labels = array_pool.empty(symbols, np.uint32)
+        labels.fill(NO_SET)
+        return labels
 
     def told_apart(self, labels: Found) -> tuple[Found, Found]:
         """The target sets and the numbers of labelled windows; None for what is not wanted."""

@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu import array_pool
-from trie.cpu.intrinsics import put_word
+from trie.cpu.intrinsics import array_address, integer_at, put_word
 from trie.cpu.jit import njit
 from trie.cpu.text_scan import SLACK, copy_line
 
 Format = Literal["tsv", "jsonl"]
 
 NULL = np.iinfo(np.int64).min  # a number that is null
-_ROWS_AT_ONCE = 1 << 12  # so that the numbers of a block stay in the cache
 _BLOCK_BYTES = 1 << 20
 _DIGITS = 20  # of an int64, with its sign
 
@@ -139,21 +138,15 @@ class Table:
         """The rows as lines of UTF-8, a block at a time."""
         if not self.rows:
             return
-        kinds, *labels = self._labels(format_)
-        cells = np.empty((kinds.size, _ROWS_AT_ONCE), dtype=np.int64)
-        out, filled = array_pool.empty(_BLOCK_BYTES, np.uint8), 0
-        for first in range(0, self.rows, _ROWS_AT_ONCE):
-            count = min(self.rows - first, _ROWS_AT_ONCE)
-            for own, column in zip(cells, self.columns.values(), strict=True):
-                own[:count] = _numbers(column)[first : first + count]
-            row = 0
-            while True:
-                row, filled, need = _format(cells, row, count, kinds, *labels, out, filled)
-                if row == count:
-                    break
-                yield out[:filled].data
-                out, filled = array_pool.empty(max(_BLOCK_BYTES, need), np.uint8), 0
-        yield out[:filled].data
+        labels = self._labels(format_)
+        # must live as long as their addresses are in use
+        numbers = [np.asarray(_numbers(one), dtype=np.int64) for one in self.columns.values()]
+        cells = np.array([(array_address(one), *one.strides) for one in numbers], dtype=np.int64)
+        row, need, rows = 0, _BLOCK_BYTES, self.rows
+        while row < rows:
+            out = array_pool.empty(max(_BLOCK_BYTES, need), np.uint8)
+            row, filled, need = _format(cells, row, rows, *labels, out)
+            yield out[:filled].data
 
     def _labels(self, format_: Format) -> tuple[NDArray[Any], int, NDArray[Any], Any, Any, Any]:
         """What ``_format`` needs to know of the columns."""
@@ -210,21 +203,23 @@ def _part(column: Column, first: int, stop: int) -> Column:
 
 
 @njit(cache=True, nogil=True)
-def _format(cells, row, rows, kinds, fixed, text, bounds, packed, packed_bounds, out, at):
-    """Write rows from ``row`` on behind out[:at], as long as they fit.
+def _format(cells, row, rows, kinds, fixed, text, bounds, packed, packed_bounds, out):
+    """Write rows from ``row`` on, as long as they fit.
 
-    cells: int64[columns, rows]. Labels are in text: first what stands before each column, then the
+    cells: int64[columns, 2], where the numbers of a column begin in memory, int64 each, and the
+    bytes from one to the next. Labels are in text: first what stands before each column, then the
     end of a row, then null. kinds: of each column, where its labels begin, or _NUMBERS or _PACKED.
     fixed: the most that all but labels take in a row. Returns the next row, the bytes in ``out``,
     and what that row needs.
     """
+    at = 0
     columns = kinds.size
     null = columns + 1
     for i in range(row, rows):
         need = fixed + SLACK
         for column in range(columns):
             kind = kinds[column]
-            cell = cells[column, i]
+            cell = integer_at(cells[column, 0] + i * cells[column, 1])
             if kind != _NUMBERS and cell >= 0:
                 if kind == _PACKED:
                     need += packed_bounds[cell, 1] - packed_bounds[cell, 0]
@@ -235,7 +230,7 @@ def _format(cells, row, rows, kinds, fixed, text, bounds, packed, packed_bounds,
         for column in range(columns):
             at = _copy(text, bounds[column, 0], bounds[column, 1], out, at)
             kind = kinds[column]
-            cell = cells[column, i]
+            cell = integer_at(cells[column, 0] + i * cells[column, 1])
             if kind == _NUMBERS and cell != NULL:
                 at = _write_number(cell, out, at)
             elif kind == _PACKED and cell >= 0:

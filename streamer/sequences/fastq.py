@@ -16,7 +16,18 @@ from typing import Final
 
 import numpy as np
 
-from streamer.sequences.filling import ENOUGH, FAULT, FILLED, FULL, MORE, MOST, RECORDS
+from streamer.sequences.filling import (
+    ENOUGH,
+    FAULT,
+    FILLED,
+    FULL,
+    MORE,
+    MOST,
+    NAMED,
+    RECORDS,
+    ROOM,
+)
+from streamer.sequences.packed_names import COUNT_BYTES
 from streamer.sequences.read_batch import name_of
 from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
 from streamer.sequences.record_parser import RecordParser
@@ -24,7 +35,7 @@ from streamer.sequences.text_window import AT, LINE, SEEN, SEEN_LINES, STOP, For
 from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import inner, njit
-from trie.cpu.text_scan import equals, outside
+from trie.cpu.text_scan import SLACK, equals, outside
 from trie.letter_lines import CR, LF, encode_line
 
 LINES: Final = 4  # of a record
@@ -42,8 +53,11 @@ class FastqParser(RecordParser):
         if text.ended:
             text.end_line()
             text.place[SEEN] = 0
-        columns = buffer.columns(len(text))
-        stop = _take(text.array, text.place, LETTER_TO_CODE, buffer.letters, *columns)
+        stop, likely = ROOM, True
+        while stop == ROOM:
+            columns = buffer.columns(len(text), likely=likely)
+            stop = _take(text.array, text.place, LETTER_TO_CODE, buffer.letters, *columns)
+            likely = False
         return FAULT if stop == MORE and text.ended and len(text) else int(stop)
 
     def _faulty(self) -> tuple[str, bytes]:
@@ -53,7 +67,7 @@ class FastqParser(RecordParser):
 
 @njit(cache=True, nogil=True)
 def _take(text, place, table, raw, state, codes, starts, names, bounds, places):
-    """Append whole records to the columns; FULL, MORE, or FAULT in front of a faulty one."""
+    """Append whole records to the columns; FULL, MORE, ROOM, or FAULT in front of a faulty one."""
     at = place[AT]
     stop = place[STOP]
     line = place[LINE]
@@ -77,7 +91,17 @@ def _take(text, place, table, raw, state, codes, starts, names, bounds, places):
         first = header + 1
         if first >= stop:
             break
-        end, bad = encode_line(text, first, stop, codes, state[FILLED], table, False, raw)
+        named = state[NAMED] + first - at + COUNT_BYTES + SLACK
+        fits = first + codes.size - SLACK - state[FILLED]
+        if state[RECORDS] == len(bounds) or named > names.size or fits < first:
+            result = ROOM
+            break
+        end, bad = encode_line(
+            text, first, min(stop, fits), codes, state[FILLED], table, False, raw
+        )
+        if end >= fits and fits < stop:
+            result = ROOM
+            break
         if end + 1 >= stop:
             break
         header -= text[header - 1] == CR

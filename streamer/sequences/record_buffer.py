@@ -60,7 +60,8 @@ class RecordBuffer:
 
     shown: the file's name in errors. size, records: new symbols and records that are enough.
     letters: letters stay as they are, in the place of codes. keeps_text: pieces, which are never
-    cut, have the text of their records. first: the number of the first record, from 0.
+    cut, have the text of their records. first: the number of the first record, from 0. beyond: the
+    room for symbols of a text that come after enough of them.
     """
 
     def __init__(
@@ -72,11 +73,13 @@ class RecordBuffer:
         letters: bool = False,
         keeps_text: bool = False,
         first: int = 0,
+        beyond: int = _BEYOND,
     ) -> None:
         self.letters = letters
         self._keeps_text = keeps_text
         self._shown = shown
         self._size = min(size, _ENDLESS)
+        self._beyond = beyond
         self._state = np.zeros(6, dtype=np.int64)
         self._state[MOST] = min(records, _ENDLESS)
         self._first, self._start = first, 0
@@ -87,7 +90,7 @@ class RecordBuffer:
         """Begin a piece; with the last codes of the record that goes on, and where its name is."""
         before = self._names
         self._again = codes.size
-        room = codes.size + min(self._size, _LARGEST) + _BEYOND
+        room = codes.size + min(self._size, _LARGEST) + self._beyond
         self._codes = array_pool.empty(room, np.uint8)
         self._codes[: codes.size] = codes
         self._starts = np.zeros(1, dtype=np.int64)
@@ -112,8 +115,13 @@ class RecordBuffer:
 
     def like(self, size: int) -> RecordBuffer:
         """An empty buffer for records of the same file, which are enough with ``size`` symbols."""
-        most = int(self._state[MOST])
-        return RecordBuffer(self._shown, min(size, self._size), most, keeps_text=self._keeps_text)
+        return RecordBuffer(
+            self._shown,
+            min(size, self._size),
+            int(self._state[MOST]),
+            keeps_text=self._keeps_text,
+            beyond=ROOM_BYTES // 2 + SLACK,
+        )
 
     def passed(self, piece: TextPiece) -> TextPiece:
         """A piece of ``like``, which follows, with the numbers of its records."""
@@ -121,16 +129,20 @@ class RecordBuffer:
         self._first += len(piece.reads)
         return numbered
 
-    def columns(self, size: int) -> Columns:
+    def columns(self, size: int, *, likely: bool = False) -> Columns:
         """The columns, with room for what ``size`` bytes of a text can hold.
 
+        likely: for what those of a FASTQ file hold in general; its parser asks again.
         state: int64[6], the numbers of codes (FILLED), of RECORDS and of bytes of names (NAMED),
         ODD: not 0 if a name is not printable ASCII, and how many codes (ENOUGH) and records (MOST)
         are enough. starts: int64, where each record begins in codes: uint8. names: uint8, and
         bounds: int64[:, 2], as ``put_name`` has them. places: as ``place_record`` does.
         """
         filled, records, named, *_, most = self._state.tolist()
-        if (need := filled + size + SLACK) > self._codes.size:
+        symbols, letters, more = size, size + size // 64, size // _RECORD_BYTES
+        if likely:
+            symbols, letters, more = size // 2, size // 8, size // 128
+        if (need := filled + symbols + SLACK) > self._codes.size:
             need = max(need, filled + filled // GROWTH)
             if self._codes.base is not None:
                 own = np.empty(need, dtype=np.uint8)
@@ -138,9 +150,9 @@ class RecordBuffer:
                 self._codes = own
             else:
                 self._codes.resize(need, refcheck=False)
-        if (need := named + size + size // 64 + SLACK) > self._names.size:
+        if (need := named + letters + COUNT_BYTES + SLACK) > self._names.size:
             self._names = _larger(self._names, max(need, 2 * named), named)
-        if (need := min(most, records + size // _RECORD_BYTES + 1)) > len(self._bounds):
+        if (need := min(most, records + more + 1)) > len(self._bounds):
             need = max(need, 2 * records)
             self._bounds = _larger(self._bounds, need, records)
             self._starts = _larger(self._starts, need + 1, records)

@@ -57,11 +57,10 @@ class RecordText(NamedTuple):
 
 def taken(parts: Sequence[RecordText], chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """The chosen records, uint8; of several parts the first one of each, the second, and so on."""
-    sizes = [(part.places[:, 2] - part.places[:, 0]) * chosen for part in parts]
-    ends = np.cumsum(np.stack(sizes, axis=1).ravel()).reshape(-1, len(parts))
-    out = array_pool.empty(int(ends[-1, -1]) if ends.size else 0, np.uint8)
-    for number, part in enumerate(parts):
-        first, own = 0, ends[:, number].copy()
+    ends = np.empty((len(parts), chosen.size), np.int64)
+    out = array_pool.empty(_ends(tuple(part.places for part in parts), chosen, ends), np.uint8)
+    for part, own in zip(parts, ends, strict=True):
+        first = 0
         for span in part.spans:
             _copy(span.text, part.places, chosen, first, span.end, own, out)
             first = span.end
@@ -103,6 +102,22 @@ def _is_mark(byte):
     """Neither a letter nor a digit; of ASCII."""
     letter = 0x61 <= byte | 0x20 <= 0x7A
     return not letter and not 0x30 <= byte <= 0x39 and byte < 0x80
+
+
+# keeps the GIL: handing it over takes longer than a step a record
+@njit(cache=True)
+def _ends(places, chosen, ends):
+    """Where the chosen records end, those of several parts in turn, int64[parts, records].
+
+    Returns where the last one ends.
+    """
+    end = np.int64(0)
+    for record in range(chosen.size):
+        for part in range(len(places)):
+            if chosen[record]:
+                end += places[part][record, 2] - places[part][record, 0]
+            ends[part, record] = end
+    return end
 
 
 @njit(cache=True, nogil=True)

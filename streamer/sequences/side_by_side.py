@@ -79,16 +79,14 @@ def parsed(block: TextBlock, buffer: RecordBuffer) -> Parsed:
     pieces: list[TextPiece] = []
     try:
         text.more()
-        while True:
+        text.show()
+        stop = FULL
+        while stop == FULL:
             begin = int(text.place[AT])
             stop = parser.parse(buffer, cut=False)
             buffer.keep(text.array, begin, int(text.place[AT]))
             if stop == FULL:
                 pieces.append(buffer.piece())
-            elif text.hides:
-                text.more()
-            else:
-                break
         if buffer.waiting:
             pieces.append(buffer.piece())
     except (FormatError, DataError):

@@ -75,11 +75,6 @@ class Text:
         first, stop = self.place[AT], self.place[STOP]
         return self.array[first : stop if size is None else min(stop, first + size)].tobytes()
 
-    @property
-    def hides(self) -> bool:
-        """Whether some of a block is still to be added."""
-        return self._hidden > 0
-
     def show(self, size: int | None = None) -> None:
         """Add up to ``size`` bytes of the last block, None: all that is left of it."""
         shown = self._hidden if size is None else min(size, self._hidden)

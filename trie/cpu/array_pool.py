@@ -18,7 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-POOL_BYTES = 1 << 27  # bytes of all blocks in the pool, in use or free
+from trie.cpu.threads import usable_cores
+
+POOL_BYTES = max(1 << 27, usable_cores() * (24 << 20))
+"""Of all blocks in the pool, in use or free: as many as batches that all cores work on need."""
+
 LEAST = 1 << 16  # smaller arrays come from the allocator: a result of few rows must not occupy more
 _LINE = 64
 

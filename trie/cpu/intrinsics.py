@@ -93,3 +93,9 @@ def array_address(array: NDArray[Any]) -> int:
 def pointer(builder: Any, address: Any) -> Any:
     """An address in memory as a pointer, for ``numba.carray`` with a type."""
     return builder.inttoptr(address, I8.as_pointer())
+
+
+@instruction(types.int64, types.int64)
+def integer_at(builder: Any, address: Any) -> Any:
+    """The int64 at an address in memory; the array that holds it must be alive."""
+    return builder.load(builder.inttoptr(address, I64.as_pointer()), align=1)

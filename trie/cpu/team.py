@@ -108,6 +108,11 @@ class Team:
         self._jobs.append(job)
         self.wake()
 
+    @property
+    def spare(self) -> int:
+        """How many of its threads wait for something to do."""
+        return len(self._idle)
+
     def wake(self) -> None:
         """There is something to do for a thread."""
         try:

@@ -53,6 +53,11 @@ class _Pool:
                 self._threads.append(thread)
         self._jobs.put(job)
 
+    @property
+    def spare(self) -> int:
+        """How many threads may be free: others do not keep them for long."""
+        return self._most
+
     def _run(self) -> None:
         for job in iter(self._jobs.get, None):
             job()
@@ -73,6 +78,10 @@ class Helpers(Protocol):
 
     def give(self, job: Callable[[], None]) -> None:
         """Have a job run by the next idle thread, or by none; it raises nothing."""
+
+    @property
+    def spare(self) -> int:
+        """How many threads are free to help now."""
 
 
 _caller = threading.local()
@@ -96,6 +105,17 @@ def in_background() -> None:
 @cache
 def _pool(name: str) -> _Pool:
     return _Pool(name, max(usable_cores(), 8))
+
+
+def free_threads(threads: int) -> int:
+    """How many of the threads are free to share a task now, this one included."""
+    return threads if threads <= 1 else min(threads, 1 + _helpers().spare)
+
+
+def _helpers() -> Helpers:
+    """Those of this thread's tasks."""
+    found: Helpers = getattr(_caller, "helpers", None) or _pool("kernel")
+    return found
 
 
 def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
@@ -134,7 +154,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
             some()
         ended.put(None)
 
-    helpers: Helpers = getattr(_caller, "helpers", None) or _pool("kernel")
+    helpers = _helpers()
     try:
         for _ in range(min(threads, len(tasks)) - 1):
             helpers.give(help_)
@@ -168,10 +188,11 @@ def run_ranges(
 ) -> list[T]:
     """The results of ``work(a, b)`` for ranges that cover [start, stop), in order, on threads.
 
-    There are as many ranges as threads, but no more than one for each ``grain`` and one more.
-    Cuts as in ``split_range``.
+    There are as many ranges as threads, but no more than one for each ``grain`` and one more, and
+    none for threads that are busy: each range costs a hand-over of the GIL. Cuts as in
+    ``split_range``.
     """
-    parts = min(threads, 1 + (stop - start) // grain)
+    parts = free_threads(min(threads, 1 + (stop - start) // grain))
     ranges = split_range(start, stop, parts, align=align)
     return run_each(work, ranges, threads)
 

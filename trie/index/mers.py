@@ -220,4 +220,4 @@ def minimizer(sixteens, at, mers):
 
 def block_arrays() -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
     """fours and sixteens of a block."""
-    return np.zeros(2 * NEEDED, np.uint8), np.empty(BLOCK + 2 * MARGIN, np.uint32)
+    return np.empty(2 * NEEDED, np.uint8), np.empty(BLOCK + 2 * MARGIN, np.uint32)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trie.cpu import array_pool
 from trie.cpu.threads import run_ranges
 from trie.index.mer_filter import mer_filter
 from trie.index.mers import Mers, block_arrays, mer_length
@@ -97,7 +98,7 @@ class TextIndex:
         bases, offsets = check_batch(bases, offsets)
         # two words at least: events are read eight bytes at a time
         words = max(-(-bases.size // 32), 2)
-        starts, matches = np.empty(words, np.uint32), np.empty(words, np.uint32)
+        starts, matches = (array_pool.empty(words, np.uint32) for _ in range(2))
         starts[-2:] = matches[-2:] = 0  # there may be no symbols for them
         out = _NO_SETS if sets is None else sets
 

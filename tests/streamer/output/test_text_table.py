@@ -61,10 +61,10 @@ def table_and_rows(rng, size):
     return table, rows
 
 
-@pytest.mark.parametrize("block", [1, 2, 7, 1 << 15])
+@pytest.mark.parametrize("block", [1, 500, 7000, 1 << 20])
 @pytest.mark.parametrize("size", [0, 1, 2, 13, 50, 211])
 def test_lines_are_those_of_python(size, block, monkeypatch):
-    monkeypatch.setattr(module, "_ROWS_AT_ONCE", block)
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
     table, rows = table_and_rows(random.Random(size), size)
     assert table.rows == size
     assert b"".join(table.formatted("tsv")).decode() == as_tsv(rows)
