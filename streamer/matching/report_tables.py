@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import TargetSets
@@ -12,6 +14,9 @@ from streamer.matching.reports import Columns
 from streamer.output.text_table import Column, Labels, Lookup, Table, distinct
 from trie.codes import decode_kmers
 from trie.strands import SIGNS
+from trie.windows import NO_SET
+
+_FEW_SETS = 500  # are named once, not those of each batch
 
 STRAND_NAMES = Labels(SIGNS)
 EVENT_NAMES = Labels(["none", "match", "mismatch"])
@@ -28,9 +33,10 @@ class ReportTables:
     """Names for the indices in the columns of a report; ``k`` of the codes in a column ``kmer``."""
 
     def __init__(self, targets: TargetSets, k: int = 0) -> None:
+        self._targets = targets
         self._named: dict[str, Callable[[NDArray[Any]], Column]] = {
             "event": EVENT_NAMES.gather,
-            "target": lambda sets: distinct(sets, lambda ids: [*map(targets.label, ids.tolist())]),
+            "target": self._target_names,
             "best_target": Labels(targets.names).gather,
             "strand": STRAND_NAMES.gather,
             "kmer": lambda codes: distinct(codes, lambda codes: decode_kmers(codes, k)),
@@ -47,6 +53,16 @@ class ReportTables:
                 for name, values in columns.items()
             }
         )
+
+    def _target_names(self, sets: NDArray[Any]) -> Column:
+        if len(self._targets) > _FEW_SETS:
+            return distinct(sets, lambda ids: [*map(self._targets.label, ids.tolist())])
+        return self._set_names.gather(np.minimum(sets, len(self._targets)))
+
+    @cached_property
+    def _set_names(self) -> Labels:
+        """The names of all sets, and behind them that of none."""
+        return Labels([*map(self._targets.label, [*range(len(self._targets)), int(NO_SET)])])
 
 
 def bit_lists(bitmaps: NDArray[Any]) -> Lookup:

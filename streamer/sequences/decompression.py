@@ -16,6 +16,7 @@ from streamer.sequences.bgzf import GZIP_WITH_EXTRA, Watched, block_groups, infl
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.cram import MAGIC as CRAM_MAGIC
 from streamer.sequences.cram import cram_blocks
+from streamer.sequences.plain_blocks import plain_blocks, plain_blocks_at_once
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.raw_file import Buffered, RawFile, Readable
 from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
@@ -51,7 +52,12 @@ def text_blocks(
         return _Bgzf(watched, team), watched
     if compression is None:
         cram = raw.magic.startswith(CRAM_MAGIC)
-        blocks = cram_blocks(raw, shown) if cram else _plain(raw, size)
+        if cram:
+            blocks = cram_blocks(raw, shown)
+        elif team is None:
+            blocks = plain_blocks(raw, size)
+        else:
+            blocks = plain_blocks_at_once(raw, size, team)
     else:
         blocks = _filled(_decompressed(watched or raw, compression, stack), size, whole=raw.regular)
     if team is None:
@@ -121,16 +127,6 @@ class _Chained:
             self._packed += following[0]
         data, self._packed = self._packed[:size], self._packed[size:]
         return data
-
-
-def _plain(raw: RawFile, most: int) -> Iterator[TextBlock]:
-    """Blocks of a file that is not compressed."""
-    while True:
-        block = new_block(most)
-        size = raw.readinto(block.array.data[block.first : block.stop])
-        if not size:
-            return
-        yield block._replace(stop=block.first + size)
 
 
 def _filled(file: Readable, most: int, *, whole: bool) -> Iterator[TextBlock]:

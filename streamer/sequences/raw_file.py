@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import stat
 from typing import Any, Protocol
 
 LONGEST_MAGIC = 6
@@ -34,6 +36,22 @@ class RawFile:
     def regular(self) -> bool:
         """Whether it is no pipe: waiting for more bytes does not hold up those that are there."""
         return bool(self._file.seekable())
+
+    def extent(self) -> tuple[int, int, int] | None:
+        """The descriptor of a regular file, where its next byte is, and its size; else None."""
+        try:
+            descriptor = self._file.fileno()
+            status = os.fstat(descriptor)
+        except OSError:  # a file in memory
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return descriptor, self._file.tell() - len(self._start), status.st_size
+
+    def go_to(self, place: int) -> None:
+        """Read on from there."""
+        self._start = b""
+        self._file.seek(place)
 
     def read1(self, size: int = _READ_BYTES, /) -> bytes:
         """At most ``size`` bytes, none at the end."""

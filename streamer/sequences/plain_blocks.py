@@ -1,0 +1,64 @@
+"""Blocks of text of a file that is not compressed, read in turn or by several threads at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from streamer.sequences.raw_file import RawFile
+from streamer.sequences.text_window import TextBlock, new_block
+from trie.cpu.team import Team
+
+_LEAST_THREADS = 3
+"""Of a team: one that copies from the page cache keeps up with two."""
+
+_AHEAD = 4
+
+
+def plain_blocks(raw: RawFile, size: int) -> Iterator[TextBlock]:
+    """Blocks of at most ``size`` bytes, one after the other."""
+    while True:
+        block = new_block(size)
+        count = raw.readinto(block.array.data[block.first : block.stop])
+        if not count:
+            return
+        yield block._replace(stop=block.first + count)
+
+
+def plain_blocks_at_once(raw: RawFile, size: int, team: Team) -> Iterator[TextBlock]:
+    """The same; those of a regular file are read side by side by the threads of a team."""
+    extent = raw.extent() if team.threads >= _LEAST_THREADS else None
+    if extent is not None:
+        descriptor, first, stop = extent
+
+        def read(at: int) -> TextBlock:
+            return _block_at(descriptor, at, min(size, stop - at))
+
+        ahead = _AHEAD + team.threads // 2
+        line = team.line(range(first, stop, size), read, ahead, pulls="read", works="read")
+        try:
+            for block in line:
+                count = block.stop - block.first
+                raw.bytes_read += count
+                first += count
+                if count:
+                    yield block
+                if count < size:  # the last one, or the file has been cut meanwhile
+                    break
+        finally:
+            line.close()
+        raw.go_to(first)
+    yield from plain_blocks(raw, size)
+
+
+def _block_at(descriptor: int, at: int, size: int) -> TextBlock:
+    """The ``size`` bytes of a file from ``at`` on, fewer where it ends."""
+    block = new_block(size)
+    stop = block.first
+    while stop < block.stop and (
+        count := os.preadv(
+            descriptor, [block.array.data[stop : block.stop]], at + stop - block.first
+        )
+    ):
+        stop += count
+    return block._replace(stop=stop)
