@@ -44,8 +44,9 @@ class ReplayedJournal:
         self._heads = Heads({} if snapshot is None else msgpack.unpackb(snapshot.meta)["heads"])
         self._cache: OrderedDict[int, StoredMessages] = OrderedDict()
         self._cached = 0
-        # by the record before the next one
+        # by the record before the next one; each has the file of that record open
         self._places: OrderedDict[int, Iterator[Record]] = OrderedDict()
+        self._oldest = 0
 
     def look(self) -> Stored:
         """What is committed now, or as far as that could be read."""
@@ -55,11 +56,19 @@ class ReplayedJournal:
                 for at, kind, meta in reader.outlines(self._at):
                     self._heads.take(at, stored_topics(kind, meta))
                 self._at = reader.head
+            if reader.oldest > self._oldest:
+                self._oldest = reader.oldest
+                self._let_go()
             self._problem = ""
         except JournalError as error:
             self._report(error)
         heads = self._heads.all()
         return Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads)
+
+    def _let_go(self) -> None:
+        """Close the files of records that are no longer kept: deleted, they would use the disk."""
+        for at in [at for at in self._places if at < self._oldest]:
+            del self._places[at]
 
     def after(self, at: int) -> StoredMessages | None:
         """The next record after ``at``; None if there is none that was not given up.

@@ -161,7 +161,8 @@ class PlainHealer:
                 self._apply(key)
                 self.pulled += 1
             self._taken = len(puller.order)
-        assert not any(answer["type"] in ("lost", "reset") for answer in puller.answers)
+        bad = [answer for answer in puller.answers if answer["type"] in ("lost", "reset")]
+        assert not bad, f"{self.last}: sync answered {bad}"
         if puller.order or puller.heads:
             self._reach(puller.at)
         if puller.at >= self.missing:

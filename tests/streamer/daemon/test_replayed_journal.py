@@ -1,0 +1,47 @@
+"""The journal as sync reads it: what is no longer kept is not held on to."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from streamer.daemon.replayed_journal import ReplayedJournal
+from streamer.journal.journal_errors import JournalExpired
+from streamer.journal.reader import JournalReader
+from tests.stored_batches import Batches
+from tests.streamer.journal.kit import open_small
+
+
+def open_data_files(directory: Path) -> tuple[list[str], list[str]]:
+    """Those this process has open: that are there, and that are deleted."""
+    targets = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    own = [str(target) for target in targets if str(target).startswith(f"{directory}/records-")]
+    there = [target for target in own if not target.endswith(" (deleted)")]
+    return there, [target for target in own if target.endswith(" (deleted)")]
+
+
+def test_files_of_expired_records_are_closed(tmp_path):
+    batches = Batches()
+    with closing(open_small(tmp_path, keep_bytes=1)) as journal:
+        for _ in range(60):
+            journal.append([batches.record(rows=400)])
+        with closing(ReplayedJournal(JournalReader.open(tmp_path))) as replayed:
+            assert replayed.look().oldest == 1
+            for at in (0, 10, 20, 30, 59):
+                assert replayed.after(at).at == at + 1
+            writing = 1  # the journal's own
+            there, deleted = open_data_files(tmp_path)
+            assert len(there) > writing + 2
+            assert not deleted
+            journal.put_snapshot(50, b"s", (b"state",))
+            while journal.expire(0):
+                pass
+            assert replayed.look().oldest == 51
+            assert not open_data_files(tmp_path)[1]
+            # who reads on where records are kept goes on, others learn that they are not
+            assert replayed.after(60) is None
+            assert replayed.after(50).at == 51
+            with pytest.raises(JournalExpired):
+                replayed.after(42)
