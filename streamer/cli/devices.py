@@ -44,6 +44,7 @@ def devices(context: typer.Context, format_: FormatOption = "tsv") -> None:
         from streamer.protocol.checksums import ISA_L
         from streamer.protocol.transport.held import HELD
         from streamer.protocol.transport.libzmq import LIBZMQ
+        from streamer.sequences.inflate import INFLATE
 
-        for borrowed in (LIBZMQ, HELD, ISA_L):
+        for borrowed in (LIBZMQ, HELD, ISA_L, INFLATE):
             say(f"{borrowed.library} symbols: {borrowed.choice}")

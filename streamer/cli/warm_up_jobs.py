@@ -13,8 +13,11 @@ import struct
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+
+from streamer.sequences.bgzf import END_BLOCK
 
 Job = tuple[str, ...]
 """The arguments of a command; ``serve`` and more of a configuration for a daemon and clients."""
@@ -62,7 +65,8 @@ def write_files(folder: Path) -> None:
         "mates.fq": "".join(fastq),
     }.items():
         (folder / file).write_text(text)
-    (folder / "reads.bam").write_bytes(gzip.compress(_bam(reads)))
+    (folder / "reads.fq.gz").write_bytes(gzip.compress("".join(fastq).encode()))
+    (folder / "reads.bam").write_bytes(_bgzf(_bam(reads)))
     (folder / "reads.sam").write_text(_sam(reads))
 
 
@@ -81,6 +85,14 @@ def _bam(reads: list[tuple[str, str]]) -> bytes:
         record = fixed + title + packed + b"\xff" * len(bases)
         parts += [struct.pack("<i", len(record)), record]
     return b"".join(parts)
+
+
+def _bgzf(data: bytes) -> bytes:
+    """A block of BGZF, and the one that ends a file."""
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    packed = packer.compress(data) + packer.flush()
+    head = END_BLOCK[:16] + struct.pack("<H", len(packed) + 25)
+    return head + packed + struct.pack("<2I", zlib.crc32(data), len(data)) + END_BLOCK
 
 
 def _sam(reads: list[tuple[str, str]]) -> str:
@@ -107,6 +119,7 @@ def _match(device: str) -> Iterator[Job]:
     frozen = (*exact, *_DICTIONARY)
     yield (*frozen, "--report", "reads")
     yield (*frozen, "--report", "reads", "--threads", "3")
+    yield ("match", "reads.fq.gz", *_K, *_DICTIONARY, "--report", "reads")
     yield ("match", "reads.fq", *_DICTIONARY, "-k", "11", "--report", "windows")
     yield (*exact, "--seed", "900", "--report", "reads")
     yield (*frozen, "--distance", "1")

@@ -12,8 +12,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from streamer.sequences.raw_file import Readable
-from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.sequences.inflate import (
+    INFLATE,
+    MOST,
+    inflate_blocks,
+    state_of_thread,
+    whole_blocks,
+)
+from streamer.sequences.raw_file import Packed
+from streamer.sequences.text_window import TextBlock, new_block
+from trie.cpu import array_pool
+from trie.cpu.intrinsics import array_address
 
 igzip_lib: Any = None
 with suppress(ImportError):  # as in bz2_xz
@@ -23,18 +35,17 @@ END_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000
 
 GZIP_WITH_EXTRA = END_BLOCK[:4]
 _EXTRA = slice(12, 16)  # the name and the size of BGZF's field, the first of gzip's extra fields
-_FIELDS = slice(10, 16)  # and before it the size of all extra fields
-_SIZE = slice(16, 18)
-_LEAST, _MOST = 26, 1 << 16  # bytes of a block, packed or not
-_READ_BYTES = 1 << 18
+_READ_BYTES = 1 << 18  # at once
+_GROUP_BYTES = 1 << 21  # of a group, packed: blocks whose text is short are many
 _TO_ZEROS = END_BLOCK.rstrip(b"\0")
 _ZEROS = len(END_BLOCK) - len(_TO_ZEROS)
+_ENOUGH = 4 * len(END_BLOCK)  # bytes at an end that mostly tell all
 
 
 class Watched:
     """Records the beginning and the end of a file as it is read, since a pipe is read only once."""
 
-    def __init__(self, file: Readable) -> None:
+    def __init__(self, file: Packed) -> None:
         self._file = file
         self._begin = b""
         self._end = b""
@@ -43,16 +54,29 @@ class Watched:
     def read1(self, size: int = -1, /) -> bytes:
         """At most ``size`` bytes, none at the end."""
         data = self._file.read1(size)
+        self._watch(data)
+        return data
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read at most as many bytes as fit; 0 at the end."""
+        count = self._file.readinto(buffer)
+        self._watch(buffer[:count])
+        return count
+
+    def _watch(self, data: Any) -> None:
         if len(self._begin) < _EXTRA.stop:
-            self._begin += data[: _EXTRA.stop]
+            self._begin += bytes(data[: _EXTRA.stop])
         # any number of zeros may follow the last block, as after any member of gzip
-        body = data.rstrip(b"\0")
+        end = bytes(data[-_ENOUGH:])
+        body = end.rstrip(b"\0")
+        if len(body) < len(_TO_ZEROS):
+            end = bytes(data)
+            body = end.rstrip(b"\0")
         if body:
             before = self._end + bytes(min(self._zeros, len(_TO_ZEROS)))
             self._end = (before + body[-len(_TO_ZEROS) :])[-len(_TO_ZEROS) :]
             self._zeros = 0
-        self._zeros += len(data) - len(body)
-        return data
+        self._zeros += len(end) - len(body)
 
     def lacks_end_block(self) -> bool:
         """Whether the file, read to its end, is BGZF without the end block."""
@@ -60,57 +84,67 @@ class Watched:
         return bgzf and not (self._end == _TO_ZEROS and self._zeros >= _ZEROS)
 
 
-def block_groups(file: Readable) -> Iterator[bytes]:
-    """The file in pieces, each of a few whole blocks; what is none is a piece of its own."""
-    left, data = b"", b"-"
-    while data:
-        data = file.read1(_READ_BYTES)
-        left += data
-        begin, at = 0, _block_end(left, 0)
-        while at:
-            following = _block_end(left, at)
-            if not following or following - begin > _READ_BYTES or at - begin > BLOCK_BYTES // 4:
-                yield left[begin:at]
-                begin = at
-            at = following
-        left = left[begin:]
-        if len(left) >= _MOST:
+def block_groups(file: Packed, most: int, *, whole: bool) -> Iterator[NDArray[np.uint8]]:
+    """The file in pieces (uint8), each of whole blocks; what is none is a piece of its own.
+
+    most: bytes of text in a piece, if it has several blocks. whole: pieces are about that large;
+    else, in a pipe, no block waits for others.
+    """
+    room = _GROUP_BYTES if whole else MOST + 2 * _READ_BYTES
+    packed = array_pool.empty(room, np.uint8)
+    begin = stop = 0
+    while True:
+        end, _, full = whole_blocks(packed, begin, stop, most)
+        if not full and end == begin and stop - begin >= MOST:
             # no block: of whatever it is, nothing is kept back
-            yield left
-            left = b""
-    if left:
-        yield left
+            end, full = stop, True
+        if full or (end > begin and (stop == room or not whole)):
+            yield packed[begin:end]
+            begin = end
+            continue
+        if begin:
+            left = packed[begin:stop]
+            packed = array_pool.empty(room, np.uint8)
+            packed[: left.size] = left
+            begin, end, stop = 0, end - begin, left.size
+        count = file.readinto(packed.data[stop : stop + _READ_BYTES])
+        if not count:
+            yield from filter(len, (packed[:end], packed[end:stop]))
+            return
+        stop += count
 
 
-def _block_end(data: bytes, at: int) -> int:
-    """Where the block at a place ends, 0 if there is no whole one."""
-    head = data[at : at + _SIZE.stop]
-    if not head.startswith(GZIP_WITH_EXTRA) or head[_FIELDS] != END_BLOCK[_FIELDS]:
-        return 0
-    end = at + int.from_bytes(head[_SIZE], "little") + 1
-    return end if at + _LEAST <= end <= len(data) else 0
-
-
-def inflated(packed: bytes) -> tuple[bytes, TextBlock | None]:
+def inflated(packed: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], TextBlock | None]:
     """A piece of ``block_groups``, and its text; None if it is not made of valid blocks."""
-    ends = []
-    at = 0
-    while at := _block_end(packed, at):
-        ends.append(at)
-    if not ends or ends[-1] != len(packed):
+    end, size, _ = whole_blocks(packed, 0, packed.size, 1 << 62)
+    if end != packed.size:
         return packed, None
-    sizes = [int.from_bytes(packed[end - 4 : end], "little") for end in ends]
-    if max(sizes) > _MOST:
-        return packed, None
-    block = new_block(sum(sizes))
-    begin, to = 0, block.first
-    for end, size in zip(ends, sizes, strict=True):
+    block = new_block(size)
+    inflate = _inflate_plainly if INFLATE.missing else _inflate
+    return packed, block if inflate(packed, block, size) else None
+
+
+def _inflate(packed: NDArray[np.uint8], block: TextBlock, size: int) -> bool:
+    state = state_of_thread()
+    text = np.uint64(array_address(block.array) + block.first)
+    return inflate_blocks(
+        INFLATE.addresses, state.address, state.words, state.halves, packed,
+        np.uint64(array_address(packed)), text, size,
+    )  # fmt: skip
+
+
+def _inflate_plainly(packed: NDArray[np.uint8], block: TextBlock, size: int) -> bool:
+    """A call of isal for each block."""
+    at, to = 0, block.first
+    while at < packed.size:
+        end, length, _ = whole_blocks(packed, at, packed.size, -1)
+        data = packed[at:end].tobytes()
         try:
-            text = igzip_lib.decompress(packed[begin:end], igzip_lib.DECOMP_GZIP, bufsize=size or 1)
+            text = igzip_lib.decompress(data, igzip_lib.DECOMP_GZIP, bufsize=length or 1)
         except (igzip_lib.IsalError, EOFError, ValueError):
-            return packed, None
-        if len(text) != size:
-            return packed, None
-        block.array.data[to : to + size] = text
-        begin, to = end, to + size
-    return packed, block
+            return False
+        if len(text) != length:
+            return False
+        block.array.data[to : to + length] = text
+        at, to = end, to + length
+    return True

@@ -10,15 +10,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from xopen import xopen
 
 from streamer.sequences.bgzf import GZIP_WITH_EXTRA, Watched, block_groups, inflated
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.cram import MAGIC as CRAM_MAGIC
 from streamer.sequences.cram import cram_blocks
+from streamer.sequences.gzip_members import GzipMembers
+from streamer.sequences.inflate import INFLATE
 from streamer.sequences.plain_blocks import plain_blocks, plain_blocks_at_once
 from streamer.sequences.prefetch import prefetched
-from streamer.sequences.raw_file import Buffered, RawFile, Readable
+from streamer.sequences.raw_file import Buffered, Packed, RawFile, Readable
 from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
 from trie.cpu.team import Line, Team
 
@@ -30,6 +34,8 @@ _MAGICS = (
 )
 _READ_BYTES = 1 << 17
 _BLOCKS_AHEAD = 4
+
+_Groups = Line[NDArray[np.uint8], tuple[NDArray[np.uint8], TextBlock | None]]
 
 
 def text_blocks(
@@ -49,7 +55,7 @@ def text_blocks(
     compression = next((name for magic, name in _MAGICS if raw.magic.startswith(magic)), None)
     watched = Watched(raw) if compression == "gz" else None
     if team is not None and watched is not None and _may_be_bgzf(raw):
-        return _Bgzf(watched, team), watched
+        return _Bgzf(watched, team, size, whole=raw.regular), watched
     if compression is None:
         cram = raw.magic.startswith(CRAM_MAGIC)
         if cram:
@@ -58,8 +64,11 @@ def text_blocks(
             blocks = plain_blocks(raw, size)
         else:
             blocks = plain_blocks_at_once(raw, size, team)
+    elif watched is not None and "gz" in COMPRESSIONS:
+        blocks = _members(watched, size, whole=raw.regular)
     else:
-        blocks = _filled(_decompressed(watched or raw, compression, stack), size, whole=raw.regular)
+        file = _decompressed(watched or raw, compression, stack)
+        blocks = _filled(file, size, whole=raw.regular)
     if team is None:
         return prefetched(blocks, _BLOCKS_AHEAD, pause=pause), watched
     stage = "read" if compression is None else "decompress"
@@ -86,14 +95,22 @@ def _decompressed(raw: Watched | RawFile, compression: str, stack: ExitStack) ->
     return stack.enter_context(file)
 
 
+def _members(file: Packed, size: int, *, whole: bool) -> Iterator[TextBlock]:
+    """Blocks of the text of a gzip file."""
+    if INFLATE.missing:
+        return _filled(Members(file, "gz"), size, whole=whole)
+    return GzipMembers(file, whole=whole).blocks(size)
+
+
 class _Bgzf(Iterator[TextBlock]):
     """The blocks of a BGZF file, in order; of another gzip file from where it is no BGZF on."""
 
-    def __init__(self, file: Watched, team: Team) -> None:
-        self._file = file
+    def __init__(self, file: Packed, team: Team, size: int, *, whole: bool) -> None:
+        self._size = size
+        self._whole = whole
         self._team = team
-        self._line: Line[bytes, tuple[bytes, TextBlock | None]] = team.line(
-            block_groups(file), inflated, team.threads + _BLOCKS_AHEAD,
+        self._line: _Groups = team.line(
+            block_groups(file, size, whole=whole), inflated, team.threads + _BLOCKS_AHEAD,
             pulls="read", works="decompress",
         )  # fmt: skip
         self._rest: Iterator[TextBlock] | None = None
@@ -104,9 +121,8 @@ class _Bgzf(Iterator[TextBlock]):
             if block is not None:
                 self._team.stages.count("decompress", block.stop - block.first)
                 return block
-            self._rest = _filled(
-                Members(_Chained(packed, self._line), "gz"), BLOCK_BYTES, whole=True
-            )
+            chained = _Chained(packed, self._line, whole=self._whole)
+            self._rest = _members(chained, self._size, whole=self._whole)
         return next(self._rest)
 
     def close(self) -> None:
@@ -117,16 +133,30 @@ class _Bgzf(Iterator[TextBlock]):
 class _Chained:
     """The packed bytes of the groups from a certain one on, as a file."""
 
-    def __init__(self, packed: bytes, line: Line[bytes, tuple[bytes, TextBlock | None]]) -> None:
+    def __init__(self, packed: NDArray[np.uint8], line: _Groups, *, whole: bool) -> None:
         self._packed = packed
         self._line = line
+        self._whole = whole
 
     def read1(self, size: int = _READ_BYTES, /) -> bytes:
         """At most ``size`` bytes, none at the end."""
-        while len(self._packed) < size and (following := next(self._line, None)):
-            self._packed += following[0]
-        data, self._packed = self._packed[:size], self._packed[size:]
-        return data
+        data = bytearray(size)
+        return bytes(data[: self.readinto(memoryview(data))])
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read as many bytes as fit, less at the end or of a pipe."""
+        count = 0
+        while count < len(buffer) and (self._whole or not count):
+            if not self._packed.size:
+                following = next(self._line, None)
+                if following is None:
+                    break
+                self._packed = following[0]
+            data = self._packed[: len(buffer) - count]
+            buffer[count : count + data.size] = data.data
+            count += data.size
+            self._packed = self._packed[data.size :]
+        return count
 
 
 def _filled(file: Readable, most: int, *, whole: bool) -> Iterator[TextBlock]:

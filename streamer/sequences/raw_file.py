@@ -18,6 +18,13 @@ class Readable(Protocol):
         """At most ``size`` bytes, none at the end."""
 
 
+class Packed(Readable, Protocol):
+    """What is needed of a compressed file."""
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read at most as many bytes as fit; 0 at the end."""
+
+
 class RawFile:
     """A binary file or pipe that is buffered; ``magic`` are its first bytes.
 

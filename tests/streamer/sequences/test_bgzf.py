@@ -134,7 +134,7 @@ def damaged():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_team_reads_what_one_thread_reads(tmp_path, threads):
+def test_a_team_reads_what_one_thread_reads(tmp_path, threads, inflating):
     path = tmp_path / "reads.bam"
     whole = 0
     for name, content in damaged():
@@ -146,13 +146,16 @@ def test_a_team_reads_what_one_thread_reads(tmp_path, threads):
     assert whole >= len(FORMS) - 1
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("size", [1, 50, 1 << 18])
-def test_groups_hold_every_byte(size, monkeypatch):
+def test_groups_hold_every_byte(size, whole, monkeypatch, inflating):
     monkeypatch.setattr(bgzf, "_READ_BYTES", size)
     for name, content in damaged():
-        file = io.BytesIO(content)
-        groups = list(bgzf.block_groups(file))
-        assert b"".join(groups) == content, name
+        for most in (1, HALF, 1 << 20):
+            groups = list(bgzf.block_groups(io.BytesIO(content), most, whole=whole))
+            assert b"".join(group.tobytes() for group in groups) == content, name
         if name == "blocks":
-            assert all(text is not None for _, text in map(bgzf.inflated, groups))
-            assert len(groups) == (1 if size > len(content) else len(PIECES) + 1)
+            texts = [bgzf.inflated(group)[1] for group in groups]
+            found = [text.array[text.first : text.stop].tobytes() for text in texts]
+            assert b"".join(found) == WHOLE
+            assert len(groups) == (1 if size > len(content) or whole else len(PIECES) + 1)

@@ -66,7 +66,7 @@ def check(batches):
 @pytest.mark.parametrize("content", CONTENTS)
 # the ending of the name must not matter: content tells
 @pytest.mark.parametrize("ending", ["", ".fa", ".fq.gz"])
-def test_content_tells(content, compression, ending, tmp_path):
+def test_content_tells(content, compression, ending, tmp_path, inflating):
     path = tmp_path / f"reads{ending}"
     path.write_bytes(COMPRESSIONS[compression](CONTENTS[content]))
     for batch_bases in (1, 10_000):
@@ -87,7 +87,7 @@ def test_several_files_and_progress(tmp_path):
 
 @pytest.mark.parametrize("content", ["fasta", "fastq", "bam"])
 @pytest.mark.parametrize("compression", ["gz", "gz-members", "bgzf", "bz2", "xz", "zst"])
-def test_truncated_anywhere(content, compression, tmp_path):
+def test_truncated_anywhere(content, compression, tmp_path, inflating):
     """The same reads and the same error as of the reader before."""
     whole = COMPRESSIONS[compression](CONTENTS[content])
     path = tmp_path / "cut"
@@ -103,7 +103,7 @@ def test_truncated_anywhere(content, compression, tmp_path):
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("content", CONTENTS)
-def test_a_pipe_that_hands_over_a_byte_at_a_time(content, compression, tmp_path):
+def test_a_pipe_that_hands_over_a_byte_at_a_time(content, compression, tmp_path, inflating):
     """What tells the format is waited for, however little of it comes first."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
