@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from streamer.sequences.cram import MAGIC as CRAM_MAGIC
 from streamer.sequences.cram import cram_blocks
 from streamer.sequences.gzip_members import GzipMembers
 from streamer.sequences.inflate import INFLATE
+from streamer.sequences.parallel_gzip import parallel_blocks
 from streamer.sequences.plain_blocks import plain_blocks, plain_blocks_at_once
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.raw_file import Buffered, Packed, RawFile, Readable
@@ -65,7 +67,7 @@ def text_blocks(
         else:
             blocks = plain_blocks_at_once(raw, size, team)
     elif watched is not None and "gz" in COMPRESSIONS:
-        blocks = _members(watched, size, whole=raw.regular)
+        blocks = _gzip(watched, raw, size, team)
     else:
         file = _decompressed(watched or raw, compression, stack)
         blocks = _filled(file, size, whole=raw.regular)
@@ -93,6 +95,12 @@ def _decompressed(raw: Watched | RawFile, compression: str, stack: ExitStack) ->
     threads = 1 if compression == "gz" else 0
     file: Any = xopen(Buffered(raw), "rb", format=compression, threads=threads)
     return stack.enter_context(file)
+
+
+def _gzip(watched: Watched, raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:
+    """Blocks of the text of a gzip file, by the threads of rapidgzip if that pays."""
+    rest = partial(_members, watched, size, whole=raw.regular)
+    return rest() if team is None else parallel_blocks(raw, size, team, rest)
 
 
 def _members(file: Packed, size: int, *, whole: bool) -> Iterator[TextBlock]:

@@ -40,6 +40,16 @@ class RawFile:
         self._start = self.magic
 
     @property
+    def place(self) -> tuple[int, int] | None:
+        """The number of an open file that is read from its beginning, and where that is in it."""
+        try:
+            if self.bytes_read or not self.regular:
+                return None
+            return self._file.fileno(), self._file.tell() - len(self.magic)
+        except (OSError, ValueError, AttributeError):
+            return None
+
+    @property
     def regular(self) -> bool:
         """Whether it is no pipe: waiting for more bytes does not hold up those that are there."""
         return bool(self._file.seekable())

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Generic, NamedTuple, Self, TypeVar
 
@@ -49,6 +50,9 @@ class Team:
         self.threads = threads
         self.stages = stages or Stages()
         self.stopped = False
+        self.lent = 0
+        self._lent_for = ""
+        self._back: SimpleQueue[None] = SimpleQueue()
         self.helps = threads == 1 or not live
         self._jobs: deque[Callable[[], None]] = deque()
         self._lines: tuple[Line, ...] = ()  # type: ignore[type-arg]
@@ -58,7 +62,9 @@ class Team:
     def __enter__(self) -> Self:
         self._before = tasks_go_to(self)
         for number in range(self.threads - self.helps):
-            thread = threading.Thread(target=self._run, name=f"team_{number}", daemon=True)
+            thread = threading.Thread(
+                target=self._run, args=(number,), name=f"team_{number}", daemon=True
+            )
             try:
                 thread.start()
             except RuntimeError:  # no memory, or a limit on threads
@@ -72,6 +78,7 @@ class Team:
         tasks_go_to(self._before)
         for _ in self._threads:
             self.wake()
+            self._back.put(None)
         deadline = time.monotonic() + _END_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -120,10 +127,26 @@ class Team:
         except IndexError:
             return
 
-    def _run(self) -> None:
+    @contextmanager
+    def lend(self, threads: int, stage: str) -> Iterator[None]:
+        """Let threads of a library work in the place of so many of its own, for a stage."""
+        self._lent_for = stage
+        self.lent += threads
+        try:
+            yield
+        finally:
+            self.lent -= threads
+            for _ in range(threads):
+                self._back.put(None)
+
+    def _run(self, number: int) -> None:
         tasks_go_to(self)
         bell: SimpleQueue[None] = SimpleQueue()
         while not self.stopped:
+            if number < self.lent:
+                with self.stages.spent(self._lent_for):
+                    wait_for(self._back)
+                continue
             if self._step():
                 continue
             self._idle.append(bell)
@@ -172,6 +195,7 @@ class Line(Generic[T, R], Iterator[R]):
         self._ahead = max(1, ahead)
         self._pulls, self.works, self._takes = names
         self._turn = threading.Lock()  # whose holder pulls
+        self._closed = False
         self._results: dict[int, R | _Failed] = {}
         self._pulled = self._taken = 0
         self._ended = False
@@ -209,6 +233,7 @@ class Line(Generic[T, R], Iterator[R]):
             self._turn.release()
             self._bell.put(None)
             self._team.wake()
+            self._close_items()
         try:
             with self._team.stages.spent(self.works):
                 self._results[number] = self._work(item)
@@ -242,11 +267,15 @@ class Line(Generic[T, R], Iterator[R]):
         return result
 
     def close(self) -> None:
-        """End it early; its items are closed unless a thread still waits for one."""
-        self._ended = True
+        """End it early; its items are closed, by the thread that waits for one if one does."""
+        self._ended = self._closed = True
         self._team.forget(self)
         self._results.clear()
-        if self._turn.acquire(blocking=False) and hasattr(self._items, "close"):
+        self._close_items()
+
+    def _close_items(self) -> None:
+        # whoever has the last turn keeps it
+        if self._closed and self._turn.acquire(blocking=False) and hasattr(self._items, "close"):
             self._items.close()
 
 

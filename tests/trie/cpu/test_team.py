@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 from trie.cpu.team import Team
 from trie.cpu.threads import run_all
 
@@ -161,3 +161,32 @@ def test_an_interrupt_ends_it():
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=DEADLINE
     )
     assert "KeyboardInterrupt" in done.stderr.splitlines()[-1]
+
+
+def test_lent_threads_do_nothing_until_they_are_back():
+    """As many as a library has threads of its own; the others go on."""
+    with Team(5) as team:
+        with team.lend(3, "library"):
+            assert team.lent == 3
+            until(lambda: team.stages.seconds("library", "busy") > 0, "a thread sleeps")
+            # those that had begun a step before have ended it
+            until(lambda: not working(team, 3), "three threads sleep")
+            seen = set(team.line(range(300), lambda _: threading.current_thread().name, 4))
+            assert not seen & {"team_0", "team_1", "team_2"}
+        assert team.lent == 0
+        met = threading.Barrier(4, timeout=DEADLINE)
+        assert list(team.line(range(4), lambda _: met.wait() >= 0, 4)) == [True] * 4
+
+
+def working(team, threads):
+    """How many of the first threads are not in the stage of a library."""
+    found = [one for one in team.stages._sums if ("library", "busy") in one]
+    return threads - len(found)
+
+
+def test_a_team_ends_while_threads_are_lent():
+    team = Team(3)
+    with team:
+        lending = team.lend(2, "library")
+        lending.__enter__()
+        assert list(team.line(range(50), lambda i: i, 4)) == list(range(50))

@@ -1,0 +1,181 @@
+"""One gzip file by the threads of rapidgzip: rows and errors are those of one thread."""
+
+from __future__ import annotations
+
+import gzip
+import random
+
+import pytest
+
+from streamer.sequences import parallel_gzip
+from streamer.sequences.files import read_batches
+from tests.streamer.sequences.kit import outcome
+from tests.waiting import until
+from trie.cpu.team import Team
+
+rapidgzip = pytest.importorskip("rapidgzip")
+
+THREADS = 8
+RNG = random.Random(8)
+
+
+def fastq(reads):
+    letters = [bytes(RNG.choices(b"ACGT", k=100)) for _ in range(reads)]
+    return b"".join(b"@r%d\n%s\n+\n%s\n" % (i, s, s) for i, s in enumerate(letters))
+
+
+TEXT = fastq(12_000)
+CONTENT = gzip.compress(TEXT, 1, mtime=0)
+TWO = gzip.compress(TEXT[: len(TEXT) // 3], mtime=0) + gzip.compress(
+    TEXT[len(TEXT) // 3 :], mtime=0
+)
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """Files of any size are read in parallel; how often rapidgzip brought one to its end."""
+    monkeypatch.setattr(parallel_gzip, "LEAST_BYTES", 0)
+    monkeypatch.setattr(parallel_gzip, "usable_cores", lambda: THREADS)
+    found = []
+    without_end = parallel_gzip._without_end
+
+    def noted(*blocks):
+        found.append(without_end(*blocks)[0])
+        return without_end(*blocks)
+
+    monkeypatch.setattr(parallel_gzip, "_without_end", noted)
+    return found
+
+
+def same(path, content):
+    """Whether a team and one thread make the same of a file; the rows and the error."""
+    path.write_bytes(content)
+    with Team(THREADS) as team:
+        found = outcome(read_batches([str(path)], team=team, full=True))
+        assert team.lent == 0
+    wanted = outcome(read_batches([str(path)], full=True))
+    assert found == wanted
+    return found
+
+
+@pytest.mark.parametrize(
+    "content", [CONTENT, TWO, gzip.compress(b"") + CONTENT + gzip.compress(b"")]
+)
+def test_a_whole_file(content, tmp_path, ended):
+    found = same(tmp_path / "f", content)
+    assert sum(map(len, found)) == 12_000
+    assert ended == [True]
+
+
+def test_batches_as_they_come(tmp_path, ended):
+    """Regions are parsed side by side, as of a plain file."""
+    path = tmp_path / "f"
+    path.write_bytes(CONTENT)
+    done = []
+    with Team(THREADS) as team:
+        found = outcome(read_batches([str(path)], team=team, on_bytes=done.append))
+        assert team.stages.size("decompress") == len(TEXT)
+    assert [row for batch in found for row in batch] == [
+        row for batch in outcome(read_batches([str(path)])) for row in batch
+    ]
+    assert ended == [True]
+    assert done == sorted(done)
+    assert done[-1] == len(CONTENT)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        CONTENT + bytes(100),
+        TWO[:-8] + bytes(8),
+        CONTENT + b"more",
+        CONTENT + b"more than ten bytes",
+        CONTENT[:-8] + bytes([CONTENT[-8] ^ 1]) + CONTENT[-7:],
+        CONTENT[:-4] + bytes([CONTENT[-4] ^ 1]) + CONTENT[-3:],
+        gzip.compress(b""),
+        CONTENT[:3] + b"\xff" + CONTENT[4:],
+    ],
+    ids=["zeros", "no sum", "short", "longer", "sum", "size", "nothing", "flags"],
+)
+def test_other_ends(content, tmp_path, ended):
+    same(tmp_path / "f", content)
+
+
+def test_truncated(tmp_path, ended):
+    rng = random.Random(81)
+    cuts = [*range(1, 24), *(len(CONTENT) - i for i in range(1, 24)), len(CONTENT) // 2]
+    cuts += rng.sample(range(len(CONTENT)), 20)
+    for cut in cuts:
+        found = same(tmp_path / "f", CONTENT[:cut])
+        assert isinstance(found[-1], str), cut
+    assert not any(ended)
+
+
+def test_truncated_in_the_second_member(tmp_path, ended):
+    first = len(gzip.compress(TEXT[: len(TEXT) // 3], mtime=0))
+    for cut in (first + 5, first + 30, (first + len(TWO)) // 2, len(TWO) - 9, len(TWO) - 1):
+        assert isinstance(same(tmp_path / "f", TWO[:cut])[-1], str)
+    same(tmp_path / "f", TWO[:first])
+    assert ended[-1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damaged(seed, tmp_path, ended):
+    rng = random.Random(seed)
+    content = bytearray(rng.choice([CONTENT, TWO]))
+    for _ in range(rng.choice([1, 3])):
+        content[rng.randrange(10, len(content))] ^= 1 << rng.randrange(8)
+    same(tmp_path / "f", bytes(content))
+
+
+def test_damage_behind_text_that_has_come(tmp_path, ended, monkeypatch):
+    """Blocks are given away before rapidgzip meets the fault; what follows them is not repeated."""
+    path = tmp_path / "f"
+    text = fastq(60_000)
+    parts = [gzip.compress(text[i : i + 1_000_000], 1) for i in range(0, len(text), 1_000_000)]
+    content = b"".join(parts)
+    for damaged in (content[: len(content) - 1000], content + b"more than ten bytes"):
+        found = same(path, damaged)
+        assert sum(map(len, found[:-1])) > 55_000
+        assert isinstance(found[-1], str)
+
+
+def test_a_file_that_is_read_from_within(tmp_path, ended):
+    path = tmp_path / "f"
+    path.write_bytes(b"something in front" + CONTENT)
+    with open(path, "rb") as opened, Team(THREADS) as team:
+        opened.seek(18)
+        found = outcome(read_batches(["f"], opened=opened, team=team))
+    assert sum(map(len, found)) == 12_000
+    assert ended == [True]
+
+
+def test_text_that_repeats_itself_is_left_to_one_thread(tmp_path, ended):
+    same(tmp_path / "f", gzip.compress(b"@r\nACGT\n+\nIIII\n" * 100_000))
+    assert ended == []
+
+
+def test_a_reader_that_is_left_early(tmp_path, ended):
+    path = tmp_path / "f"
+    path.write_bytes(CONTENT * 30)
+    with Team(THREADS) as team:
+        batches = read_batches([str(path)], team=team, batch_bases=1000)
+        assert len(next(iter(batches))) > 0
+        batches.close()
+        until(lambda: team.lent == 0, "rapidgzip has ended")
+
+
+def test_few_threads_and_other_files_do_without(tmp_path, monkeypatch):
+    path = tmp_path / "f"
+    path.write_bytes(CONTENT)
+    few = THREADS - 1
+    for threads, cores, least in (
+        (few, THREADS, 0),
+        (THREADS, few, 0),
+        (THREADS, THREADS, len(CONTENT) + 1),
+    ):
+        monkeypatch.setattr(parallel_gzip, "LEAST_BYTES", least)
+        monkeypatch.setattr(parallel_gzip, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(rapidgzip, "RapidgzipFile", None)
+        with Team(threads) as team:
+            assert sum(map(len, outcome(read_batches([str(path)], team=team)))) == 12_000
