@@ -117,8 +117,10 @@ class _Bgzf(Iterator[TextBlock]):
         self._size = size
         self._whole = whole
         self._team = team
+        # a group has megabytes, and about as many threads as decompress parse and match
+        ahead = team.threads // 2 + _BLOCKS_AHEAD
         self._line: _Groups = team.line(
-            block_groups(file, size, whole=whole), inflated, team.threads + _BLOCKS_AHEAD,
+            block_groups(file, size, whole=whole), inflated, ahead,
             pulls="read", works="decompress",
         )  # fmt: skip
         self._rest: Iterator[TextBlock] | None = None
