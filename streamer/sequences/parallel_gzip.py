@@ -16,7 +16,6 @@ import gzip
 import io
 import os
 import random
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -46,15 +45,15 @@ def threads_for(raw: RawFile, team: Team) -> int:
     Parsing and matching take as long as rapidgzip; a thread waits for it.
     """
     threads = (min(team.threads, usable_cores()) - team.lent) // 2
-    if threads < LEAST_THREADS or raw.place is None:
+    extent = raw.extent
+    if threads < LEAST_THREADS or extent is None:
         return 0
     try:
         import rapidgzip  # noqa: F401
     except ImportError:
         return 0
-    number, start = raw.place
-    status = os.fstat(number)
-    if not stat.S_ISREG(status.st_mode) or status.st_size - start < LEAST_BYTES:
+    number, start, stop = extent
+    if stop - start < LEAST_BYTES:
         return 0
     sample = os.pread(number, _SAMPLE_BYTES, start)
     most = _MOST_RATIO * len(sample)
@@ -151,10 +150,10 @@ class _WithEnd(io.RawIOBase):
     """A file, from where it began to be read, and a member behind it; read at any place."""
 
     def __init__(self, raw: RawFile) -> None:
-        assert raw.place is not None
+        assert raw.extent is not None
         self._raw = raw
-        self._number, self._start = raw.place
-        self._size = os.fstat(self._number).st_size - self._start
+        self._number, self._start, stop = raw.extent
+        self._size = stop - self._start
         self._at = 0
 
     def grown(self) -> bool:

@@ -27,7 +27,7 @@ def plain_blocks(raw: RawFile, size: int) -> Iterator[TextBlock]:
 
 def plain_blocks_at_once(raw: RawFile, size: int, team: Team) -> Iterator[TextBlock]:
     """The same; those of a regular file are read side by side by the threads of a team."""
-    extent = raw.extent() if team.threads >= _LEAST_THREADS else None
+    extent = raw.extent if team.threads >= _LEAST_THREADS else None
     if extent is not None:
         descriptor, first, stop = extent
 

@@ -40,30 +40,26 @@ class RawFile:
         self._start = self.magic
 
     @property
-    def place(self) -> tuple[int, int] | None:
-        """The number of an open file that is read from its beginning, and where that is in it."""
-        try:
-            if self.bytes_read or not self.regular:
-                return None
-            return self._file.fileno(), self._file.tell() - len(self.magic)
-        except (OSError, ValueError, AttributeError):
-            return None
-
-    @property
     def regular(self) -> bool:
         """Whether it is no pipe: waiting for more bytes does not hold up those that are there."""
         return bool(self._file.seekable())
 
+    @property
     def extent(self) -> tuple[int, int, int] | None:
-        """The descriptor of a regular file, where its next byte is, and its size; else None."""
+        """The number of a regular file that is read from its beginning, where that is, and its end.
+
+        None for another file, and once it has been read from.
+        """
         try:
-            descriptor = self._file.fileno()
-            status = os.fstat(descriptor)
-        except OSError:  # a file in memory
+            if self.bytes_read or not self.regular:
+                return None
+            number = self._file.fileno()
+            status = os.fstat(number)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            return number, self._file.tell() - len(self.magic), status.st_size
+        except (OSError, ValueError, AttributeError):  # a file in memory
             return None
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        return descriptor, self._file.tell() - len(self._start), status.st_size
 
     def go_to(self, place: int) -> None:
         """Read on from there."""
