@@ -85,7 +85,7 @@ class Trouble(threading.Thread):
         # the first one as soon as it works: a job may be short
         while not self.nodes.workers(self.doing) and not self.over.wait(0.02):
             pass
-        while not self.over.wait(self.rng.uniform(0.5, 1.5) * self.pause * bool(self.kills)):
+        while not self.over.wait(self._seconds()):
             if self.with_nodes and self.rng.random() < 0.2:
                 self.moves += 1
                 if extra is None:
@@ -100,6 +100,10 @@ class Trouble(threading.Thread):
                 self.kills += 1
         if extra is not None:
             self.nodes.remove(extra)
+
+    def _seconds(self):
+        """Until the next trouble: none before the first, but never node after node at once."""
+        return self.rng.uniform(0.5, 1.5) * self.pause * bool(self.kills or self.moves)
 
     def __enter__(self):
         self.start()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +21,9 @@ from streamer.matching.match_engine import NO_CODES, MatchTask
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.team import Team
 from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
+
+Boxed = list[Any]
+"""A reference in a list: Ray fetches what is an argument itself first, and all other calls wait."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +68,37 @@ class MatchAnswer:
 
 
 class MatchWorker:
-    """An actor. grown: k-mers that were learned before it started."""
+    """An actor. Whatever takes long is a call, beside which it gives signs of life."""
 
-    def __init__(self, version: str, setup: Parts, grown: NDArray[np.uint64]) -> None:
+    _setup: WorkerSetup
+    _engine: CpuEngine
+
+    def load(self, version: str, setup: Boxed, grown: Boxed) -> int:
+        """Load the dictionary and the k-mers that were learned so far; the process id."""
         if version != __version__:
             message = f"a worker has version {__version__} of kmer-streamer, the daemon {version}"
             raise StreamerError(message)
-        self._setup: WorkerSetup = unpacked(setup)
-        setup_ = self._setup
+        self._setup = setup_ = unpacked(self.fetched(setup))
         self._canonical = setup_.dictionary.strands != "forward"
         with Team(1):
             self._engine = CpuEngine(
                 setup_.dictionary, walks=False, with_sets=setup_.with_sets,
                 changes=setup_.changes, threads=1, sets_at=setup_.sets_at,
             )  # fmt: skip
-        self.learn(grown)
-
-    def pid(self) -> int:
-        """Of its process, once it has loaded the dictionary."""
+        self.learn_all(grown)
         return os.getpid()
+
+    def alive(self, seconds: float) -> None:
+        """A sign of life, after so many seconds."""
+        time.sleep(seconds)
+
+    def fetched(self, boxed: Boxed) -> Any:
+        """An object from the memory of this node, or from another node."""
+        return import_module("ray").get(boxed[0])
+
+    def learn_all(self, codes: Boxed) -> None:
+        """As ``learn``, while the worker starts."""
+        self.learn(self.fetched(codes))
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add k-mers that the stream brought."""

@@ -4,7 +4,8 @@ Every part of a batch goes to the least busy worker of each shard. A worker that
 nothing for HANG_SECONDS is given up: its parts go to others, another one takes its place, and an
 answer that comes after all is not looked at. A worker learns k-mers in the order of the calls, and
 once it has started those that came meanwhile, before it is asked anything. So whatever it is asked
-it knows all that the stream brought before.
+it knows all that the stream brought before. While it loads its dictionary, which may take minutes,
+it gives signs of life; ``shard_starts`` says how long to wait.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,40 +23,25 @@ from streamer import __version__
 from streamer.cluster.cluster_tasks import RETRIES
 from streamer.cluster.connecting import Cluster
 from streamer.cluster.match_worker import MatchWorker, WorkerSetup
+from streamer.cluster.shard_starts import ShardStarts
 from streamer.cluster.shared_objects import packed, unpacked
+from streamer.cluster.team_member import Member, fault_of, first_line
 from streamer.errors import StreamerError
 
 HANG_SECONDS = 10.0
 """Without an answer, of a worker that has been asked; a part takes some hundredths."""
 
-START_SECONDS = 60.0  # until there is a worker, at first and later for a shard
+SIGN_SECONDS = 1.0  # between signs of life of a worker that starts
 POLL_SECONDS = 0.25
 EACH = 2
 """Parts that a worker has at a time: one that it works on and the next one."""
 
-LONGEST_PAUSE = 30.0  # before the next try, where workers die while they start
+SIGNS = "signs"
+"""The threads of a worker that give signs of life while others load."""
 
 
 class NoWorkersError(StreamerError):
     """The workers of a shard cannot answer."""
-
-
-@dataclass(eq=False)
-class Member:
-    """A worker. learned: how many k-mers the team had learned when it was made.
-
-    pid: once it has loaded its dictionary. ready: once it also knows all that was learned
-    meanwhile. parts: under way, with their references, in order.
-    """
-
-    actor: Any
-    shard: int
-    starting: Any
-    learned: int
-    pid: int = 0
-    ready: bool = False
-    parts: deque[tuple[Any, int]] = field(default_factory=deque)
-    since: float = 0.0
 
 
 class WorkerTeam:
@@ -79,16 +64,15 @@ class WorkerTeam:
         self._workers = workers
         self._grown = grown
         self._say = say
-        self._class = cluster.ray.remote(MatchWorker).options(
+        self._class = cluster.ray.remote(concurrency_groups={SIGNS: 1})(MatchWorker).options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
         self.members: list[Member] = []
         self._learned = 0
-        self._failures = 0
+        now = time.monotonic()
+        self._starts = [ShardStarts(now) for _ in setups]
         self._deaths: Counter[tuple[int, int]] = Counter()
         """Workers of a shard that were given up with a part that is asked now."""
-        self._not_before = 0.0
-        self._lonely_since = time.monotonic()
         self._recruit()
 
     @property
@@ -103,17 +87,37 @@ class WorkerTeam:
 
     @property
     def here(self) -> bool:
-        """Whether each shard has a worker, which is waited for a while at first."""
+        """Whether each shard has a worker; those that start are waited for."""
         while not self._covered():
-            late = time.monotonic() - self._lonely_since > START_SECONDS
-            self._step([], 0 if late else POLL_SECONDS)
-            if late and not self._covered():
+            given_up = self._given_up() is not None
+            self._step([], 0 if given_up else POLL_SECONDS)
+            if given_up and not self._covered():
                 return False
-        self._lonely_since = time.monotonic()
         return True
 
+    def reason(self) -> str:
+        """Why workers are not there."""
+        given_up = self._given_up()
+        return given_up.reason() if given_up else ""
+
     def _covered(self) -> bool:
-        return {member.shard for member in self.members if member.ready} == set(range(self.shards))
+        """Whether each shard has a worker."""
+        now = time.monotonic()
+        working = {member.shard for member in self.members if member.ready}
+        for shard in working:
+            self._starts[shard].working(now)
+        return len(working) == self.shards
+
+    def _given_up(self) -> ShardStarts | None:
+        """A shard whose workers cannot be started."""
+        now = time.monotonic()
+        for starts in self._starts:
+            if starts.given_up(now):
+                return starts
+        late = [starts.is_late(now) for starts in self._starts]
+        if any(late):
+            self._say("workers of the cluster take long to start; waiting for them")
+        return None
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Have all workers learn k-mers, before whatever they are asked next.
@@ -140,10 +144,8 @@ class WorkerTeam:
                 self._give(given, todo)
                 for member, number, answer in self._step(todo):
                     answers[member.shard][number] = answer
-                if self._covered():
-                    self._lonely_since = time.monotonic()
-                elif time.monotonic() - self._lonely_since > START_SECONDS:
-                    message = f"no worker of the cluster has answered for {START_SECONDS:g} s"
+                if not self._covered() and self._given_up():
+                    message = f"no worker of the cluster answers ({self.reason()})"
                     raise NoWorkersError(message)
         finally:
             for member in self.members:
@@ -166,27 +168,37 @@ class WorkerTeam:
     ) -> list[tuple[Member, int, Any]]:
         """Wait for answers a little, and look after the workers."""
         self._recruit()
-        watched = {
-            (member.parts[0][0] if member.parts else member.starting): member
-            for member in self.members
-            if member.parts or not member.ready
-        }
+        start = [member for member in self.members if not member.ready]
+        watched = {member.parts[0][0]: member for member in self.members if member.parts}
+        watched |= {member.starting: member for member in start}
+        watched |= {member.sign: member for member in start}
         if not watched:
             time.sleep(0 if self._covered() else seconds)
             return []
-        found, _ = self._cluster.ray.wait(
+        errors = self._cluster.ray.exceptions
+        found, rest = self._cluster.ray.wait(
             list(watched), num_returns=1, timeout=seconds, fetch_local=False
         )
+        if start and rest:
+            # one that starts must not wait behind the answers of others
+            found += self._cluster.ray.wait(
+                rest, num_returns=len(rest), timeout=0, fetch_local=False
+            )[0]
         answers = []
         for reference in found:
             member = watched[reference]
+            if member not in self.members:
+                continue
             try:
                 value = self._cluster.ray.get(reference)
-            except (self._cluster.ray.exceptions.RayError, ConnectionError) as error:
-                self._lose(member, todo, f"died ({_first_line(error)})")
+            except (errors.RayError, ConnectionError) as error:
+                fault = fault_of(error)
+                raised = fault is not error and not isinstance(fault, errors.RayError)
+                why = f"{'failed' if raised else 'died'} ({first_line(error)})"
+                self._lose(member, todo, why, raised=raised)
                 continue
-            if not member.ready:
-                self._begin(member, value)
+            if not member.parts:
+                self._begin(member, reference, value)
                 continue
             _, number = member.parts.popleft()
             member.since = time.monotonic()
@@ -198,7 +210,9 @@ class WorkerTeam:
     def _hung(self) -> list[Member]:
         """Workers without an answer for too long; not those whose answer was not looked at yet."""
         before = time.monotonic() - HANG_SECONDS
-        late = {one.parts[0][0]: one for one in self.members if one.parts and one.since < before}
+        late = {
+            one.asked: one for one in self.members if one.asked is not None and one.since < before
+        }
         if not late:
             return []
         _, missing = self._cluster.ray.wait(
@@ -206,27 +220,40 @@ class WorkerTeam:
         )
         return [late[reference] for reference in missing]
 
-    def _begin(self, member: Member, started: Any) -> None:
-        """A worker has started, or knows what was learned until then."""
+    def _begin(self, member: Member, reference: Any, value: Any) -> None:
+        """A worker is alive, has started, or knows what was learned until then."""
+        now = time.monotonic()
+        if reference == member.sign:
+            self._starts[member.shard].alive(now)
+            member.alive, member.since = True, now
+            if not member.ready:
+                member.sign = self._sign(member.actor, SIGN_SECONDS)
+            return
         if not member.pid:
-            member.pid = started
+            member.pid = value
             if member.learned != self._learned:
                 # no part waits for this, which may take long
                 grown = self._cluster.ray.put(self._grown())
-                member.starting = member.actor.learn.remote(grown)
+                member.starting = member.actor.learn_all.remote([grown])
                 return
-        member.ready, self._failures = True, 0
+        member.ready = True
+        self._starts[member.shard].started()
 
-    def _lose(self, member: Member, todo: Sequence[deque[int]], why: str) -> None:
-        """Give a worker up; what it had goes to others."""
+    def _sign(self, actor: Any, seconds: float) -> Any:
+        return actor.alive.options(concurrency_group=SIGNS).remote(seconds)
+
+    def _lose(
+        self, member: Member, todo: Sequence[deque[int]], why: str, *, raised: bool = False
+    ) -> None:
+        """Give a worker up; what it had goes to others. raised: by an error of its own."""
         self.members.remove(member)
         for _, number in reversed(member.parts):
             todo[member.shard].appendleft(number)
         if not member.ready:
-            self._failures += 1
-            self._not_before = time.monotonic() + min(2.0**self._failures, LONGEST_PAUSE)
+            self._starts[member.shard].failed(time.monotonic(), why, raised=raised)
         name = f"process {member.pid}" if member.pid else "one that was starting"
-        self._say(f"a worker of the cluster {why}: {name}; its batches go to others")
+        rest = "; its batches go to others" if member.parts else ""
+        self._say(f"a worker of the cluster {why}: {name}{rest}")
         self._end(member)
         if not member.parts:
             return
@@ -246,29 +273,24 @@ class WorkerTeam:
 
     def _recruit(self) -> None:
         """Start workers that are missing; end those that cannot start if there are enough."""
-        for shard in range(self.shards):
+        for shard, starts in enumerate(self._starts):
             there = [member for member in self.members if member.shard == shard]
             extra = len(there) - self.size
             for member in [one for one in there if not one.ready][: max(0, extra)]:
                 self.members.remove(member)
                 self._end(member)
-            if extra >= 0 or time.monotonic() < self._not_before:
+            works = any(member.ready for member in there)
+            if extra >= 0 or not starts.may_start(time.monotonic(), works=works):
                 continue
             grown = self._cluster.ray.put(self._grown())
             for _ in range(-extra):
-                actor = self._class.remote(__version__, self._shared[shard], grown)
-                self.members.append(Member(actor, shard, actor.pid.remote(), self._learned))
+                actor = self._class.remote()
+                loading = actor.load.remote(__version__, [self._shared[shard]], [grown])
+                sign = self._sign(actor, 0)
+                self.members.append(Member(actor, shard, self._learned, loading, sign))
 
     def close(self) -> None:
         """End all workers."""
         for member in self.members:
             self._end(member)
         self.members.clear()
-
-
-def _first_line(error: BaseException) -> str:
-    """What happened to a worker; of an error that it raised, without the traceback."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, Exception):
-        return f"{type(cause).__name__}: {_first_line(cause)}"
-    return " ".join(str(error).split())[:200] or type(error).__name__

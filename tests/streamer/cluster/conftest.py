@@ -6,7 +6,9 @@ import importlib.util
 
 import pytest
 
+from streamer.cluster import cluster_matcher, shard_starts, worker_team
 from tests.cluster_kit import ray_nodes
+from tests.streamer.cluster.faulty_workers import GENOME
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +18,20 @@ def nodes():
         pytest.skip("Ray is not installed: pip install 'kmer-streamer[cluster]'")
     with ray_nodes() as made:
         yield made
+
+
+@pytest.fixture
+def short_waits(monkeypatch):
+    """Parts and waits of a team are short."""
+    monkeypatch.setattr(cluster_matcher, "LEAST_PART", 2_000)
+    monkeypatch.setattr(shard_starts, "START_SECONDS", 0.5)
+    monkeypatch.setattr(shard_starts, "LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(worker_team, "POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def fault_targets(tmp_path):
+    """A file of targets for workers with faults."""
+    path = tmp_path / "targets.fa"
+    path.write_text(f">x\n{GENOME[:6000]}\n>y\n{GENOME[4000:9000]}\n")
+    return str(path)

@@ -19,15 +19,29 @@ class Never(Exception):
     """Raised by a worker that gives no answer."""
 
 
+class NotYet(Never):
+    """Raised by a worker that is still at work; it is called again."""
+
+
 class Reference:
     """The outcome of a call."""
 
     def __init__(self, call, args):
+        self.call, self.args = call, args
+        self.ask()
+
+    def ask(self):
         self.value = self.error = None
         try:
-            self.value = call(*args)
+            self.value = self.call(*self.args)
         except (RayError, Never) as error:
             self.error = error
+
+    @property
+    def done(self):
+        if isinstance(self.error, NotYet):
+            self.ask()
+        return not isinstance(self.error, Never)
 
 
 class Actor:
@@ -38,7 +52,8 @@ class Actor:
 
     def __getattr__(self, name):
         call = getattr(self.worker, name)
-        return SimpleNamespace(remote=lambda *args: Reference(call, args))
+        remote = SimpleNamespace(remote=lambda *args: Reference(call, args))
+        return SimpleNamespace(remote=remote.remote, options=lambda **_: remote)
 
 
 class FakeRay:
@@ -48,7 +63,7 @@ class FakeRay:
 
     def __init__(self, make):
         made = SimpleNamespace(remote=lambda *args: Actor(make(*args)))
-        self.remote = lambda _: SimpleNamespace(options=lambda **_: made)
+        self.remote = lambda **_: lambda _: SimpleNamespace(options=lambda **_: made)
 
     def put(self, obj):
         return obj
@@ -57,7 +72,7 @@ class FakeRay:
         pass
 
     def wait(self, references, *, num_returns, timeout, fetch_local):
-        done = [one for one in references if not isinstance(one.error, Never)][:num_returns]
+        done = [one for one in references if one.done][:num_returns]
         if not done:
             time.sleep(timeout)
         return done, [one for one in references if one not in done]
@@ -69,5 +84,5 @@ class FakeRay:
 
 
 def fake_cluster(make):
-    """A cluster whose workers are what ``make(version, setup, grown)`` returns."""
+    """A cluster whose workers are what ``make()`` returns."""
     return Cluster(FakeRay(make))
