@@ -22,6 +22,7 @@ class Nodes:
     def __init__(self, cluster):
         self.cluster = cluster
         self.address = cluster.address
+        self._removed = set()
 
     def add(self):
         """Another node; its handlers of signals are for the main thread only."""
@@ -30,7 +31,17 @@ class Nodes:
 
     def remove(self, node):
         """End a node and its workers at once."""
+        self._removed.add(node.node_id)
         self.cluster.remove_node(node, allow_graceful=False)
+
+    def ghosts(self):
+        """Whether Ray has not noticed yet that a node was removed: it takes a quarter minute.
+
+        Until then tasks are sent there. Node after node, all of the cluster would wait for ghosts.
+        """
+        import ray
+
+        return any(node["Alive"] and node["NodeID"] in self._removed for node in ray.nodes())
 
     def workers(self, doing="perform"):
         """The process ids of workers, by what they do, of the nodes that are there."""
@@ -85,8 +96,8 @@ class Trouble(threading.Thread):
         # the first one as soon as it works: a job may be short
         while not self.nodes.workers(self.doing) and not self.over.wait(0.02):
             pass
-        while not self.over.wait(self._seconds()):
-            if self.with_nodes and self.rng.random() < 0.2:
+        while not self.over.wait(self.rng.uniform(0.5, 1.5) * self.pause * bool(self.kills)):
+            if self.with_nodes and self.rng.random() < 0.2 and not self.nodes.ghosts():
                 self.moves += 1
                 if extra is None:
                     extra = self.nodes.add()
@@ -100,10 +111,6 @@ class Trouble(threading.Thread):
                 self.kills += 1
         if extra is not None:
             self.nodes.remove(extra)
-
-    def _seconds(self):
-        """Until the next trouble: none before the first, but never node after node at once."""
-        return self.rng.uniform(0.5, 1.5) * self.pause * bool(self.kills or self.moves)
 
     def __enter__(self):
         self.start()

@@ -61,9 +61,12 @@ def stream(nodes, rng, folder):
     shards = rng.choice([1, 2])
     loaded = Dictionary.from_files(spec.sources, 13, keep_records=False)
     here = StreamMatcher(loaded, spec)
-    there = ClusterMatcher(
-        loaded, spec, Cluster(ray), workers=2 // shards, shards=shards, say=lambda line: None
-    )
+    begun, said = time.monotonic(), []
+
+    def say(line):
+        said.append(f"{time.monotonic() - begun:.1f} s: {line}")
+
+    there = ClusterMatcher(loaded, spec, Cluster(ray), workers=2 // shards, shards=shards, say=say)
     try:
         with Trouble(nodes, rng.random(), 1.2, with_nodes=True, doing="MatchWorker") as trouble:
             end = time.monotonic() + 20
@@ -75,6 +78,9 @@ def stream(nodes, rng, folder):
                 np.testing.assert_array_equal(one.new_kmers, other.new_kmers)
                 assert (one.version, one.number) == (other.version, other.number)
         return trouble.kills
+    except Exception:
+        print(f"{spec.mode}, shards {shards}:", *said, sep="\n", file=sys.stderr)
+        raise
     finally:
         here.close()
         there.close()
@@ -92,7 +98,8 @@ def main():
                 kind = rng.choice([job, stream])
                 killed = kind(nodes, rng, folder)
             kills, rounds = kills + killed, rounds + 1
-            print(f"{kind.__name__}: {killed} killed, {kills} of {asked.kills}", file=sys.stderr)
+            line = f"{kind.__name__}: {killed} killed, {kills} of {asked.kills}"
+            print(line, file=sys.stderr, flush=True)
     print(f"{kills} workers killed in {rounds} jobs and streams, nothing lost (seed {asked.seed})")
 
 
