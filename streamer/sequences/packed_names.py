@@ -16,6 +16,8 @@ from trie.cpu.text_scan import outside
 COUNT_BYTES = 5
 """Of the number of names, at most. As many stand in front of each name, at most."""
 
+_PACKER = msgpack.Packer()  # each has a buffer of a megabyte; a call is one step of CPython
+
 # printable ASCII but the blank
 _FIRST: Final = np.uint8(0x21)
 _LAST: Final = np.uint8(0x7E)
@@ -48,7 +50,7 @@ class PackedNames(Sequence[str]):
         cls, memory: NDArray[np.uint8], stop: int, bounds: NDArray[np.int64]
     ) -> PackedNames:
         """Those that ``put_name`` wrote into ``memory`` between COUNT_BYTES and ``stop``."""
-        head = msgpack.Packer().pack_array_header(len(bounds))
+        head = _PACKER.pack_array_header(len(bounds))
         first = COUNT_BYTES - len(head)
         memory.data[first:COUNT_BYTES] = head
         return cls(memory.data[first:stop], len(bounds), bounds - first)

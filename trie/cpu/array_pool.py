@@ -11,8 +11,10 @@ interrupt that comes during one.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
+from collections import OrderedDict, defaultdict, deque
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ POOL_BYTES = max(1 << 27, usable_cores() * (24 << 20))
 
 LEAST = 1 << 16  # smaller arrays come from the allocator: a result of few rows must not occupy more
 _LINE = 64
+_LOOKS = 16  # at blocks of a size, those first that have been in use for longest
 
 
 class _Owner:
@@ -32,52 +35,76 @@ class _Owner:
 
     __slots__ = ("__array_interface__", "__weakref__", "block")
 
-    def __init__(self, kind: int, block: NDArray[np.uint8]) -> None:
+    def __init__(self, kind: int, block: NDArray[np.uint8], start: int) -> None:
         self.block = block
-        start = block.ctypes.data
         self.__array_interface__ = {
             "version": 3,
             "typestr": "|u1",
             "shape": (1 << kind,),
-            "data": (start + -start % _LINE, False),
+            "data": (start, False),
         }
 
 
 class _Block(NamedTuple):
-    """The logarithm of a size, memory of it and a line, and who uses or used it last."""
+    """The logarithm of a size, memory of it from ``start`` on, and who uses or used it last."""
 
     kind: int
     block: NDArray[np.uint8]
+    start: int
     owner: weakref.ref[_Owner]
 
 
-_blocks: list[_Block] = []  # least recently allocated first
+class _Blocks:
+    """Blocks by number, least recently allocated first."""
 
-_lock = threading.Lock()
-"""Never waited for: a finalizer or a signal handler may run while its own thread has it."""
+    def __init__(self) -> None:
+        self.blocks: OrderedDict[int, _Block] = OrderedDict()
+        self.lock = threading.Lock()
+        """Never waited for: a finalizer or a signal handler may run while its own thread has it."""
+        self._of_kind: defaultdict[int, deque[int]] = defaultdict(deque)
+        self._numbers = itertools.count()
+        self._bytes = 0
+
+    def allocate(self, kind: int) -> _Owner:
+        """Memory of that size, from the pool if some is free there."""
+        if 1 << kind > POOL_BYTES or not self.lock.acquire(blocking=False):
+            return _Owner(kind, *_fresh(kind))
+        try:
+            block, start = self._free(kind) or _fresh(kind)
+            owner = _Owner(kind, block, start)
+            number = next(self._numbers)
+            self.blocks[number] = _Block(kind, block, start, weakref.ref(owner))
+            self._of_kind[kind].append(number)
+            self._bytes += 1 << kind
+            while self._bytes > POOL_BYTES:
+                self._bytes -= 1 << self.blocks.popitem(last=False)[1].kind
+            return owner
+        finally:
+            self.lock.release()
+
+    def _free(self, kind: int) -> tuple[NDArray[np.uint8], int] | None:
+        """Take an unused block out of the pool."""
+        numbers = self._of_kind[kind]
+        for _ in range(min(len(numbers), _LOOKS)):
+            number = numbers.popleft()
+            one = self.blocks.get(number)
+            if one is None:  # the pool has dropped it
+                continue
+            if one.owner() is None:
+                del self.blocks[number]
+                self._bytes -= 1 << kind
+                return one.block, one.start
+            numbers.append(number)
+        return None
 
 
-def _free(kind: int) -> NDArray[np.uint8] | None:
-    """Take an unused block out of the pool."""
-    for place, one in enumerate(_blocks):
-        if one.kind == kind and one.owner() is None:
-            return _blocks.pop(place).block
-    return None
+def _fresh(kind: int) -> tuple[NDArray[np.uint8], int]:
+    block = np.empty((1 << kind) + _LINE, dtype=np.uint8)
+    address: int = block.__array_interface__["data"][0]
+    return block, address + -address % _LINE
 
 
-def _allocate(kind: int) -> _Owner:
-    size = (1 << kind) + _LINE
-    if 1 << kind > POOL_BYTES or not _lock.acquire(blocking=False):
-        return _Owner(kind, np.empty(size, dtype=np.uint8))
-    try:
-        block = _free(kind)
-        owner = _Owner(kind, np.empty(size, dtype=np.uint8) if block is None else block)
-        _blocks.append(_Block(kind, owner.block, weakref.ref(owner)))
-        while sum(1 << one.kind for one in _blocks) > POOL_BYTES:
-            _blocks.pop(0)
-        return owner
-    finally:
-        _lock.release()
+_pool = _Blocks()
 
 
 def empty(size: int, dtype: Any) -> NDArray[Any]:
@@ -89,4 +116,4 @@ def empty(size: int, dtype: Any) -> NDArray[Any]:
     nbytes = size * dtype.itemsize
     if nbytes < LEAST:
         return np.empty(nbytes, dtype=np.uint8).view(dtype)
-    return np.asarray(_allocate((nbytes - 1).bit_length()))[:nbytes].view(dtype)
+    return np.asarray(_pool.allocate((nbytes - 1).bit_length()))[:nbytes].view(dtype)

@@ -19,7 +19,7 @@ from trie.cpu import array_pool
 def empty_pool(monkeypatch):
     """And no garbage of other tests comes later."""
     gc.collect()
-    monkeypatch.setattr(array_pool, "_blocks", [])
+    monkeypatch.setattr(array_pool, "_pool", array_pool._Blocks())
 
 
 def address(array):
@@ -56,7 +56,7 @@ def test_shapes_and_places():
 
 
 def known():
-    return [one.kind for one in array_pool._blocks]
+    return [one.kind for one in array_pool._pool.blocks.values()]
 
 
 def test_the_pool_has_a_limit(monkeypatch):
@@ -91,7 +91,7 @@ def test_while_the_pool_is_locked_memory_is_fresh():
     array = array_pool.empty(1 << 20, np.uint8)
     place = address(array)
     del array
-    with array_pool._lock:  # as if by a collection of garbage in the midst of it
+    with array_pool._pool.lock:  # as if by a collection of garbage in the midst of it
         other = array_pool.empty(1 << 20, np.uint8)
         assert address(other) != place
     assert address(array_pool.empty(1 << 20, np.uint8)) == place
