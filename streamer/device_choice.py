@@ -28,10 +28,14 @@ OnFallback = Callable[[str], None]  # called with one line when a GPU is given u
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Seconds of one thread for all of a command on the CPU, and beside a GPU."""
+    """Seconds of one thread for all of a command on the CPU, and beside a GPU.
+
+    in_turn: those beside a GPU that more threads do not make fewer.
+    """
 
     cpu: float
     host: float
+    in_turn: float = 0.0
 
     def on_cpu(self, threads: int) -> float:
         """Seconds on the CPU."""
@@ -41,7 +45,7 @@ class Effort:
         """Seconds with a GPU that has not been used yet."""
         if _simulated():
             return 0.0
-        seconds = START_SECONDS + max(self.host / threads, self.cpu / _FASTER)
+        seconds = START_SECONDS + max(self.host / threads, self.in_turn, self.cpu / _FASTER)
         return seconds if _stored_kernels() else seconds + COMPILE_SECONDS
 
 

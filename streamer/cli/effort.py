@@ -21,8 +21,10 @@ _PACKED = 1e-9  # seconds of a thread for a base that is packed and sent
 _SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".bam", ".cram")
 _PER_BYTE = 4  # bases of a byte of a compressed file, at most
 
-_MATCHED = (8e-9, 5e-8, 4e-7, 2e-6, 5e-6)
+_MATCHED = (5e-9, 5e-8, 4e-7, 2e-6, 5e-6)
 """Seconds for a base, by the distance."""
+
+_FED = 2.5e-9  # for a base of a file that a GPU matches: batches go to it one after the other
 
 _SEARCHED = 1e-9  # for a base and a word of a pattern: asm
 _COMPARED = 2e-10  # for a base and a pattern: hamming
@@ -47,7 +49,9 @@ def bases_of_files(paths: Sequence[str]) -> int | None:
 def matching(reads: Sequence[str], distance: int | None) -> Effort | None:
     """Of ``match`` and ``filter``; None if the reads have no size."""
     bases = bases_of_files(reads)
-    return None if bases is None else Effort(bases * _MATCHED[distance or 0], bases * _PACKED)
+    if bases is None:
+        return None
+    return Effort(bases * _MATCHED[distance or 0], bases * _PACKED, bases * _FED)
 
 
 def asm(text: str, patterns: Sequence[int], strands: int) -> Effort | None:

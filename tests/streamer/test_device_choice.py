@@ -62,6 +62,11 @@ def test_more_threads_favour_the_cpu(gpu):
     assert [auto(work, threads)[0] for threads in (1, 8, 64)] == ["cuda", "cuda", "cpu"]
 
 
+def test_a_gpu_that_waits_for_one_thread_gains_nothing_by_more(gpu):
+    work = Effort(cpu=40.0, host=4.0, in_turn=20.0)
+    assert [auto(work, threads)[0] for threads in (1, 8)] == ["cuda", "cpu"]
+
+
 def test_kernels_that_have_to_be_compiled_first_count(gpu, monkeypatch):
     work = Effort(cpu=20.0, host=2.0)
     assert auto(work)[0] == "cuda"
