@@ -17,8 +17,6 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamer.sequences.bgzf import END_BLOCK
-
 Job = tuple[str, ...]
 """The arguments of a command; ``serve`` and more of a configuration for a daemon and clients."""
 
@@ -89,6 +87,8 @@ def _bam(reads: list[tuple[str, str]]) -> bytes:
 
 def _bgzf(data: bytes) -> bytes:
     """A block of BGZF, and the one that ends a file."""
+    from streamer.sequences.bgzf import END_BLOCK  # imports numba
+
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     packed = packer.compress(data) + packer.flush()
     head = END_BLOCK[:16] + struct.pack("<H", len(packed) + 25)

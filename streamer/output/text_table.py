@@ -213,7 +213,7 @@ def _format(cells, row, rows, kinds, fixed, text, bounds, packed, packed_bounds,
     fixed: the most that all but labels take in a row. Returns the next row, the bytes in ``out``,
     and what that row needs.
     """
-    at = 0
+    at = np.int64(0)
     columns = kinds.size
     null = columns + 1
     for i in range(row, rows):
