@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.bench.inputs import Codes
-from streamer.sequences.bgzf import END_BLOCK
+from streamer.sequences.bgzf import END_BLOCK, packed_blocks
 from trie.codes import decode
 from trie.cpu.threads import usable_cores
 
 _ERRORS = 0.01
 _AT_ONCE = 6_000_000  # bases
 _NAME_BYTES = 14
-_BLOCK_BYTES = 0xFF00
-_PART_BYTES = 16 * _BLOCK_BYTES  # that a thread compresses
+_PART_BYTES = 16 * 0xFF00  # that a thread compresses, whole blocks of BGZF
 _GZIP_HEAD = bytes.fromhex("1f8b08000000000000ff")
 _LAST_DEFLATED = b"\x03\x00"  # an empty block
 # qualities in the few bins that today's machines write
@@ -96,23 +95,11 @@ def _deflated(text: bytes) -> bytes:
     return compress.compress(text) + compress.flush(zlib.Z_FULL_FLUSH)
 
 
-def _bgzf_blocks(text: bytes) -> bytes:
-    blocks = []
-    for at in range(0, len(text), _BLOCK_BYTES):
-        part = text[at : at + _BLOCK_BYTES]
-        compress = zlib.compressobj(6, wbits=-15)
-        packed = compress.compress(part) + compress.flush()
-        size = struct.pack("<H", len(packed) + len(END_BLOCK) - 3)
-        ends = struct.pack("<II", zlib.crc32(part), len(part))
-        blocks.append(END_BLOCK[:16] + size + packed + ends)
-    return b"".join(blocks)
-
-
 _FORMATS: dict[str, tuple[Callable[..., bytes], Callable[[bytes], bytes] | None, bytes]] = {
     "fq": (_fastq, None, b""),
     "fq.gz": (_fastq, _deflated, b""),
-    "fq.bgz": (_fastq, _bgzf_blocks, b""),
-    "bam": (_bam, _bgzf_blocks, _BAM_HEAD),
+    "fq.bgz": (_fastq, packed_blocks, b""),
+    "bam": (_bam, packed_blocks, _BAM_HEAD),
 }
 """By suffix: records, how they are packed, and what stands in front of them."""
 

@@ -13,7 +13,6 @@ import struct
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +34,8 @@ _SEED = 1
 
 def write_files(folder: Path) -> None:
     """Write the files that jobs read."""
+    from streamer.sequences.bgzf import END_BLOCK, packed_blocks  # imports numba
+
     rng = random.Random(_SEED)
     reference = "".join(rng.choices("ACGT", k=6000))
     reads = []
@@ -64,7 +65,7 @@ def write_files(folder: Path) -> None:
     }.items():
         (folder / file).write_text(text)
     (folder / "reads.fq.gz").write_bytes(gzip.compress("".join(fastq).encode()))
-    (folder / "reads.bam").write_bytes(_bgzf(_bam(reads)))
+    (folder / "reads.bam").write_bytes(packed_blocks(_bam(reads)) + END_BLOCK)
     (folder / "reads.sam").write_text(_sam(reads))
 
 
@@ -83,16 +84,6 @@ def _bam(reads: list[tuple[str, str]]) -> bytes:
         record = fixed + title + packed + b"\xff" * len(bases)
         parts += [struct.pack("<i", len(record)), record]
     return b"".join(parts)
-
-
-def _bgzf(data: bytes) -> bytes:
-    """A block of BGZF, and the one that ends a file."""
-    from streamer.sequences.bgzf import END_BLOCK  # imports numba
-
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    packed = packer.compress(data) + packer.flush()
-    head = END_BLOCK[:16] + struct.pack("<H", len(packed) + 25)
-    return head + packed + struct.pack("<2I", zlib.crc32(data), len(data)) + END_BLOCK
 
 
 def _sam(reads: list[tuple[str, str]]) -> str:

@@ -109,7 +109,7 @@ class WorkerTeam:
         return len(working) == self.shards
 
     def _given_up(self) -> ShardStarts | None:
-        """A shard whose workers cannot be started."""
+        """The first shard for which no worker can be started, if there is one."""
         now = time.monotonic()
         for starts in self._starts:
             if starts.given_up(now):

@@ -349,6 +349,7 @@ class StreamMatcher:
         walking = want_depths or self._engine.walks or follows
         in_bits = self._engine.finds_bits and not want_depths
         if in_bits and self._solver is None:
+            # nothing is made of the chunks of a batch that is looked up as a whole
             spans = [(False, np.array([[0, total]]))] if total else []
         else:
             spans = self._spans(batch.offsets, walking and grows)

@@ -8,6 +8,8 @@ empty block ends the file. Without it the file was cut, even where its last bloc
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from streamer.sequences.inflate import (
     INFLATE,
+    LEAST,
     MOST,
     inflate_blocks,
     state_of_thread,
@@ -36,10 +39,24 @@ END_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000
 GZIP_WITH_EXTRA = END_BLOCK[:4]
 _EXTRA = slice(12, 16)  # the name and the size of BGZF's field, the first of gzip's extra fields
 _READ_BYTES = 1 << 18  # at once
+_TEXT_BYTES = 0xFF00  # of a block that is written, as in other programs
 _GROUP_BYTES = 1 << 21  # of a group, packed: blocks whose text is short are many
 _TO_ZEROS = END_BLOCK.rstrip(b"\0")
 _ZEROS = len(END_BLOCK) - len(_TO_ZEROS)
 _ENOUGH = 4 * len(END_BLOCK)  # bytes at an end that mostly tell all
+
+
+def packed_blocks(text: bytes) -> bytes:
+    """Blocks with that text, without the one that ends a file."""
+    blocks = []
+    for at in range(0, len(text), _TEXT_BYTES):
+        part = text[at : at + _TEXT_BYTES]
+        packer = zlib.compressobj(6, wbits=-zlib.MAX_WBITS)
+        packed = packer.compress(part) + packer.flush()
+        size = struct.pack("<H", len(packed) + LEAST - 1)
+        ends = struct.pack("<II", zlib.crc32(part), len(part))
+        blocks.append(END_BLOCK[: _EXTRA.stop] + size + packed + ends)
+    return b"".join(blocks)
 
 
 class Watched:

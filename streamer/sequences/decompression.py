@@ -22,7 +22,7 @@ from streamer.sequences.cram import cram_blocks
 from streamer.sequences.gzip_members import GzipMembers
 from streamer.sequences.inflate import INFLATE
 from streamer.sequences.parallel_gzip import parallel_blocks
-from streamer.sequences.plain_blocks import plain_blocks, plain_blocks_at_once
+from streamer.sequences.plain_blocks import plain_blocks
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.raw_file import Buffered, Packed, RawFile, Readable
 from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
@@ -60,12 +60,7 @@ def text_blocks(
         return _Bgzf(watched, team, size, whole=raw.regular), watched
     if compression is None:
         cram = raw.magic.startswith(CRAM_MAGIC)
-        if cram:
-            blocks = cram_blocks(raw, shown)
-        elif team is None:
-            blocks = plain_blocks(raw, size)
-        else:
-            blocks = plain_blocks_at_once(raw, size, team)
+        blocks = cram_blocks(raw, shown) if cram else plain_blocks(raw, size, team)
     elif watched is not None and "gz" in COMPRESSIONS:
         blocks = _gzip(watched, raw, size, team)
     else:

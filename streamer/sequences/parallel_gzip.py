@@ -138,7 +138,7 @@ def _without_end(kept: TextBlock | None, last: TextBlock) -> tuple[bool, TextBlo
 
 
 def _behind(blocks: Iterator[TextBlock], given: int) -> Iterator[TextBlock]:
-    """The blocks without so many bytes at their beginning."""
+    """The blocks without their first ``given`` bytes."""
     for block in blocks:
         passed = min(given, block.stop - block.first)
         given -= passed

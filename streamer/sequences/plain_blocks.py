@@ -15,20 +15,9 @@ _LEAST_THREADS = 3
 _AHEAD = 4
 
 
-def plain_blocks(raw: RawFile, size: int) -> Iterator[TextBlock]:
-    """Blocks of at most ``size`` bytes, one after the other."""
-    while True:
-        block = new_block(size)
-        count = raw.readinto(block.array.data[block.first : block.stop])
-        if not count:
-            return
-        yield block._replace(stop=block.first + count)
-
-
-def plain_blocks_at_once(raw: RawFile, size: int, team: Team) -> Iterator[TextBlock]:
-    """The same; those of a regular file are read side by side by the threads of a team."""
-    extent = raw.extent if team.threads >= _LEAST_THREADS else None
-    if extent is not None:
+def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:
+    """Blocks of at most ``size`` bytes; those of a regular file are read by threads of the team."""
+    if team is not None and team.threads >= _LEAST_THREADS and (extent := raw.extent):
         descriptor, first, stop = extent
 
         def read(at: int) -> TextBlock:
@@ -48,7 +37,12 @@ def plain_blocks_at_once(raw: RawFile, size: int, team: Team) -> Iterator[TextBl
         finally:
             line.close()
         raw.go_to(first)
-    yield from plain_blocks(raw, size)
+    while True:
+        block = new_block(size)
+        count = raw.readinto(block.array.data[block.first : block.stop])
+        if not count:
+            return
+        yield block._replace(stop=block.first + count)
 
 
 def _block_at(descriptor: int, at: int, size: int) -> TextBlock:

@@ -80,13 +80,13 @@ def parsed(block: TextBlock, buffer: RecordBuffer) -> Parsed:
     try:
         text.more()
         text.show()
-        stop = FULL
-        while stop == FULL:
+        while True:
             begin = int(text.place[AT])
             stop = parser.parse(buffer, cut=False)
             buffer.keep(text.array, begin, int(text.place[AT]))
-            if stop == FULL:
-                pieces.append(buffer.piece())
+            if stop != FULL:
+                break
+            pieces.append(buffer.piece())
         if buffer.waiting:
             pieces.append(buffer.piece())
     except (FormatError, DataError):

@@ -219,5 +219,5 @@ def minimizer(sixteens, at, mers):
 
 
 def block_arrays() -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    """fours and sixteens of a block."""
+    """fours and sixteens of a block, uninitialized."""
     return np.empty(2 * NEEDED, np.uint8), np.empty(BLOCK + 2 * MARGIN, np.uint32)

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 
-from streamer.sequences.plain_blocks import plain_blocks_at_once
+from streamer.sequences.plain_blocks import plain_blocks
 from streamer.sequences.raw_file import RawFile
 from trie.cpu.team import Team
 
@@ -30,7 +30,7 @@ def test_blocks_are_the_file_from_where_it_was(tmp_path, size, threads, before):
     with path.open("rb") as file, Team(threads) as team:
         file.seek(before)
         raw = RawFile(file)
-        blocks = [text_of(block) for block in plain_blocks_at_once(raw, 100, team)]
+        blocks = [text_of(block) for block in plain_blocks(raw, 100, team)]
         assert raw.bytes_read == size
     assert b"".join(blocks) == content
     assert all(0 < len(block) <= 100 for block in blocks)
@@ -39,7 +39,7 @@ def test_blocks_are_the_file_from_where_it_was(tmp_path, size, threads, before):
 def test_a_file_in_memory(monkeypatch):
     content = content_of(1000)
     with Team(4) as team:
-        blocks = plain_blocks_at_once(RawFile(io.BufferedReader(io.BytesIO(content))), 100, team)
+        blocks = plain_blocks(RawFile(io.BufferedReader(io.BytesIO(content))), 100, team)
         assert b"".join(map(text_of, blocks)) == content
 
 
@@ -48,7 +48,7 @@ def test_what_is_added_meanwhile_is_read_too(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(content[:3333])
     with path.open("rb") as file, path.open("ab") as more, Team(4) as team:
-        blocks = plain_blocks_at_once(RawFile(file), 100, team)
+        blocks = plain_blocks(RawFile(file), 100, team)
         found = [text_of(next(blocks))]
         more.write(content[3333:])
         more.flush()
@@ -61,7 +61,7 @@ def test_a_file_that_is_cut_meanwhile_ends_there(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(content)
     with path.open("rb") as file, Team(4) as team:
-        blocks = plain_blocks_at_once(RawFile(file), 100, team)
+        blocks = plain_blocks(RawFile(file), 100, team)
         found = [text_of(next(blocks))]
         with path.open("r+b") as same:
             same.truncate(50_050)
@@ -75,7 +75,7 @@ def test_ended_early_the_threads_have_nothing_to_do(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(content_of(100_000))
     with path.open("rb") as file, Team(4) as team:
-        blocks = plain_blocks_at_once(RawFile(file), 100, team)
+        blocks = plain_blocks(RawFile(file), 100, team)
         next(blocks)
         blocks.close()
         assert not team._lines
