@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import tomllib
 from pathlib import Path
@@ -58,7 +59,7 @@ class ConfigFiles(OfBytes):
                 kept = getattr(made, key)
                 if key == "endpoint":
                     # a name of this machine is told as its address
-                    value = value.replace("localhost", "127.0.0.1")
+                    value = re.sub("^tcp://localhost:", "tcp://127.0.0.1:", value)
                 if key not in _PATHS:
                     assert kept == value, (table, key, kept, value)
         return "accepted"
