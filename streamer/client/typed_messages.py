@@ -28,7 +28,7 @@ from streamer.client.messages import (
 from streamer.client.named_targets import NAMED, named_in
 from streamer.protocol.feed_messages import Columns, FeedMessage, described
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
-from streamer.protocol.schema import NAMES, RECORD_TOPICS, SETS_OF, TALLIES, TOPICS
+from streamer.protocol.schema import NAMES, RECORD_TOPICS, SETS_OF, TALLIES, TALLY_TYPES, TOPICS
 from trie.codes import MAX_K
 
 
@@ -72,9 +72,12 @@ def _tally(stamp: Stamp, head: Header) -> TallyRows:
     for row in rows:
         if not isinstance(row, list) or len(row) != len(columns):
             raise WireError(Reason.MALFORMED, "field 'rows' must have arrays, a value a column")
-        if not {type(value) for value in row} <= {str, int, float, type(None)}:
-            raise WireError(Reason.MALFORMED, "field 'rows' must have numbers and strings")
     rows = [row[: len(wanted)] for row in rows]
+    for name, values in zip(wanted, zip(*rows, strict=True), strict=False):
+        right, kinds = TALLY_TYPES.get(name, ("integers", {int}))
+        if not {*map(type, values)} <= {*kinds, type(None)}:
+            problem = f"'{name}' in field 'rows' must have {right} or nil"
+            raise WireError(Reason.MALFORMED, problem)
     return TallyRows(stamp, rows, integer(head, "version"), head.get("complete") is not False)
 
 

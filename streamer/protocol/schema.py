@@ -299,6 +299,11 @@ TOPICS = {topic.name: topic for topic in FEED}
 BATCH_TOPICS = {name: topic for name, topic in TOPICS.items() if topic.columns}
 TALLIES = frozenset(topic.name for topic in _TALLIES)
 """Those with rows of counts so far."""
+TALLY_TYPES: dict[str, tuple[str, set[type]]] = {
+    **dict.fromkeys(["barcode", "group", "target"], ("strings", {str})),
+    **dict.fromkeys(["breadth", "depth"], ("numbers", {float, int})),
+}
+"""What the values of such rows are by column, unless they are nil; in all others integers."""
 RECORD_TOPICS = {n: t for n, t in TOPICS.items() if n not in {"beat", "status", *TALLIES}}
 """Those whose messages have ``prev``: about a batch, or about the stream."""
 SETS_OF = frozenset(topic.name for topic in FEED if _SETS in topic.fields)

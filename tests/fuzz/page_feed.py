@@ -154,8 +154,15 @@ def _tally(topic: str, head: Map, _: Sequence[bytes]) -> None:
     for row in rows:
         if type(row) is not list or len(row) != len(columns):
             raise Faulty("malformed")
-        if not {type(value) for value in row} <= {str, int, float, type(None)}:
-            raise Faulty("malformed")
+        for title, value in zip(wanted, row[: len(wanted)], strict=True):
+            if title in ("barcode", "group", "target"):
+                fine = value is None or type(value) is str
+            elif title in ("breadth", "depth"):
+                fine = value is None or type(value) in (float, int)
+            else:
+                fine = value is None or type(value) is int
+            if not fine:
+                raise Faulty("malformed")
     number(head, "version")
 
 
