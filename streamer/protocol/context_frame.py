@@ -34,8 +34,9 @@ def encode_context(context: ReadContext | None) -> bytes | None:
     columns: dict[str, Any] = {}
     if (context.channel >= 0).any():
         columns["channel"] = bytes(raw(context.channel))
-    if (width := context.start_time.dtype.itemsize) and context.start_time.astype(bool).any():
-        text = context.start_time.view(np.uint8).reshape(-1, width)
+    width = context.start_time.dtype.itemsize
+    text = context.start_time.view(np.uint8).reshape(-1, width)
+    if text.any():
         width = int(np.flatnonzero(text.any(axis=0))[-1]) + 1
         columns["start_time"] = [width, text[:, :width].tobytes()]
     for name in _LABELS:

@@ -55,6 +55,8 @@ class LabelColumn:
         """With what ``function`` makes of each label, which may be nothing."""
         made = [function(label) for label in self.labels]
         labels = list(dict.fromkeys(label for label in made if label is not None))
+        if labels == self.labels:
+            return self
         places = {label: place for place, label in enumerate(labels)}
         numbers = [-1 if label is None else places[label] for label in made]
         # the last one is for -1
@@ -62,6 +64,8 @@ class LabelColumn:
 
     def __or__(self, other: LabelColumn) -> LabelColumn:
         """The texts of this column, those of the other one where it has none."""
+        if not (self.labels and other.labels):
+            return self if self.labels else other
         second = np.where(other.index < 0, -1, other.index + len(self.labels))
         index = np.where(self.index < 0, second, self.index).astype(np.int32)
         return LabelColumn([*self.labels, *other.labels], index).of(lambda label: label)
@@ -174,7 +178,7 @@ class ReadContext:
         groups: Mapping[str, ReadGroup],
     ) -> ReadContext:
         """Of fields as ``find_fields`` writes them; groups: those of the file's header, by ID."""
-        columns = [_column(text, spans[:, field]) for field in range(FIELDS)]
+        columns = [_column(text, of_field) for of_field in spans]
         group = columns[GROUP]
         known = group.of(lambda name: groups[name].sample if name in groups else None)
         sample = columns[SAMPLE] | known
@@ -196,12 +200,11 @@ class ReadContext:
 def _room(reads: int) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int64]]:
     """Arrays for what ``find_fields`` writes."""
     times = np.empty((reads, TIME_BYTES), np.uint8)
-    return np.empty(reads, np.int32), times, np.empty((reads, FIELDS, 2), np.int64)
+    return np.empty(reads, np.int32), times, np.empty((FIELDS, reads, 2), np.int64)
 
 
 def _column(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> LabelColumn:
     """The texts, those that are printable UTF-8: others corrupt tables."""
-    spans = np.ascontiguousarray(spans)
     index = np.empty(len(spans), np.int32)
     firsts = tell_apart(text, spans, index)
     labels = [

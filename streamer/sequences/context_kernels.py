@@ -51,13 +51,13 @@ def find_fields(text, firsts, stops, blank, channels, times, spans):
 
     blank: the byte that parts words beside a tab; the tags of SAM may have blanks in them.
     channels: int32, -1 where there is none. times: uint8[lines, TIME_BYTES], zeros behind a time,
-    which gets a Z if it has no offset. spans: int64[lines, FIELDS, 2], where each text begins and
+    which gets a Z if it has no offset. spans: int64[FIELDS, lines, 2], where each text begins and
     ends; 0, 0 without one.
     """
     for line in range(firsts.size):
         channels[line] = -1
         times[line] = 0
-        spans[line] = 0
+        spans[:, line] = 0
         stop = stops[line]
         at = _end_of_word(text, _next_word(text, firsts[line], stop, blank), stop, blank)
         while True:
@@ -121,9 +121,9 @@ def _take_field(text, at, end, channels, times, spans, line):
         field = LIBRARY
         begin = min(_behind(text, at, end, _LIBRARY), _behind(text, at, end, _LIBRARY_TAG))
         begin = min(begin, _behind(text, at, end, _LIBRARY_OLD))
-    if begin < end and spans[line, field, 1] == 0:
-        spans[line, field, 0] = begin
-        spans[line, field, 1] = end
+    if begin < end and spans[field, line, 1] == 0:
+        spans[field, line, 0] = begin
+        spans[field, line, 1] = end
 
 
 @njit(cache=True, nogil=True)
@@ -135,7 +135,7 @@ def find_tags(text, records, channels, times, spans):
     for record in range(len(records)):
         channels[record] = -1
         times[record] = 0
-        spans[record] = 0
+        spans[:, record] = 0
         body = records[record, 0] + 4
         stop = records[record, 1]
         letters = _signed(text, body + 16, 4)
@@ -208,9 +208,9 @@ def _take_tag(text, at, begin, end, kind, channels, times, spans, record):
                          (SAMPLE, _SAMPLE_TAG), (LIBRARY, _LIBRARY_TAG)):  # fmt: skip
             if text[at] == tag[0] and text[at + 1] == tag[1]:
                 field = own
-        if field >= 0 and begin < end and spans[record, field, 1] == 0:
-            spans[record, field, 0] = begin
-            spans[record, field, 1] = end
+        if field >= 0 and begin < end and spans[field, record, 1] == 0:
+            spans[field, record, 0] = begin
+            spans[field, record, 1] = end
 
 
 @njit(cache=True, nogil=True)
