@@ -120,7 +120,7 @@ def _send_files(
 ) -> tuple[int, int]:
     """Send the reads of files; how many reads and bases."""
     from streamer.cli.progress import progress
-    from streamer.cli.send_files import Files, reading_team, send_all
+    from streamer.cli.send_files import Files, send_all
     from streamer.cli.send_mark import SendMark
     from streamer.sequences.files import size_of_files
 
@@ -135,11 +135,8 @@ def _send_files(
     left = reads[start.file :] if start else reads
     if resume and not quiet:
         say(_begins(reads, start, producer.name))
-    size = size_of_files(left)
-    with progress("sending", size, quiet=quiet) as show, reading_team(live=size is None) as team:
-        files = Files(
-            reads, start=start, marked=marked, on_bytes=show, note=note, team=team, **sizes
-        )
+    with progress("sending", size_of_files(left), quiet=quiet) as show:
+        files = Files(reads, start=start, marked=marked, on_bytes=show, note=note, **sizes)
         send_all(producer, files, timeout)
     return files.reads, files.bases
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from streamer.cli.choices import say
@@ -21,11 +21,8 @@ from streamer.sequences.files import read_batches
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.repeated_names import RepeatedNames
-from streamer.sequences.side_by_side import LEAST_THREADS
 from streamer.sequences.source import shown_name
 from trie.cpu.interrupts import interrupt_in
-from trie.cpu.team import Team
-from trie.cpu.threads import usable_cores
 
 # how long a read of a pipe waits at most for others
 _FLUSH_SECONDS = 0.4
@@ -52,8 +49,8 @@ class Files:
     """The reads of several files, in order, and where each of them stands.
 
     ``reads`` and ``bases`` count what has been read, without what is skipped. start: what to skip.
-    marked: the reads have marks for a run that goes on. ``on_bytes`` and ``team`` are as in
-    ``read_batches``; batches do not depend on the team. note: called with a line for people.
+    marked: the reads have marks for a run that goes on. ``on_bytes`` is as in ``read_batches``.
+    note: called with a line for people.
     """
 
     def __init__(
@@ -66,7 +63,6 @@ class Files:
         batch_reads: int,
         on_bytes: Callable[[int], None],
         note: Callable[[str], None],
-        team: Team | None = None,
     ) -> None:
         self.reads = self.bases = 0
         self.paths = paths
@@ -77,7 +73,6 @@ class Files:
         self._batch_reads = batch_reads
         self._on_bytes = on_bytes
         self._note = note
-        self._team = team
         self._bytes = self._bytes_before = 0
         # the reads before each file that has been begun, at the end of all those of all files
         self._before: list[int] = []
@@ -101,8 +96,6 @@ class Files:
                 on_bytes=self._count_bytes,
                 context=True,
                 flush_seconds=_FLUSH_SECONDS,
-                team=self._team,
-                full=True,
             ):
                 skipped = min(max(0, start.records - done), len(batch)) if start else 0
                 if start and skipped and done + skipped == start.records:
@@ -138,15 +131,6 @@ class Files:
             return "nothing is left to send"
         which = f" (file {at + 1} of {len(self.paths)})" if len(self.paths) > 1 else ""
         return f"go on from {shown_name(self.paths[at])}{which}, record {record}"
-
-
-def reading_team(*, live: bool) -> AbstractContextManager[Team | None]:
-    """Who reads files; with few cores two threads do that without a team.
-
-    live: some are pipes, of which no record may wait for others.
-    """
-    cores = usable_cores()
-    return nullcontext() if live or cores < LEAST_THREADS else Team(cores)
 
 
 def send_all(

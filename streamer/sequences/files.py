@@ -56,13 +56,12 @@ def read_batches(
                 path, stack, opened, team=team, flush_seconds=flush_seconds, full=full
             )
             buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=context)
-            pieces = _pieces(source, buffer)
-            for piece in _in_context(pieces, source, team) if context else pieces:
+            for piece in _pieces(source, buffer):
                 if on_bytes is not None:
                     on_bytes(done + source.bytes_read())
                 if team is not None:
                     team.stages.count("parse", piece.reads.symbols)
-                yield piece.reads
+                yield (_with_context(piece, source) if context else piece).reads
             done += source.bytes_read()
         if on_bytes is not None:
             on_bytes(done)
@@ -82,14 +81,13 @@ def read_records(
     with ExitStack() as stack:
         source = SequenceSource(path, stack, team=team, full=full)
         buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=True)
-        pieces = _pieces(source, buffer)
-        for piece in _in_context(pieces, source, team) if context else pieces:
+        for piece in _pieces(source, buffer):
             _check_text(path, source)
             if on_bytes is not None:
                 on_bytes(source.bytes_read())
             if team is not None:
                 team.stages.count("parse", piece.reads.symbols)
-            yield piece
+            yield _with_context(piece, source) if context else piece
         _check_text(path, source)
 
 
@@ -99,24 +97,10 @@ def _check_text(path: str, source: SequenceSource) -> None:
         raise DataError(problem, file=shown_name(path))
 
 
-def _in_context(
-    pieces: Iterable[TextPiece], source: SequenceSource, team: Team | None
-) -> Iterator[TextPiece]:
-    """Pieces that have the text of their reads, with the context, of several at once by a team."""
-
-    def known(piece: TextPiece) -> TextPiece:
-        assert piece.text is not None
-        return replace(piece, reads=replace(piece.reads, context=source.context(piece.text)))
-
-    def in_turn() -> Iterator[TextPiece]:
-        for piece in pieces:
-            assert piece.text is not None
-            source.learn_groups(piece.text)
-            yield piece
-
-    if team is None:
-        return map(known, in_turn())
-    return team.line(in_turn(), known, team.threads + 2, pulls="parse", works="parse")
+def _with_context(piece: TextPiece, source: SequenceSource) -> TextPiece:
+    """A piece that has the text of its reads, with their context."""
+    assert piece.text is not None
+    return replace(piece, reads=replace(piece.reads, context=source.context(piece.text)))
 
 
 def read_pieces(

@@ -99,29 +99,21 @@ class SequenceSource:
         """Whether it is SAM, BAM or CRAM, as far as it has been read."""
         return isinstance(self._parser, (BamParser, SamParser))
 
-    def learn_groups(self, records: RecordText) -> None:
-        """Take the read groups from the header of an alignment: the first records have it.
-
-        To be called with them before ``context``.
-        """
-        if self._groups is not None or not self.alignments:
-            return
-        (span,), places = records.joined()
-        # the header is in front of the first record
-        header = span.text[span.begin : places[0, 0]].tobytes()
-        if isinstance(self._parser, BamParser):
-            begin = len(MAGIC) + 4
-            header = header[begin:][: int.from_bytes(header[len(MAGIC) : begin], "little")]
-        self._groups = read_groups(header)
-
     def context(self, records: RecordText) -> ReadContext:
-        """That of records that have been read; several threads may ask for it."""
+        """That of the records that have been read; those of the first ones comes first."""
         (span,), places = records.joined()
         text = span.text
         if not self.alignments:
             return ReadContext.of_headers(text, places[:, 0] + 1, places[:, 1], self._path)
-        assert self._groups is not None
-        if isinstance(self._parser, BamParser):
+        binary = isinstance(self._parser, BamParser)
+        if self._groups is None:
+            # the header is in front of the first record
+            header = text[span.begin : places[0, 0]].tobytes()
+            if binary:
+                begin = len(MAGIC) + 4
+                header = header[begin:][: int.from_bytes(header[len(MAGIC) : begin], "little")]
+            self._groups = read_groups(header)
+        if binary:
             return ReadContext.of_bam_records(text, places[:, ::2], self._path, self._groups)
         firsts, stops = places[:, 1], places[:, 2]
         return ReadContext.of_sam_lines(text, firsts, stops, self._path, self._groups)

@@ -9,14 +9,11 @@ from functools import partial
 
 import pytest
 
-from streamer.cli.send_files import Files
 from streamer.cli.send_mark import SendMark
 from streamer.client import Producer
 from streamer.errors import StreamerError, UsageError
-from streamer.protocol.batch_messages import encode_batch
 from tests.daemon_kit import collecting, process, running, write_fasta
 from tests.waiting import DEADLINE, until
-from trie.cpu.team import Team
 
 pytestmark = pytest.mark.whole
 
@@ -29,34 +26,6 @@ def named(prefix, count):
 
 def lines(err):
     return [line.removeprefix("streamer: ") for line in err.splitlines()]
-
-
-def test_batches_and_marks_do_not_depend_on_the_team_that_reads(tmp_path):
-    """A run may go on where there are other cores; a growing dictionary may end with a batch."""
-    rng = random.Random(5)
-    plain = tmp_path / "a.fq"
-    with plain.open("w") as file:
-        for at in range(30_000):
-            letters = "".join(rng.choices("ACGT", k=rng.randrange(400)))
-            file.write(f"@a{at} ch={at % 512}\n{letters}\n+\n{'I' * len(letters)}\n")
-    packed = tmp_path / "b.fq.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes(), 1))
-
-    def sent(team):
-        files = Files(
-            [str(plain), str(packed)], marked=True, batch_bases=100_000, batch_reads=700,
-            on_bytes=lambda read: None, note=lambda line: None, team=team,
-        )  # fmt: skip
-        return [
-            ([bytes(frame) for frame in encode_batch(piece.reads)], piece.mark(len(piece.reads)))
-            for piece in files
-        ]
-
-    alone = sent(None)
-    assert len(alone) > 100
-    for threads in (1, 5):
-        with Team(threads) as team:
-            assert sent(team) == alone
 
 
 def far_enough(child, names, count):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from streamer.sequences.context import LabelColumn, ReadContext, ReadGroup, read
 from streamer.sequences.context_kernels import tell_apart
 from streamer.sequences.files import read_batches
 from tests.reference import context as oracle
-from trie.cpu.team import Team
 
 RUN = "e4994c62-93f9-439a-bc8f-d20c95a137a5"
 HASH = "bc8993f4557dd53bf0cbda5fd68453fea5e94485"
@@ -302,14 +300,8 @@ def test_columns_of_labels():
 
 
 @pytest.mark.parametrize("batch_reads", [1, 3, 100])
-@pytest.mark.parametrize("threads", [0, 1, 4])
-def test_of_the_reads_of_files(batch_reads, threads, tmp_path):
-    """Also of records longer than a block, and in front of a faulty one; by a team or without."""
-    with Team(threads) if threads else nullcontext() as team:
-        _contexts_of_files(tmp_path, {"batch_reads": batch_reads, "team": team, "full": True})
-
-
-def _contexts_of_files(tmp_path, how):
+def test_of_the_reads_of_files(batch_reads, tmp_path):
+    """Also of records longer than a block, and in front of a faulty one."""
     (tmp_path / "barcode09").mkdir()
     lines = [line for line, _ in LINES]
     lengths = [7, 0, 900_000, 1, 30, 600_000, 12]
@@ -331,7 +323,7 @@ def _contexts_of_files(tmp_path, how):
     for path, faulty in ((fastq, True), (fasta, False)):
         found = []
         try:
-            for batch in read_batches([str(path)], context=True, **how):
+            for batch in read_batches([str(path)], batch_reads=batch_reads, context=True):
                 assert batch.context.channel.size == len(batch)
                 found += rows_of(batch.context)
         except DataError:
@@ -342,7 +334,7 @@ def _contexts_of_files(tmp_path, how):
     bam.write_bytes(bam_file(reads, tags, HEADER))
     found = [
         row
-        for batch in read_batches([str(bam)], context=True, **how)
+        for batch in read_batches([str(bam)], batch_reads=batch_reads, context=True)
         for row in rows_of(batch.context)
     ]
     assert found == [(at, None, "b", "barcode09", "patient") for at in range(len(reads))]
