@@ -84,19 +84,23 @@ class RecordBuffer:
         self._state[MOST] = min(records, _ENDLESS)
         self._first, self._start = first, 0
         self._names = np.empty(COUNT_BYTES, dtype=np.uint8)
+        self._bounds, self._places = np.empty((0, 2), np.int64), np.empty((0, 3), np.int64)
         self._begin(np.empty(0, dtype=np.uint8))
 
     def _begin(self, codes: NDArray[np.uint8], name: tuple[int, int] | None = None) -> None:
-        """Begin a piece; with the last codes of the record that goes on, and where its name is."""
+        """Begin a piece; with the last codes of the record that goes on, and where its name is.
+
+        There is room for as many names and records as the piece before had.
+        """
         before = self._names
         self._again = codes.size
         room = codes.size + min(self._size, _LARGEST) + self._beyond
         self._codes = array_pool.empty(room, np.uint8)
         self._codes[: codes.size] = codes
-        self._starts = np.zeros(1, dtype=np.int64)
         self._names = array_pool.empty(before.size, np.uint8)
-        self._bounds = np.empty((0, 2), dtype=np.int64)
-        self._places = np.empty((0, 3), dtype=np.int64)
+        self._bounds, self._places = _as_long(self._bounds), _as_long(self._places)
+        self._starts = array_pool.empty(len(self._bounds) + 1, np.int64)
+        self._starts[0] = 0
         self._spans: list[Span] = []
         self._state[:MOST] = codes.size, 0, COUNT_BYTES, 0, codes.size + self._size
         if name:
@@ -251,10 +255,15 @@ class RecordBuffer:
             self._state[: NAMED + 1] = self._starts[record], record, named
 
 
+def _as_long(array: NDArray[_T], size: int = -1) -> NDArray[_T]:
+    """An array of the same shape, but for its ``size`` if that is given."""
+    shape = (len(array) if size < 0 else size), *array.shape[1:]
+    return array_pool.empty(math.prod(shape), array.dtype).reshape(shape)
+
+
 def _larger(array: NDArray[_T], size: int, used: int) -> NDArray[_T]:
     """A longer array with the same first elements."""
-    longer = array_pool.empty(size * math.prod(array.shape[1:]), array.dtype)
-    longer = longer.reshape(size, *array.shape[1:])
+    longer = _as_long(array, size)
     longer[:used] = array[:used]
     return longer
 
