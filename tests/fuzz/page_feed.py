@@ -368,7 +368,8 @@ def _sets(fields: Map, targets: frozenset[int]) -> frozenset[int]:
 
 
 def _check_number(value: Any) -> None:
-    if type(value) in (bool, float) and value == value and value in range(_NONE + 1):
+    # a float that is whole equals a number, but is none on the wire
+    if type(value) in (bool, float) and float(value).is_integer() and 0 <= value <= _NONE:
         raise Unsure
     if type(value) is not int or not 0 <= value <= _NONE:
         raise Faulty("malformed")
