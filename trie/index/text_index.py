@@ -19,13 +19,16 @@ from trie.index.mers import Mers, block_arrays, mer_length
 from trie.index.minimizer_places import minimizer_places
 from trie.index.reference_text import TextShape, reference_text
 from trie.index.text_match import match_range
-from trie.windows import GRAIN, check_batch
+from trie.windows import check_batch
 
 MOST_SYMBOLS: Final = 1 << 30
 """Of a text: places in both orientations fit 32 bits."""
 
 MOST_REPEATS: Final = 4
 LEAST_SYMBOLS: Final = 1 << 20
+
+# symbols that are worth a thread: they take half a millisecond, and handing over the GIL a tenth
+_GRAIN: Final = 1 << 17
 
 _NO_SETS = np.empty(0, dtype=np.uint32)
 
@@ -108,5 +111,5 @@ class TextIndex:
                 *block_arrays(),
             )  # fmt: skip
 
-        run_ranges(match, 0, bases.size, threads, grain=GRAIN, align=64)
+        run_ranges(match, 0, bases.size, threads, grain=_GRAIN, align=64)
         return starts, matches
