@@ -226,7 +226,7 @@ def test_threads_and_a_large_text_equal_the_table() -> None:
     table = KmerIndex(k)
     table.add(window_codes(text, np.array([0, text.size]), k, canonical=True)[0])
     records = [text]
-    bases, offsets = joined(reads_of(rng, records, 3_000))
+    bases, offsets = joined(reads_of(rng, records, 6_000))
     expected = table.match(bases, offsets, canonical=True)
     assert (expected == MATCH).any()
     for threads in (1, 2, 3):
