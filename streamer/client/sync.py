@@ -17,12 +17,14 @@ from streamer.client.core.pull import (
     PullCore,
     Reached,
     Refused,
+    Unreadable,
     extent_of,
 )
 from streamer.client.feed_reader import topic_names
-from streamer.client.messages import RecordMessage
+from streamer.client.messages import Gap, RecordMessage
 from streamer.client.sync_socket import SyncSocket
 from streamer.protocol.header import WireError
+from streamer.protocol.schema import LIVE_ONLY
 from streamer.protocol.sync_messages import opened, request
 
 _POLL_SECONDS = 0.2
@@ -119,18 +121,20 @@ class Sync(SyncSocket):
         *,
         until: int | None = None,
         follow: bool = False,
-    ) -> Iterator[RecordMessage]:
+    ) -> Iterator[RecordMessage | Gap]:
         """The messages behind a cursor (None: from the first record), in order, each once.
 
         They end with record ``until``, or with the last one there is; with ``follow`` they go on as
-        records are committed. CursorError if the cursor cannot be gone on from. The arrays of a
-        message are parts of one block of memory.
+        records are committed. A Gap stands where the journal is damaged. CursorError if the cursor
+        cannot be gone on from. The arrays of a message are parts of one block of memory.
         """
         names = topic_names(topics)
         core = PullCore(names, self._numbers)
         start = cursor or Cursor("", 0)
         at = self._positions = Positions(names, start)
         core.begin(start.stream, at.at, time.monotonic(), until)
+        # records are left out: on which topics shows later
+        left_out = False
         try:
             while True:
                 self.send(core.requests)
@@ -140,6 +144,7 @@ class Sync(SyncSocket):
                 if core.hopeless:
                     raise DaemonError(self.endpoint, f"invalid message: {core.damage}")
                 if core.overdue(now):
+                    left_out = False
                     core.begin(at.stream, at.at, now, until)
                 received = self.take()
                 if received is None:
@@ -148,21 +153,34 @@ class Sync(SyncSocket):
                 frames, crc = received
                 match core.take(frames, now, crc):
                     case Reached(reached, extent):
-                        at.complete(reached)
                         at.stream = extent.stream
+                        for topic in sorted(at.last.keys() - LIVE_ONLY):
+                            last, head = at.last[topic], extent.heads.get(topic, 0)
+                            if last < head <= reached:
+                                at.message(topic, head)
+                                yield Gap(topic, last, head)
+                        left_out = False
+                        at.complete(reached)
                         if until is not None or not follow:
                             return
                     case CursorRefused(reason, extent):
                         raise CursorError(self.endpoint, reason, extent.oldest, extent.head)
                     case Refused(header):
                         raise RefusedError(self.endpoint, header)
+                    case Unreadable():
+                        left_out = True
                     case RecordMessage() as message:
                         stamp = message.stamp
-                        if stamp.at > at.last[stamp.topic]:
-                            at.stream = stamp.stream
-                            at.message(stamp.topic, stamp.at)
+                        at.stream = stamp.stream
+                        if not left_out:
                             # of earlier records there is nothing to come
-                            at.complete(stamp.at - 1)
+                            at.passed(stamp.at - 1)
+                        last = at.last[stamp.topic]
+                        if stamp.previous > last:
+                            at.message(stamp.topic, stamp.previous)
+                            yield Gap(stamp.topic, last, stamp.previous)
+                        if stamp.at > last:
+                            at.message(stamp.topic, stamp.at)
                             yield message
         finally:
             core.end()

@@ -56,7 +56,7 @@ class PlainHealer:
         self._late: list[tuple[int, list[bytes]]] = []
         self._kept: list[Key] = []
         self._puller: PlainPuller | None = None
-        self._taken = 0
+        self._taken = self._passed = 0
 
     def close(self) -> None:
         self.leave_sync()
@@ -149,7 +149,7 @@ class PlainHealer:
         if self._puller is not None and self._puller.silent:
             self.leave_sync()
         if self._puller is None:
-            after = min(self.last.values())
+            after = max(self._passed, min(self.last.values()))
             self._puller = PlainPuller(
                 self._context, self._sync, self._topics, stream=self._stream, after=after
             )
@@ -159,6 +159,8 @@ class PlainHealer:
             for key in puller.order[self._taken :]:
                 self._know(key, puller.messages[key])
                 self._apply(key)
+                # all before it has come, on all topics
+                self._passed = max(self._passed, key[1] - 1)
                 self.pulled += 1
             self._taken = len(puller.order)
         bad = [answer for answer in puller.answers if answer["type"] in ("lost", "reset")]

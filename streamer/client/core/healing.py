@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from streamer.client.core.positions import Cursor, Positions
-from streamer.client.core.pull import CursorRefused, PullCore, Reached, Refused
+from streamer.client.core.pull import CursorRefused, PullCore, Reached, Refused, Unreadable
 from streamer.client.core.subscriber import SubscriberCore
 from streamer.client.messages import (
     Done,
@@ -57,6 +57,8 @@ class HealingCore(SubscriberCore):
         # something is missing, up to record ``_needed`` at least
         self.healing = cursor is not None
         self._needed = 0
+        # records are left out of the pull: on which topics shows later
+        self._left_out = False
         self._next_pull = self._unanswered = 0.0
         start = cursor or Cursor("", 0)
         # what is queued, and of that what is out
@@ -100,6 +102,7 @@ class HealingCore(SubscriberCore):
         pull = self.pull
         self._unanswered = pull.silence(now) if self.healing else 0.0
         if self.healing and (pull.overdue(now) or (not pull.active and now >= self._next_pull)):
+            self._left_out = False
             pull.begin(self._in.stream, self._in.at, now)
 
     def answer(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> None:
@@ -113,6 +116,8 @@ class HealingCore(SubscriberCore):
                 self._pulled(event)
             case Reached():
                 self._reached(event)
+            case Unreadable():
+                self._left_out = True
             case CursorRefused():
                 self._reset(event)
             case Refused():
@@ -122,15 +127,22 @@ class HealingCore(SubscriberCore):
 
     def _pulled(self, message: RecordMessage) -> None:
         stamp = message.stamp
+        self._passed(stamp.stream, stamp.at - 1)
         last = self._in.last[stamp.topic]
         if stamp.at <= last:
             return
         if stamp.previous > last:
             # damaged in the journal, too
             self._miss(stamp.topic, last, stamp.previous)
-        self._in.stream = stamp.stream
         self._in.message(stamp.topic, stamp.at)
         self.ready.append(message)
+
+    def _passed(self, stream: str, at: int) -> None:
+        """A pull is behind this record: it need not begin earlier again, on any topic."""
+        self._in.stream = stream
+        if at > self._in.at and not self._left_out:
+            self._in.passed(at)
+            self.ready.append(Done(stream, at))
 
     def _reached(self, reached: Reached) -> None:
         for topic in self._healed:
@@ -138,6 +150,7 @@ class HealingCore(SubscriberCore):
             if last < head <= reached.at:
                 self._miss(topic, last, head)
         self._in.stream = reached.extent.stream
+        self._left_out = False
         self._complete(reached.at)
         if reached.at < self._needed:
             return

@@ -43,18 +43,20 @@ class Cursor:
 
 
 class Positions:
-    """By topic, the record up to which all of its messages are had."""
+    """By topic, the record up to which all of its messages are had.
+
+    last: of each topic the last message, or what was ``complete`` behind it.
+    """
 
     def __init__(self, topics: Iterable[str], cursor: Cursor) -> None:
         self.stream = cursor.stream
         self.last = {topic: max(cursor.at, cursor.ahead.get(topic, 0)) for topic in topics}
-        # without topics, too
         self._at = cursor.at
 
     @property
     def at(self) -> int:
         """Everything up to this record is had."""
-        return min(self.last.values(), default=self._at)
+        return max(self._at, min(self.last.values(), default=0))
 
     @property
     def cursor(self) -> Cursor:
@@ -67,8 +69,12 @@ class Positions:
         if topic in self.last:
             self.last[topic] = at
 
+    def passed(self, at: int) -> None:
+        """Nothing up to record ``at`` is still to come; ``last`` shows what was left out."""
+        self._at = max(self._at, at)
+
     def complete(self, at: int) -> None:
         """Nothing up to record ``at`` is missing."""
-        self._at = max(self._at, at)
+        self.passed(at)
         for topic, last in self.last.items():
             self.last[topic] = max(last, at)

@@ -38,6 +38,13 @@ class Reached(NamedTuple):
     extent: Extent
 
 
+class Unreadable(NamedTuple):
+    """The records after ``after`` up to ``until`` are damaged: their messages do not come."""
+
+    after: int
+    until: int
+
+
 class CursorRefused(NamedTuple):
     """A place that cannot be gone on from: ``too-old``, ``stream`` or ``future``."""
 
@@ -51,7 +58,7 @@ class Refused(NamedTuple):
     header: Header
 
 
-Event = RecordMessage | Reached | CursorRefused | Refused
+Event = RecordMessage | Reached | Unreadable | CursorRefused | Refused
 
 
 class PullCore:
@@ -158,6 +165,8 @@ class PullCore:
                 return message
             case "reached":
                 return Reached(integer(header, "at"), extent_of(header))
+            case "lost":
+                return Unreadable(integer(header, "after"), integer(header, "until"))
             case "reset":
                 self.active = False
                 return CursorRefused(text(header, "reason"), extent_of(header))

@@ -12,6 +12,7 @@ from streamer.client import (
     Cursor,
     CursorError,
     DaemonSilentError,
+    Gap,
     ReadSummaries,
     RefusedError,
     Sync,
@@ -153,3 +154,31 @@ def test_what_is_no_cursor(text):
 
     with pytest.raises(StreamerError, match="not a cursor"):
         Cursor.from_json(text)
+
+
+def test_damage_leaves_a_gap_on_each_topic(served, sync):
+    """Also at the end, behind which no message shows it."""
+    served.commit(30)
+    for at in (12, 30):
+        (row,) = served.journal._opened.records(at - 1, at)
+        with (served.journal._directory / f"records-{row.file:08d}").open("r+b") as data:
+            data.seek(row.offset + 3)
+            byte = data.read(1)
+            data.seek(row.offset + 3)
+            data.write(bytes([byte[0] ^ 4]))
+    topics = ("delta", "read", "word")
+    found = list(sync.pull(topics))
+    gaps = [message for message in found if isinstance(message, Gap)]
+    want = list(said(served.records, topics))
+    for topic in ("delta", "read"):
+        there = [at for name, at in want if name == topic]
+        missing = [
+            Gap(topic, max([a for a in there if a < at], default=0), at)
+            for at in there
+            if at in (12, 30)
+        ]
+        assert [gap for gap in gaps if gap.topic == topic] == missing
+    assert not [gap for gap in gaps if gap.topic == "word"]
+    came = [message for message in found if not isinstance(message, Gap)]
+    assert keys(came) == [one for one in want if one[1] not in (12, 30)]
+    assert sync.cursor == Cursor(served.journal.stream, 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 
+import msgpack
 import pytest
 
 from streamer.client import Cursor, Gap, Reset
@@ -434,3 +435,46 @@ def test_heads_of_the_daemon_and_of_sync_agree():
     for record in daemon.records:
         heads.take(record.at, record.prev)
     assert heads.all() == {t: at for t, at in daemon._feed.heads.items() if at}
+
+
+@pytest.mark.parametrize("damaged", [set(), {12, 13, 18}])
+def test_a_topic_without_messages_does_not_hold_back_a_pull(damaged):
+    """Whoever is stopped in the middle of it goes on there, also once the start has expired."""
+    daemon = Daemon(random.Random(3))
+    daemon.damaged = damaged
+    for _ in range(30):
+        daemon.commit()
+    daemon.feed.clear()
+    topics = ("read", "settled")
+    consumer = Consumer(topics, Cursor(STREAM, 0))
+    daemon.serve(consumer.core)
+    while consumer.got[-1:] != [("read", 20)]:
+        consumer.core.answer(daemon.sync.popleft(), daemon.now)
+        consumer.take()
+    # on which topics something is missing is known at the end
+    held = 10 if damaged else 19
+    assert consumer.cursor == Cursor(STREAM, held, {"read": 20})
+    daemon.oldest = held + 1
+    daemon.see()
+    daemon.forget()
+    consumer.restart()
+    heal(daemon, consumer)
+    assert not any(isinstance(other, Reset) for other in consumer.others)
+    assert consumer.got == [one for one in daemon.want(topics) if one[1] not in damaged]
+
+
+def test_a_pull_that_is_asked_for_again_goes_on_where_it_was():
+    daemon = Daemon(random.Random(3))
+    for _ in range(30):
+        daemon.commit()
+    daemon.feed.clear()
+    consumer = Consumer(("read", "settled"), Cursor(STREAM, 0))
+    daemon.serve(consumer.core)
+    while consumer.got[-1:] != [("read", 20)]:
+        consumer.core.answer(daemon.sync.popleft(), daemon.now)
+        consumer.take()
+    daemon.forget()
+    daemon.now += 10
+    consumer.core.tick(daemon.now)
+    stop, pull = (msgpack.unpackb(frames[0]) for frames in consumer.core.pull.requests)
+    assert (stop["type"], pull["type"], pull["after"]) == ("stop", "pull", 19)
