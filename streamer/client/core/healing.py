@@ -100,10 +100,10 @@ class HealingCore(SubscriberCore):
     def tick(self, now: float) -> None:
         """Ask for what is missing, also again; ``now`` in seconds of any clock."""
         pull = self.pull
-        self._unanswered = pull.silence(now) if self.healing else 0.0
         if self.healing and (pull.overdue(now) or (not pull.active and now >= self._next_pull)):
             self._left_out = False
             pull.begin(self._in.stream, self._in.at, now)
+        self._unanswered = pull.silence(now) if self.healing else 0.0
 
     def answer(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> None:
         """Process a message of sync; crc: of all frames but the last, if known."""

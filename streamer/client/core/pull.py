@@ -88,9 +88,10 @@ class PullCore:
 
     def begin(self, stream: str, after: int, now: float, until: int | None = None) -> None:
         """Ask for what follows record ``after``."""
-        self.end()
-        if not self._number:
+        if not self.active:
+            # before, no answer was due
             self._answered = now
+        self.end()
         self._number = next(self._numbers)
         self._read, self._heard, self.active = 0, now, True
         self._granted = self._window
@@ -106,7 +107,7 @@ class PullCore:
             self._ask("stop")
 
     def silence(self, now: float) -> float:
-        """Seconds since the first pull, or since the last answer."""
+        """Seconds since the last answer, or since the pull if that was asked for later."""
         return now - self._answered if self._number else 0.0
 
     @property

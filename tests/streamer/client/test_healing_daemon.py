@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import threading
+import time
 from contextlib import closing, contextmanager
 
 import pytest
@@ -13,6 +14,7 @@ import zmq
 
 from streamer.client import (
     Beat,
+    Control,
     Cursor,
     Gap,
     NewEpoch,
@@ -63,7 +65,7 @@ def send(endpoints, seed, batches=5, count=20):
 
 
 def subscriber(endpoints, topics=TOPICS, **options):
-    options |= {"answer_seconds": DEADLINE}
+    options = {"answer_seconds": DEADLINE} | options
     return Subscriber(endpoints["feed"], topics, sync=endpoints["sync"], **options)
 
 
@@ -296,3 +298,24 @@ def test_a_genome_as_the_dictionary(tmp_path):
         fold.expect(tmp_path)
         assert {topic for topic, _ in fold.seen} == {"match", "mismatch", "read"}
     assert not [o for o in fold.others if isinstance(o, Gap | Reset)]
+
+
+def test_a_gap_long_after_the_one_before_is_healed_too(path, tmp_path):
+    """Nothing is asked of sync in between, so it says nothing."""
+    answer_seconds = 2.0
+    with daemon(path) as (_, endpoints):
+        fold = Fold()
+        with subscriber(endpoints, cursor=Cursor("", 0), answer_seconds=answer_seconds) as feed:
+            for seed in range(2):
+                send(endpoints, seed)
+                fold.read(feed, head(endpoints))
+            quiet = time.monotonic() + 1.2 * answer_seconds
+            while time.monotonic() < quiet:
+                assert feed.receive(0.1) is None
+            feed._socket.unsubscribe("read.")
+            with Control(endpoints["control"]) as control:
+                until(lambda: "read." not in control.status()["topics"], "no subscription")
+            send(endpoints, 3)
+            fold.read(feed, head(endpoints))
+        fold.expect(tmp_path)
+        fold.nothing_else()

@@ -97,3 +97,29 @@ def test_a_reset_keeps_what_was_had_beyond_it():
     assert consumer.got.count(("read", 10)) == 1
     lost = {("mismatch", at) for at in range(5, 9)}
     assert sorted(consumer.got) == sorted({*daemon.want(["read", "mismatch"])} - lost)
+
+
+def test_silence_counts_from_when_something_was_asked_for():
+    """Between two gaps nobody asks, and nothing is answered."""
+    daemon = Daemon(random.Random(3))
+    consumer = Consumer(["read"])
+    core = consumer.core
+    for _ in range(3):
+        daemon.beat()
+        for _ in range(2):
+            daemon.commit()
+        lost = next(i for i, frames in enumerate(daemon.feed) if frames[0] == b"read.")
+        del daemon.feed[lost]
+        while daemon.feed:
+            core.take(daemon.feed.popleft())
+        core.tick(daemon.now)
+        assert core.healing
+        assert not core.unserved
+        core.tick(daemon.now + 4.9)
+        assert not core.unserved
+        core.tick(daemon.now + 5.1)
+        assert core.unserved
+        heal(daemon, consumer)
+        assert not core.unserved
+        daemon.now += 3600
+    assert consumer.got == daemon.want(["read"])
