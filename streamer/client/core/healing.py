@@ -55,7 +55,7 @@ class HealingCore(SubscriberCore):
         # nothing was heard, so there is no place to begin
         self._fresh = cursor is None
         # something is missing, up to record ``_needed`` at least
-        self.healing = cursor is not None
+        self.healing = cursor is not None and bool(self._healed)
         self._needed = 0
         # records are left out of the pull: on which topics shows later
         self._left_out = False
@@ -200,11 +200,12 @@ class HealingCore(SubscriberCore):
         return True
 
     def _begin(self, stream: str, epoch: int, head: int) -> None:
-        if self._fresh:
+        moved = stream != self._in.stream or head < self._in.at
+        if self._fresh or (moved and not self._healed):
             self._fresh = False
             start = Cursor(stream, head)
             self._in, self._out = (Positions(self._healed, start) for _ in range(2))
-        elif stream != self._in.stream or head < self._in.at:
+        elif moved:
             # sync knows what has become of the records
             self._heal(0)
         if stream != self.stream:

@@ -167,6 +167,15 @@ def test_event_words_come_live_only(path, place, watch):
         assert "word: not kept by the daemon, so only what comes from now on" in err
 
 
+def test_no_topic_is_kept(path, place, streamer):
+    with daemon(path):
+        asked = ("--topic", "beat", "--from-cursor", str(place), "--count", "2")
+        code, found, err = streamer("watch", "--config", path, *asked)
+        assert code == 0, err
+        assert len(found.splitlines()) == 3
+        assert at(place) > 0
+
+
 def test_the_rows_cannot_go_to_the_cursor(path, place, watch):
     _, err = watch("-o", place, code=2)
     assert "is named for two outputs" in err

@@ -16,6 +16,7 @@ from streamer.daemon.core.flows import Stored, SyncLimits
 from streamer.daemon.core.sync import SyncCore
 from streamer.protocol.header import seal
 from streamer.protocol.schema import TOPICS
+from tests.stored_batches import Batches
 from tests.streamer.client.core.test_healing import STREAM, Consumer, Daemon, heal
 from tests.streamer.client.test_feed_damage import message
 
@@ -123,3 +124,30 @@ def test_silence_counts_from_when_something_was_asked_for():
         assert not core.unserved
         daemon.now += 3600
     assert consumer.got == daemon.want(["read"])
+
+
+@pytest.mark.parametrize("cursor", [None, Cursor("", 0), Cursor(STREAM, 3), Cursor("f" * 16, 40)])
+def test_of_what_is_not_stored_nothing_is_asked_for(cursor):
+    """Sync would refuse a pull of no topics; the place goes on with the beats."""
+    daemon = Daemon(random.Random(3))
+    core = HealingCore(["beat", "word"], 5.0, cursor)
+
+    def hear(count):
+        for _ in range(count):
+            daemon.commit()
+        daemon.beat()
+        while daemon.feed:
+            core.take(daemon.feed.popleft())
+            core.tick(daemon.now)
+        while core.next() is not None:
+            pass
+        assert not core.healing
+        assert not core.pull.requests
+
+    hear(4)
+    assert core.cursor == Cursor(STREAM, 4)
+    daemon.stream, daemon.records, daemon.epoch = "e" * 16, [], 0
+    daemon.batches = Batches(9)
+    daemon.start()
+    hear(2)
+    assert core.cursor == Cursor("e" * 16, 2)
