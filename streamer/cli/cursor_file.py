@@ -19,12 +19,13 @@ class CursorFile:
     """A cursor in a file, replaced as a whole.
 
     live: rows are out once they are written, so the cursor is stored meanwhile; else they are when
-    their file is complete, and the cursor is stored then.
+    their file is complete, and the cursor is stored then. found: there was one.
     """
 
     def __init__(self, path: str, *, live: bool) -> None:
         self.path = path
         self.live = live
+        self.found = False
         self._cursor: Cursor | None = None
         self._stored: Cursor | None = None
         self._next = 0.0
@@ -43,6 +44,7 @@ class CursorFile:
         except (StreamerError, UnicodeDecodeError):
             message = f"{self.path}: not a cursor: delete it to begin with the oldest record"
             raise StreamerError(message) from None
+        self.found = True
         return self._stored
 
     def reach(self, cursor: Cursor | None) -> None:
@@ -55,8 +57,14 @@ class CursorFile:
 
     def store(self) -> None:
         """Store how far it has come."""
-        from streamer.output.output_file import write_file
+        from trie.new_file import NewFile
 
         if self._cursor is not None and self._cursor != self._stored:
-            write_file(self.path, [self._cursor.to_json().encode()])
+            # plain, whatever its suffix: so it is read
+            try:
+                with NewFile(self.path) as new:
+                    new.file.write(self._cursor.to_json().encode())
+            except OSError as error:
+                message = f"{self.path}: cannot write: {error.strerror}"
+                raise StreamerError(message) from error
             self._stored = self._cursor

@@ -161,7 +161,7 @@ def _oldest(sync: str, keys: ClientKeys | None) -> Cursor:
 class _FeedRows:
     """Rows of messages, up to ``count``; the place behind them is kept.
 
-    padded: the columns that every row has, None for only its own.
+    padded: the columns that every row has, None for only its own. begun: there was a message.
     """
 
     def __init__(
@@ -176,11 +176,13 @@ class _FeedRows:
         self._left = count
         self._broken = False
         self.place = place
+        self.begun = False
 
     def write(self, message: Known, cursor: Cursor | None) -> bool:
         """Write the rows of a message; whether there are enough. cursor: behind the message."""
         from streamer.client.message_tables import tables
 
+        self.begun = True
         whole = True
         for found in tables(message):
             rows = found.rows
@@ -247,6 +249,9 @@ def _follow(
             continue
         if isinstance(message, Reset):
             assert rows.place is not None
+            if message.reason == "too-old" and not (rows.place.found or rows.begun):
+                # what was the oldest record has expired since it was asked for
+                continue
             problem = f"{rows.place.path}: {_RESETS.get(message.reason, message.reason)}"
             raise StreamerError(problem)
         if rows.write(message, feed.cursor):

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from streamer.cli import daemon_options
-from streamer.client import Cursor
+from streamer.client import Cursor, Reset
 from tests.daemon_kit import settings
 from tests.data_files import ROOT
 from tests.streamer.client.test_healing_daemon import daemon, head, send
@@ -123,6 +123,18 @@ def test_count_ends_within_a_batch_and_repeats_it(path, place, watch):
         assert batches(rows) == everything([1])[40:]
 
 
+def test_a_cursor_is_plain_whatever_its_suffix(path, tmp_path, streamer):
+    place = tmp_path / "place.gz"
+    with daemon(path) as (_, endpoints):
+        send(endpoints, 1)
+        for count in (20, 80):
+            asked = ("--topic", "read", "--from-cursor", str(place), "--count", str(count))
+            code, found, err = streamer("watch", "--config", path, *asked)
+            assert code == 0, err
+            assert len(found.splitlines()) == 1 + count
+    assert at(place) > 0
+
+
 def test_a_cursor_of_another_stream(path, place, watch):
     place.write_text(Cursor("f" * 16, 3).to_json())
     with daemon(path):
@@ -184,3 +196,22 @@ def test_the_rows_cannot_go_to_the_cursor(path, place, watch):
 def test_a_sync_endpoint_is_for_a_cursor(path, streamer):
     code, _, err = streamer("watch", "--config", path, "--sync", "ipc:///tmp/x")
     assert (code, "--sync is for --from-cursor" in err) == (2, True)
+
+
+@pytest.mark.parametrize("found", [False, True])
+def test_the_oldest_record_expires_between_two_questions(path, place, watch, monkeypatch, found):
+    """Sync tells which one is the oldest, and at the pull another one is."""
+    answered = iter((Reset("too-old", "f" * 16, 8), Reset("too-old", "f" * 16, 9)))
+
+    def receive(feed, timeout):
+        return next(answered, None)
+
+    monkeypatch.setattr("streamer.client.Subscriber.receive", receive)
+    with daemon(path):
+        if found:
+            place.write_text(Cursor("f" * 16, 3).to_json())
+            _, err = watch(code=1)
+            assert "records behind this cursor are no longer kept" in err
+        else:
+            rows, _ = watch(seconds=1)
+            assert rows == []
