@@ -108,12 +108,17 @@ class SyncReplay:
         """Send what waits and what is new; whether there was room for some of what waited."""
         flushed = [self._flush(route) for route in [*self._held]]
         out, self.core.out = self.core.out, []
+        # what was asked for there is forgotten: nothing follows what does not come
+        given_up: set[Route] = set()
         for route, frames in out:
+            if route in given_up:
+                continue
             waiting = self._held.get(route)
             if waiting is not None:
                 waiting.append(frames)
                 if len(waiting) > MOST_HELD:
                     self.give_up(route)
+                    given_up.add(route)
             else:
                 self._try(route, frames)
         return any(flushed)
