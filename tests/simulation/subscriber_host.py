@@ -199,6 +199,8 @@ class Healer(Follower):
         if from_first and heard.cursor is None:
             self._new.cursor, self._new.start = Cursor("", 0), 0
         self._ended = ended
+        # when sync was first asked for something since it last said anything
+        self._asked: float | None = None
         self._numbers = count(1)
         super().__init__(clock, name, path, feed, heard.topics, promises)
         self._sync = self._connect(sync)
@@ -261,15 +263,20 @@ class Healer(Follower):
         came = bool(self._sync.inbox)
         if came:
             core.answer(self._sync.inbox.popleft()[1], now)
+            self._asked = None
         core.tick(now)
         while core.pull.requests:
             self._sync.send(core.pull.requests.popleft())
+            self._asked = now if self._asked is None else self._asked
         if core.refusal is not None:
             raise RefusedError(_SYNC, core.refusal)
         if core.pull.hopeless:
             problem = f"invalid message: {core.pull.damage}"
             raise DaemonError(_SYNC, problem)
         if core.unserved and not core.lost:
+            if self._asked is None or now - self._asked < _PAUSE_SECONDS:
+                early = AssertionError("calls sync silent without having asked it")
+                self.promises.unexpected(self.name, early)
             raise DaemonSilentError(_SYNC, ANSWER_SECONDS)
         if self._new.start is None and core.cursor is not None:
             self._new.start = core.cursor.at
