@@ -26,8 +26,7 @@ def main() -> None:
     parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
     shown_from = sys.argv.pop(1)
     from streamer.cli import progress
-    from streamer.cli.daemon_child import end_with
-    from streamer.daemon.process import give_way
+    from streamer.daemon.process import end_with, give_way
 
     end_with(parent)
     give_way(NICE)

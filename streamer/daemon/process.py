@@ -6,7 +6,11 @@ import contextlib
 import ctypes
 import os
 import resource
+import signal
+import sys
 from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1  # of Linux, prctl.h
 
 # parameters of mallopt in glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -55,6 +59,14 @@ def open_descriptors() -> int:
     """How many descriptors are open."""
     # Linux before 6.2 reports no size
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+
+
+def end_with(parent: int) -> None:
+    """Have this process killed when the thread of ``parent`` that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        # it ended before that
+        sys.exit(1)
 
 
 def give_way(nice: int) -> None:

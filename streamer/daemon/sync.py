@@ -157,10 +157,11 @@ class SyncWorker(SocketWorker):
             keys=config.security.keys,
         )
         self._begun = time.monotonic()
+        # -P: nothing of the working directory is imported
+        launcher = [sys.executable, "-P", "-m", "streamer.daemon.sync_process"]
         try:
-            # -P: nothing of the working directory is imported
             self._child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "streamer.daemon.sync_process", task.to_json()],
+                [*launcher, str(os.getpid()), task.to_json()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(task.listener, task.wake),

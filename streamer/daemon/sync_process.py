@@ -28,7 +28,7 @@ from streamer.daemon.core.flows import Route, SyncLimits
 from streamer.daemon.core.pace import Pace
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.door import Door
-from streamer.daemon.process import core_seconds, give_way, raise_limit
+from streamer.daemon.process import core_seconds, end_with, give_way, raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
 from streamer.daemon.replaying import HandedOver, SyncReplay
 from streamer.daemon.security.known_peers import KnownPeers
@@ -208,7 +208,9 @@ def _log_damage(error: JournalError, ends: bool) -> None:
 
 
 def main() -> None:
-    """The body of the process; its one argument is a SyncTask."""
+    """The body of the process; its arguments: the number of the daemon's, and a SyncTask."""
+    # it may get no core for long, and the next daemon wants the endpoint
+    end_with(int(sys.argv[1]))
     # the daemon says when to end, at its own end
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -216,7 +218,7 @@ def main() -> None:
     # frames and headers come by the thousand, and are in no cycles
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-    task = SyncTask.from_json(sys.argv[1])
+    task = SyncTask.from_json(sys.argv[2])
     logs.configure(task.level, task.format)
     try:
         run(task)

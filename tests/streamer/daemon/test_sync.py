@@ -183,8 +183,9 @@ def test_the_process_dies_and_is_started_again(served):
     served.expect(puller)
 
 
-def test_the_process_ends_with_a_daemon_that_is_killed(tmp_path):
-    """And the next daemon gets the endpoint."""
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_process_ends_with_a_daemon_that_is_killed(tmp_path, stopped):
+    """And the next daemon gets the endpoint, even if the process gets no core."""
     code = f"""
 import sys, time, zmq
 from pathlib import Path
@@ -200,6 +201,8 @@ with serving(Path({str(tmp_path)!r})) as served:
     )
     try:
         process = int(child.stdout.readline())
+        if stopped:
+            os.kill(process, signal.SIGSTOP)
     finally:
         child.kill()
         child.wait()
