@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,17 +57,23 @@ def make_keys(folder: Path, wanted: Sequence[Rights]) -> list[Made]:
     """
     for one in wanted:
         if not _NAME.fullmatch(one.name):
-            problem = f"'{one.name}' is no name of a key: letters, digits, - and _, at most 64"
+            problem = f"{one.name!r} is no name of a key: letters, digits, - and _, at most 64"
             raise KeysError(folder, problem)
+        for pattern in (*one.send, *one.watch, *one.control):
+            # others could not be written as TOML, and no name that is asked for has them
+            if not pattern.isprintable():
+                raise KeysError(folder, f"{pattern!r} has characters that cannot be printed")
     try:
-        server = _prepare(folder)
-        held = {rights.name for rights in permissions_of(folder).values()}
-        for number, one in enumerate(wanted):
-            there = client_file(folder, one.name)
-            earlier = [other.name for other in wanted[:number]]
-            if one.name in held or one.name in earlier or there.exists():
-                raise KeysError(folder, f"has a key '{one.name}' already: choose another name")
-        return [_add(folder, server, one) for one in wanted]
+        _make(folder)
+        with _alone(folder):
+            server = _prepare(folder)
+            held = {rights.name for rights in permissions_of(folder).values()}
+            for number, one in enumerate(wanted):
+                there = client_file(folder, one.name)
+                earlier = [other.name for other in wanted[:number]]
+                if one.name in held or one.name in earlier or there.exists():
+                    raise KeysError(folder, f"has a key '{one.name}' already: choose another name")
+            return [_add(folder, server, one) for one in wanted]
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise KeysError(error.filename or folder, f"cannot be written: {why}") from None
@@ -76,13 +84,29 @@ def client_file(folder: Path, name: str) -> Path:
     return folder / CLIENTS / f"{name}{KEY_SUFFIX}"
 
 
-def _prepare(folder: Path) -> KeyPair:
-    """The key of the daemon, made if the folder is new."""
+def _make(folder: Path) -> None:
+    """The folder, made if it is not there."""
     if not folder.exists():
-        folder.mkdir(mode=0o700, parents=True)
+        # another keygen may make it meanwhile
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     elif not any(folder.iterdir()):
         folder.chmod(0o700)
     check_private(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other keygen is at work in the folder: each writes the permissions anew."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _prepare(folder: Path) -> KeyPair:
+    """The key of the daemon, made if the folder is new."""
     (folder / CLIENTS).mkdir(mode=0o700, exist_ok=True)
     check_private(folder / CLIENTS)
     if not (folder / SERVER_FILE).exists():
@@ -111,7 +135,12 @@ def _add(folder: Path, server: KeyPair, wanted: Rights) -> Made:
     limits = wanted.limits._asdict().items()
     table += [f"{name} = {limit}" for name, limit in limits if limit]
     before = permissions.read_text(encoding="utf-8")
-    _write(permissions, before.rstrip("\n") + "\n\n" + "\n".join(table) + "\n")
+    try:
+        _write(permissions, before.rstrip("\n") + "\n\n" + "\n".join(table) + "\n")
+    except BaseException:
+        # a key without a permission would only keep its name from being used
+        path.unlink()
+        raise
     return Made(path, wanted._replace(key=pair.public))
 
 

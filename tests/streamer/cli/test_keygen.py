@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from streamer.daemon.core.rights import Rights
+from streamer.daemon.security import new_keys
+from streamer.daemon.security.new_keys import make_keys
 from streamer.protocol.keys import ClientKeys
 from tests.keys_kit import guarded, key_folder
 
@@ -80,6 +84,54 @@ def test_keys_are_added_and_none_is_changed(tmp_path, streamer):
         assert err.count("\n") == 1
     assert list(tomllib.loads(path.read_text())) == ["admin", "a", "b-1"]
     assert streamer("keygen", folder, "--name", "c", "--name", "c")[0] == 1
+
+
+@pytest.mark.parametrize("pattern", ["a\nb", "a\tb", "a\udcffb"])
+@pytest.mark.parametrize("option", ["--send", "--watch", "--control"])
+def test_what_could_not_be_written_is_refused(tmp_path, streamer, option, pattern):
+    folder = tmp_path / "keys"
+    assert streamer("keygen", folder)[0] == 0
+    before = {p: p.read_text() for p in folder.rglob("*") if p.is_file()}
+    code, out, err = streamer("keygen", folder, "--name", "new", option, pattern)
+    assert (code, out) == (1, "")
+    assert err.endswith(f"{pattern!r} has characters that cannot be printed\n")
+    assert err.count("\n") == 1
+    assert {p: p.read_text() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_several_keygens_at_a_time_lose_no_permission(tmp_path):
+    folder = tmp_path / "keys"
+    names = [f"client{i}" for i in range(16)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        made = [pool.submit(make_keys, folder, [Rights(name, send=("*",))]) for name in names]
+    for one in made:
+        one.result()
+    held = tomllib.loads((folder / "permissions.toml").read_text())
+    files = {path.stem: ClientKeys.read(path) for path in (folder / "clients").iterdir()}
+    assert sorted(held) == sorted(files) == sorted(names)
+    server = tomllib.loads((folder / "server.key").read_text())["public"]
+    assert all(held[name]["public"] == files[name].public for name in names)
+    assert {keys.server for keys in files.values()} == {server}
+
+
+def test_a_disk_without_room_for_the_permission_leaves_no_key(tmp_path, streamer, monkeypatch):
+    folder = tmp_path / "keys"
+    assert streamer("keygen", folder)[0] == 0
+    before = {p: p.read_text() for p in folder.rglob("*") if p.is_file()}
+    write = new_keys._write
+
+    def without_room(path, text):
+        if path.name == "permissions.toml":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, text)
+
+    monkeypatch.setattr(new_keys, "_write", without_room)
+    code, _, err = streamer("keygen", folder, "--name", "new")
+    assert code == 1
+    assert err.endswith("permissions.toml: cannot be written: no space left on device\n")
+    assert {p: p.read_text() for p in folder.rglob("*") if p.is_file()} == before
+    monkeypatch.undo()
+    assert streamer("keygen", folder, "--name", "new")[0] == 0
 
 
 def test_a_folder_that_others_can_read_is_refused(tmp_path, streamer):
