@@ -81,7 +81,8 @@ class Rights(NamedTuple):
 
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    # "*" and "?" are wildcards, brackets stand for themselves
+    return any(fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in patterns)
 
 
 EVERYTHING = Rights("", "", ("*",), ("*",), True, ("*",))

@@ -98,7 +98,8 @@ class JobProcess:
         if code == 0:
             return ""
         if code < 0:
-            name = signal.Signals(-code).name
+            named = -code in set(signal.Signals)
+            name = signal.Signals(-code).name if named else f"signal {-code}"
             return f"its process was ended by {name}" + (
                 ": perhaps there was no memory left" if -code == signal.SIGKILL else ""
             )

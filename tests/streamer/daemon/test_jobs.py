@@ -210,11 +210,15 @@ def test_a_job_that_does_not_end_is_killed(control, results):
     assert not [*results.glob("*arrow*")]
 
 
-def test_a_killed_job_has_failed(control, results):
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGKILL, "SIGKILL"), (signal.SIGRTMIN + 6, f"signal {signal.SIGRTMIN + 6}")],
+)
+def test_a_killed_job_has_failed(control, results, number, name):
     job = submit(control, *LONG)
     until(lambda: processes_of_jobs(results), "the process")
-    os.kill(processes_of_jobs(results)[0], signal.SIGKILL)
-    assert "ended by SIGKILL" in wait_for_job(control, job, "failed")["reason"]
+    os.kill(processes_of_jobs(results)[0], number)
+    assert f"ended by {name}" in wait_for_job(control, job, "failed")["reason"]
     assert not [*results.glob("*arrow*")]
 
 

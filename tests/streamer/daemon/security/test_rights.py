@@ -39,6 +39,9 @@ def test_patterns():
     assert not rights.may_send("minion2")
     assert rights.may_order("targets")
     assert not rights.may_order("drain")
+    brackets = Rights("b", send=("run[1]", "*[", "[!x]?"))
+    assert all(brackets.may_send(name) for name in ("run[1]", "a[", "[!x]y"))
+    assert not any(brackets.may_send(name) for name in ("run1", "yz", "[x]y"))
 
 
 @pytest.mark.parametrize(
