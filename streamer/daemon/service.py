@@ -148,7 +148,7 @@ class Service:
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
         self._sync: SyncWorker | None = None
         if self._journal is not None:
-            self._sync = SyncWorker(self.board, self._context, notify)
+            self._sync = SyncWorker(self.board, self._context, notify, gate)
             self._sockets.append(self._sync)
         self._workers: list[Worker] = [*self._sockets, self._engine]
         if gate is not None:

@@ -16,6 +16,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import structlog
 import zmq
@@ -28,6 +29,9 @@ from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.sync_process import ENDING, SyncTask
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.endpoints import EndpointError
+
+if TYPE_CHECKING:
+    from streamer.daemon.security.gatekeeper import Gatekeeper
 
 # for the process of a daemon that was killed to notice that
 _CLAIM_SECONDS, _RETRY_SECONDS = 5.0, 0.02
@@ -52,9 +56,10 @@ class SyncWorker(SocketWorker):
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
+        gate: Gatekeeper | None = None,
     ) -> None:
-        # the process has a gatekeeper of its own
-        super().__init__("sync", board, context, notify)
+        # the process has a gatekeeper of its own, which begins with the keys of this one
+        super().__init__("sync", board, context, notify, gate)
         self._wake: Mailbox[None] = Mailbox()
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -141,38 +146,50 @@ class SyncWorker(SocketWorker):
 
     def _start(self, door: Door) -> None:
         config = self._board.config
-        reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        task = SyncTask(
-            endpoint=self.endpoint,
-            listener=door.fileno(),
-            wake=reader,
-            directory=config.journal.directory,
-            level=config.log.level,
-            format="json" if config.log.format == "json" or not sys.stderr.isatty() else "console",
-            connections=config.sync.connections,
-            pulls=config.sync.pulls,
-            pull_bytes=config.sync.pull_bytes,
-            memory_bytes=config.sync.memory_bytes,
-            keys=config.security.keys,
-        )
         self._begun = time.monotonic()
         # -P: nothing of the working directory is imported
         launcher = [sys.executable, "-P", "-m", "streamer.daemon.sync_process"]
+        # of the process, not of this one
+        inherited: list[int] = []
+        writer = -1
         try:
+            reader, writer = os.pipe()
+            inherited.append(reader)
+            os.set_blocking(writer, False)
+            if self.gate is not None:
+                inherited.append(os.memfd_create("keys"))
+                _fill(inherited[-1], self.gate.held.to_json())
+            task = SyncTask(
+                endpoint=self.endpoint,
+                listener=door.fileno(),
+                wake=reader,
+                directory=config.journal.directory,
+                level=config.log.level,
+                format="json"
+                if config.log.format == "json" or not sys.stderr.isatty()
+                else "console",
+                connections=config.sync.connections,
+                pulls=config.sync.pulls,
+                pull_bytes=config.sync.pull_bytes,
+                memory_bytes=config.sync.memory_bytes,
+                keys=config.security.keys,
+                held=inherited[-1],
+            )
             self._child = subprocess.Popen(
                 [*launcher, str(os.getpid()), task.to_json()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(task.listener, task.wake),
+                pass_fds=(task.listener, *inherited),
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(writer)
+            if writer >= 0:
+                os.close(writer)
             log.error("process cannot be started", problem=str(error))
             return
         finally:
-            os.close(reader)
+            for descriptor in inherited:
+                os.close(descriptor)
         with self._lock:
             self._pipe = writer
         log.debug("process started", process=self._child.pid)
@@ -229,6 +246,11 @@ class SyncWorker(SocketWorker):
             log.warning("process did not end", process=self._child.pid)
             self._child.kill()
             self._child.wait()
+
+
+def _fill(descriptor: int, text: str) -> None:
+    with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
+        file.write(text)
 
 
 def _unread(pipe: int) -> int:

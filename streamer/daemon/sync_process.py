@@ -70,7 +70,8 @@ log = structlog.get_logger("sync")
 class SyncTask:
     """What the process is to do. listener, wake: descriptors that it inherits.
 
-    keys: the folder of keys, empty for none.
+    keys: the folder of keys, empty for none; held: a file with those that the daemon goes by, which
+    the folder may not have any more. They are secret, other than this task.
     """
 
     endpoint: str
@@ -84,6 +85,7 @@ class SyncTask:
     pull_bytes: int
     memory_bytes: int
     keys: str = ""
+    held: int = -1
 
     @classmethod
     def from_json(cls, text: str) -> SyncTask:
@@ -234,7 +236,7 @@ def run(task: SyncTask) -> None:
     door = Door(task.endpoint, socket.socket(fileno=task.listener))
     connections = Connections(lambda: None, [door], raise_limit())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    gate = _gatekeeper(task.keys, context)
+    gate = _gatekeeper(task, context)
     sock = context.socket(zmq.ROUTER)
     try:
         options = {
@@ -268,19 +270,24 @@ def run(task: SyncTask) -> None:
         journal.close()
 
 
-def _gatekeeper(folder: str, context: zmq.Context[zmq.Socket[bytes]]) -> Gatekeeper | None:
+def _gatekeeper(task: SyncTask, context: zmq.Context[zmq.Socket[bytes]]) -> Gatekeeper | None:
     """That of this process, None without keys; without it the process ends."""
-    if not folder:
+    if not task.keys:
         return None
     # what reads the permissions takes time to import
     from streamer.daemon.security.gatekeeper import Gatekeeper
+    from streamer.daemon.security.key_folder import KeyFolder
+
+    with open(task.held, encoding="utf-8") as file:
+        file.seek(0)
+        held = KeyFolder.from_json(file.read())
 
     def ended() -> None:
         if gate.error is not None and gate.ready.is_set():
             log.error("the gatekeeper failed", why=str(gate.error))
             os._exit(1)
 
-    gate = Gatekeeper(folder, context, ended)
+    gate = Gatekeeper(task.keys, context, ended, held)
     gate.begin()
     return gate
 

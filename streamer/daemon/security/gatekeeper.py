@@ -7,7 +7,7 @@ domain, that is a socket, and a key: a key without a right on that socket is ref
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import structlog
 import zmq
@@ -33,21 +33,27 @@ log = structlog.get_logger("security")
 class Gatekeeper(Worker):
     """Admits those who have a right in the folder of keys; KeysError if it cannot be used.
 
-    version: rises whenever the keys change. refused: connections so far. server: the daemon's key.
+    held: what it begins with, by default what is in the folder; then the keys that it goes by.
+    version: rises whenever they change. refused: connections so far. server: the daemon's key.
     """
 
     def __init__(
-        self, folder: str, context: zmq.Context[zmq.Socket[bytes]], notify: Callable[[], None]
+        self,
+        folder: str,
+        context: zmq.Context[zmq.Socket[bytes]],
+        notify: Callable[[], None],
+        held: KeyFolder | None = None,
     ) -> None:
         super().__init__("security", notify)
-        held = KeyFolder.read(folder)
-        self.server = held.server
+        self.held = held or KeyFolder.read(folder)
+        self.server = self.held.server
         self.version = 0
         self.refused = 0
         self._folder = folder
-        self._state = self._seen = held.state
+        self._seen = self.held.state
+        # why the folder could not be read
+        self._fault = ""
         self._context = context
-        self._rights: Mapping[str, Rights] = held.rights
         # of the daemon's own clients
         self._own: dict[str, Rights] = {}
         # of the self-test
@@ -58,11 +64,11 @@ class Gatekeeper(Worker):
     @property
     def keys(self) -> int:
         """How many there are in the folder."""
-        return len(self._rights)
+        return len(self.held.rights)
 
     def rights(self, user: str, domain: str) -> Rights | None:
         """What the owner of a public key may do, None if nothing on this socket."""
-        found = self._own.get(user) or self._rights.get(user)
+        found = self._own.get(user) or self.held.rights.get(user)
         return found if found is not None and found.may_enter(domain) else None
 
     def issue(self, rights: Rights) -> ClientKeys:
@@ -129,7 +135,7 @@ class Gatekeeper(Worker):
         now = time.monotonic()
         if now - self._reported > _REPORT_SECONDS:
             self._reported = now
-            held = self._rights.get(key)
+            held = self.held.rights.get(key)
             who = {"key": key} if held is None else {"name": held.name}
             log.warning("connection refused", socket=domain, address=address, **who)
 
@@ -142,16 +148,20 @@ class Gatekeeper(Worker):
         state, before = state_of(self._folder), self._seen
         self._seen = state
         # a file is not read while it is being written
-        if state == self._state or state != before:
+        if state == self.held.state or state != before:
             return
-        self._state = state
         try:
             held = KeyFolder.read(self._folder)
         except StreamerError as error:
-            log.error("the keys stay as they were", why=str(error))
+            # some pass without a trace in the folder, as a lack of descriptors: it is tried again
+            if str(error) != self._fault:
+                self._fault = str(error)
+                log.error("the keys stay as they were", why=self._fault)
             return
+        self._fault = ""
         if held.server != self.server:
             log.error("the daemon's own key changes only at its start", folder=self._folder)
-        self._rights = held.rights
+        # at once: another thread may hand it on
+        self.held = held._replace(server=self.server)
         self.version += 1
         log.info("keys read anew", keys=self.keys)

@@ -7,6 +7,7 @@ clients/NAME.key   the secret keys of clients, to be handed out; the daemon does
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,6 +50,24 @@ class KeyFolder(NamedTuple):
         """The folder as it is now; KeysError if it cannot be used."""
         state = state_of(folder)
         return cls(server_of(folder), permissions_of(folder), state)
+
+    def to_json(self) -> str:
+        """For another process; it has the daemon's secret key."""
+        return json.dumps([self.server, list(self.rights.values()), self.state])
+
+    @classmethod
+    def from_json(cls, text: str) -> KeyFolder:
+        """What ``to_json`` wrote."""
+        server, rights, state = json.loads(text)
+        found = [
+            Rights(name, key, tuple(send), tuple(watch), sync, tuple(control), KeyLimits(*limits))
+            for name, key, send, watch, sync, control, limits in rights
+        ]
+        return cls(
+            KeyPair(*server),
+            {one.key: one for one in found},
+            tuple(tuple(one) if isinstance(one, list) else one for one in state),
+        )
 
 
 def state_of(folder: str | os.PathLike[str]) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ import zmq
 
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.security.gatekeeper import Gatekeeper
-from streamer.daemon.security.key_folder import state_of
+from streamer.daemon.security.key_folder import KeyFolder
 from streamer.daemon.security.self_test import check_door
 from streamer.errors import StreamerError
 from streamer.protocol.keys import ClientKeys, KeysError
@@ -168,10 +168,34 @@ def test_keys_are_followed(tmp_path, keys, context, gate):
         before = gate.version
         # a file that cannot be read changes nothing
         (folder / "permissions.toml").write_text("[watcher")
-        seen = state_of(folder)
-        until(lambda: gate._state == seen, "the look at it")
+        until(lambda: gate._fault, "the look at it")
         assert gate.version == before
         assert is_admitted(endpoint, keys["watcher"])
+
+
+def test_keys_are_followed_after_a_fault_that_passes(tmp_path, keys, context, gate, monkeypatch):
+    """As a lack of descriptors, after which nothing in the folder has changed."""
+    folder = tmp_path / "keys"
+    lacking = KeysError(folder, "cannot be read: too many open files")
+    tried = []
+
+    def read(folder):
+        tried.append(folder)
+        raise lacking
+
+    socket, endpoint = server(context, gate.server.secret)
+    with socket:
+        monkeypatch.setattr(KeyFolder, "read", read)
+        change(folder, "sender")
+        until(lambda: len(tried) > 1, "a second look at it")
+        assert is_admitted(endpoint, keys["sender"])
+        monkeypatch.undo()
+        until(lambda: not is_admitted(endpoint, keys["sender"]), "the end of the right")
+
+
+def test_keys_are_the_same_in_another_process(tmp_path, keys):
+    held = KeyFolder.read(tmp_path / "keys")
+    assert KeyFolder.from_json(held.to_json()) == held
 
 
 def test_a_key_of_the_daemon_itself_is_admitted_until_it_is_withdrawn(keys, context, gate):

@@ -24,6 +24,7 @@ from streamer.client import (
     Sync,
 )
 from streamer.daemon.core.rights import KeyLimits, Rights
+from streamer.daemon.security.new_keys import make_keys
 from streamer.protocol.keys import ClientKeys
 from streamer.protocol.transport.curve import new_pair
 from tests.daemon_kit import DEADLINE, follow, sealed
@@ -182,6 +183,21 @@ def test_a_key_that_is_removed_is_shut_out(socket, tmp_path, daemon, keys):
         assert "\n" not in str(caught.value)
         until(lambda: admin.status()["topics"] == [], "the end of its subscriptions")
         assert admin.status()["totals"]["batches"] <= before + 1
+
+
+@pytest.mark.parametrize("name", ["permissions.toml", "server.key"])
+def test_sync_begins_with_the_keys_of_its_daemon(name, tmp_path, daemon, keys):
+    """Its process starts with the first client, when the folder may have a fault."""
+    path = tmp_path / "keys" / name
+    if name == "server.key":
+        make_keys(tmp_path / "other", [])
+        path.write_text((tmp_path / "other" / name).read_text())
+    else:
+        path.write_text("[mine")
+    with sync(daemon, keys["mine"]) as client:
+        client.heads()
+    with control(daemon, keys["mine"]) as client:
+        client.status()
 
 
 def test_nothing_more_is_sent_to_a_removed_key_that_ignores_everything(tmp_path, daemon, keys):
