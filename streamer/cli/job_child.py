@@ -35,7 +35,7 @@ def main() -> None:
     # without memory the kernel ends the job, not its daemon
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    limit_files(most_bytes)
     if device_bytes:
         os.environ["STREAMER_DEVICE_BYTES"] = str(device_bytes)
     else:
@@ -47,6 +47,14 @@ def main() -> None:
     os.set_blocking(report, False)
     progress.follow = ProgressPipe(report)
     run()
+
+
+def limit_files(most: int) -> None:
+    """Let no file grow beyond this; a hard limit that is lower cannot be raised."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
 class ProgressPipe:

@@ -222,6 +222,19 @@ def test_a_killed_job_has_failed(control, results, number, name):
     assert not [*results.glob("*arrow*")]
 
 
+def test_a_lower_limit_on_files_is_not_raised():
+    """Which only root can: without that no job would run."""
+    code = (
+        "import resource as r; from streamer.cli.job_child import limit_files;"
+        f"r.setrlimit(r.RLIMIT_FSIZE, ({1 << 20}, {1 << 30}));"
+        f"limit_files({1 << 40}); print(r.getrlimit(r.RLIMIT_FSIZE));"
+        "limit_files(4096); print(r.getrlimit(r.RLIMIT_FSIZE))"
+    )
+    with process([], code) as child:
+        out, err = child.communicate(timeout=DEADLINE)
+    assert out.split("\n")[:2] == [str((1 << 30, 1 << 30)), "(4096, 4096)"], err
+
+
 def test_jobs_are_interrupted_when_the_daemon_drains(path, results):
     with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
         ended = submit(control, *LINES[-2])
