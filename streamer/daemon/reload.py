@@ -74,7 +74,12 @@ class Reloader:
             reply(outcome)
 
         log.info("reading the dictionary", sources=sources)
-        threading.Thread(target=self._read, args=(replied,), name="reload", daemon=True).start()
+        reading = threading.Thread(target=self._read, args=(replied,), name="reload", daemon=True)
+        try:
+            reading.start()
+        except RuntimeError as error:
+            self._busy.release()
+            raise WireError(Reason.BUSY, f"{error}: try again later") from None
 
     def _read(self, reply: Reply) -> None:
         try:
@@ -82,6 +87,10 @@ class Reloader:
             self._forward(Reloaded(loaded, fingerprint(loaded), self._prepare(loaded), reply))
         except (StreamerError, OSError, ValueError, MemoryError) as error:
             reply(not_loaded(error))
+        except Exception as error:
+            # whoever waits would wait for ever, and no other reload could begin
+            why = " ".join(str(error).split())
+            reply(WireError(Reason.SOURCES, f"{type(error).__name__}: {why}"))
 
 
 def not_loaded(error: Exception) -> WireError:

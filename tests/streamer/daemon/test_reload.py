@@ -311,6 +311,27 @@ def test_one_reload_at_a_time(tmp_path, monkeypatch):
     assert folded(stored(tmp_path)).answers() == answers(batches, after)
 
 
+def test_a_reload_without_a_thread_can_be_asked_for_again(tmp_path, monkeypatch):
+    """As where memory or processes are limited: neither for itself, nor for what it calls."""
+    problem = "can't start new thread"
+
+    def fail(*_, **__):
+        raise RuntimeError(problem)
+
+    with reloadable(tmp_path, [("one", GENOME)]) as (_, control):
+        with monkeypatch.context() as patch:
+            patch.setattr(reload_room.threading.Thread, "start", fail)
+            with pytest.raises(RefusedError, match=problem) as caught:
+                control.reload()
+        assert caught.value.reason == "busy"
+        with monkeypatch.context() as patch:
+            patch.setattr(reload_room, "load_dictionary", fail)
+            with pytest.raises(RefusedError, match=f"RuntimeError: {problem}") as caught:
+                control.reload()
+        assert caught.value.reason == "sources"
+        assert control.reload()["version"] == 1
+
+
 def test_a_dictionary_without_sources_cannot_be_reloaded(tmp_path):
     path = configured(tmp_path)
     with (
