@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from streamer.daemon.jobs.job_inputs import Parse
     from streamer.daemon.metrics.metrics_server import MetricsServer
 
-_BIND_SECONDS = 10.0
+# longer than both parts of the self-test with keys, which says what is wrong
+_BIND_SECONDS = 30.0
 # one moves 2 to 3 GB a second; connections are spread over them
 _IO_THREADS = 4
 # for the engine to end, and at least for each of the other threads

@@ -39,13 +39,16 @@ def check_door(name: str, endpoint: str, wrong: ClientKeys) -> None:
 
 def _outcome(endpoint: str, kind: int, keys: ClientKeys | None) -> Handshake | None:
     # as another process: nothing of this one is shared
+    target = reachable(endpoint)
     with zmq.Context() as context, context.socket(kind) as socket:
         socket.linger = 0
+        if target.startswith("tcp://["):
+            socket.setsockopt(zmq.IPV6, 1)
         if keys is not None:
             connect_with(socket, keys)
         handshakes = Handshakes(socket)
         try:
-            socket.connect(reachable(endpoint))
+            socket.connect(target)
             outcome = None
             # an event may tell nothing yet
             while outcome is None and handshakes.monitor.poll(int(_SECONDS * 1000)):

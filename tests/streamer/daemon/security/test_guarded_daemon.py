@@ -325,6 +325,16 @@ def _send_on(sender, batch, timeout):
         sender.send(batch, timeout=timeout)
 
 
+@pytest.mark.parametrize("address", ["[::1]", "[::]", "0.0.0.0"])
+def test_keys_at_other_addresses(address, tmp_path, keys, journal):
+    sockets = "ingest", "feed", "sync", "control"
+    at = [f"{name}.endpoint=tcp://{address}:*" for name in sockets]
+    with guarded(tmp_path, keys, [*journal, *at]) as daemon, control(daemon, keys["all"]) as admin:
+        assert admin.status()["security"] == {"keys": 2, "refused": 0}
+        with sync(daemon, keys["mine"]) as client:
+            client.heads()
+
+
 def test_sockets_stay_private(daemon):
     for name, endpoint in daemon.endpoints.items():
         mode = os.stat(endpoint.removeprefix("ipc://")).st_mode
