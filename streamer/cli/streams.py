@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import signal
@@ -14,6 +15,9 @@ from typing import Any, TextIO
 
 from streamer.errors import EXIT_DATA, ReaderGoneError
 from trie.new_file import remove_unfinished
+
+# how a stream writes what its encoding lacks, such as a name that another client has given
+_ESCAPED = "streamer.escaped"
 
 
 class _Results(io.FileIO):
@@ -60,6 +64,7 @@ def open_streams() -> None:
             flags = (os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)[number]
             os.dup2(os.open(os.devnull, flags), number)
             setattr(sys, name, open(number, "w" if number > 0 else "r", closefd=False))
+    codecs.register_error(_ESCAPED, _escaped)
     sys.stdout = _text(_Results(sys.stdout.fileno(), "w", closefd=False), sys.stdout)
 
 
@@ -133,11 +138,19 @@ def signals_noted() -> Iterator[list[int]]:
         signal.raise_signal(noted[0])
 
 
+def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:
+    """What to write for what an encoding lacks: bytes of a name as they are, else an escape."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
+
+
 def _text(raw: io.FileIO, like: TextIO) -> io.TextIOWrapper:
     """A text stream over ``raw`` with the encoding and buffering of another."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=like.encoding,
-        errors=like.errors,
+        errors=_ESCAPED if like.errors in ("strict", "surrogateescape") else like.errors,
         line_buffering=getattr(like, "line_buffering", False),
     )

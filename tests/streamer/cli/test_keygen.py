@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +16,7 @@ from streamer.daemon.core.rights import Rights
 from streamer.daemon.security import new_keys
 from streamer.daemon.security.new_keys import make_keys
 from streamer.protocol.keys import ClientKeys
+from tests.data_files import ROOT
 from tests.keys_kit import guarded, key_folder
 
 WATCHER = Rights("watcher", watch=("match",))
@@ -141,6 +144,25 @@ def test_a_folder_that_others_can_read_is_refused(tmp_path, streamer):
     code, _, err = streamer("keygen", folder)
     assert code == 1
     assert err == f"streamer: error: {folder}: others may read or change it: chmod 700\n"
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("encoding", "folder", "said"),
+    [
+        ("latin-1", "\u2713".encode(), b"\\u2713"),
+        ("latin-1", "\u00e4".encode(), b"\xe4"),
+        ("utf-8:strict", b"k\xff", b"k\xff"),
+    ],
+)
+def test_what_the_output_cannot_encode_is_escaped(tmp_path, encoding, folder, said):
+    run = subprocess.run(
+        [sys.executable, "-X", "utf8", "-m", "streamer", "keygen", folder],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+    )
+    assert (run.returncode, run.stdout) == (0, said + b"/clients/admin.key\n"), run.stderr
 
 
 def test_which_key_of_a_folder(tmp_path, streamer):
