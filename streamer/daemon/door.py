@@ -21,6 +21,13 @@ from streamer.daemon.process import spare
 from streamer.protocol.endpoints import socket_path
 
 _WAITING = 128
+# of a connection over TCP, in seconds: whose other side has vanished without a word, as with a
+# machine that loses its power, is ended after two minutes in which nothing came
+_KEEP_ALIVE = {
+    socket.TCP_KEEPIDLE: 60,
+    socket.TCP_KEEPINTVL: 15,
+    socket.TCP_KEEPCNT: 4,
+}
 
 # of Linux, asm-generic/socket.h
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
@@ -131,6 +138,10 @@ def _bound(endpoint: str, path: Path | None) -> socket.socket:
     try:
         if path is None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # its connections inherit these
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEP_ALIVE.items():
+                made.setsockopt(socket.IPPROTO_TCP, option, value)
             made.bind((host.strip("[]"), 0 if port == "*" else int(port)))
         else:
             made.bind(str(path))

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from streamer.client import Control, Subscriber
 from streamer.daemon.connections import Connections
 from streamer.daemon.door import Door
 from streamer.daemon.process import open_descriptors
-from tests.daemon_kit import DEADLINE, Raw, list_batch, process, wait_for_line
+from tests.daemon_kit import DEADLINE, Raw, list_batch, process, running, settings, wait_for_line
 from tests.waiting import until
 
 pytestmark = pytest.mark.whole
@@ -189,6 +189,38 @@ def test_a_file_where_a_shut_socket_would_be_is_kept(path, tmp_path):
         assert f"ingest.endpoint: ipc://{file}: a file that is not a socket is in the way" in line
         assert child.wait(DEADLINE) == 1
     assert file.read_text() == "mine"
+
+
+def test_a_connection_whose_other_side_vanished_is_ended(tmp_path):
+    """Without a word of it: the kernel asks whether the other side is still there."""
+    path = settings(tmp_path, "k = 5\nmode = 'grow'")
+    with (
+        running(path, ["control.endpoint=tcp://127.0.0.1:*"]) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        control.status()
+        port = int(daemon.endpoints["control"].rpartition(":")[2])
+        kept = [
+            (
+                one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                one.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+            )
+            for one in connections_at(port)
+        ]
+    assert kept == [(1, 60)]
+
+
+def connections_at(port):
+    """Connections of this process to a port of its own, as their accepting side has them."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError), ExitStack() as stack:
+            descriptor = os.dup(int(name))
+            stack.callback(os.close, descriptor)
+            one = socket.socket(fileno=descriptor)
+            stack.callback(one.detach)
+            # a listening socket has no peer
+            if one.family == socket.AF_INET and one.getsockname()[1] == port and one.getpeername():
+                yield one
 
 
 @pytest.mark.parametrize("endpoint", ["ipc://{}/door", "tcp://127.0.0.1:*", "tcp://[::1]:*"])
