@@ -41,6 +41,8 @@ def run(
     previous: dict[int, Any] = {
         n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)
     }
+    # who ignores it, as a caller may do, never learns how processes of its own have ended
+    previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         endpoints = service.start()
         if ready is not None:

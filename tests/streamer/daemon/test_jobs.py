@@ -210,6 +210,20 @@ def test_a_job_that_does_not_end_is_killed(control, results):
     assert not [*results.glob("*arrow*")]
 
 
+def test_a_daemon_whose_caller_ignores_the_ends_of_processes(path, tmp_path):
+    code = (
+        "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+        "from streamer.cli.app import main; sys.exit(main(sys.argv[1:]))"
+    )
+    Path("empty.fa").touch()
+    with process(["run", "-c", path, "--set", "log.format='json'"], code) as child:
+        wait_for_line(child, "ready")
+        with Control(f"ipc://{tmp_path}/control", answer_seconds=DEADLINE) as control:
+            job = submit(control, "lcs", "one.fa", "empty.fa")
+            found = wait_for_job(control, job, "failed", "done")
+    assert found["reason"] == "empty.fa: holds no record; one is needed"
+
+
 @pytest.mark.parametrize(
     ("number", "name"),
     [(signal.SIGKILL, "SIGKILL"), (signal.SIGRTMIN + 6, f"signal {signal.SIGRTMIN + 6}")],
