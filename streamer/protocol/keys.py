@@ -19,9 +19,9 @@ ADMIN = "admin"
 PRIVATE = "# Whoever can read this file can act as its owner."
 
 KEY_CHARACTERS = 40
-_Z85 = frozenset(
-    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-)
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+# characters that are four bytes together
+_GROUP = 5
 CLIENTS, KEY_SUFFIX = "clients", ".key"
 """Where a folder of keys has those of the clients: ``clients/NAME.key``."""
 
@@ -104,9 +104,20 @@ def _of_folder(folder: Path) -> Path:
 
 def check_key(path: str | os.PathLike[str], field: str, key: object) -> str:
     """The key; KeysError, which does not repeat it, if it is none."""
-    if isinstance(key, str) and len(key) == KEY_CHARACTERS and _Z85.issuperset(key):
-        return key
-    raise KeysError(path, f"{field} must be a key: {KEY_CHARACTERS} characters of Z85")
+    if not isinstance(key, str) or len(key) != KEY_CHARACTERS or not set(_Z85).issuperset(key):
+        raise KeysError(path, f"{field} must be a key: {KEY_CHARACTERS} characters of Z85")
+    groups = (key[i : i + _GROUP] for i in range(0, KEY_CHARACTERS, _GROUP))
+    if any(_number(group) >> 32 for group in groups):
+        # which libzmq does not take
+        raise KeysError(path, f"{field} is no key: some of its characters are wrong")
+    return key
+
+
+def _number(group: str) -> int:
+    number = 0
+    for character in group:
+        number = number * len(_Z85) + _Z85.index(character)
+    return number
 
 
 def check_private(path: str | os.PathLike[str]) -> os.stat_result:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 import zmq
+from zmq.utils import z85
 
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.security.gatekeeper import Gatekeeper
@@ -230,11 +231,26 @@ def test_the_key_of_a_client_that_others_may_read_is_refused(tmp_path, keys):
         ClientKeys.read(path)
 
 
+@pytest.mark.parametrize("group", ["%nSc0", "%nSc1", "#####"])
+def test_characters_of_a_key_that_are_no_number_of_32_bits(tmp_path, keys, streamer, group):
+    """libzmq takes the largest, which is written first here, and none above it."""
+    path = tmp_path / "keys" / "clients" / "all.key"
+    path.write_text(keys["all"]._replace(secret="x" * 35 + group).text())
+    if group == "%nSc0":
+        assert z85.decode(group) == b"\xff" * 4
+        assert ClientKeys.read(path).secret.endswith(group)
+        return
+    code, out, err = streamer("status", "--at", f"ipc://{tmp_path}/nobody", "--keys", path)
+    assert (code, out) == (1, "")
+    assert err == f"streamer: error: {path}: secret is no key: some of its characters are wrong\n"
+
+
 FAULTS = {
     "[a]\npublic = 'short'": "a.public must be a key: 40 characters of Z85",
     f"[a]\npublic = '{'x' * 40}'\nsends = ['a']": "a.sends: extra inputs are not permitted",
     f"[a]\npublic = '{'x' * 40}'\nsend = 'a'": "a.send: input should be a valid list",
     f"[a]\npublic = '{'x' * 40}'\n[b]\npublic = '{'x' * 40}'": "have the same public key",
+    f"[a]\npublic = '{'x' * 35}%nSc1'": "a.public is no key: some of its characters are wrong",
     "a = 1": "'a' is in no table",
     "[a": "not valid TOML",
 }
