@@ -56,8 +56,11 @@ class Folder:
         return os.path.isdir(self.path)
 
     def has_folder(self, paths: Iterable[str]) -> bool:
-        """Whether one of the paths is a folder, whose files may be new."""
-        return any(os.path.isdir(self.absolute(path)) for path in paths)
+        """Whether one of the paths is a folder that a scan enters, whose files may be new."""
+        return any(
+            os.path.isdir(self.absolute(path)) and self._enters(path.split(os.sep))
+            for path in paths
+        )
 
     def scan(self, known: Callable[[str], bool]) -> dict[str, Sighting]:
         """All files with reads, but for those that ``known`` is true of: they are not looked at."""
@@ -89,10 +92,8 @@ class Folder:
         found = {}
         for path in paths:
             parts = path.split(os.sep)
-            if any(part.startswith(".") or part in _FAILED for part in parts[:-1]):
-                continue
             try:
-                if self._holds_reads(parts[-1]):
+                if self._enters(parts[:-1]) and self._holds_reads(parts[-1]):
                     status = os.stat(self.absolute(path))
                     if stat.S_ISREG(status.st_mode):
                         found[path] = _seen(status)
@@ -103,6 +104,15 @@ class Folder:
     def absolute(self, path: str) -> str:
         """Where a file is."""
         return os.path.join(self.path, path)
+
+    def _enters(self, folders: Sequence[str]) -> bool:
+        """Whether a scan enters the folder of this path; the file system tells of links, too."""
+        path = self.path
+        for name in folders:
+            path = os.path.join(path, name)
+            if name.startswith(".") or name in _FAILED or os.path.islink(path):
+                return False
+        return True
 
     def _entries(self, below: str) -> Iterator[os.DirEntry[str]]:
         try:

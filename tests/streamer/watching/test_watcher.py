@@ -264,6 +264,27 @@ def test_what_is_no_file_is_left_alone(run):
     assert (life.faults, life.notes) == ([], [])
 
 
+def test_events_below_a_link_to_a_folder_are_of_other_runs(run):
+    """inotify follows links to folders, also to the folder itself; scans do not."""
+    elsewhere = run.parent / "elsewhere"
+    elsewhere.mkdir()
+    (run / "link").symlink_to(elsewhere)
+    (run / "loop").symlink_to(run)
+
+    def write_all():
+        write(elsewhere / "a.fastq", text_of(["a"]))
+        write(elsewhere / "below" / "b.fastq", text_of(["b"]))
+        write(run / "c.fastq", text_of(["c"]))
+        return {"link/a.fastq", "link/below/b.fastq", "loop/c.fastq", "c.fastq"}
+
+    life = Life(run, run.parent / "ledger", steps=[write_all, lambda: {"link"}])
+    life.turns._seconds = 0.5
+    life.run()
+    assert life.names == ["c"]
+    assert (life.faults, life.notes) == ([], [])
+    assert life.ledger.files.keys() == {"c.fastq"}
+
+
 @pytest.mark.parametrize("name", [b"\xff\xfe.fastq", b"\xe9 \t\n.fastq.gz", "\u6f22.fq".encode()])
 def test_any_name_of_a_file(run, name):
     path = Path(os.fsdecode(os.fsencode(run) + b"/" + name))
