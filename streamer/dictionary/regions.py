@@ -1,9 +1,9 @@
 """Regions of a reference (BED) as targets: a record each, of the bases that stand there.
 
-BED: name of the record, start (from 0), end (exclusive), and perhaps a name, between tabs. Lines
-that begin with #, track or browser say nothing here. With ``amplicons`` the lines are primers, as
-in the schemes of ARTIC: NAME_LEFT and NAME_RIGHT, also with more behind that (_alt1, _2), and a
-region spans all primers of a NAME.
+BED: name of the record, start (from 0), end (exclusive), and perhaps a name (. is none), between
+tabs. Lines that begin with # or the word track or browser say nothing here. With ``amplicons`` the
+lines are primers, as in the schemes of ARTIC: NAME_LEFT and NAME_RIGHT, also with more behind that
+(_alt1, _2), and a region spans all primers of a NAME.
 """
 
 from __future__ import annotations
@@ -32,12 +32,7 @@ class Region(NamedTuple):
 
 def regions_of(path: str, *, amplicons: bool = False) -> list[Region]:
     """The regions of a BED file, plain or compressed; DataError with its line for a faulty one."""
-    try:
-        with xopen(path, encoding="utf-8") as file:
-            found = [_region(path, n, line) for n, line in enumerate(file, 1) if _says(line)]
-    except UnicodeDecodeError:
-        problem = "not BED: it is not UTF-8 text"
-        raise DataError(problem, file=path) from None
+    found = [_region(path, n, line) for n, line in enumerate(_lines(path), 1) if _says(line)]
     found = _amplicons(path, found) if amplicons else found
     lines: dict[str, int] = {}
     for region in found:
@@ -54,9 +49,15 @@ def records_of(
 ) -> Iterator[tuple[str, str, Region]]:
     """(name, letters, region) of each; DataError for one outside the reference, with its line."""
     regions = regions_of(path, amplicons=amplicons)
-    records = dict(read_letters(reference))
+    records: dict[str, str] = {}
+    twice = set()
+    for name, letters_of_record in read_letters(reference):
+        if records.setdefault(name, letters_of_record) is not letters_of_record:
+            twice.add(name)
     for region in regions:
         letters = records.get(region.record)
+        if region.record in twice:
+            raise _fault(path, region.line, f"{reference} has two records {region.record}")
         if letters is None:
             raise _fault(path, region.line, f"{reference} has no record {region.record}")
         if region.end > len(letters):
@@ -65,8 +66,25 @@ def records_of(
         yield region.name, letters[region.start : region.end], region
 
 
+def _lines(path: str) -> list[str]:
+    try:
+        # in this process: another one has errors without a kind
+        with xopen(path, encoding="utf-8", threads=0) as file:
+            return [*file]
+    except UnicodeDecodeError:
+        problem = "not BED: it is not UTF-8 text"
+    except EOFError:
+        problem = "the compressed stream is truncated"
+    except Exception as error:  # decompressors have kinds of their own
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        problem = f"cannot be read: {error}"
+    raise DataError(problem, file=path)
+
+
 def _says(line: str) -> bool:
-    return bool(line.strip()) and not line.startswith(("#", "track", "browser"))
+    words = line.split(None, 1)
+    return bool(words) and not line.startswith("#") and words[0] not in ("track", "browser")
 
 
 def _region(path: str, number: int, line: str) -> Region:
@@ -75,7 +93,8 @@ def _region(path: str, number: int, line: str) -> Region:
         raise _fault(path, number, "not BED: name, start and end between tabs")
     if int(start) >= int(end):
         raise _fault(path, number, f"the start, {start}, is not before the end, {end}")
-    name = more[0].strip() or f"{record}:{start}-{end}"
+    name = more[0].strip()
+    name = f"{record}:{start}-{end}" if name in ("", ".") else name
     if name.split() != [name] or not name.isprintable():
         raise _fault(path, number, "the name has blanks, or characters that are not printable")
     return Region(record, int(start), int(end), name, number)

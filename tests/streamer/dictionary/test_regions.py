@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import re
 
 import pytest
@@ -32,6 +34,49 @@ def test_amplicons_span_their_primers(tmp_path):
     bed = ("one\t1\t3\ts_1_LEFT\t1\t+\none\t0\t2\ts_1_LEFT_alt1\none\t6\t8\ts_1_RIGHT\n"
            "two\t5\t8\ts_2_RIGHT\ntwo\t1\t2\ts_2_LEFT\none\t7\t9\ts_1_RIGHT_2\n")  # fmt: skip
     assert made(tmp_path, bed, amplicons=True) == [("s_1", "ACGTACGTA"), ("s_2", "GGGCCCC")]
+
+
+def test_only_the_word_track_or_browser_begins_a_line_without_a_region(tmp_path):
+    (tmp_path / "ref.fa").write_text(">track_1\nAACC\n>browser2\nGGTT\n")
+    (tmp_path / "r.bed").write_text(
+        "browser position x\ntrack\ntrack_1\t0\t2\ta\nbrowser2\t0\t4\tb\n"
+    )
+    found = records_of(str(tmp_path / "r.bed"), str(tmp_path / "ref.fa"))
+    assert [(name, letters) for name, letters, _ in found] == [("a", "AA"), ("b", "GGTT")]
+
+
+def test_a_name_that_is_a_dot_is_none(tmp_path):
+    """As bedtools writes it; a target . would be that of unassigned reads."""
+    bed = "one\t0\t4\t.\t1\t+\none\t4\t8\t.\t1\t-\n"
+    assert made(tmp_path, bed) == [("one:0-4", "ACGT"), ("one:4-8", "ACGT")]
+
+
+def test_a_record_that_is_there_twice_is_refused_where_it_is_named(tmp_path):
+    bed, reference = files(tmp_path, "two\t0\t4\ta\none\t0\t4\tb\n")
+    with open(reference, "a") as file:
+        file.write(">one again\nTTTTTTTTTT\n")
+    with pytest.raises(DataError, match=r"r\.bed: line 2: .*ref\.fa has two records one"):
+        list(records_of(bed, reference))
+    files(tmp_path, "two\t0\t4\ta\n")
+    assert [name for name, *_ in records_of(bed, reference)] == ["a"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_file_is_an_error_with_its_name(suffix, damage, tmp_path, capsys):
+    _, reference = files(tmp_path, "")
+    lines = "".join(f"one\t0\t4\tname{number**3}\n" for number in range(2000)).encode()
+    packed = bytearray((gzip if suffix == ".gz" else lzma).compress(lines))
+    bed = tmp_path / f"r.bed{suffix}"
+    if damage == "cut":
+        del packed[len(packed) // 2 :]
+    else:
+        packed[len(packed) // 2] ^= 0xFF
+    bed.write_bytes(packed)
+    assert main(["regions", str(bed), "-r", reference]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{bed}: " in line
+    assert ("truncated" in line) == (damage == "cut")
 
 
 @pytest.mark.parametrize(
