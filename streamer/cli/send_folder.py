@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket as host
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from streamer.client.producer import Producer
 from streamer.errors import ReportedError, StreamerError
 from streamer.watching.folder import UNTIL, Folder
 from streamer.watching.hints import Hints
-from streamer.watching.ledger import Ledger
+from streamer.watching.ledger import Ledger, digest_of_text, ledger_of
 from streamer.watching.visiting import BatchSizes
 from streamer.watching.watcher import Watcher
 
@@ -28,18 +27,7 @@ def name_of(folder: str) -> str:
     name = f"{host.gethostname()}:{os.path.abspath(folder)}"
     if len(name) <= _NAME_CHARACTERS and name.isprintable():
         return name
-    return f"{host.gethostname()}:{_digest(name)}"
-
-
-def ledger_of(folder: str, name: str, endpoint: str) -> str:
-    """Where the ledger is: with what programs keep of a user."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    which = _digest("\0".join((os.path.realpath(folder), name, endpoint)))
-    return os.path.join(state, "streamer", f"watch-{which}.ledger")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return f"{host.gethostname()}:{digest_of_text(name)}"
 
 
 class _Source:

@@ -20,6 +20,7 @@ from streamer.daemon.config.tables import WatchTable
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import Worker
 from streamer.protocol.keys import ClientKeys
+from streamer.watching.ledger import ledger_of
 
 # between two starts, doubled up to the longest while it keeps failing
 _PAUSE_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
@@ -32,7 +33,7 @@ log = structlog.get_logger("watch")
 class WatchWorker(Worker):
     """Starts the watcher, again if it fails, and ends it; what it says goes to the log.
 
-    endpoint: that of ingest. keys: of the watcher.
+    endpoint: that of ingest. keys: of the watcher. bound_as: the endpoint as it is configured.
     """
 
     def __init__(
@@ -40,10 +41,15 @@ class WatchWorker(Worker):
         table: WatchTable,
         endpoint: str,
         notify: Callable[[], None],
-        keys: ClientKeys | None = None,
+        keys: ClientKeys | None,
+        bound_as: str,
     ) -> None:
         super().__init__("watch", notify)
         self._keys = None if keys is None else _in_memory(keys)
+        if not table.ledger and bound_as.endswith((":*", ":0")):
+            # by default it belongs to the endpoint, which is another one after each start
+            ledger = ledger_of(table.directory, table.name, bound_as)
+            table = table.model_copy(update={"ledger": ledger})
         self._table = table
         self._endpoint = endpoint
         self._wake: Mailbox[None] = Mailbox()

@@ -238,7 +238,8 @@ class Service:
         if watch.directory:
             endpoint = reachable(self.board.endpoints["ingest"])
             keys = self._issue(Rights("watcher", send=("*",)))
-            self._watch = WatchWorker(watch, endpoint, self._changed.wake, keys)
+            bound_as = self.board.config.ingest.endpoint
+            self._watch = WatchWorker(watch, endpoint, self._changed.wake, keys, bound_as)
             self._workers.append(self._watch)
             self._watch.start()
 

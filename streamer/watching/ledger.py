@@ -12,6 +12,7 @@ happened, and of the marked one the mark itself says how far it came.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from collections import defaultdict
@@ -46,6 +47,21 @@ DELETE FROM visits WHERE number <= ?1
 AND NOT {_LAST} AND NOT {_MOST}
 """
 NOT_DONE = -1
+
+
+def ledger_of(folder: str, name: str, endpoint: str) -> str:
+    """Where the ledger of a folder is by default: with what programs keep of a user.
+
+    name, endpoint: of the producer, and where it sends to; equal in all runs.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    which = digest_of_text("\0".join((os.path.realpath(folder), name, endpoint)))
+    return os.path.join(state, "streamer", f"watch-{which}.ledger")
+
+
+def digest_of_text(text: str) -> str:
+    """A short name for a long one."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class Visit(NamedTuple):

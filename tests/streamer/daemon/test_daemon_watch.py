@@ -59,6 +59,17 @@ def test_reads_of_the_folder_count_once_over_kills_and_restarts(path, tmp_path):
         until(lambda: reads_of(daemon) == 57, "the reads of two lives")
 
 
+@pytest.mark.parametrize("port", ["*", "0"])
+def test_reads_count_once_over_restarts_with_another_port_each_time(path, tmp_path, port):
+    overrides = [f"ingest.endpoint=tcp://127.0.0.1:{port}"]
+    write(tmp_path / "run/a.fastq.gz", text_of(named("a", 20)))
+    with running(path, overrides) as daemon:
+        until(lambda: reads_of(daemon) == 20, "the reads that were there")
+    write(tmp_path / "run/b.fastq", text_of(named("b", 30)))
+    with running(path, overrides) as daemon:
+        until(lambda: reads_of(daemon) == 50, "the reads of two lives")
+
+
 def test_a_run_that_is_over_is_watched_no_more(path, tmp_path):
     write(tmp_path / "run/a.fastq.gz", text_of(named("a", 20)))
     (tmp_path / "run/final_summary_x.txt").touch()
