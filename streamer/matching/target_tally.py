@@ -175,7 +175,8 @@ class TargetTally:
         found: list[Row] = []
 
         def passes(group: str | None, name: str | None, members: Iterable[str]) -> bool:
-            reads, matches, kmers, seen = np.sum([numbers[one] for one in members], axis=0).tolist()
+            rows = [row for one in members for row in numbers[one]]
+            reads, matches, kmers, seen = np.sum(rows, axis=0).tolist()
             breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
             enough = self._panel.reached(reads, breadth, depth)
             if enough and (label, group, name) not in self.said:
@@ -183,10 +184,14 @@ class TargetTally:
                 found.append([label, group, name, reads, round(breadth, 4), round(depth, 4)])
             return enough
 
-        numbers = {row[0]: (row[1], *row[3:6]) for _, *row in self._rows[label][:-1]}
-        names = list(self.dictionary.targets.names)
+        # several records may have one name
+        numbers: dict[str, list[tuple[int, ...]]] = {}
+        for _, name, reads, _, *counts in self._rows[label][:-1]:
+            numbers.setdefault(name, []).append((reads, *counts[:3]))
+        names = list(numbers)
         groups: list[tuple[str | None, Sequence[str]]] = [*self._panel.groups.items()]
-        for group, members in groups or [(None, names)]:
+        for group, given in groups or [(None, names)]:
+            members = dict.fromkeys(given)
             each = [passes(None, name, [name]) for name in members]
             if group is not None and each and all(each):
                 passes(group, None, members)
