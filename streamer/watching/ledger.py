@@ -198,6 +198,10 @@ class Ledger:
         ]
         return paths[::-1]
 
+    def paths(self, content: int) -> list[str]:
+        """Those of the files that began with records of a content when they were last visited."""
+        return [*self._files_of[content]]
+
     # ---- visits ------------------------------------------------------------------------------
 
     def begin(self, path: str, content: int, first: int, sent: Digest) -> Visit:

@@ -15,6 +15,7 @@ from streamer.sequences.growing import WholeRecords
 from streamer.sequences.read_batch import ReadBatch
 from streamer.watching.contents import begins_with, sent_before
 from streamer.watching.digest import Digest, digest_of_first
+from streamer.watching.folder import mate_of
 from streamer.watching.ledger import NOT_DONE, Ledger, Visit
 
 _TAIL_BYTES = 1024
@@ -161,7 +162,7 @@ class FileVisit:
         if head is None:
             return new, ()
         new = new._replace(first=digest_of_first(head))
-        known = self._ledger.beginning(new.first)
+        known = self._without_mates(self._ledger.beginning(new.first))
         if not known:
             return self._other(before, new), chain([head], batches)
         longest, total, longer, fault = sent_before(chain([head], batches), known)
@@ -181,6 +182,16 @@ class FileVisit:
             # it goes on otherwise than the content does
             longest = self._other(before, longest)._replace(content=0)
         return longest._replace(number=0, path=self._path), self._batches()
+
+    def _without_mates(self, known: list[Visit]) -> list[Visit]:
+        """Without the other reads of the pairs, which may be equal: all G where it was dark."""
+        if not (own := mate_of(self._path)):
+            return known
+        return [
+            visit
+            for visit in known
+            if all(mate_of(path) in ("", own) for path in self._ledger.paths(visit.content))
+        ]
 
     def _is_whole(self, visit: Visit) -> bool:
         return visit.sent == self._ledger.contents[visit.content].sent

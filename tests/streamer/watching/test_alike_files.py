@@ -118,3 +118,21 @@ def test_files_that_only_begin_alike_are_others(run):
     write(run / "a.fastq.gz", text_of(["same", *named("a", 5)]))
     write(run / "b.fastq.gz", text_of(["same", *named("b", 5)]))
     assert sorted(live(run).names) == sorted(["same", "same", *named("a", 5), *named("b", 5)])
+
+
+def test_mates_that_are_equal_are_no_copies(run):
+    """Both reads of a pair are all G where there is no light, and all N at masked cycles."""
+    dark = "".join(f"@dark{number}\n{'G' * 30}\n+\n{'#' * 30}\n" for number in range(3))
+    first, second = (f"Blank_S9_L001_R{mate}_001.fastq.gz" for mate in (1, 2))
+    write(run / first, dark)
+    life = live(run, lambda: write(run / second, dark), lambda: None)
+    assert life.names == [*named("dark", 3)] * 2
+    mark = life.pieces[-1].mark(3)
+    # copies of either are
+    write(run / "copies" / first, dark)
+    write(run / "copies" / second, dark)
+    write(run / "other.fastq", dark)
+    (run / second).rename(run / "Blank_S9_L001_R2_002.fastq.gz")
+    again = live(run, mark=mark)
+    assert again.names == []
+    assert again.faults == []
