@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from streamer.cli import daemon_options
 from streamer.cli.choices import say
 from streamer.cli.send_mark import SendMark
 from streamer.client.client_errors import (
@@ -163,6 +164,9 @@ def _await_answers(producer: Producer, error: BaseException, timeout: float) -> 
         # the daemon takes nothing that went out after what it refused; if it failed, it loses some
         return producer.state != "failed"
     if isinstance(error, StalledError) or interrupt_in(error):
+        if interrupt_in(error):
+            # who wants to end waits for no daemon that is started anew
+            producer.answer_seconds = min(producer.answer_seconds, daemon_options.ANSWER_SECONDS)
         with suppress(RefusedError, LostBatchesError):
             try:
                 producer.settle(timeout=timeout)

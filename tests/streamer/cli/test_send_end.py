@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from streamer.cli import daemon_options
+from streamer.cli.send_files import send_all
 from streamer.client import Control, Producer, RefusedError, account, producer, producer_steps
+from streamer.client.client_errors import DaemonSilentError
 from streamer.client.core import producer as core
 from streamer.daemon import ingest
 from tests.daemon_kit import process, running, wait_for_line, write_fasta
@@ -187,6 +189,33 @@ def test_an_interrupt(path, tmp_path):
     assert first.startswith("streamer: 30 of 30 reads sent are acknowledged, the last is a30; ")
     assert first.endswith(", record 31")
     assert last == "streamer: error: interrupted"
+
+
+def test_an_interrupt_waits_for_no_daemon_that_is_started_anew(capsys, monkeypatch):
+    """``send --watch`` waits for one for --timeout; a second Ctrl-C ends that."""
+    monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", 0.3)
+
+    class Waiting(SimpleNamespace):
+        def flush(self, timeout):
+            raise KeyboardInterrupt
+
+        def settle(self, timeout):
+            self.waited = self.answer_seconds
+            raise DaemonSilentError(self.endpoint, self.answer_seconds)
+
+    waiting = Waiting(
+        endpoint="ipc:///x", answer_seconds=300.0, heed=lambda: None,
+        reads_acknowledged=1, reads_sent=3, last_acknowledged="a", reads_matched=2,
+    )  # fmt: skip
+
+    class Nothing(list):
+        def behind(self, reads):
+            return "go on"
+
+    with pytest.raises(KeyboardInterrupt):
+        send_all(waiting, Nothing(), 300.0)
+    assert waiting.waited == 0.3
+    assert "1 of 3 reads sent are acknowledged, the last is a (2 are" in capsys.readouterr().err
 
 
 def test_a_daemon_that_does_not_answer_at_all_gets_no_reads(tmp_path, streamer, monkeypatch):
