@@ -10,6 +10,7 @@ from streamer.client.account import Batch
 from streamer.client.client_errors import DaemonError
 from streamer.protocol.batch_messages import encode_batch, encode_reads
 from streamer.protocol.checksums import crc32c
+from streamer.protocol.context_frame import too_many_labels
 from streamer.protocol.header import size_of
 from streamer.sequences.packed_names import PackedNames
 from streamer.sequences.read_batch import ReadBatch
@@ -34,8 +35,12 @@ def parts(
 
 
 def _parts(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterator[Batch]:
+    count = len(reads)
+    if isinstance(reads, ReadBatch) and count > 1 and too_many_labels(reads.context):
+        yield from _halves(reads, most, endpoint)
+        return
     frames = encode_batch(reads) if isinstance(reads, ReadBatch) else encode_reads(reads)
-    size, count = size_of(frames), len(reads)
+    size = size_of(frames)
     if size <= most:
         yield Batch(frames, size, crc32c(frames), count, _name(reads, -1) if count else None)
         return
@@ -43,6 +48,11 @@ def _parts(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Itera
         problem = f"read {_name(reads, 0)}: a message of {size} bytes exceeds {most} bytes"
         problem += " (ingest.max_batch_bytes)"
         raise DaemonError(endpoint, problem)
+    yield from _halves(reads, most, endpoint)
+
+
+def _halves(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterator[Batch]:
+    count = len(reads)
     for start, stop in ((0, count // 2), (count // 2, count)):
         yield from _parts(_slice(reads, start, stop), most, endpoint)
 

@@ -42,10 +42,18 @@ def encode_context(context: ReadContext | None) -> bytes | None:
     for name in _LABELS:
         column: LabelColumn = getattr(context, name)
         column = column.of(lambda label: label if len(label.encode()) <= MAX_LABEL_BYTES else None)
+        if len(column.labels) > MAX_LABELS:
+            column = column.used()
         if (column.index >= 0).any():
             index = np.where(column.index < MAX_LABELS, column.index, -1).astype(np.int32)
             columns[name] = [list(column.labels[:MAX_LABELS]), bytes(raw(index))]
     return msgpack.packb(columns) if columns else None
+
+
+def too_many_labels(context: ReadContext | None) -> bool:
+    """Whether a column has more texts than a frame takes: the reads are sent in several batches."""
+    columns = () if context is None else (context.run, context.barcode, context.sample)
+    return any(len(c.labels) > MAX_LABELS and len(c.used().labels) > MAX_LABELS for c in columns)
 
 
 def decode_context(frame: Buffer, reads: int) -> ReadContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from contextlib import suppress
+from dataclasses import replace
 
 import msgpack
 import numpy as np
@@ -87,6 +88,27 @@ def test_a_batch_brings_its_context_also_in_parts_and_decoded_together():
         want, None, None,
     ]  # fmt: skip
     assert [one is None for one in found] == [False, False, True]
+
+
+@pytest.mark.parametrize("column", ["run", "barcode", "sample"])
+@pytest.mark.parametrize("labels", [MAX_LABELS, MAX_LABELS + 1, 3 * MAX_LABELS])
+def test_reads_with_more_labels_than_a_frame_takes_are_sent_in_parts(column, labels):
+    """So that none of them loses its barcode."""
+    texts = [f"label{number % labels}" for number in range(labels + 10)]
+    batch = batch_of(len(texts), 1)
+    batch = replace(batch, context=replace(batch.context, **{column: labels_of(texts)}))
+    sent = list(parts(batch, 10**9, "ipc://x"))
+    assert (len(sent) == 1) == (labels <= MAX_LABELS)
+    decoded = [decode_batch({"form": "columns"}, part.frames)[0] for part in sent]
+    found = [text for part in decoded for text in getattr(part.context, column).texts()]
+    assert found == texts
+    assert [name for part in decoded for name in part.names] == list(batch.names)
+    # labels that no read has cost nothing
+    unused = LabelColumn([*map(str, range(2000)), "a"], np.full(len(texts), 2000, np.int32))
+    batch = replace(batch, context=replace(batch.context, **{column: unused}))
+    (part,) = parts(batch, 10**9, "ipc://x")
+    (decoded, _) = decode_batch({"form": "columns"}, part.frames)
+    assert set(getattr(decoded.context, column).texts()) == {"a"}
 
 
 def together(raw_reads, sums):
