@@ -5,6 +5,8 @@ import { History, Lengths, Novelty, Producers } from "./run.js";
 import { Coverage, Enough, HeatMap, TopTargets } from "./targets.js";
 
 const RETRY_SECONDS = [1, 2, 5, 10];
+// there is an event a second; if the daemon does not answer, one every few seconds
+const SILENT_SECONDS = 20;
 
 const statusLine = document.getElementById("status");
 let spoken = "";
@@ -58,28 +60,59 @@ function show(fields) {
   document.documentElement.dataset.ready = status.state ?? "";
 }
 
+let source = null;
+let retrying = false;
 let tries = 0;
+let heard = 0;
 
 function connect() {
-  const source = new EventSource("/events");
+  heard = Date.now();
+  source = new EventSource("/events");
   const take = (event) => {
+    heard = Date.now();
     tries = 0;
     show(JSON.parse(event.data));
   };
   source.addEventListener("everything", take);
   source.addEventListener("tick", take);
-  source.addEventListener("error", async () => {
-    source.close();
-    say("The connection to the daemon is lost; trying again.", true);
-    document.documentElement.dataset.ready = "";
-    const wait = RETRY_SECONDS[Math.min(tries, RETRY_SECONDS.length - 1)];
-    tries += 1;
-    await new Promise((done) => setTimeout(done, 1000 * wait));
-    // whether the token is still good
-    const answer = await fetch("/", { method: "HEAD" }).catch(() => null);
-    if (answer?.status === 401) location.reload();
-    else connect();
-  });
+  source.addEventListener("error", lose);
 }
 
-connect();
+function disconnect() {
+  source?.close();
+  source = null;
+  document.documentElement.dataset.ready = "";
+}
+
+async function lose() {
+  disconnect();
+  retrying = true;
+  say("The connection to the daemon is lost; trying again.", true);
+  const wait = RETRY_SECONDS[Math.min(tries, RETRY_SECONDS.length - 1)];
+  tries += 1;
+  await new Promise((done) => setTimeout(done, 1000 * wait));
+  // whether the token is still good
+  const signal = AbortSignal.timeout(1000 * SILENT_SECONDS);
+  const answer = await fetch("/", { method: "HEAD", signal }).catch(() => null);
+  retrying = false;
+  if (answer?.status === 401) location.reload();
+  else follow();
+}
+
+// A browser has six connections to a server: pages that nobody sees leave them to the others.
+function follow() {
+  if (document.hidden) disconnect();
+  else if (!source && !retrying) connect();
+}
+
+document.addEventListener("visibilitychange", follow);
+
+// A connection may die without a word: a laptop slept, a network is gone, a process hangs.
+setInterval(() => {
+  const now = Date.now();
+  // the clock may have been set back
+  heard = Math.min(heard, now);
+  if (source && now - heard > 1000 * SILENT_SECONDS) lose();
+}, 1000);
+
+follow();

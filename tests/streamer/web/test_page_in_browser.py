@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,46 @@ def test_it_heals_when_the_daemon_restarts(path, browser):
         browser.until(READY)
         browser.until(f"{READS} === '0'")
         browser.until("document.getElementById('status').textContent === 'The daemon is running.'")
+
+
+def test_it_says_when_nothing_comes_any_more(path, browser):
+    status = "document.getElementById('status')"
+    with running(path, ON) as daemon:
+        open_page(browser, daemon)
+        process = daemon.service._web.process
+        # the connection stays open, and nothing comes: as after a laptop has slept
+        os.kill(process, signal.SIGSTOP)
+        try:
+            browser.evaluate("void (past = Date.now, Date.now = () => past() + 60000)")
+            browser.until(f"{status}.textContent.includes('lost')")
+        finally:
+            os.kill(process, signal.SIGCONT)
+        browser.until(f"{READY} && {status}.textContent === 'The daemon is running.'")
+
+
+def test_a_page_that_nobody_sees_leaves_its_connection_to_others(path, browser):
+    def see(seen):
+        browser.evaluate(
+            f"Object.defineProperty(document, 'hidden', {{value: {str(not seen).lower()}, "
+            "configurable: true}), document.dispatchEvent(new Event('visibilitychange'))"
+        )
+
+    with running(path, ON) as daemon:
+        open_page(browser, daemon)
+        pages = connections_to(daemon.endpoints["web"])
+        assert pages
+        see(False)
+        until(lambda: not pages & connections_to(daemon.endpoints["web"]), "it has hung up")
+        send(daemon)
+        see(True)
+        browser.until(f"{READY} && {READS} === '120'")
+
+
+def connections_to(endpoint):
+    """The ports of clients of an address of this machine, of connections that are established."""
+    port = f":{int(endpoint.rpartition(':')[2]):04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {line[1] for line in lines if line[2].endswith(port) and line[3] == "01"}
 
 
 def test_the_token_is_asked_for_once(path, browser):
