@@ -117,29 +117,25 @@ class TargetRows:
         panel = self._panel
         if not (panel.breadth or panel.depth or panel.reads):
             return None
-        names = [key[0] for key in self._targets if key[0] is not None]
-        watched = [name for name in names if name in self._watched or not self._watched]
+        names = {key[0] for key in self._targets if key[0] is not None}
+        watched = names & self._watched if self._watched else names
+        # most targets have no row in most barcodes, so only rows that there are are looked at
+        enough: dict[str | None, set[str]] = {label: set() for label in barcodes[:MAX_BARCODES]}
+        for (barcode, target), row in self._barcodes.items():
+            if target in watched and barcode in enough and self._is_enough(row):
+                enough[barcode].add(target)
         found = []
-        for barcode in barcodes[:MAX_BARCODES]:
-            rows = {name: self._barcodes.get((barcode, name)) for name in watched}
-            enough = {name for name, row in rows.items() if row and self._is_enough(row)}
+        for barcode, reached in enough.items():
             groups = [
                 group
                 for group, members in panel.groups.items()
-                if members and self._whole([rows.get(name) for name in members], enough)
+                if members
+                and reached.issuperset(members)
+                and self._reached([self._barcodes[barcode, name] for name in members])
             ]
-            found.append([barcode, len(enough), groups])
+            found.append([barcode, len(reached), groups])
         limits = {"breadth": panel.breadth, "depth": panel.depth, "reads": panel.reads}
         return {"watched": len(watched), "rows": found, "limits": limits}
-
-    def _whole(self, rows: Sequence[Row | None], enough: set[str]) -> bool:
-        """Whether there is enough of each target of a group, and of all together."""
-        known = [row for row in rows if row is not None]
-        return (
-            len(known) == len(rows)
-            and all(row[1] in enough for row in known)
-            and self._reached(known)
-        )
 
 
 def _weight(row: Row) -> tuple[int, int]:

@@ -126,6 +126,25 @@ def test_enough_is_what_the_daemon_calls_enough():
     assert rows.fields()["enough"]["rows"] == [["x", 2, ["pair"]]]
 
 
+def test_what_is_enough_takes_a_look_at_rows_only():
+    looks = 0
+
+    class Name(str):
+        def __hash__(self):
+            nonlocal looks
+            looks += 1
+            return super().__hash__()
+
+    targets, barcodes = 2000, 50
+    rows = TargetRows(Panel(reads=3))
+    rows.take([target(Name(f"t{n}"), n, 1) for n in range(targets)], by_barcode=False)
+    rows.take([[f"b{n:02}", *target("t7", n, 1)] for n in range(barcodes)], by_barcode=True)
+    looks = 0
+    enough = rows.fields()["enough"]
+    assert [row[1] for row in enough["rows"]] == [int(n >= 3) for n in range(barcodes)]
+    assert looks < 5 * targets
+
+
 def test_an_event_is_one_line_whatever_names_hold():
     name = "evil\n\ndata: x\r\u2028</script>"
     made = event("tick", {"name": name})
