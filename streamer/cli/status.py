@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -44,10 +44,11 @@ def _flat(answer: dict[str, object], prefix: str = "") -> Iterator[tuple[str, ob
             yield prefix + key, ",".join(map(str, value)) if isinstance(value, list) else value
 
 
-def print_table(answer: dict[str, object]) -> None:
+def print_table(answer: dict[str, Any]) -> None:
     """The answer as a table for people."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     fields = dict(_flat(answer))
     totals = {key[len("totals.") :]: value for key, value in fields.items() if "totals." in key}
@@ -70,17 +71,26 @@ def print_table(answer: dict[str, object]) -> None:
         "producers": f"{fields['producers.active']:,} active, {fields['producers.known']:,} known",
         "refused": f"{fields['refused']:,} batches",
         "log": f"{fields.get('log.dropped', 0):,} lines dropped",
-    } | {
+    }
+    words |= {f"stuck: {name}": waits for name, waits in _stuck(answer)}
+    words |= {
         name: str(fields[f"endpoints.{name}"])
-        for name in ("ingest", "feed", "control")
+        for name in ("ingest", "feed", "control", "sync", "metrics", "web")
         if f"endpoints.{name}" in fields
     }
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in words.items():
-        table.add_row(name, text)
+        # a path may hold what rich takes for markup
+        table.add_row(name, Text(text))
     Console(highlight=False).print(table)
+
+
+def _stuck(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The stages that the watchdog names, and what they wait for."""
+    for name, stage in answer.get("stuck", {}).items():
+        yield name, f"for {stage['seconds']:.0f} s, waits for {stage['waits_for']}"
 
 
 def _limit(fields: Mapping[str, object]) -> str:

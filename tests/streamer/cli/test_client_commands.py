@@ -10,6 +10,7 @@ from collections import deque
 import pytest
 
 from streamer.cli.app import main
+from streamer.cli.status import print_table
 from streamer.client import (
     Control,
     Producer,
@@ -67,6 +68,18 @@ def test_send_watch_and_status(path, reads_file, streamer):
             "watch", "--config", path, "--topic", "beat", "--count", "1", "--format", "jsonl"
         )
         assert json.loads(out)["reads"] == 50
+
+
+def test_status_shows_what_is_stuck_and_every_endpoint(path, capsys):
+    waits = {"waits_for": "room on the disk of /data/[run 7]", "seconds": 12.3}
+    endpoints = {"metrics": "127.0.0.1:9771", "web": "127.0.0.1:9772", "sync": "ipc:///[red]/s"}
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        answer = control.status()
+    print_table(answer | {"stuck": {"journal": waits}, "endpoints": endpoints})
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    rows = {name: text.rstrip() for name, text in lines}
+    assert {name: rows[name] for name in endpoints} == endpoints
+    assert rows["stuck:"] == "journal   for 12 s, waits for room on the disk of /data/[run 7]"
 
 
 def test_watch_ends_with_its_time_and_with_the_daemon(path, streamer):
