@@ -19,6 +19,7 @@ from streamer.client import Control, DaemonError, RefusedError
 from streamer.client.control import CoverageBin
 from streamer.protocol.keys import ClientKeys
 from streamer.web.model import TOPICS, RunModel
+from streamer.web.wall_clock import WallClock
 
 POLL_SECONDS = 1.0
 
@@ -53,6 +54,7 @@ class Follower:
         self._model = model
         self._feed, self._endpoint = feed, control
         self._changed = changed
+        self._clock = WallClock()
         self._thread = ThreadPoolExecutor(1, "control")
         self._control: Control | None = None
         self._coverage: dict[tuple[str, int], tuple[float, list[CoverageBin]]] = {}
@@ -89,7 +91,7 @@ class Follower:
                     while True:
                         message = await feed.receive(POLL_SECONDS)
                         if message is not None:
-                            self._model.message(message, time.time())
+                            self._model.message(message, self._now())
             except DaemonError as error:
                 log.warning("the feed is read anew", problem=str(error))
                 await asyncio.sleep(POLL_SECONDS)
@@ -98,7 +100,7 @@ class Follower:
         model, refreshed, due = self._model, 0.0, time.monotonic()
         while True:
             try:
-                model.status(await self._call(lambda: self._open().status()), time.time())
+                model.status(await self._call(lambda: self._open().status()), self._now())
                 if model.stale or time.monotonic() - refreshed > _REFRESH_SECONDS:
                     await self._refresh()
                     refreshed = time.monotonic()
@@ -109,6 +111,13 @@ class Follower:
             self._changed()
             due = max(due + self._seconds, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
+
+    def _now(self) -> float:
+        """The time of day; the model learns of it if that was set."""
+        now, step = self._clock.read()
+        if step:
+            self._model.clock_was_set(step)
+        return now
 
     async def _refresh(self) -> None:
         """Ask for all rows."""

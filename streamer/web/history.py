@@ -37,13 +37,17 @@ class History:
 
     def add(self, point: Point) -> bool:
         """Add a point; whether it stands in place of the last one, being of the same cell."""
-        if not self.points or self._cell(self.points[-1]) != self._cell(point):
+        if not self.points or self._cell(self.points[-1]) < self._cell(point):
             self.points.append(point)
             if len(self.points) > MAX_POINTS:
                 self._thin()
             return False
         self.points[-1] = _joined(self.points[-1], point)
         return True
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set: points lie as far before the present as they did."""
+        self.points = [point._replace(time=round(point.time + seconds, 1)) for point in self.points]
 
     def _cell(self, point: Point) -> int:
         return int(point.time // self._step)
@@ -57,8 +61,12 @@ class History:
 
 
 def _joined(before: Point, point: Point) -> Point:
-    """One point for both: counts as they are now, of latencies the larger one."""
-    return point._replace(p50=_larger(before.p50, point.p50), p99=_larger(before.p99, point.p99))
+    """One point for both: counts as they are now, of times and latencies the larger one."""
+    return point._replace(
+        time=max(before.time, point.time),
+        p50=_larger(before.p50, point.p50),
+        p99=_larger(before.p99, point.p99),
+    )
 
 
 def _larger(one: float | None, other: float | None) -> float | None:

@@ -135,6 +135,12 @@ class RunModel:
         if self.history.thinned > thinned:
             self._new.add("history")
 
+    def clock_was_set(self, step: float) -> None:
+        """The time of day was set forward by ``step`` seconds, or back if that is negative."""
+        self.history.shift(step)
+        self.producers.shift(step)
+        self._new |= {"history", "producers"}
+
     def all_rows(
         self,
         targets: Sequence[Sequence[Any]] | None,

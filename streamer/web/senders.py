@@ -22,6 +22,11 @@ class Senders:
         if len(self._sent) > MAX_PRODUCERS:
             del self._sent[next(iter(self._sent))]
 
+    def shift(self, seconds: float) -> None:
+        """The clock was set: batches came as long ago as they did."""
+        for sent in self._sent.values():
+            sent[3] += seconds
+
     def rows(self) -> list[list[Any]]:
         """Name, batches, reads, bases, and when the last batch came, the last to send first."""
         return [[name, *sent] for name, sent in reversed(self._sent.items())]
