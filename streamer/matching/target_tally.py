@@ -8,13 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
+from streamer.matching.counted_rows import CountedRows, Row, RowMarks
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Columns
 from streamer.matching.result import BatchResult
@@ -23,9 +21,6 @@ from streamer.sequences.context import LabelColumn
 
 OTHER = "other"
 """In the place of barcodes beyond the limit."""
-
-Row = list[Any]
-"""barcode (in rows of barcodes), target, reads, bases, matches, kmers, seen, breadth, depth."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +81,14 @@ class TargetTally:
         self._apart: dict[str, None] = {}
         self._most = barcodes
         self._full: Callable[[str], None] | None = full
-        # by barcode; what was given last, by topic and its first columns
-        self._rows: dict[str | None, list[Row]] = {}
+        names = self.dictionary.targets.names
+        self._numbers = {name: at for at, name in enumerate(names)}
+        # by barcode, and of all
+        self._rows: dict[str | None, CountedRows] = {}
         self._touched: set[str | None] = set()
-        self._all: list[Row] = []
-        self._given: dict[tuple[object, ...], Row] = {}
-        self._fresh: dict[bool, set[str | None]] = {True: set(), False: set()}
+        self._all = CountedRows(names)
+        self._fresh = {by_barcode: RowMarks(len(names) + 1) for by_barcode in (True, False)}
+        self._unjudged = RowMarks(len(names) + 1)
 
     def add(self, results: Iterable[BatchResult]) -> None:
         """Count the reads of batches."""
@@ -124,9 +121,11 @@ class TargetTally:
         """All rows, as ``streamer match --report targets`` has them, ``--by barcode`` or not."""
         with self._lock:
             self._refresh()
-            if by_barcode:
-                return self._ordered()
-            return list(self._all or self._made(self._counts.union()))
+            if not by_barcode:
+                return list(self._all.rows)
+            return [
+                row for label in sorted(self._rows, key=_order) for row in self._rows[label].rows
+            ]
 
     def coverage(self, target: str, bins: int) -> Columns | None:
         """The rows of ``match --report coverage`` of one target, without its name.
@@ -153,30 +152,29 @@ class TargetTally:
         """Those that differ from what this gave before, or from nothing found."""
         with self._lock:
             self._refresh()
-            fresh, self._fresh[by_barcode] = self._fresh[by_barcode], set()
-            if not fresh:
-                return []
-            found = []
-            for row in self._ordered(fresh) if by_barcode else self._all:
-                first = 1 + by_barcode
-                key = (by_barcode, *row[:first])
-                if row != self._given.get(key) and (key in self._given or any(row[first:-5])):
-                    self._given[key] = row
-                    found.append(row)
-            return found
+            fresh = self._fresh[by_barcode].take()
+            groups: dict[str | None, CountedRows] = self._rows if by_barcode else {None: self._all}
+            ordered = sorted(fresh, key=_order)
+            return [groups[label].rows[at] for label in ordered for at in fresh[label]]
 
     def enough(self) -> list[Row]:
         """barcode, group, target, reads, breadth, depth of what has become enough since."""
         with self._lock:
             self._refresh()
-            return [row for label in sorted(self._rows, key=_order) for row in self._enough(label)]
+            unjudged = self._unjudged.take()
+            return [
+                row
+                for label in sorted(unjudged, key=_order)
+                for row in self._enough(label, unjudged[label])
+            ]
 
-    def _enough(self, label: str | None) -> list[Row]:
+    def _enough(self, label: str | None, changed: Sequence[int]) -> list[Row]:
+        """Of a barcode, rows of which have changed."""
         found: list[Row] = []
+        rows, numbers = self._rows[label].rows, self._numbers
 
-        def passes(group: str | None, name: str | None, members: Iterable[str]) -> bool:
-            rows = [row for one in members for row in numbers[one]]
-            reads, matches, kmers, seen = np.sum(rows, axis=0).tolist()
+        def passes(group: str | None, name: str | None, members: Sequence[Row]) -> bool:
+            reads, matches, kmers, seen = (sum(row[at] for row in members) for at in (2, 4, 5, 6))
             breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
             enough = self._panel.reached(reads, breadth, depth)
             if enough and (label, group, name) not in self.said:
@@ -184,46 +182,30 @@ class TargetTally:
                 found.append([label, group, name, reads, round(breadth, 4), round(depth, 4)])
             return enough
 
-        # several records may have one name
-        numbers: dict[str, list[tuple[int, ...]]] = {}
-        for _, name, reads, _, *counts in self._rows[label][:-1]:
-            numbers.setdefault(name, []).append((reads, *counts[:3]))
-        names = list(numbers)
-        groups: list[tuple[str | None, Sequence[str]]] = [*self._panel.groups.items()]
-        for group, given in groups or [(None, names)]:
-            members = dict.fromkeys(given)
-            each = [passes(None, name, [name]) for name in members]
-            if group is not None and each and all(each):
+        if not self._panel.groups:
+            for row in (rows[at] for at in changed if at < len(numbers)):
+                passes(None, row[1], [row])
+        for group, names in self._panel.groups.items():
+            members = [rows[numbers[name]] for name in names]
+            each = [passes(None, row[1], [row]) for row in members]
+            if each and all(each):
                 passes(group, None, members)
         return found
 
     def _refresh(self) -> None:
         """Make the rows of barcodes anew that have changed."""
-        if not self._touched:
+        if not self._touched and self._all.rows:
             return
         for label in self._touched:
-            self._rows[label] = [[label, *row] for row in self._made(self._counts.columns(label))]
-        self._all = self._made(self._counts.union())
-        for fresh in self._fresh.values():
-            fresh |= self._touched
+            rows = self._rows.get(label)
+            if rows is None:
+                names = self.dictionary.targets.names
+                rows = self._rows[label] = CountedRows(names, [label])
+            changed = rows.take(self._counts.columns(label))
+            self._fresh[True].add(label, changed)
+            self._unjudged.add(label, changed)
+        self._fresh[False].add(None, self._all.take(self._counts.union()))
         self._touched = set()
-
-    def _made(self, columns: Columns) -> list[Row]:
-        names = self.dictionary.targets.names
-        last = len(names)
-        made: list[Row] = []
-        for at, row in enumerate(zip(*(c.tolist() for c in columns.values()), strict=True)):
-            _, reads, bases, matches, kmers, seen = row
-            if at == last:
-                made.append([None, reads, bases, *[None] * 5])
-                continue
-            ratios = (round(seen / kmers, 4), round(matches / kmers, 4)) if kmers else (None, None)
-            made.append([names[at], reads, bases, matches, kmers, seen, *ratios])
-        return made
-
-    def _ordered(self, labels: Iterable[str | None] | None = None) -> list[Row]:
-        chosen = self._rows if labels is None else labels
-        return [row for label in sorted(chosen, key=_order) for row in self._rows[label]]
 
 
 def _order(label: str | None) -> str:

@@ -1,47 +1,151 @@
-"""When there is enough of a target, or of a group, as the panel says."""
+"""Rows of targets while a stream goes on: what changed, what is enough, and at which cost."""
 
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from streamer.dictionary.targets import Dictionary
-from streamer.matching.assignment import Assignment
-from streamer.matching.matcher import StreamMatcher
+from streamer.matching import target_tally
 from streamer.matching.target_tally import Panel, TargetTally
-from streamer.sequences.read_batch import ReadBatch
-from tests.data_files import write_fasta
 
-ONE, TWO = ("".join(random.Random(seed).choices("ACGT", k=60)) for seed in (1, 2))
-
-
-def enough(tmp_path, records, reads, panel):
-    """What there is enough of, once these reads are counted."""
-    write_fasta(tmp_path / "ref.fa", records)
-    dictionary = Dictionary.from_files([str(tmp_path / "ref.fa")], 21)
-    matcher = StreamMatcher.of(dictionary, counted=True, device="cpu")
-    tally = TargetTally(matcher, Assignment(), panel)
-    names = [f"read{number}" for number in range(len(reads))]
-    tally.add(matcher.match_all([ReadBatch.from_sequences(names, reads)]))
-    matcher.close()
-    return tally.enough()
+NAMES = [f"t{at}" for at in range(30)]
+KMERS = 10
 
 
-def test_a_target_that_a_group_names_twice_counts_once(tmp_path):
-    panel = Panel({"both": ["one", "two", "one"]}, reads=2)
-    reads = [ONE, TWO, ONE, TWO, ONE]
-    assert enough(tmp_path, [("one", ONE), ("two", TWO)], reads, panel) == [
-        [None, None, "one", 3, 1.0, 3.0],
-        [None, None, "two", 2, 1.0, 2.0],
-        [None, "both", None, 5, 1.0, 2.5],
+class PlainCounts:
+    """In the place of ``TargetCounts``: reads, matches and seen by barcode, in lists."""
+
+    def __init__(self, *_):
+        self.groups = {}
+
+    def find(self, label, at, reads, matches):
+        group = self.groups.setdefault(label, [[0, 0, 0] for _ in [*NAMES, None]])
+        group[at][0] += reads
+        if at < len(NAMES):
+            group[at][1] += matches
+            group[at][2] = min(KMERS, group[at][2] + matches)
+
+    def union(self):
+        # what each barcode has seen is disjoint here, or all of it
+        return self._columns([self._sum(at) for at in range(len(NAMES) + 1)])
+
+    def columns(self, label):
+        return self._columns(self.groups[label])
+
+    def _sum(self, at):
+        reads, matches, seen = (
+            sum(group[at][of] for group in self.groups.values()) for of in range(3)
+        )
+        return [reads, matches, min(KMERS, seen)]
+
+    def _columns(self, counts):
+        reads, matches, seen = np.array(counts, np.int64).T
+        kmers = np.array([KMERS] * len(NAMES) + [0])
+        target = np.array([*range(len(NAMES)), -1])
+        return {
+            "target": target, "reads": reads, "bases": 100 * reads, "matches": matches,
+            "kmers": kmers, "seen": seen,
+        }  # fmt: skip
+
+
+class CountingPanel(Panel):
+    """Says how often it was asked."""
+
+    asked = 0
+
+    def reached(self, *values):
+        type(self).asked += 1
+        return super().reached(*values)
+
+
+@pytest.fixture
+def tally(monkeypatch):
+    """Makes one of plain counts, for a panel."""
+    monkeypatch.setattr(target_tally, "TargetCounts", PlainCounts)
+    monkeypatch.setattr(CountingPanel, "asked", 0)
+    dictionary = SimpleNamespace(targets=SimpleNamespace(names=NAMES))
+    return lambda panel: TargetTally(SimpleNamespace(dictionary=dictionary), None, panel)
+
+
+def find(tally, label, *counts):
+    tally._counts.find(label, *counts)
+    tally._touched.add(label)
+
+
+def plain_rows(counts, *first):
+    """Each row as the definition of the report has it."""
+    columns = [values.tolist() for values in counts.values()][1:]
+    rows = [
+        [*first, name, *values, round(values[4] / KMERS, 4), round(values[2] / KMERS, 4)]
+        for name, values in zip(NAMES, zip(*columns, strict=True), strict=False)
     ]
+    return [*rows, [*first, None, columns[0][-1], columns[1][-1], *[None] * 5]]
 
 
-@pytest.mark.parametrize("groups", [{}, {"group": ["one"]}])
-def test_records_of_one_name_are_one_target(tmp_path, groups):
-    """The reads belong to the first of them where both are equally good."""
-    records = [("one", ONE), ("one", ONE[:40])]
-    (first, *rest) = enough(tmp_path, records, [ONE] * 2, Panel(groups, breadth=0.9, reads=2))
-    assert first == [None, None, "one", 2, 1.0, 2.0]
-    assert rest == [[None, "group", None, 2, 1.0, 2.0] for _ in groups]
+@pytest.mark.parametrize("groups", [{}, {"g": ["t1", "t2"], "h": ["t2", "t7", "t9"], "none": []}])
+def test_rows_and_enough_are_those_of_counting_anew(tally, groups):
+    random.seed(3)
+    panel = Panel(groups, breadth=0.5, reads=3)
+    made = tally(panel)
+    assert made.rows(by_barcode=False) == plain_rows(made._counts.union())
+    told, said = {False: {}, True: {}}, []
+    for _ in range(60):
+        for _ in range(random.randrange(4)):
+            label, at = random.choice([None, "b1", "b2"]), random.choice([1, 2, 7, 9, 11, 30])
+            find(made, label, at, random.randrange(2), random.randrange(4))
+        for by_barcode in (False, True):
+            for row in made.changed(by_barcode=by_barcode):
+                key = tuple(row[: 1 + by_barcode])
+                assert told[by_barcode].get(key) != row
+                told[by_barcode][key] = row
+        said += [tuple(row[:3]) for row in made.enough()]
+        rows = {
+            label: plain_rows(made._counts.columns(label), label) for label in made._counts.groups
+        }
+        everything = plain_rows(made._counts.union())
+        assert made.rows(by_barcode=False) == everything
+        ordered = sorted(rows, key=lambda label: label or ".")
+        assert made.rows(by_barcode=True) == [row for label in ordered for row in rows[label]]
+        # also rows of targets that are matched and have no read
+        assert told[False] == {(row[0],): row for row in everything if any(row[1:4])}
+        every = [row for label in rows for row in rows[label]]
+        assert told[True] == {(*row[:2],): row for row in every if any(row[2:5])}
+        assert sorted(said, key=str) == sorted(enough(panel, rows), key=str)
+
+
+def enough(panel, rows):
+    """barcode, group and target of all of which there is enough."""
+    watched = {name for members in panel.groups.values() for name in members} or set(NAMES)
+
+    def reached(members):
+        reads, matches, kmers, seen = (sum(row[at] for row in members) for at in (2, 4, 5, 6))
+        return panel.reached(reads, seen / kmers, matches / kmers)
+
+    for label, of in rows.items():
+        by_name = {row[1]: row for row in of[:-1]}
+        found = {name for name in watched if reached([by_name[name]])}
+        yield from ((label, None, name) for name in found)
+        for group, members in panel.groups.items():
+            if members and found.issuperset(members) and reached([by_name[one] for one in members]):
+                yield label, group, None
+
+
+def test_what_has_not_changed_costs_nothing(tally):
+    made = tally(CountingPanel(reads=3))
+    for label in ("b1", "b2", "b3"):
+        for at in range(len(NAMES)):
+            find(made, label, at, 3, 1)
+    assert len(made.enough()) == 3 * len(NAMES)
+    before = made.rows(by_barcode=True)
+    CountingPanel.asked = 0
+    assert made.enough() == []
+    assert CountingPanel.asked == 0
+    find(made, "b2", 7, 1, 1)
+    assert made.enough() == []
+    assert CountingPanel.asked == 1
+    after = made.rows(by_barcode=True)
+    # rows that did not change are the same objects
+    assert [at for at, row in enumerate(after) if row is not before[at]] == [31 + 7]

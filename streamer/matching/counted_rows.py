@@ -1,0 +1,81 @@
+"""Rows of counts of targets, made anew only where counts have changed.
+
+A panel may have 100,000 targets, of which a second of a run touches a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.matching.reports import Columns
+
+Row = list[Any]
+"""barcode (in rows of barcodes), target, reads, bases, matches, kmers, seen, breadth, depth."""
+
+# those that change
+_COUNTS = ("reads", "bases", "matches", "seen")
+
+
+class CountedRows:
+    """The rows of some of the reads, one a target and the last for reads on none.
+
+    first: the columns before the target, the same in each row. A row is never changed: another
+    takes its place.
+    """
+
+    def __init__(self, names: Sequence[str], first: Sequence[str | None] = ()) -> None:
+        self.rows: list[Row] = []
+        self._names = names
+        self._first = first
+        self._counts = np.zeros((len(_COUNTS), len(names) + 1), np.int64)
+
+    def take(self, columns: Columns) -> NDArray[np.int64]:
+        """Counts as they are now; the numbers of the rows that differ from those before.
+
+        columns: as ``TargetCounts.columns``. Before the first call all counts are 0.
+        """
+        counts = np.stack([columns[name] for name in _COUNTS])
+        changed = np.flatnonzero((counts != self._counts).any(axis=0))
+        self._counts = counts
+        if self.rows:
+            for at, row in zip(changed.tolist(), self._made(columns, changed), strict=True):
+                self.rows[at] = row
+        else:
+            self.rows = self._made(columns, np.arange(len(self._names) + 1))
+        return changed
+
+    def _made(self, columns: Columns, chosen: NDArray[np.int64]) -> list[Row]:
+        names, first, last = self._names, self._first, len(self._names)
+        made: list[Row] = []
+        values = (column[chosen].tolist() for column in columns.values())
+        for at, row in zip(chosen.tolist(), zip(*values, strict=True), strict=True):
+            _, reads, bases, matches, kmers, seen = row
+            if at == last:
+                made.append([*first, None, reads, bases, *[None] * 5])
+                continue
+            ratios = (round(seen / kmers, 4), round(matches / kmers, 4)) if kmers else (None, None)
+            made.append([*first, names[at], reads, bases, matches, kmers, seen, *ratios])
+        return made
+
+
+class RowMarks:
+    """Which rows of which groups of reads have changed since somebody asked."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._marked: dict[str | None, NDArray[np.bool_]] = {}
+
+    def add(self, label: str | None, changed: NDArray[np.int64]) -> None:
+        """These rows of a group have changed."""
+        if changed.size:
+            marked = self._marked.setdefault(label, np.zeros(self._rows, np.bool_))
+            marked[changed] = True
+
+    def take(self) -> dict[str | None, list[int]]:
+        """All that are marked, ascending, by their group; they are not any more."""
+        taken, self._marked = self._marked, {}
+        return {label: np.flatnonzero(marked).tolist() for label, marked in taken.items()}
