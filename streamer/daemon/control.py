@@ -61,6 +61,8 @@ MAX_PENDING_BYTES = 1 << 24
 
 _AT_ONCE = 100
 _BINS = 100
+# more than fit into a reply
+_MOST_ROWS = 1000
 # room for a client's replies shows only when one is sent
 _RETRY_MILLISECONDS = 5
 
@@ -305,12 +307,12 @@ def _rows(board: Board, request: Header) -> Header:
     if by not in (None, "barcode"):
         raise WireError(Reason.MALFORMED, f"field 'by' is {shown(by)}, must be 'barcode' or nil")
     first = integer(request, "first") if "first" in request else 0
-    rows = tally.rows(by_barcode=by == "barcode")
-    part = next(parted(rows[first:]), [])
+    rows, of = tally.some_rows(first, _MOST_ROWS, by_barcode=by == "barcode")
+    part = next(parted(rows), [])
     further = first + len(part)
     columns = TOPICS["barcodes" if by else "targets"].shown.split()
-    following = further if further < len(rows) else None
-    found = {"columns": columns, "rows": part, "next": following, "of": len(rows)}
+    following = further if further < of else None
+    found = {"columns": columns, "rows": part, "next": following, "of": of}
     return found | board.answers()
 
 

@@ -1,4 +1,4 @@
-"""Rows of counts of targets, made anew only where counts have changed.
+"""Rows of counts of targets, made of those that have changed or are asked for.
 
 A panel may have 100,000 targets, of which a second of a run touches a few.
 """
@@ -23,15 +23,15 @@ _COUNTS = ("reads", "bases", "matches", "seen")
 class CountedRows:
     """The rows of some of the reads, one a target and the last for reads on none.
 
-    first: the columns before the target, the same in each row. A row is never changed: another
-    takes its place.
+    first: the columns before the target, the same in each row. Kept are numbers, 40 bytes a row: a
+    row is made when it is asked for.
     """
 
     def __init__(self, names: Sequence[str], first: Sequence[str | None] = ()) -> None:
-        self.rows: list[Row] = []
         self._names = names
         self._first = first
         self._counts = np.zeros((len(_COUNTS), len(names) + 1), np.int64)
+        self._kmers = np.zeros(len(names) + 1, np.int64)
 
     def take(self, columns: Columns) -> NDArray[np.int64]:
         """Counts as they are now; the numbers of the rows that differ from those before.
@@ -40,20 +40,17 @@ class CountedRows:
         """
         counts = np.stack([columns[name] for name in _COUNTS])
         changed = np.flatnonzero((counts != self._counts).any(axis=0))
-        self._counts = counts
-        if self.rows:
-            for at, row in zip(changed.tolist(), self._made(columns, changed), strict=True):
-                self.rows[at] = row
-        else:
-            self.rows = self._made(columns, np.arange(len(self._names) + 1))
+        self._counts, self._kmers = counts, columns["kmers"]
         return changed
 
-    def _made(self, columns: Columns, chosen: NDArray[np.int64]) -> list[Row]:
+    def rows(self, chosen: slice | Sequence[int] = slice(None)) -> list[Row]:
+        """The rows with these numbers."""
         names, first, last = self._names, self._first, len(self._names)
         made: list[Row] = []
-        values = (column[chosen].tolist() for column in columns.values())
-        for at, row in zip(chosen.tolist(), zip(*values, strict=True), strict=True):
-            _, reads, bases, matches, kmers, seen = row
+        numbers = np.arange(last + 1)[chosen].tolist()
+        values = [*self._counts[:, chosen].tolist(), self._kmers[chosen].tolist()]
+        for at, *row in zip(numbers, *values, strict=True):
+            reads, bases, matches, seen, kmers = row
             if at == last:
                 made.append([*first, None, reads, bases, *[None] * 5])
                 continue

@@ -86,6 +86,7 @@ class TargetTally:
         # by barcode, and of all
         self._rows: dict[str | None, CountedRows] = {}
         self._touched: set[str | None] = set()
+        self._known = False
         self._all = CountedRows(names)
         self._fresh = {by_barcode: RowMarks(len(names) + 1) for by_barcode in (True, False)}
         self._unjudged = RowMarks(len(names) + 1)
@@ -119,13 +120,23 @@ class TargetTally:
 
     def rows(self, *, by_barcode: bool) -> list[Row]:
         """All rows, as ``streamer match --report targets`` has them, ``--by barcode`` or not."""
+        return self.some_rows(0, 1 << 62, by_barcode=by_barcode)[0]
+
+    def some_rows(self, first: int, most: int, *, by_barcode: bool) -> tuple[list[Row], int]:
+        """At most so many of all rows, from a number on; and how many there are of all."""
         with self._lock:
             self._refresh()
-            if not by_barcode:
-                return list(self._all.rows)
-            return [
-                row for label in sorted(self._rows, key=_order) for row in self._rows[label].rows
-            ]
+            groups = [self._all]
+            if by_barcode:
+                groups = [self._rows[label] for label in sorted(self._rows, key=_order)]
+            a_group = len(self._numbers) + 1
+            found: list[Row] = []
+            for at in range(first // a_group, len(groups)):
+                begin = max(0, first - at * a_group)
+                found += groups[at].rows(slice(begin, begin + most - len(found)))
+                if len(found) >= most:
+                    break
+            return found, a_group * len(groups)
 
     def coverage(self, target: str, bins: int) -> Columns | None:
         """The rows of ``match --report coverage`` of one target, without its name.
@@ -155,7 +166,7 @@ class TargetTally:
             fresh = self._fresh[by_barcode].take()
             groups: dict[str | None, CountedRows] = self._rows if by_barcode else {None: self._all}
             ordered = sorted(fresh, key=_order)
-            return [groups[label].rows[at] for label in ordered for at in fresh[label]]
+            return [row for label in ordered for row in groups[label].rows(fresh[label])]
 
     def enough(self) -> list[Row]:
         """barcode, group, target, reads, breadth, depth of what has become enough since."""
@@ -172,6 +183,7 @@ class TargetTally:
         """Of a barcode, rows of which have changed."""
         found: list[Row] = []
         rows, numbers = self._rows[label].rows, self._numbers
+        targets = [at for at in changed if at < len(numbers)]
 
         def passes(group: str | None, name: str | None, members: Sequence[Row]) -> bool:
             reads, matches, kmers, seen = (sum(row[at] for row in members) for at in (2, 4, 5, 6))
@@ -183,10 +195,10 @@ class TargetTally:
             return enough
 
         if not self._panel.groups:
-            for row in (rows[at] for at in changed if at < len(numbers)):
+            for row in rows(targets):
                 passes(None, row[1], [row])
         for group, names in self._panel.groups.items():
-            members = [rows[numbers[name]] for name in names]
+            members = rows([numbers[name] for name in names])
             each = [passes(None, row[1], [row]) for row in members]
             if each and all(each):
                 passes(group, None, members)
@@ -194,8 +206,9 @@ class TargetTally:
 
     def _refresh(self) -> None:
         """Make the rows of barcodes anew that have changed."""
-        if not self._touched and self._all.rows:
+        if not self._touched and self._known:
             return
+        self._known = True
         for label in self._touched:
             rows = self._rows.get(label)
             if rows is None:

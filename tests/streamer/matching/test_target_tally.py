@@ -139,13 +139,22 @@ def test_what_has_not_changed_costs_nothing(tally):
         for at in range(len(NAMES)):
             find(made, label, at, 3, 1)
     assert len(made.enough()) == 3 * len(NAMES)
-    before = made.rows(by_barcode=True)
     CountingPanel.asked = 0
     assert made.enough() == []
     assert CountingPanel.asked == 0
     find(made, "b2", 7, 1, 1)
     assert made.enough() == []
     assert CountingPanel.asked == 1
-    after = made.rows(by_barcode=True)
-    # rows that did not change are the same objects
-    assert [at for at, row in enumerate(after) if row is not before[at]] == [31 + 7]
+
+
+def test_some_rows_are_those_of_all(tally):
+    made = tally(Panel())
+    for label in ("b1", "b2", None):
+        find(made, label, 7, 1, 1)
+    for by_barcode, size in ((True, 3 * 31), (False, 31)):
+        everything = made.rows(by_barcode=by_barcode)
+        assert len(everything) == size
+        for first in (0, 1, 30, 31, 32, 61, 62, 92, 93, 100, 1 << 70):
+            for most in (1, 2, 31, 62, 200):
+                some = made.some_rows(first, most, by_barcode=by_barcode)
+                assert some == (everything[first : first + most], size)
