@@ -143,13 +143,18 @@ class Control(Connection):
         asked = {"subscriptions": True} if subscriptions else {}
         return dict(self.request("status", **asked)["status"])
 
-    def targets(self, *, by_barcode: bool = False) -> tuple[list[str], list[list[Any]]]:
+    def targets(
+        self, *, by_barcode: bool = False, found: bool = False
+    ) -> tuple[list[str], list[list[Any]]]:
         """Columns and rows of ``match --report targets``, of all reads so far.
 
+        found: only rows with a count that is not 0; a daemon before this option sends all.
         The rows come in several replies, each with the counts of its moment. RefusedError if the
         daemon does not count, or is still starting.
         """
-        by = {"by": "barcode"} if by_barcode else {}
+        by: dict[str, Any] = {"by": "barcode"} if by_barcode else {}
+        if found:
+            by["found"] = True
         reply = self.request("targets", first=0, **by)
         rows = list(reply["rows"])
         while reply["next"] is not None:

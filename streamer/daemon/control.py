@@ -307,11 +307,12 @@ def _rows(board: Board, request: Header) -> Header:
     if by not in (None, "barcode"):
         raise WireError(Reason.MALFORMED, f"field 'by' is {shown(by)}, must be 'barcode' or nil")
     first = integer(request, "first") if "first" in request else 0
-    rows, of = tally.some_rows(first, _MOST_ROWS, by_barcode=by == "barcode")
+    rows, numbers, of = tally.some_rows(
+        first, _MOST_ROWS, by_barcode=by == "barcode", found=request.get("found") is True
+    )
     part = next(parted(rows), [])
-    further = first + len(part)
     columns = TOPICS["barcodes" if by else "targets"].shown.split()
-    following = further if further < of else None
+    following = numbers[len(part)] if len(part) < len(numbers) else None
     found = {"columns": columns, "rows": part, "next": following, "of": of}
     return found | board.answers()
 

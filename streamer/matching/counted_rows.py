@@ -43,6 +43,10 @@ class CountedRows:
         self._counts, self._kmers = counts, columns["kmers"]
         return changed
 
+    def found(self, first: int = 0) -> NDArray[np.int64]:
+        """The numbers of the rows from ``first`` on that have a count."""
+        return first + np.flatnonzero(self._counts[:, first:].any(axis=0))
+
     def rows(self, chosen: slice | Sequence[int] = slice(None)) -> list[Row]:
         """The rows with these numbers."""
         names, first, last = self._names, self._first, len(self._names)

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
@@ -122,21 +124,31 @@ class TargetTally:
         """All rows, as ``streamer match --report targets`` has them, ``--by barcode`` or not."""
         return self.some_rows(0, 1 << 62, by_barcode=by_barcode)[0]
 
-    def some_rows(self, first: int, most: int, *, by_barcode: bool) -> tuple[list[Row], int]:
-        """At most so many of all rows, from a number on; and how many there are of all."""
+    def some_rows(
+        self, first: int, most: int, *, by_barcode: bool, found: bool = False
+    ) -> tuple[list[Row], list[int], int]:
+        """At most so many of all rows, from number ``first`` on.
+
+        found: only those that have a count. Behind the rows come their numbers, and how many rows
+        there are of all.
+        """
         with self._lock:
             self._refresh()
             groups = [self._all]
             if by_barcode:
                 groups = [self._rows[label] for label in sorted(self._rows, key=_order)]
             a_group = len(self._numbers) + 1
-            found: list[Row] = []
+            rows: list[Row] = []
+            numbers: list[int] = []
             for at in range(first // a_group, len(groups)):
                 begin = max(0, first - at * a_group)
-                found += groups[at].rows(slice(begin, begin + most - len(found)))
-                if len(found) >= most:
+                chosen = groups[at].found(begin) if found else np.arange(begin, a_group)
+                some = chosen[: most - len(rows)].tolist()
+                rows += groups[at].rows(some)
+                numbers += [at * a_group + number for number in some]
+                if len(rows) >= most:
                     break
-            return found, a_group * len(groups)
+            return rows, numbers, a_group * len(groups)
 
     def coverage(self, target: str, bins: int) -> Columns | None:
         """The rows of ``match --report coverage`` of one target, without its name.

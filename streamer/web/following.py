@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -102,7 +102,7 @@ class Follower:
             try:
                 model.status(await self._call(lambda: self._open().status()), self._now())
                 if model.stale or time.monotonic() - refreshed > _REFRESH_SECONDS:
-                    await self._refresh()
+                    await self._ticking(self._refresh())
                     refreshed = time.monotonic()
                 self.error = None
             except DaemonError as error:
@@ -119,12 +119,22 @@ class Follower:
             self._model.clock_was_set(step)
         return now
 
+    async def _ticking(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what may take long, as for many targets; pages still hear something meanwhile."""
+        task = asyncio.create_task(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=self._seconds))[0]:
+                self._changed()
+            await task
+        finally:
+            task.cancel()
+
     async def _refresh(self) -> None:
         """Ask for all rows."""
         found: list[Any] = []
         for ask in (
             lambda: self._open().targets()[1],
-            lambda: self._open().targets(by_barcode=True)[1],
+            lambda: self._open().targets(by_barcode=True, found=True)[1],
             lambda: self._open().novelty(),
         ):
             try:

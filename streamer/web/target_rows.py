@@ -93,7 +93,10 @@ class TargetRows:
     def _cell(self, barcode: str | None, target: str | None) -> list[Any]:
         row = self._barcodes.get((barcode, target))
         if row is None:
-            return [0, None, None, 0]
+            # none of its k-mers was seen, if it has any
+            kmers = self._targets[target,][_KMERS]
+            nothing = 0.0 if kmers else None
+            return [0, nothing, nothing, 0]
         return [row[2], row[7], row[8], int(self._is_enough(row))]
 
     def _is_enough(self, row: Row) -> bool:

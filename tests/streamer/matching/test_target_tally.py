@@ -157,4 +157,8 @@ def test_some_rows_are_those_of_all(tally):
         for first in (0, 1, 30, 31, 32, 61, 62, 92, 93, 100, 1 << 70):
             for most in (1, 2, 31, 62, 200):
                 some = made.some_rows(first, most, by_barcode=by_barcode)
-                assert some == (everything[first : first + most], size)
+                chosen = range(size)[first : first + most]
+                assert some == ([everything[at] for at in chosen], [*chosen], size)
+                some = made.some_rows(first, most, by_barcode=by_barcode, found=True)
+                chosen = [at for at in (7, 38, 69) if first <= at < size][:most]
+                assert some == ([everything[at] for at in chosen], chosen, size)
