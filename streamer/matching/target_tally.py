@@ -84,7 +84,10 @@ class TargetTally:
         self._most = barcodes
         self._full: Callable[[str], None] | None = full
         names = self.dictionary.targets.names
-        self._numbers = {name: at for at, name in enumerate(names)}
+        # of rows; several records may have one name
+        self._numbers: dict[str, list[int]] = {}
+        for at, name in enumerate(names):
+            self._numbers.setdefault(name, []).append(at)
         # by barcode, and of all
         self._rows: dict[str | None, CountedRows] = {}
         self._touched: set[str | None] = set()
@@ -137,7 +140,7 @@ class TargetTally:
             groups = [self._all]
             if by_barcode:
                 groups = [self._rows[label] for label in sorted(self._rows, key=_order)]
-            a_group = len(self._numbers) + 1
+            a_group = len(self.dictionary.targets.names) + 1
             rows: list[Row] = []
             numbers: list[int] = []
             for at in range(first // a_group, len(groups)):
@@ -194,11 +197,16 @@ class TargetTally:
     def _enough(self, label: str | None, changed: Sequence[int]) -> list[Row]:
         """Of a barcode, rows of which have changed."""
         found: list[Row] = []
-        rows, numbers = self._rows[label].rows, self._numbers
-        targets = [at for at in changed if at < len(numbers)]
+        names, numbers, groups = self.dictionary.targets.names, self._numbers, self._panel.groups
+        wanted = dict.fromkeys(names[at] for at in changed if at < len(names))
+        if groups:
+            wanted = dict.fromkeys(name for members in groups.values() for name in members)
+        needed = [at for name in wanted for at in numbers[name]]
+        rows = dict(zip(needed, self._rows[label].rows(needed), strict=True))
 
-        def passes(group: str | None, name: str | None, members: Sequence[Row]) -> bool:
-            reads, matches, kmers, seen = (sum(row[at] for row in members) for at in (2, 4, 5, 6))
+        def passes(group: str | None, name: str | None, members: Iterable[str]) -> bool:
+            counted = [rows[at] for one in members for at in numbers[one]]
+            reads, matches, kmers, seen = (sum(row[at] for row in counted) for at in (2, 4, 5, 6))
             breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
             enough = self._panel.reached(reads, breadth, depth)
             if enough and (label, group, name) not in self.said:
@@ -206,13 +214,10 @@ class TargetTally:
                 found.append([label, group, name, reads, round(breadth, 4), round(depth, 4)])
             return enough
 
-        if not self._panel.groups:
-            for row in rows(targets):
-                passes(None, row[1], [row])
-        for group, names in self._panel.groups.items():
-            members = rows([numbers[name] for name in names])
-            each = [passes(None, row[1], [row]) for row in members]
-            if each and all(each):
+        for group, given in groups.items() or [(None, wanted)]:
+            members = dict.fromkeys(given)
+            each = [passes(None, name, [name]) for name in members]
+            if group is not None and each and all(each):
                 passes(group, None, members)
         return found
 
