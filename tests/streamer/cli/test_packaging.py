@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -211,7 +212,7 @@ def test_the_container_runs_what_there_is(streamer):
 
 
 def test_the_lock_has_what_the_project_needs():
-    """Each pin has hashes; those of the project's own dependencies are in their ranges."""
+    """Each pin has hashes; those of dependencies, also of pages and jobs, are in their ranges."""
     text = (PACKAGING / "requirements.lock").read_text()
     entries = re.findall(r"^(\w.*?) \\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.M)
     assert len(entries) == len(re.findall(r"^[^#\s]", text, re.M))
@@ -220,7 +221,8 @@ def test_the_lock_has_what_the_project_needs():
         pin = Requirement(line)
         assert re.fullmatch(r"==[^*,]+", str(pin.specifier)), line
         pins.setdefault(canonicalize_name(pin.name), []).append(pin)
-    for line in PROJECT["dependencies"]:
+    extras = (PROJECT["optional-dependencies"][name] for name in ("arrow", "top", "web"))
+    for line in chain(PROJECT["dependencies"], *extras):
         wanted = Requirement(line)
         found = pins[canonicalize_name(wanted.name)]
         for pin in found:
