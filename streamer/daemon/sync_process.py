@@ -7,6 +7,7 @@ writes to the journal, and it yields the CPU to the daemon.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import math
@@ -36,7 +37,7 @@ from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalError
 from streamer.journal.reader import JournalReader
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
-from streamer.protocol.transport.curve import demand, receive_signed
+from streamer.protocol.transport.curve import Sender, demand, receive_signed
 
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper
@@ -137,12 +138,13 @@ class Server:
                     poller.unregister(self._wake)
                     quiet = time.monotonic()
                     last = quiet + _ENDING_SECONDS
+            # before the look at the journal: they may be about what has just been committed
+            requests = self._requests() if self._socket in events else []
             if events:
                 self._see()
             for route in self._peers.sweep(time.monotonic()):
                 replay.give_up(route)
-            if self._socket in events:
-                self._hear()
+            self._hear(requests)
             busy = replay.turn()
             replay.core.tick(time.monotonic())
             retry = least if replay.send() else min(2 * retry, _RETRY_MILLISECONDS[1])
@@ -167,12 +169,16 @@ class Server:
         self._cores = ran, waited
         time.sleep(self._pace.rest(time.monotonic(), ran - before[0], waited - before[1]))
 
-    def _hear(self) -> None:
-        for _ in range(_REQUESTS):
-            try:
-                sender, message = receive_signed(self._socket, signed=self._peers.guarded)
-            except zmq.Again:
-                return
+    def _requests(self) -> list[tuple[Sender, list[bytes]]]:
+        """Messages that have come, each with the key of its sender, some at a time."""
+        found: list[tuple[Sender, list[bytes]]] = []
+        with contextlib.suppress(zmq.Again):
+            while len(found) < _REQUESTS:
+                found.append(receive_signed(self._socket, signed=self._peers.guarded))
+        return found
+
+    def _hear(self, requests: Sequence[tuple[Sender, list[bytes]]]) -> None:
+        for sender, message in requests:
             route, *frames = message
             rights: Rights | WireError | None
             try:

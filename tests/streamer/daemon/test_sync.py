@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +17,12 @@ import msgpack
 import pytest
 import zmq
 
-from streamer.daemon import config, logs
+from streamer.daemon import config, logs, sync_process
+from streamer.daemon.core.flows import SyncLimits
+from streamer.daemon.replayed_journal import ReplayedJournal
+from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.sync import SyncWorker
+from streamer.journal.reader import JournalReader
 from streamer.journal.sizes import Sizes
 from streamer.journal.store import Journal
 from tests.faults.plain_client import seal, unseal
@@ -315,6 +320,37 @@ def test_a_routing_id_can_be_used_again(served):
     finally:
         for socket in sockets:
             socket.close(linger=0)
+
+
+def test_a_request_about_what_is_committed_as_it_comes(tmp_path, monkeypatch):
+    """The process may get no core between its look at the journal and at what has come."""
+    journal = Journal.open(tmp_path / "journal", b"k=11", "os", sizes=SMALL)
+    batches, take = Batches(), sync_process.receive_signed
+
+    def received(sock, **how):
+        request = take(sock, **how)
+        journal.append(batches.records(1, 20))
+        return request
+
+    monkeypatch.setattr(sync_process, "receive_signed", received)
+    replayed = ReplayedJournal(JournalReader.open(tmp_path / "journal"))
+    wake, ends = os.pipe()
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as sock:
+        endpoint = f"ipc://{tmp_path}/sync"
+        sock.bind(endpoint)
+        limits = SyncLimits(connections=8, pulls=4, pull_bytes=1 << 20, memory_bytes=1 << 20)
+        server = sync_process.Server(sock, wake, replayed, limits, KnownPeers(None, "sync"))
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        puller = PlainPuller(context, endpoint, STORED, stream=journal.stream, after=1)
+        until(lambda: puller.step(10) and puller.answers, "an answer")
+        puller.close()
+        os.close(ends)
+        thread.join(DEADLINE)
+    assert puller.answers[0]["type"] == "pulling"
+    os.close(wake)
+    replayed.close()
+    journal.close()
 
 
 def test_the_process_gives_way_to_others(served):
