@@ -150,7 +150,9 @@ async def _wait(
             if left <= 0:
                 return False
             try:
-                await asyncio.wait_for(changed.wait(), left)
+                # wait_for of Python 3.11 may lose a cancel
+                async with asyncio.timeout(left):
+                    await changed.wait()
             except TimeoutError:
                 return False
         return True

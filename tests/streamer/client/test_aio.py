@@ -6,9 +6,18 @@ import asyncio
 import random
 
 import pytest
+import zmq
 
 from streamer import aio
-from streamer.client import Beat, Cursor, DaemonLostError, ReadSummaries, StalledError, Subscriber
+from streamer.client import (
+    Beat,
+    Cursor,
+    DaemonLostError,
+    ReadSummaries,
+    StalledError,
+    Subscriber,
+    coroutines,
+)
 from streamer.client.message_tables import table
 from tests.daemon_kit import GENOME, follow, reads_of, running, settings
 from tests.streamer.client.test_healing_daemon import TOPICS, Fold, daemon, head, send
@@ -111,6 +120,44 @@ def test_a_call_that_is_cancelled_can_be_made_again(path):
 
     with running(path) as made:
         asyncio.run(session(made))
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_cancel_at_the_moment_in_which_something_comes(monkeypatch, steps):
+    """So many steps of the loop behind it."""
+
+    async def take(socket):
+        while True:
+            await coroutines._wait([socket], DEADLINE)
+            socket.recv()
+
+    async def session(context):
+        with context.socket(zmq.PULL) as there, context.socket(zmq.PUSH) as here:
+            there.bind("inproc://there")
+            here.connect("inproc://there")
+            taking = asyncio.create_task(take(there))
+
+            def later(count):
+                if count:
+                    asyncio.get_running_loop().call_soon(later, count - 1)
+                else:
+                    taking.cancel()
+
+            class Noticed(asyncio.Event):
+                def set(self):
+                    super().set()
+                    later(steps)
+
+            monkeypatch.setattr(coroutines.asyncio, "Event", Noticed)
+            await asyncio.sleep(0)
+            here.send(b"")
+            await asyncio.wait({taking}, timeout=10)
+            ended = taking.cancelled()
+            taking.cancel()
+            return ended
+
+    with zmq.Context() as context:
+        assert asyncio.run(session(context))
 
 
 def test_iteration_ends_with_the_daemon(path):
