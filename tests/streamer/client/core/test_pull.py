@@ -16,8 +16,8 @@ from streamer.daemon.core.flows import Stored, SyncLimits
 from streamer.daemon.core.sync import SyncCore
 from streamer.protocol.header import seal
 from streamer.protocol.schema import TOPICS
+from tests.healing_kit import STREAM, Consumer, Daemon, heal
 from tests.stored_batches import Batches
-from tests.streamer.client.core.test_healing import STREAM, Consumer, Daemon, heal
 from tests.streamer.client.test_feed_damage import message
 
 NO_DECISIONS = {c.name: np.zeros(0, c.dtype) for c in TOPICS["decision"].columns}
