@@ -57,14 +57,9 @@ class CursorFile:
 
     def store(self) -> None:
         """Store how far it has come."""
-        from trie.new_file import NewFile
+        from streamer.output.output_file import write_file
 
         if self._cursor is not None and self._cursor != self._stored:
-            # plain, whatever its suffix: so it is read
-            try:
-                with NewFile(self.path) as new:
-                    new.file.write(self._cursor.to_json().encode())
-            except OSError as error:
-                message = f"{self.path}: cannot write: {error.strerror}"
-                raise StreamerError(message) from error
+            # it is read without a look at its suffix
+            write_file(self.path, [self._cursor.to_json().encode()], plain=True)
             self._stored = self._cursor

@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def limit_files(most: int) -> None:
-    """Let no file grow beyond this; a hard limit that is lower cannot be raised."""
+    """Let no file of this process grow beyond ``most`` bytes, or a lower hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)

@@ -11,6 +11,7 @@ from typing import Self
 import zmq
 
 from streamer.client.client_errors import DaemonError, KeysRefusedError
+from streamer.protocol.endpoints import is_ipv6
 from streamer.protocol.header import Buffer
 from streamer.protocol.keys import ClientKeys
 from streamer.protocol.transport.curve import connect_with
@@ -50,7 +51,7 @@ class Connection:
         defaults = {zmq.LINGER: 0, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 1000}
         for option, value in (defaults | options).items():
             self._socket.setsockopt(option, value)
-        if endpoint.startswith("tcp://["):
+        if is_ipv6(endpoint):
             self._socket.setsockopt(zmq.IPV6, 1)
         if self.keys is not None:
             connect_with(self._socket, self.keys)

@@ -125,8 +125,8 @@ class Sync(SyncSocket):
         """The messages behind a cursor (None: from the first record), in order, each once.
 
         They end with record ``until``, or with the last one there is; with ``follow`` they go on as
-        records are committed. A Gap stands where the journal is damaged. CursorError if the cursor
-        cannot be gone on from. The arrays of a message are parts of one block of memory.
+        records are committed. A Gap stands where the journal is damaged. CursorError if sync
+        cannot go on from the cursor. The arrays of a message are parts of one block of memory.
         """
         names = topic_names(topics)
         core = PullCore(names, self._numbers)

@@ -18,6 +18,7 @@ import structlog
 
 from streamer.daemon.config.tables import WatchTable
 from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.process import in_memory
 from streamer.daemon.worker import Worker
 from streamer.protocol.keys import ClientKeys
 from streamer.watching.ledger import ledger_of
@@ -45,7 +46,7 @@ class WatchWorker(Worker):
         bound_as: str,
     ) -> None:
         super().__init__("watch", notify)
-        self._keys = None if keys is None else _in_memory(keys)
+        self._keys = None if keys is None else in_memory(keys.text())
         if not table.ledger and bound_as.endswith((":*", ":0")):
             # by default it belongs to the endpoint, which is another one after each start
             ledger = ledger_of(table.directory, table.name, bound_as)
@@ -151,14 +152,6 @@ class WatchWorker(Worker):
             child.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
-
-
-def _in_memory(keys: ClientKeys) -> int:
-    """The descriptor of a file of keys that is on no disk."""
-    descriptor = os.memfd_create("keys")
-    os.fchmod(descriptor, 0o600)
-    os.write(descriptor, keys.text().encode())
-    return descriptor
 
 
 def _log(line: str) -> None:

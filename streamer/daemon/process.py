@@ -69,6 +69,14 @@ def end_with(parent: int) -> None:
         sys.exit(1)
 
 
+def in_memory(secret: str) -> int:
+    """The descriptor of a file of keys that is on no disk, for another process."""
+    descriptor = os.memfd_create("keys")
+    os.fchmod(descriptor, 0o600)
+    os.write(descriptor, secret.encode())
+    return descriptor
+
+
 def give_way(nice: int) -> None:
     """Have other processes use the CPU first; nice: as in nice(2), 1 to 19.
 

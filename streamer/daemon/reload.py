@@ -88,7 +88,7 @@ class Reloader:
         except (StreamerError, OSError, ValueError, MemoryError) as error:
             reply(not_loaded(error))
         except Exception as error:
-            # whoever waits would wait for ever, and no other reload could begin
+            # else the client would wait for ever, and no other reload could begin
             why = " ".join(str(error).split())
             reply(WireError(Reason.SOURCES, f"{type(error).__name__}: {why}"))
 

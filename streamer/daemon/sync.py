@@ -26,6 +26,7 @@ from streamer.daemon.child_process import cpu_seconds, state_of
 from streamer.daemon.core.watchdog import StageLook
 from streamer.daemon.door import Door
 from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.process import in_memory
 from streamer.daemon.sync_process import ENDING, SyncTask
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.endpoints import EndpointError
@@ -145,36 +146,20 @@ class SyncWorker(SocketWorker):
             self._start(door)
 
     def _start(self, door: Door) -> None:
-        config = self._board.config
         self._begun = time.monotonic()
         # -P: nothing of the working directory is imported
         launcher = [sys.executable, "-P", "-m", "streamer.daemon.sync_process"]
         # of the process, not of this one
         inherited: list[int] = []
-        writer = -1
+        writer = held = -1
         try:
             reader, writer = os.pipe()
             inherited.append(reader)
             os.set_blocking(writer, False)
             if self.gate is not None:
-                inherited.append(os.memfd_create("keys"))
-                _fill(inherited[-1], self.gate.held.to_json())
-            task = SyncTask(
-                endpoint=self.endpoint,
-                listener=door.fileno(),
-                wake=reader,
-                directory=config.journal.directory,
-                level=config.log.level,
-                format="json"
-                if config.log.format == "json" or not sys.stderr.isatty()
-                else "console",
-                connections=config.sync.connections,
-                pulls=config.sync.pulls,
-                pull_bytes=config.sync.pull_bytes,
-                memory_bytes=config.sync.memory_bytes,
-                keys=config.security.keys,
-                held=inherited[-1],
-            )
+                held = in_memory(self.gate.held.to_json())
+                inherited.append(held)
+            task = self._task(door.fileno(), reader, held)
             self._child = subprocess.Popen(
                 [*launcher, str(os.getpid()), task.to_json()],
                 stdin=subprocess.DEVNULL,
@@ -193,6 +178,23 @@ class SyncWorker(SocketWorker):
         with self._lock:
             self._pipe = writer
         log.debug("process started", process=self._child.pid)
+
+    def _task(self, listener: int, wake: int, held: int) -> SyncTask:
+        config = self._board.config
+        return SyncTask(
+            endpoint=self.endpoint,
+            listener=listener,
+            wake=wake,
+            directory=config.journal.directory,
+            level=config.log.level,
+            format="json" if config.log.format == "json" or not sys.stderr.isatty() else "console",
+            connections=config.sync.connections,
+            pulls=config.sync.pulls,
+            pull_bytes=config.sync.pull_bytes,
+            memory_bytes=config.sync.memory_bytes,
+            keys=config.security.keys,
+            held=held,
+        )
 
     def _wait_for_its_end(self) -> bool:
         """Whether the process has ended meanwhile."""
@@ -246,11 +248,6 @@ class SyncWorker(SocketWorker):
             log.warning("process did not end", process=self._child.pid)
             self._child.kill()
             self._child.wait()
-
-
-def _fill(descriptor: int, text: str) -> None:
-    with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
-        file.write(text)
 
 
 def _unread(pipe: int) -> int:

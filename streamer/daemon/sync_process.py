@@ -36,6 +36,7 @@ from streamer.daemon.security.known_peers import KnownPeers
 from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalError
 from streamer.journal.reader import JournalReader
+from streamer.protocol.endpoints import is_ipv6
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
 from streamer.protocol.transport.curve import Sender, demand, receive_signed
 
@@ -256,7 +257,7 @@ def run(task: SyncTask) -> None:
         }
         for option, value in options.items():
             sock.setsockopt(option, value)
-        if task.endpoint.startswith("tcp://["):
+        if is_ipv6(task.endpoint):
             sock.setsockopt(zmq.IPV6, 1)
         if gate is not None:
             demand(sock, gate.server.secret, "sync")

@@ -11,7 +11,7 @@ import zmq
 
 from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
-from streamer.protocol.endpoints import EndpointError, claim, socket_path
+from streamer.protocol.endpoints import EndpointError, claim, is_ipv6, socket_path
 from streamer.protocol.transport.curve import demand
 from trie.cpu.stage_work import StageWork
 
@@ -90,7 +90,7 @@ class SocketWorker(Worker):
                 socket.setsockopt(option, value)
             if self.gate is not None:
                 demand(socket, self.gate.server.secret, self.name)
-            if self.endpoint.startswith("tcp://["):
+            if is_ipv6(self.endpoint):
                 socket.setsockopt(zmq.IPV6, 1)
             socket.setsockopt(zmq.USE_FD, door.lend())
             socket.bind(self.endpoint)

@@ -47,13 +47,12 @@ class CountedRows:
         """The numbers of the rows from ``first`` on that have a count."""
         return first + np.flatnonzero(self._counts[:, first:].any(axis=0))
 
-    def rows(self, chosen: slice | Sequence[int] = slice(None)) -> list[Row]:
+    def rows(self, chosen: Sequence[int]) -> list[Row]:
         """The rows with these numbers."""
         names, first, last = self._names, self._first, len(self._names)
         made: list[Row] = []
-        numbers = np.arange(last + 1)[chosen].tolist()
         values = [*self._counts[:, chosen].tolist(), self._kmers[chosen].tolist()]
-        for at, *row in zip(numbers, *values, strict=True):
+        for at, *row in zip(chosen, *values, strict=True):
             reads, bases, matches, seen, kmers = row
             if at == last:
                 made.append([*first, None, reads, bases, *[None] * 5])

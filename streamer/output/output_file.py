@@ -29,11 +29,19 @@ class OutputFile(WithCommit):
     (``trie.new_file``). Every method raises StreamerError with the name and the cause, and
     ReaderGoneError for a pipe that nobody reads.
 
-    verb: what cannot be done, in errors. live: flush every write, so that everything written
-    survives a kill; always so if the output is not a regular file.
+    verb: what cannot be done, in errors. plain: not compressed, whatever the suffix. live: flush
+    every write, so that everything written survives a kill; always so if the output is not a
+    regular file.
     """
 
-    def __init__(self, path: str | None, *, verb: str = "cannot write", live: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        *,
+        verb: str = "cannot write",
+        plain: bool = False,
+        live: bool = False,
+    ) -> None:
         self._verb = verb
         self._new: NewFile | None = None
         self._file: Any = sys.stdout.buffer
@@ -47,7 +55,7 @@ class OutputFile(WithCommit):
             self._new = NewFile(path)
             self._file = self._new.file
             self._live = live or not self._new.replaces
-            compression = compression_of(path)
+            compression = None if plain else compression_of(path)
             if compression is not None:
                 from xopen import xopen
 
@@ -144,7 +152,7 @@ class OutputFiles(WithCommit):
             file.discard()
 
 
-def write_file(path: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a whole file of these parts."""
-    with OutputFile(path) as file:
+def write_file(path: str, parts: Iterable[bytes | memoryview], *, plain: bool = False) -> None:
+    """Write a whole file of these parts; ``plain``: as in ``OutputFile``."""
+    with OutputFile(path, plain=plain) as file:
         file.write_all(parts)

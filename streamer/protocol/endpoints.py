@@ -72,6 +72,11 @@ def is_local(endpoint: str) -> bool:
     return endpoint.startswith("ipc://") or (address is not None and address.is_loopback)
 
 
+def is_ipv6(endpoint: str) -> bool:
+    """Whether an endpoint is an address of IPv6, which sockets have to be told."""
+    return endpoint.startswith("tcp://[")
+
+
 def can_be_bound(endpoint: str) -> bool:
     """Whether an endpoint names an address to listen at, and not a host by its name."""
     return endpoint.startswith("ipc://") or _address(endpoint) is not None

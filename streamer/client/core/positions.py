@@ -45,7 +45,7 @@ class Cursor:
 class Positions:
     """By topic, the record up to which all of its messages are had.
 
-    last: of each topic the last message, or what was ``complete`` behind it.
+    last: the last message of each topic, or a later record up to which all was ``complete``.
     """
 
     def __init__(self, topics: Iterable[str], cursor: Cursor) -> None:

@@ -33,7 +33,7 @@ log = structlog.get_logger("security")
 class Gatekeeper(Worker):
     """Admits those who have a right in the folder of keys; KeysError if it cannot be used.
 
-    held: what it begins with, by default what is in the folder; then the keys that it goes by.
+    held: the keys that it goes by; at first those given, or else those in the folder.
     version: rises whenever they change. refused: connections so far. server: the daemon's key.
     """
 

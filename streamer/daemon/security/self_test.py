@@ -9,7 +9,7 @@ from __future__ import annotations
 import zmq
 
 from streamer.errors import StreamerError
-from streamer.protocol.endpoints import reachable
+from streamer.protocol.endpoints import is_ipv6, reachable
 from streamer.protocol.keys import ClientKeys
 from streamer.protocol.transport.curve import connect_with, new_pair
 from streamer.protocol.transport.handshakes import Handshake, Handshakes
@@ -42,7 +42,7 @@ def _outcome(endpoint: str, kind: int, keys: ClientKeys | None) -> Handshake | N
     target = reachable(endpoint)
     with zmq.Context() as context, context.socket(kind) as socket:
         socket.linger = 0
-        if target.startswith("tcp://["):
+        if is_ipv6(target):
             socket.setsockopt(zmq.IPV6, 1)
         if keys is not None:
             connect_with(socket, keys)
