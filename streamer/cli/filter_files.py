@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import call
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +29,7 @@ from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import load_dictionary
 from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles
-from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_records, size_of_files
+from streamer.sequences.files import BATCH_READS, size_of_files, work_on_records
 from streamer.sequences.packed_names import PackedNames
 from streamer.sequences.record_buffer import TextPiece
 from streamer.sequences.record_text import first_apart, taken
@@ -35,6 +37,8 @@ from streamer.sequences.source import shown_name
 from trie.cpu.compiling import compile_notice
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
+
+R = TypeVar("R")
 
 _PAIRS = 1 << 13
 """In a batch: their files are read by the number of records."""
@@ -118,14 +122,20 @@ def _chosen(
 ) -> Iterator[Outputs]:
     """The bytes for the outputs, batch after batch."""
     inputs = _Inputs(run, team, on_bytes)
-    batches = _pairs(run, inputs) if run.pairs else _singles(run, inputs)
     choose = partial(_choice, run, matcher.dictionary.targets, counts, team)
     if matcher.side_by_side:
-        return team.line(
-            batches,
-            lambda pieces: choose((pieces, [matcher.match_alone(one.reads) for one in pieces])),
-            team.threads + 2, pulls="parse", works="match", takes="write",
-        )  # fmt: skip
+
+        def work(*pieces: TextPiece) -> Outputs:
+            with team.stages.spent("match"):
+                return choose((pieces, [matcher.match_alone(one.reads) for one in pieces]))
+
+        works = (
+            (partial(work, *pieces) for pieces in _pairs(run, inputs))
+            if run.pairs
+            else inputs.works(work)
+        )
+        return team.results(works, pulls="parse", works="match", takes="write")
+    batches = _pairs(run, inputs) if run.pairs else map(call, inputs.works(lambda piece: (piece,)))
     parsed = team.line(batches, lambda pieces: pieces, 2, pulls="parse")
     matched = ((pieces, matcher.match_all([one.reads for one in pieces])) for pieces in parsed)
     return team.line(matched, choose, 2, pulls="match", works="format", takes="write")
@@ -164,55 +174,69 @@ class _Inputs:
         self._done = [0] * len(run.reads)
         self._format = ""
 
-    def records(
-        self, index: int, bases: int, reads: int, *, full: bool = False
-    ) -> Iterator[TextPiece]:
-        """Those of one file, as ``read_records``; DataError if they are of another format."""
+    def works(self, work: Callable[[TextPiece], R]) -> Iterator[Callable[[], R]]:
+        """The work on the records of all files."""
+        for index in range(len(self._paths)):
+            yield from self._works(index, work, batch_reads=BATCH_READS)
+
+    def by_number(self, index: int) -> Generator[TextPiece]:
+        """The records of one file, always as many at a time."""
+        limits = {"batch_bases": _ENDLESS, "batch_reads": _PAIRS, "full": True}
+        yield from map(call, self._works(index, lambda piece: piece, **limits))
+
+    def _works(
+        self, index: int, work: Callable[[TextPiece], R], **limits: Any
+    ) -> Iterator[Callable[[], R]]:
+        """As ``work_on_records``; DataError for a file of another format than those before it."""
+        path = self._paths[index]
 
         def count(size: int) -> None:
             self._done[index] = size
             self._on_bytes(sum(self._done))
 
-        path = self._paths[index]
-        for piece in read_records(
-            path, batch_bases=bases, batch_reads=reads, on_bytes=count, context=self._context,
-            team=self._team, full=full,
-        ):  # fmt: skip
-            format_ = "FASTQ" if piece.text and piece.text.fastq else "FASTA"
+        def check(fastq: bool) -> None:
+            format_ = "FASTQ" if fastq else "FASTA"
             self._format = self._format or format_
             if format_ != self._format:
                 problem = f"is {format_}, the files before it are {self._format}"
                 raise DataError(problem, file=shown_name(path))
-            yield piece
 
-
-def _singles(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:
-    for index in range(len(run.reads)):
-        for piece in inputs.records(index, BATCH_BASES, BATCH_READS):
-            yield (piece,)
+        return work_on_records(
+            path, work, on_bytes=count, on_fastq=check, context=self._context, team=self._team,
+            **limits,
+        )  # fmt: skip
 
 
 def _pairs(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:
     """Reads of two files, as many of one as of the other; DataError where they are no mates."""
     for index in range(0, len(run.reads), 2):
         paths = [shown_name(path) for path in run.reads[index : index + 2]]
-        files = [inputs.records(index + mate, _ENDLESS, _PAIRS, full=True) for mate in (0, 1)]
-        before = 0
-        while (pieces := tuple(next(file, None) for file in files)) != (None, None):
-            both = tuple(piece for piece in pieces if piece is not None)
-            if len(both) == 2:
-                _check_mates(both, before, paths)
-            sizes = [0 if piece is None else len(piece.reads) for piece in pieces]
-            if sizes[0] != sizes[1]:
-                short = int(sizes[0] > sizes[1])
-                next(files[short], None)  # it may be faulty there
-                problem = (
-                    f"the file ends behind {before + sizes[short]} records, {paths[1 - short]} has "
-                    f"more: give the two files of the same pairs"
-                )
-                raise DataError(problem, file=paths[short])
-            before += sizes[0]
-            yield both
+        with (
+            closing(inputs.by_number(index)) as first,
+            closing(inputs.by_number(index + 1)) as last,
+        ):
+            yield from _mates(paths, (first, last))
+
+
+def _mates(
+    paths: Sequence[str], files: Sequence[Iterator[TextPiece]]
+) -> Iterator[tuple[TextPiece, ...]]:
+    before = 0
+    while (pieces := tuple(next(file, None) for file in files)) != (None, None):
+        both = tuple(piece for piece in pieces if piece is not None)
+        if len(both) == 2:
+            _check_mates(both, before, paths)
+        sizes = [0 if piece is None else len(piece.reads) for piece in pieces]
+        if sizes[0] != sizes[1]:
+            short = int(sizes[0] > sizes[1])
+            next(files[short], None)  # it may be faulty there
+            problem = (
+                f"the file ends behind {before + sizes[short]} records, {paths[1 - short]} has "
+                f"more: give the two files of the same pairs"
+            )
+            raise DataError(problem, file=paths[short])
+        before += sizes[0]
+        yield both
 
 
 def _check_mates(pieces: tuple[TextPiece, ...], before: int, paths: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 from streamer.cli import effort
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
@@ -28,7 +29,13 @@ from streamer.matching.running_report import (
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import load_dictionary
 from streamer.output.rows import RowWriter
-from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, size_of_files
+from streamer.sequences.files import (
+    BATCH_BASES,
+    BATCH_READS,
+    read_batches,
+    size_of_files,
+    work_on_batches,
+)
 from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.cpu.compiling import compile_notice
 from trie.cpu.team import Team
@@ -39,6 +46,9 @@ BATCHES_A_GPU = 2
 
 BASES_OF_MANY_ROWS = 1 << 18
 """Of a batch that gives a row a window, of about 30 bytes: several are in memory at a time."""
+
+BASES_COUNTED = 1 << 21
+"""Of a batch whose windows are counted by k-mer: each thread has one, of about 20 bytes a base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +123,8 @@ def match_files(
                 profiled(profile, spec.threads, reads) as team,
             ):
                 bases, most = max(spec.chunk, BATCH_BASES), BATCH_READS
-                if answer.depths and matcher.side_by_side:
-                    bases = BASES_OF_MANY_ROWS
+                if matcher.side_by_side and (answer.depths or spec.counted):
+                    bases = BASES_OF_MANY_ROWS if answer.depths else BASES_COUNTED
                 if matcher.device == "cuda" and len(matcher.spec.cards) > 1:
                     # of each batch every GPU takes some
                     bases, most = (
@@ -123,17 +133,23 @@ def match_files(
                 if spec.max_kmers:
                     # growth ends with a batch: with the one that it ends with in a daemon
                     bases, most = SENT_BASES, SENT_READS
-                batches = read_batches(
-                    reads, batch_bases=bases, batch_reads=most, on_bytes=show,
-                    context=asked.by_barcode, team=team,
-                    # what grows depends on batches, and several GPUs share each
-                    full=spec.changes or len(matcher.spec.cards) > 1,
-                )  # fmt: skip
-                if spec.near:
-                    batches = _seeds_together(batches, spec.seed_bases)
                 run = _Run(matcher, answer, writer, team, grown, notice)
-                alone = matcher.side_by_side and not answer.ordered
-                for lines in run.alone(batches) if alone else run.in_turn(batches):
+                options: dict[str, Any] = {
+                    "batch_bases": bases, "batch_reads": most, "on_bytes": show,
+                    "context": asked.by_barcode, "team": team,
+                }  # fmt: skip
+                parts: Iterator[Iterable[memoryview]]
+                if matcher.side_by_side and not answer.ordered:
+                    works = work_on_batches(reads, run.work, **options)
+                    parts = team.results(works, pulls="parse", works="match", takes="write")
+                else:
+                    # what grows depends on batches, and several GPUs share each
+                    full = spec.changes or len(matcher.spec.cards) > 1
+                    batches = read_batches(reads, full=full, **options)
+                    if spec.near:
+                        batches = _seeds_together(batches, spec.seed_bases)
+                    parts = run.in_turn(batches)
+                for lines in parts:
                     with team.stages.spent("write"):
                         for some in lines:
                             writer.put(some)
@@ -157,15 +173,10 @@ class _Run:
     grown: StoredKmers
     notice: Callable[[str], None] | None
 
-    def alone(self, batches: Iterable[ReadBatch]) -> Iterator[Iterable[memoryview]]:
-        """Each batch is matched by a thread of its own."""
-
-        def work(batch: ReadBatch) -> list[memoryview]:
+    def work(self, batch: ReadBatch) -> list[memoryview]:
+        """All there is to do for a batch, by a thread of its own."""
+        with self.team.stages.spent("match"):
             return self._lines(self.matcher.match_alone(batch, want_depths=self.answer.depths))
-
-        return self.team.line(
-            batches, work, self.team.threads + 2, pulls="parse", works="match", takes="write"
-        )
 
     def in_turn(self, batches: Iterable[ReadBatch]) -> Iterator[Iterable[memoryview]]:
         """One batch after the other is matched, by all threads."""

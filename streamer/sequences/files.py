@@ -12,14 +12,18 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import BinaryIO
+from functools import partial
+from operator import call
+from typing import BinaryIO, TypeVar
 
 from streamer.errors import DataError
 from streamer.sequences.filling import CUT, MORE
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.source import STDIN, SequenceSource, shown_name
-from trie.cpu.team import Team
+from trie.cpu.team import Done, Team
+
+R = TypeVar("R")
 
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
@@ -49,6 +53,31 @@ def read_batches(
     side by side if it has threads enough; then batches may end earlier, unless they shall be
     ``full``: the same ones for any number of threads.
     """
+    works = work_on_batches(
+        paths, _itself, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=on_bytes,
+        opened=opened, context=context, flush_seconds=flush_seconds, team=team, full=full,
+    )  # fmt: skip
+    return map(call, works)
+
+
+def work_on_batches(
+    paths: Iterable[str],
+    work: Callable[[ReadBatch], R],
+    *,
+    batch_bases: int = BATCH_BASES,
+    batch_reads: int = BATCH_READS,
+    on_bytes: Callable[[int], None] | None = None,
+    opened: BinaryIO | None = None,
+    context: bool = False,
+    flush_seconds: float | None = None,
+    team: Team | None = None,
+    full: bool = False,
+) -> Iterator[Callable[[], R]]:
+    """The batches of ``read_batches``, each as a call that does the work on it, by any thread.
+
+    Where a team parses side by side, the thread that parsed a batch has done the work on it
+    already. So it may have been done on batches behind a faulty record.
+    """
     done = 0
     for path in paths:
         with ExitStack() as stack:
@@ -56,39 +85,69 @@ def read_batches(
                 path, stack, opened, team=team, flush_seconds=flush_seconds, full=full
             )
             buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=context)
-            for piece in _pieces(source, buffer):
+
+            def on_reads(piece: TextPiece, source: SequenceSource = source) -> R:
+                return work((_with_context(piece, source) if context else piece).reads)
+
+            for made in _works(source, buffer, on_reads, team):
                 if on_bytes is not None:
                     on_bytes(done + source.bytes_read())
-                if team is not None:
-                    team.stages.count("parse", piece.reads.symbols)
-                yield (_with_context(piece, source) if context else piece).reads
+                yield made
             done += source.bytes_read()
         if on_bytes is not None:
             on_bytes(done)
 
 
-def read_records(
+def work_on_records(
     path: str,
+    work: Callable[[TextPiece], R],
     *,
     batch_bases: int = BATCH_BASES,
     batch_reads: int = BATCH_READS,
     on_bytes: Callable[[int], None] | None = None,
+    on_fastq: Callable[[bool], None] | None = None,
     context: bool = False,
     team: Team | None = None,
     full: bool = False,
-) -> Iterator[TextPiece]:
-    """The records of a file with their text, as ``read_batches``; DataError for alignments."""
+) -> Iterator[Callable[[], R]]:
+    """The records of a file with their text, as ``work_on_batches``; DataError for alignments.
+
+    on_fastq: called before there are records, with whether it is FASTQ, or FASTA.
+    """
     with ExitStack() as stack:
         source = SequenceSource(path, stack, team=team, full=full)
         buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=True)
-        for piece in _pieces(source, buffer):
+
+        def on_piece(piece: TextPiece) -> R:
+            return work(_with_context(piece, source) if context else piece)
+
+        for made in _works(source, buffer, on_piece, team):
             _check_text(path, source)
+            if on_fastq is not None:
+                on_fastq(source.fastq)
+                on_fastq = None
             if on_bytes is not None:
                 on_bytes(source.bytes_read())
-            if team is not None:
-                team.stages.count("parse", piece.reads.symbols)
-            yield _with_context(piece, source) if context else piece
+            yield made
         _check_text(path, source)
+
+
+def _works(
+    source: SequenceSource, buffer: RecordBuffer, work: Callable[[TextPiece], R], team: Team | None
+) -> Iterator[Callable[[], R]]:
+    """The work on each piece of whole records, done or to be done."""
+    for worked in source.side_by_side(buffer, work):
+        assert team is not None
+        team.stages.count("parse", worked.symbols)
+        yield Done(worked.result)
+    for piece in _pieces(source, buffer):
+        if team is not None:
+            team.stages.count("parse", piece.reads.symbols)
+        yield partial(work, piece)
+
+
+def _itself(made: R) -> R:
+    return made
 
 
 def _check_text(path: str, source: SequenceSource) -> None:
@@ -133,8 +192,6 @@ def _pieces(
 ) -> Iterator[TextPiece]:
     """The records in pieces; without ``overlap`` they are whole."""
     try:
-        if overlap is None:
-            yield from source.side_by_side(buffer)
         while (stop := source.fill(buffer, cut=overlap is not None)) != MORE:
             yield buffer.piece(overlap if stop == CUT else None)
         last = buffer.piece()

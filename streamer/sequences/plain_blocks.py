@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from streamer.sequences.raw_file import RawFile
 from streamer.sequences.text_window import TextBlock, new_block
@@ -15,13 +16,36 @@ _LEAST_THREADS = 3
 _AHEAD = 4
 
 
+class FileRegion(NamedTuple):
+    """Bytes of a regular file, from ``first`` to ``stop``, which are not read yet."""
+
+    descriptor: int
+    first: int
+    stop: int
+
+    def read(self) -> TextBlock:
+        """The bytes, fewer if the file ends within them."""
+        size = self.stop - self.first
+        block = new_block(size)
+        stop = block.first
+        while stop < block.stop and (
+            count := os.preadv(
+                self.descriptor,
+                [block.array.data[stop : block.stop]],
+                self.stop - block.stop + stop,
+            )
+        ):
+            stop += count
+        return block._replace(stop=stop)
+
+
 def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:
     """Blocks of at most ``size`` bytes; those of a regular file are read by threads of the team."""
     if team is not None and team.threads >= _LEAST_THREADS and (extent := raw.extent):
         descriptor, first, stop = extent
 
         def read(at: int) -> TextBlock:
-            return _block_at(descriptor, at, min(size, stop - at))
+            return FileRegion(descriptor, at, min(at + size, stop)).read()
 
         ahead = _AHEAD + team.threads // 2
         line = team.line(range(first, stop, size), read, ahead, pulls="read", works="read")
@@ -43,16 +67,3 @@ def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlo
         if not count:
             return
         yield block._replace(stop=block.first + count)
-
-
-def _block_at(descriptor: int, at: int, size: int) -> TextBlock:
-    """The ``size`` bytes of a file from ``at`` on, fewer where it ends."""
-    block = new_block(size)
-    stop = block.first
-    while stop < block.stop and (
-        count := os.preadv(
-            descriptor, [block.array.data[stop : block.stop]], at + stop - block.first
-        )
-    ):
-        stop += count
-    return block._replace(stop=stop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -127,11 +127,9 @@ class RecordBuffer:
             beyond=ROOM_BYTES // 2 + SLACK,
         )
 
-    def passed(self, piece: TextPiece) -> TextPiece:
-        """A piece of ``like``, which follows, with the numbers of its records."""
-        numbered = replace(piece, first=self._first)
-        self._first += len(piece.reads)
-        return numbered
+    def pass_by(self, records: int) -> None:
+        """So many have been taken by others that are ``like`` this one."""
+        self._first += records
 
     def columns(self, size: int, *, likely: bool = False) -> Columns:
         """The columns, with room for what ``size`` bytes of a text can hold.

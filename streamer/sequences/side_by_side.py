@@ -7,18 +7,23 @@ A cut is a guess: four whole lines that look like a record. It was right if the 
 takes its last byte with its last record, for then the next region begins with a record. At the
 first region that is not so, or in which anything is faulty, one parser goes on alone from its
 beginning (``SequenceSource``): records, errors and their places are those of one parser.
+
+The thread that parses a region does the work on its records, too, and reads it if the file is a
+plain one: waking another thread, and taking the GIL again, costs more than either. So work may have
+been done on records behind a fault. Its results are dropped, and the fault is raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from streamer.errors import DataError
 from streamer.sequences.fastq import LINES, FastqParser
 from streamer.sequences.filling import FULL
+from streamer.sequences.plain_blocks import FileRegion
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.text_window import (
     AT,
@@ -30,7 +35,10 @@ from streamer.sequences.text_window import (
     TextBlock,
 )
 from trie.cpu.jit import inner, njit
+from trie.cpu.stages import Stages
 from trie.letter_lines import CR, LF
+
+R = TypeVar("R")
 
 LEAST_THREADS = 3
 """Of a team: with two, one parses and decompresses while the other matches."""
@@ -38,60 +46,160 @@ LEAST_THREADS = 3
 _MOST_BYTES: Final = 8 * REGION_BYTES
 """Of a region: a text without an end of a record in it is given up."""
 
+_LOOK_BYTES = 1 << 16
+"""Of a file, in front of where a region may end: its last record is looked for there first."""
 
-class Parsed(NamedTuple):
-    """A region, its records in pieces, and how many lines they have; None: not whole records."""
 
-    block: TextBlock
-    pieces: list[TextPiece] | None
+class Worked(NamedTuple, Generic[R]):
+    """What was made of so many records of so many symbols."""
+
+    records: int
+    symbols: int
+    result: R
+
+
+class Parsed(NamedTuple, Generic[R]):
+    """A region, the work on its records, and how many lines they have; None: not whole records."""
+
+    region: TextBlock | FileRegion
+    worked: list[Worked[R]] | None
     lines: int
 
 
+class CannotReadError(Exception):
+    """The text ends here; ``cause`` says why."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__()
+        self.cause = cause
+
+
 def regions(text: Text) -> Iterator[TextBlock]:
-    """All that follows of a text, in regions of about ``REGION_BYTES``."""
+    """What follows of a text in regions of about ``REGION_BYTES``; it ends behind one uncut."""
     while True:
         text.show()
         if len(text) > REGION_BYTES // 2 or text.ended:
             first, stop = int(text.place[AT]), int(text.place[STOP])
             cut = int(_last_end(text.array, first, stop))
-            if cut == first and (text.ended or stop - first > _MOST_BYTES):
+            given_up = cut == first and (text.ended or stop - first > _MOST_BYTES)
+            if given_up:
                 cut = stop
             if cut > first:
-                yield TextBlock(text.array, first, cut)
                 text.place[AT] = cut
+                yield TextBlock(text.array, first, cut)
+            if given_up:
+                return
         if text.ended:
             if len(text):
-                yield TextBlock(text.array, int(text.place[AT]), int(text.place[STOP]))
+                yield _rest(text)
             return
         try:
             text.more()
-        except BaseException:
+        except Exception as error:
             # a parser that goes on alone takes what there is before the error
             if len(text):
-                yield TextBlock(text.array, int(text.place[AT]), int(text.place[STOP]))
-            raise
+                yield _rest(text)
+            raise CannotReadError(error) from None
 
 
-def parsed(block: TextBlock, buffer: RecordBuffer) -> Parsed:
-    """Parse a region into an empty buffer."""
-    text = Text(iter((block,)))
+def _rest(text: Text) -> TextBlock:
+    first, stop = int(text.place[AT]), int(text.place[STOP])
+    text.place[AT] = stop
+    return TextBlock(text.array, first, stop)
+
+
+def file_regions(file: FileRegion) -> Iterator[FileRegion]:
+    """The same of a plain file, as far as there are ends of records where regions may end."""
+    descriptor, first, stop = file
+    while first < stop:
+        try:
+            cut = _file_cut(file._replace(first=first))
+        except OSError:
+            return  # it will be raised where it is read in turn
+        if cut == first:
+            return
+        yield FileRegion(descriptor, first, cut)
+        first = cut
+
+
+def _file_cut(file: FileRegion) -> int:
+    """Where the next region ends; ``file.first`` if no place is found."""
+    descriptor, first, last = file
+    size = REGION_BYTES
+    while size <= _MOST_BYTES:
+        stop = min(first + size, last)
+        if stop == last:
+            return stop
+        look, begin = _LOOK_BYTES, stop
+        while begin > first:
+            begin = max(first, stop - look)
+            block = FileRegion(descriptor, begin, stop).read()
+            cut = begin + int(_last_end(block.array, block.first, block.stop)) - block.first
+            if cut > begin:
+                return cut
+            look *= 8
+        size *= 2
+    return first
+
+
+def unparsed(
+    first: Parsed[R] | None, others: Iterator[Parsed[R]], text: Text
+) -> Iterator[TextBlock]:
+    """The blocks from the first region of a text on that has been parsed in vain."""
+    done = first
+    try:
+        while done is not None:
+            assert isinstance(done.region, TextBlock)
+            yield done.region
+            done = next(others, None)
+    except CannotReadError as error:
+        raise error.cause from None
+    yield from text.blocks
+
+
+def parsed(
+    region: TextBlock | FileRegion,
+    buffer: RecordBuffer,
+    work: Callable[[TextPiece], R],
+    stages: Stages,
+) -> Parsed[R]:
+    """Parse a region into an empty buffer, and do the work on its records."""
+    try:
+        pieces, lines = _parsed(region, buffer, stages)
+    except (FormatError, DataError, OSError):
+        return Parsed(region, None, 0)
+    if pieces is None:
+        return Parsed(region, None, 0)
+    worked = []
+    while pieces:  # none is kept
+        piece = pieces.pop(0)
+        reads, symbols = len(piece.reads), piece.reads.symbols
+        worked.append(Worked(reads, symbols, work(piece)))
+    return Parsed(region, worked, lines)
+
+
+def _parsed(
+    region: TextBlock | FileRegion, buffer: RecordBuffer, stages: Stages
+) -> tuple[list[TextPiece] | None, int]:
+    """The records in pieces, None if they are not whole, and how many lines they have."""
+    if isinstance(region, FileRegion):
+        with stages.spent("read"):
+            region = region.read()
+    text = Text(iter((region,)))
     parser = FastqParser(text)
     pieces: list[TextPiece] = []
-    try:
-        text.more()
-        text.show()
-        while True:
-            begin = int(text.place[AT])
-            stop = parser.parse(buffer, cut=False)
-            buffer.keep(text.array, begin, int(text.place[AT]))
-            if stop != FULL:
-                break
-            pieces.append(buffer.piece())
-        if buffer.waiting:
-            pieces.append(buffer.piece())
-    except (FormatError, DataError):
-        return Parsed(block, None, 0)
-    return Parsed(block, None if len(text) else pieces, int(text.place[LINE]) - 1)
+    text.more()
+    text.show()
+    while True:
+        begin = int(text.place[AT])
+        stop = parser.parse(buffer, cut=False)
+        buffer.keep(text.array, begin, int(text.place[AT]))
+        if stop != FULL:
+            break
+        pieces.append(buffer.piece())
+    if buffer.waiting:
+        pieces.append(buffer.piece())
+    return None if len(text) else pieces, int(text.place[LINE]) - 1
 
 
 @njit(cache=True, nogil=True)

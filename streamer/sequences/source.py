@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import chain
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from streamer.errors import DataError
 from streamer.sequences.bam import MAGIC, BamParser
@@ -21,11 +20,21 @@ from streamer.sequences.decompression import text_blocks
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser
 from streamer.sequences.filling import FULL, MORE
+from streamer.sequences.plain_blocks import FileRegion
 from streamer.sequences.raw_file import LONGEST_MAGIC, RawFile
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.record_text import RecordText
 from streamer.sequences.sam import MOST_START, SamParser, begins_sam, may_begin_sam
-from streamer.sequences.side_by_side import LEAST_THREADS, parsed, regions
+from streamer.sequences.side_by_side import (
+    LEAST_THREADS,
+    CannotReadError,
+    Parsed,
+    Worked,
+    file_regions,
+    parsed,
+    regions,
+    unparsed,
+)
 from streamer.sequences.text_window import (
     AT,
     BLOCK_BYTES,
@@ -37,6 +46,8 @@ from streamer.sequences.text_window import (
     new_block,
 )
 from trie.cpu.team import Team
+
+R = TypeVar("R")
 
 STDIN = "-"
 
@@ -86,6 +97,7 @@ class SequenceSource:
         self._opened = opened
         self._team = team
         self._raw: RawFile | None = None
+        self._plain: FileRegion | None = None  # whole, if its regions are parsed side by side
         self._watched: Watched | None = None
         self._text: Text | None = None
         self._parser: Parser | None = None
@@ -98,6 +110,11 @@ class SequenceSource:
     def alignments(self) -> bool:
         """Whether it is SAM, BAM or CRAM, as far as it has been read."""
         return isinstance(self._parser, (BamParser, SamParser))
+
+    @property
+    def fastq(self) -> bool:
+        """Whether it is FASTQ."""
+        return isinstance(self._parser, FastqParser)
 
     def context(self, records: RecordText) -> ReadContext:
         """That of the records that have been read; those of the first ones comes first."""
@@ -147,29 +164,47 @@ class SequenceSource:
             raise DataError(str(error), file=self._shown, record=record, name=known) from None
         return MORE
 
-    def side_by_side(self, buffer: RecordBuffer) -> Iterator[TextPiece]:
-        """Pieces of whole records that the team parses at once, as far as that goes.
+    def side_by_side(
+        self, buffer: RecordBuffer, work: Callable[[TextPiece], R]
+    ) -> Iterator[Worked[R]]:
+        """The work on pieces of whole records, which the team parses at once, as far as that goes.
 
         ``fill`` goes on behind them. buffer: empty; it knows their number then. DataError as there.
         """
         text, team = self._open(buffer), self._team
         if team is None or not self._large or not isinstance(self._parser, FastqParser):
             return
-        half = REGION_BYTES // 2  # letters, the other are qualities
-        line = team.line(
-            regions(text), lambda block: parsed(block, buffer.like(half)), team.threads + 2,
-            pulls="parse", works="parse",
-        )  # fmt: skip
-        lines = 1
+        plain, half = self._plain, REGION_BYTES // 2  # letters, the other are qualities
+
+        def parse(region: TextBlock | FileRegion) -> Parsed[R]:
+            return parsed(region, buffer.like(half), work, team.stages)
+
+        # whoever takes the results may work on a region itself, while all others finish one
+        ahead = 2 * team.threads + 2
+        found: Iterator[TextBlock | FileRegion] = regions(text)
+        if plain is not None:
+            found = file_regions(plain)
+        line = team.line(found, parse, ahead, pulls="parse", works="parse")
+        lines, at = 1, 0 if plain is None else plain.first
         while True:
-            with self._reading(buffer):
+            try:
                 done = next(line, None)
-            if done is None or done.pieces is None:
+            except CannotReadError as error:
+                with self._reading(buffer):
+                    raise error.cause from None
+            if done is None or done.worked is None:
                 break
-            yield from map(buffer.passed, done.pieces)
+            if plain is not None:
+                at = self._has_read(at, done.region.stop)
+            for worked in done.worked:
+                buffer.pass_by(worked.records)
+                yield worked
             lines += done.lines
-        left = () if done is None else chain((done.block,), (later.block for later in line))
-        self._text = Text(iter(left))
+        if plain is None:
+            self._text = Text(unparsed(done, line, text))
+        else:
+            line.close()
+            self._text = Text(self._from(at))
         self._text.place[LINE] = lines
         self._parser = FastqParser(self._text)
 
@@ -252,6 +287,10 @@ class SequenceSource:
         self._raw = raw = RawFile(file)
         if raw.regular:
             self._flush_seconds = None
+        fastq = raw.magic.startswith(b"@") and not may_begin_sam(raw.magic)
+        if self._large and fastq and (extent := raw.extent):
+            self._plain = FileRegion(*extent)
+            return self._from(self._plain.first)
         pause = None if self._flush_seconds is None else new_block(0)
         blocks, self._watched = text_blocks(
             raw, self._stack, self._team, shown=self._shown, pause=pause,
@@ -259,6 +298,25 @@ class SequenceSource:
         )  # fmt: skip
         self._stack.callback(blocks.close)
         return iter(blocks)
+
+    def _from(self, at: int) -> Iterator[TextBlock]:
+        """A plain file from a place on, with what is added to it meanwhile."""
+        assert self._plain is not None
+        while True:
+            block = self._plain._replace(first=at, stop=at + BLOCK_BYTES).read()
+            if block.stop == block.first:
+                return
+            at = self._has_read(at, at + block.stop - block.first)
+            yield block
+
+    def _has_read(self, first: int, stop: int) -> int:
+        """A plain file has been read up to ``stop``, which is returned."""
+        assert self._plain is not None
+        assert self._raw is not None
+        self._raw.bytes_read = stop - self._plain.first
+        if self._team is not None:
+            self._team.stages.count("read", stop - first)
+        return stop
 
     def _lacks_end(self) -> bool:
         return self._watched is not None and self._watched.lacks_end_block()

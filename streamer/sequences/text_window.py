@@ -21,7 +21,7 @@ from trie.cpu.text_scan import SLACK
 BLOCK_BYTES = 1 << 19
 ROOM_BYTES = 1 << 18  # in front of a block
 _BEHIND = 2 * SLACK
-REGION_BYTES = (1 << 22) - ROOM_BYTES - _BEHIND  # of a block that is parsed beside others
+REGION_BYTES = (1 << 23) - ROOM_BYTES - _BEHIND  # of a block that is parsed beside others
 
 AT, STOP, LINE, WITHIN, SEEN, SEEN_LINES = range(6)
 """Of ``Text.place``: see there."""
@@ -56,11 +56,11 @@ class Text:
 
     array: uint8. place: int64[6]; array[place[AT]:place[STOP]] has not been parsed. LINE: the
     number of the line that begins at AT, from 1. The others belong to the parsers. ended: nothing
-    follows.
+    follows. blocks: what follows otherwise.
     """
 
     def __init__(self, blocks: Iterator[TextBlock]) -> None:
-        self._blocks = blocks
+        self.blocks = blocks
         self.array: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
         self.place = np.zeros(6, dtype=np.int64)
         self.place[LINE] = 1
@@ -86,7 +86,7 @@ class Text:
         if self._hidden:
             self.show(BLOCK_BYTES)
             return
-        block = next(self._blocks, None)
+        block = next(self.blocks, None)
         if block is None:
             self.ended = True
             return

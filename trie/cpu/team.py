@@ -19,6 +19,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import call
 from queue import Empty, SimpleQueue
 from typing import Generic, NamedTuple, Self, TypeVar
 
@@ -36,6 +38,17 @@ class _Failed(NamedTuple):
     """In the place of a result."""
 
     error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[R]):
+    """A call that has been made already."""
+
+    result: R
+
+    def __call__(self) -> R:
+        """What it returned."""
+        return self.result
 
 
 class Team:
@@ -105,6 +118,22 @@ class Team:
         for _ in self._threads:
             self.wake()
         return line
+
+    def results(
+        self, calls: Iterable[Callable[[], R]], *, pulls: str = "", works: str = "", takes: str = ""
+    ) -> Iterator[R]:
+        """The results of calls, in order, in a line; but those that are ``Done`` wake nobody."""
+        rest = iter(calls)
+        ahead = self.threads + 2
+        for made in rest:
+            if isinstance(made, Done):
+                yield made.result
+                continue
+            met: list[Done[R]] = []
+            to_do = _to_do(made, rest, met)
+            yield from self.line(to_do, call, ahead, pulls=pulls, works=works, takes=takes)
+            for done in met:
+                yield done.result
 
     def forget(self, line: Line[T, R]) -> None:
         """It has ended."""
@@ -277,6 +306,18 @@ class Line(Generic[T, R], Iterator[R]):
         # whoever has the last turn keeps it
         if self._closed and self._turn.acquire(blocking=False) and hasattr(self._items, "close"):
             self._items.close()
+
+
+def _to_do(
+    first: Callable[[], R], rest: Iterator[Callable[[], R]], met: list[Done[R]]
+) -> Iterator[Callable[[], R]]:
+    """The calls up to one that has been made, which is put into ``met``."""
+    yield first
+    for made in rest:
+        if isinstance(made, Done):
+            met.append(made)
+            return
+        yield made
 
 
 def wait_for(bell: SimpleQueue[None]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import random
 import subprocess
+import threading
+from itertools import chain
+from operator import call
 
 import numpy as np
 import pytest
@@ -12,11 +15,12 @@ import pytest
 from streamer.errors import DataError
 from streamer.sequences import decompression, side_by_side, source, text_window
 from streamer.sequences.bgzf import END_BLOCK
-from streamer.sequences.files import read_batches, read_records
+from streamer.sequences.files import read_batches, work_on_batches, work_on_records
 from streamer.sequences.record_buffer import RecordBuffer
 from tests.streamer.sequences.kit import bgzf_blocks
 from tests.streamer.sequences.test_reader import FASTQ, FILES
-from trie.cpu.team import Team
+from trie.cpu.stages import Stages
+from trie.cpu.team import Done, Team
 
 
 @pytest.fixture
@@ -38,9 +42,9 @@ def parsed(monkeypatch):
     """Whether each region that was parsed had whole records."""
     whole = []
 
-    def parse(block, buffer):
-        done = side_by_side.parsed(block, buffer)
-        whole.append(done.pieces is not None)
+    def parse(*given):
+        done = side_by_side.parsed(*given)
+        whole.append(done.worked is not None)
         return done
 
     monkeypatch.setattr(source, "parsed", parse)
@@ -61,15 +65,16 @@ def rows(path, team, **limits):
 
 
 def texts(path, team, **limits):
-    """(number, text, first line) of all records, then the error."""
+    """(text, first line) of all records, then the error."""
     found = []
     try:
-        for piece in read_records(str(path), team=team, **limits):
+        for piece in map(
+            call, work_on_records(str(path), lambda piece: piece, team=team, **limits)
+        ):
             assert piece.text is not None
             (span,), places = piece.text.joined()
-            for number, (begin, line, end) in enumerate(places.tolist()):
-                parts = span.text[begin:end].tobytes(), span.text[begin:line].tobytes()
-                found.append((piece.first + number, *parts))
+            for begin, line, end in places.tolist():
+                found.append((span.text[begin:end].tobytes(), span.text[begin:line].tobytes()))
     except DataError as error:
         found.append(str(error))
     return found
@@ -158,8 +163,9 @@ def test_records_longer_than_a_region(tmp_path, sizes, parsed):
     assert all(parsed)
     # and than what is looked through for its end
     content += fastq(rng, 1, lengths=(20_000,)) + fastq(rng, 300)
+    parsed.clear()
     assert len(check(tmp_path / "f", content)) == 311
-    assert not all(parsed)
+    assert len(parsed) < 40, "one parser goes on there"
 
 
 def test_few_threads_and_pipes_have_one_parser(tmp_path, sizes, parsed):
@@ -178,7 +184,8 @@ def test_a_region_that_ends_within_a_record_is_refused():
     first = text_window.ROOM_BYTES
     block = text_window.new_block(40)
     block.array[first:][:40] = np.frombuffer(FASTQ[:40], np.uint8)
-    assert side_by_side.parsed(block, RecordBuffer("f", 100, 100)).pieces is None
+    buffer = RecordBuffer("f", 100, 100)
+    assert side_by_side.parsed(block, buffer, lambda piece: piece, Stages()).worked is None
 
 
 def test_full_batches_are_those_of_one_parser(tmp_path, sizes, parsed):
@@ -210,6 +217,94 @@ def as_bases(folder):
     path = folder / "d.fa"
     path.write_text(f">d\n{'A' * 31}\n")
     return path
+
+
+def test_the_thread_that_parses_a_region_does_the_work(tmp_path, sizes):
+    sizes(3000, 500)
+    rng = random.Random(7)
+    paths = [tmp_path / name for name in ("1.fq", "2.fa", "3.fq.gz", "4.fq", "5.fq")]
+    contents = [fastq(rng, count) for count in (300, 0, 200, 1, 400)]
+    contents[1] = b">a\nACGT\n>b\nAC\n"
+    contents[2] = gzip.compress(contents[2])
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    given = list(map(str, paths))
+    workers = []
+
+    def work(batch):
+        workers.append(threading.current_thread().name)
+        return list(batch.names)
+
+    with Team(4) as team:
+        works = list(work_on_batches(given, work, team=team))
+        made = [call for call in works if isinstance(call, Done)]
+        assert len(works) > len(made) == len(workers) > 50
+        assert len(set(workers)) > 1
+    with Team(4) as team:
+        found = list(team.results(work_on_batches(given, lambda b: list(b.names), team=team)))
+    wanted = [list(batch.names) for batch in read_batches(given)]
+    assert [*chain(*found)] == [*chain(*wanted)]
+
+
+def test_a_fault_behind_regions_that_were_worked_on(tmp_path, sizes, streamer):
+    sizes(3000, 500)
+    path, taken = tmp_path / "f.fq", []
+    path.write_bytes(
+        fastq(random.Random(8), 100) + b"@bad\nAC\n+\nI\n" + fastq(random.Random(9), 99)
+    )
+    with Team(4) as team, pytest.raises(DataError, match="record 101"):
+        taken[:0] = (
+            taken.append(names)
+            for names in team.results(
+                work_on_batches([str(path)], lambda batch: list(batch.names), team=team)
+            )
+        )
+    assert [*chain(*taken)] == [f"r{i}" for i in range(100)]
+    for report in ("targets", "reads"):
+        given = ["match", path, "-d", as_bases(tmp_path), "-k", 31, "--report", report, "--quiet"]
+        codes = [streamer(*given, "--threads", threads) for threads in (1, 4)]
+        assert codes[0] == codes[1]
+        assert codes[0][0] == 1
+
+
+def test_an_error_of_the_work_is_no_error_of_the_file(tmp_path, sizes):
+    sizes(3000, 500)
+    path = tmp_path / "f.fq"
+    path.write_bytes(fastq(random.Random(10), 300))
+
+    def work(batch):
+        if "r200" in batch.names:
+            message = "of the work"
+            raise ValueError(message)
+
+    with Team(4) as team, pytest.raises(ValueError, match="of the work"):
+        list(team.results(work_on_batches([str(path)], work, team=team)))
+
+
+def test_a_file_that_is_cut_or_grows_while_it_is_read(tmp_path, sizes):
+    sizes(3000, 500)
+    path, more = tmp_path / "f.fq", fastq(random.Random(12), 50)
+    content = fastq(random.Random(11), 300)
+    for change in ("cut", "grow"):
+        path.write_bytes(content)
+        with Team(4) as team:
+            batches = read_batches([str(path)], batch_reads=10, team=team)
+            found = list(next(batches).names)
+            with path.open("r+b") as file:
+                if change == "cut":
+                    # long before, at the end of a record or not, whatever has been read of it
+                    file.truncate(len(content) // 2)
+                else:
+                    file.seek(0, 2)
+                    file.write(more)
+            try:
+                for batch in batches:
+                    found += batch.names
+            except DataError:
+                assert change == "cut"
+        wanted = [f"r{i}" for i in range(300)] + [f"r{i}" for i in range(50)] * (change == "grow")
+        assert found == wanted[: len(found)]
+        assert change == "cut" or len(found) == len(wanted)
 
 
 def test_pairs_whose_mates_differ_in_length(tmp_path, sizes, parsed, streamer):

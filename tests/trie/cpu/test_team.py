@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 
 from tests.waiting import DEADLINE, until
-from trie.cpu.team import Team
+from trie.cpu.team import Done, Team
 from trie.cpu.threads import run_all
 
 THREADS = (1, 2, 5)
@@ -77,6 +79,42 @@ def test_no_more_is_pulled_than_may_be_ahead(threads):
             assert len(pulled) <= taken + 6
 
 
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("seed", range(6))
+def test_results_of_calls_of_which_some_have_been_made(seed, threads):
+    rng = random.Random(seed)
+    share = rng.choice((0, 0.1, 0.9, 1))
+    makers = []
+
+    def call(i):
+        makers.append(threading.get_ident())
+        return i
+
+    calls = (Done(i) if rng.random() < share else partial(call, i) for i in range(300))
+    with Team(threads) as team:
+        assert list(team.results(calls)) == list(range(300))
+    assert len(makers) == 300 or share
+    assert not makers or share < 1
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_calls_whose_results_are_not_wanted_are_closed(made):
+    closed = []
+
+    def calls():
+        try:
+            while True:
+                yield Done(1) if made else lambda: 1
+        finally:
+            closed.append(1)
+
+    with Team(3) as team:
+        results = team.results(calls())
+        assert [next(results) for _ in range(20)] == [1] * 20
+        results.close()
+        until(lambda: closed, "the calls are closed")
+
+
 def test_no_more_threads_work_than_asked_for():
     at_work = []
     most = 0
@@ -141,7 +179,7 @@ def test_times_of_stages():
 
 INTERRUPTED = """
 import os, signal, threading, time
-from trie.cpu.team import Team
+from trie.cpu.team import Done, Team
 
 def work(i):
     if i == 20:
