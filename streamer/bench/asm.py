@@ -75,7 +75,7 @@ def _search(codes: Codes, pattern: bytes, method: str, device: Device) -> int:
     """How many hits there are; their columns are made and dropped."""
     wanted = searches([masks_of(pattern)], K, "forward")
     text = TextPiece(batch_of(codes, np.array([0, codes.size])))
-    return sum(map(len, find([text], wanted, Choice(method, device), threads=1)))
+    return sum(len(hits) for _, hits in find([text], wanted, Choice(method, device), threads=1))
 
 
 def _times(

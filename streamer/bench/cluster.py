@@ -107,7 +107,7 @@ def _asm(cluster: Cluster, text: str, bases: int, count: int) -> Row:
     size = piece_symbols(1e-9 * len(wanted), bases, count)
 
     def alone() -> None:
-        for hits in find(read_pieces(text, wanted.reach), wanted, choice, threads=count):
+        for _, hits in find(read_pieces(text, wanted.reach), wanted, choice, threads=count):
             for table in hits.tables(["text"], labels):
                 sum(map(len, table.formatted("tsv")))
 

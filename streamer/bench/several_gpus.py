@@ -114,7 +114,7 @@ def asm_texts(
 
         def run(cards: tuple[int, ...], wanted: Any = wanted) -> int:
             choice = Choice("bit-parallel", "cuda", cards=cards)
-            return sum(map(len, asm.find(pieces, wanted, choice)))
+            return sum(len(hits) for _, hits in asm.find(pieces, wanted, choice))
 
         row: Row = {"symbols": size, "patterns": count, "m": length, "k": k}
         yield row | in_pairs({n: partial(run, cards) for n, cards in uses.items()}, pairs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,6 +21,9 @@ from streamer.cli.choices import (
 )
 
 if TYPE_CHECKING:
+    from streamer.batch.hits import Hits
+    from streamer.output.rows import Rows
+    from streamer.output.text_table import Labels
     from streamer.sequences.record_buffer import TextPiece
 
 AsmReport = Literal["all", "best"]
@@ -78,14 +82,7 @@ def asm(
     columns = [*COLUMNS, "cigar"] if report == "best" else COLUMNS
     wanted = searches(masks, k, strands)
     pattern_names = Labels(names)
-    text_names: list[str] = []
-
-    def named(pieces: Iterator[TextPiece]) -> Iterator[TextPiece]:
-        for piece in pieces:
-            # the first name may be known from the piece before
-            text_names.extend(piece.reads.names[len(text_names) - piece.first :])
-            yield piece
-
+    texts = _Texts()
     if cluster is not None:
         form = pattern_search.line_format(format_)
         from streamer.cluster import pattern_tasks
@@ -99,9 +96,8 @@ def asm(
                 text, wanted.reach, output, form, columns, quiet, size
             ) as (writer, pieces):
                 if report == "best":
-                    best = pattern_tasks.asm_best(where, named(pieces), wanted, choice)
-                    for hits in best:
-                        pattern_search.write_hits(writer, hits, text_names, pattern_names)
+                    best = pattern_tasks.asm_best(where, texts.named(pieces), wanted, choice)
+                    texts.write(writer, best, pattern_names)
                     return
                 for lines in pattern_tasks.asm_lines(where, pieces, wanted, choice, names, form):
                     writer.put(lines.data)
@@ -116,5 +112,29 @@ def asm(
             pieces,
         ),
     ):
-        for hits in find(named(pieces), wanted, choice, report=report, threads=threads):
-            pattern_search.write_hits(writer, hits, text_names, pattern_names)
+        found = find(texts.named(pieces), wanted, choice, report=report, threads=threads)
+        texts.write(writer, found, pattern_names)
+
+
+class _Texts:
+    """Names of texts, from the first on that rows to come may have: a run may have many reads."""
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._names: list[str] = []
+
+    def named(self, pieces: Iterable[TextPiece]) -> Iterator[TextPiece]:
+        """The pieces, once the names of their texts are known."""
+        for piece in pieces:
+            # the first name may be known from the piece before
+            self._names.extend(piece.reads.names[self._first + len(self._names) - piece.first :])
+            yield piece
+
+    def write(self, writer: Rows, found: Iterable[tuple[int, Hits]], patterns: Labels) -> None:
+        """Write the rows that ``asm.find`` gives for these pieces."""
+        for first, hits in found:
+            own = replace(hits, text=hits.text - self._first)
+            pattern_search.write_hits(writer, own, self._names, patterns)
+            done = max(0, first - self._first)
+            del self._names[:done]
+            self._first += done

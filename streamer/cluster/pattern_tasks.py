@@ -97,16 +97,19 @@ def asm_lines(
 
 def asm_best(
     cluster: Cluster, pieces: Iterable[TextPiece], wanted: Searches, choice: Choice
-) -> Iterator[Hits]:
-    """The best of each run, in order: workers align, runs are joined here."""
+) -> Iterator[tuple[int, Hits]]:
+    """The best of each run, as ``asm.find``: workers align, runs are joined here."""
     tasks = ClusterTasks(
         cluster, ASM, _Asm(wanted, choice, True, _Formatted([], "tsv")),
         gpu=choice.device == "cuda",
     )  # fmt: skip
     best = BestEnds(wanted)
+    first = 0
     for blocks in tasks.in_order(pieces):
-        yield from (best.add(runs) for runs in blocks)
-    yield best.finish()
+        for runs in blocks:
+            first = runs.first
+            yield first, best.add(runs)
+    yield first, best.finish()
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def search(
     threads = threads or usable_cores()
     found = _find(of_letters(letters, k + 1), wanted, choice, report, threads)
     try:
-        return structured(list(found), threads)
+        return structured([hits for _, hits in found], threads)
     except InvalidBaseError:
         for one in letters:
             encode(one)  # names the place in its own text
@@ -106,10 +106,11 @@ def find(
     *,
     report: str = "all",
     threads: int | None = None,
-) -> Iterator[Hits]:
+) -> Iterator[tuple[int, Hits]]:
     """Hits in all texts of the pieces, in the order of rows, in parts of bounded size.
 
-    A text that is cut has ``wanted.reach`` symbols before the cut in both pieces.
+    Each part, which may be empty, comes with the number of the first text that parts to come may
+    have hits in. A text that is cut has ``wanted.reach`` symbols before the cut in both pieces.
     ``threads``: of the CPU; None or 0 is every core. Columns that are the same for all rows of a
     part may be read-only views of one value.
     """
@@ -118,21 +119,23 @@ def find(
 
 def _find(
     texts: Iterable[Texts], wanted: Searches, choice: Choice, report: str, threads: int
-) -> Iterator[Hits]:
+) -> Iterator[tuple[int, Hits]]:
     if report not in REPORTS:
         message = f"unknown report '{report}'; there are {', '.join(REPORTS)}"
         raise UsageError(message)
     cutters = Cutters(choice, wanted, threads)
     best = BestEnds(wanted) if report == "best" else None
+    first = 0
     for part, found in searched(texts, wanted, cutters):
+        first = part.first
         if best is not None:
             rows: Iterable[Hits] = [best.add(runs_of(part, joined(found), wanted))]
         else:
             rows = map(partial(every_end, part, searches=wanted), found)
-        yield from filter(len, rows)
+        yield from ((first, hits) for hits in rows)
     if best is not None:
         # without rows too: it has the column cigar
-        yield best.finish()
+        yield first, best.finish()
 
 
 def searched(

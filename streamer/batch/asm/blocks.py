@@ -98,6 +98,11 @@ class Block:
     continues: bool
 
     @property
+    def first(self) -> int:
+        """The number of the first record, 0 if there are only gaps: none before it is to come."""
+        return int(self.records[0]) if self.records.size else 0
+
+    @property
     def ends(self) -> int:
         """Ends beyond the lead."""
         return self.symbols.size - self.lead

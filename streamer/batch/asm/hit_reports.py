@@ -90,10 +90,11 @@ class _Rows:
 class BlockRuns:
     """The best end of each run of a block, before runs of several blocks are joined.
 
-    begun: the row of each search whose run may have begun in the block before. going: bool, the
-    runs that may go on in the next block.
+    first: the number of its first record. begun: the row of each search whose run may have begun in
+    the block before. going: bool, the runs that may go on in the next block.
     """
 
+    first: int
     rows: _Rows
     begun: dict[int, int]
     going: NDArray[np.bool_]
@@ -116,7 +117,8 @@ def runs_of(block: Block, found: EndsFound, searches: Searches) -> BlockRuns:
         if found.ends[at] == block.lead + 1 and block.lead
     }
     going = (found.ends[last] == block.symbols.size) & block.continues
-    return BlockRuns(_aligned(block, found.at(best), piece[best], searches), begun, going)
+    rows = _aligned(block, found.at(best), piece[best], searches)
+    return BlockRuns(block.first, rows, begun, going)
 
 
 class BestEnds:

@@ -8,6 +8,9 @@ import json
 import numpy as np
 import pytest
 
+from streamer.cli import pattern_search
+from streamer.sequences import decompression
+from streamer.sequences import files as sequence_files
 from tests.data_files import write_fasta
 from tests.reference import asm as asm_oracle
 
@@ -186,3 +189,26 @@ def test_several_patterns_of_the_command_line(streamer, files):
     code, _, said = streamer("asm", text, "--pattern", "ACGT", "--pattern", "AXGT", "-k", 1, "-q")
     assert code == 1
     assert "--pattern: record 2 (AXGT), position 2: 'X' is not a base" in said
+
+
+@pytest.mark.parametrize("report", ["all", "best"])
+def test_names_of_texts_before_are_forgotten(streamer, tmp_path, monkeypatch, report):
+    texts = [(f"t{i}", "ACGT") for i in range(500)] + [("last", "TTGCA" * 30)]
+    text = write_fasta(tmp_path / "many.fa", texts)
+    monkeypatch.setattr(decompression, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(sequence_files, "PIECE_BASES", 40)
+    known = []
+    write_hits = pattern_search.write_hits
+
+    def recorded(writer, hits, names, patterns):
+        known.append(len(names))
+        write_hits(writer, hits, names, patterns)
+
+    monkeypatch.setattr(pattern_search, "write_hits", recorded)
+    code, out, _ = streamer(
+        "asm", text, "--pattern", "TTGCA", "-k", 0, "--strands", "forward", "--report", report,
+        "--device", "cpu", "-q",
+    )  # fmt: skip
+    rows = [line.split("\t")[:3:2] for line in out.splitlines()[1:]]
+    assert (code, rows) == (0, [["last", str(end)] for end in range(5, 151, 5)])
+    assert max(known) < 40

@@ -130,6 +130,10 @@ def test_more_hits_than_are_held_at_once(report, monkeypatch):
     texts = [letters(rng, size, "AC") for size in (700, 3, 90)]
     for method in ENGINES:
         assert agree(texts, ["ACA", "CCAC"], 2, report=report, method=method) > 10
+    # parts that have only the gaps between empty texts
+    monkeypatch.setattr(engines, "ALWAYS_ENDS", 4)
+    empty = [""] * 30
+    assert agree([*empty, *texts, *empty, texts[0]], ["ACA"], 2, report=report) > 3
 
 
 @pytest.mark.parametrize("strands", ["forward", "reverse", "both"])
