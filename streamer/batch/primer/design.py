@@ -137,8 +137,8 @@ def pairs(
     ends = ends[order]
     possible = []
     for i, one in enumerate(left):
-        first = np.searchsorted(ends, one.start + int(limits.product.low))
-        last = np.searchsorted(ends, one.start + int(limits.product.high), side="right")
+        first = np.searchsorted(ends, one.start + limits.product.low)
+        last = np.searchsorted(ends, one.start + limits.product.high, side="right")
         for j in order[first:last].tolist():
             difference = abs(one.tm - right[j].tm)
             if right[j].start >= one.end and difference <= limits.tm_difference:

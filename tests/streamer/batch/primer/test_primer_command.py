@@ -175,6 +175,22 @@ def test_pairs_differ_from_all_of_beta_and_meet_the_wishes(streamer, virus, tmp_
     assert paths["svg"].read_text().startswith("<?xml")
 
 
+def test_products_of_any_size(streamer, virus):
+    pytest.importorskip("primer3")
+    alpha, beta, *_ = virus
+    options = ("-k", 5, "--strands", "both", "--device", "cpu", "-q", "--pairs", 2, "--product")
+    code, endless, err = streamer("primer", alpha, beta, *options, "200-inf")
+    assert code == 0, err
+    assert (code, endless) == streamer("primer", alpha, beta, *options, "200-900")[:2]
+    assert endless.count("\n") > 1
+    product = int(endless.splitlines()[1].split("\t")[-2])
+    code, out, _ = streamer("primer", alpha, beta, *options, f"{product - 0.5}-{product + 0.5}")
+    assert code == 0
+    assert {line.split("\t")[-2] for line in out.splitlines()[1:]} == {str(product)}
+    code, out, _ = streamer("primer", alpha, beta, *options, f"{product + 0.2}-{product + 0.9}")
+    assert (code, out.count("\n")) == (0, 1)
+
+
 def test_primers_without_pairs_lie_on_their_solutions(streamer, virus):
     pytest.importorskip("primer3")
     alpha, beta, _, _ = virus
