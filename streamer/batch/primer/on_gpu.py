@@ -24,7 +24,7 @@ from gpu.primer.paper import longest_prefixes
 from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks
 from streamer.batch.primer.cpu_text import BlockHits, CpuText
 from streamer.batch.primer.problem import Alpha, Columns
-from streamer.batch.primer.shapes import CutCosts, shape_for
+from streamer.batch.primer.shapes import MOST_WINDOWS, CutCosts, shape_for
 from streamer.batch.primer.shared_windows import RATE, balanced, blocks, settle, stretches
 from streamer.batch.records import Codes, reverse_complement
 from trie.cpu.threads import usable_cores
@@ -172,12 +172,12 @@ class WindowSearch:
         left = blocks(at, end, reach, self._alpha.ends, window)
         dropped = False
         if shape is not None:
-            whole = left[2] - left[1] == shape.window
+            whole = np.flatnonzero(left[2] - left[1] == shape.window)[:MOST_WINDOWS]
             some = np.ascontiguousarray(left[:, whole])
             if some.size:
                 table = text.table(some, shape.pieces, shape.symbols, shape.errors)
                 dropped |= self._settled(text, some, text.seeded(table, first, stop), reach)
-            left = left[:, ~whole]
+            left = np.delete(left, whole, axis=1)
         spent = scanned = 0.0
         for begin in range(0, left.shape[1], device.MOST_WINDOWS):
             some = np.ascontiguousarray(left[:, begin : begin + device.MOST_WINDOWS])

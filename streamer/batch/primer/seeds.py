@@ -24,7 +24,7 @@ from streamer.batch.primer.cpu_text import BlockHits, CpuText
 from streamer.batch.primer.myers import horizontal, vertical
 from streamer.batch.primer.problem import Columns
 from streamer.batch.primer.seed_table import SeedTable, table_of
-from streamer.batch.primer.shapes import CutCosts, cuttable, shape_for
+from streamer.batch.primer.shapes import MOST_WINDOWS, CutCosts, cuttable, shape_for
 from streamer.batch.primer.shared_windows import blocks, settle, stretches
 from streamer.batch.primer.window_scan import TILE
 from trie.cpu.jit import njit
@@ -82,7 +82,7 @@ def _make_table(text: CpuText, reach: Columns, state: Seen) -> None:
     shape = shape_for(text.k, reach[starts] - starts, COSTS)
     if shape is not None:
         some = blocks(*stretches(alpha, reach, 1), reach, alpha.ends, shape.window)
-        state.blocks = some[:, some[2] - some[1] == shape.window]
+        state.blocks = some[:, some[2] - some[1] == shape.window][:, :MOST_WINDOWS]
         state.table = table_of(alpha.codes, state.blocks[1], shape)
 
 
@@ -93,7 +93,7 @@ def _look_up(text: CpuText, reach: Columns, table: SeedTable, whole: Columns) ->
     """
     rows, ends = table.shape.window, text.alpha.ends
     settle(text, reach, whole, find(text, table))
-    # starts in no block of the table: their prefixes were shorter than its windows
+    # starts in no block of the table, for which their prefixes were too short, or blocks too many
     covered = np.zeros(reach.size + 1, dtype=np.int64)
     np.add.at(covered, whole[0], 1)
     np.add.at(covered, whole[1] + 1, -1)
@@ -128,10 +128,10 @@ def runs(keys: NDArray[np.uint64], size: int) -> BlockHits:
     """Keys window << 40 | tile << 12 | slack as hits, adjacent tiles as one."""
     if keys.size == 0:
         return BlockHits(*np.empty((4, 0), dtype=np.int64))
-    ordered = np.sort(keys).astype(np.int64)
-    tiles = ordered >> 12
+    ordered = np.sort(keys)
+    tiles = (ordered >> np.uint64(12)).astype(np.int64)
     begins = np.flatnonzero(np.diff(tiles, prepend=-2) > 1)
-    slack = np.maximum.reduceat(ordered & 0xFFF, begins)
+    slack = np.maximum.reduceat((ordered & np.uint64(0xFFF)).astype(np.int64), begins)
     first, last = tiles[begins], tiles[np.append(begins[1:], tiles.size) - 1]
     column = (1 << 28) - 1
     until = np.minimum(TILE * ((last & column) + 1), size)

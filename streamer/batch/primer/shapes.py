@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 MOST_ROWS = 32  # symbols of a window at most: a word
 SHORTEST = 3  # symbols of a piece at least
 MOST_SYMBOLS = 12  # symbols of a piece at most: a table of 4**12 begins
+MOST_WINDOWS = 1 << 24  # windows of a table at most: a key has 24 bits for them
 
 
 @dataclass(frozen=True, slots=True)

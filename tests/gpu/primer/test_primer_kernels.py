@@ -251,6 +251,20 @@ def test_more_hits_than_are_kept(monkeypatch, method):
     np.testing.assert_array_equal(reaches(alpha, beta, 3, Choice(method, "cuda")), expected)
 
 
+@pytest.mark.usefixtures("pieces_pay")
+def test_more_windows_than_a_table_has(monkeypatch):
+    from streamer.batch.choice import Choice
+    from streamer.batch.primer import on_gpu, reaches
+    from streamer.batch.primer.problem import Alpha
+
+    monkeypatch.setattr(on_gpu, "MOST_WINDOWS", 2)
+    rng = np.random.default_rng(8)
+    alpha = Alpha.of([rng.integers(0, 4, 30, dtype=np.uint8)])
+    beta = [rng.integers(0, 4, 200, dtype=np.uint8)]
+    expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"))
+    np.testing.assert_array_equal(reaches(alpha, beta, 3, Choice("seeds", "cuda")), expected)
+
+
 @pytest.mark.parametrize("most_words", [1, 2])
 def test_matches_of_more_rows_than_a_thread_has(monkeypatch, most_words):
     from gpu import primer

@@ -15,7 +15,7 @@ from streamer.batch.primer import seeds, shared_windows
 from streamer.batch.primer.cpu_text import CpuText
 from streamer.batch.primer.paper import alternative, conventional, cores
 from streamer.batch.primer.problem import Alpha
-from streamer.batch.primer.shapes import CutCosts
+from streamer.batch.primer.shapes import MOST_WINDOWS, CutCosts
 from streamer.errors import UsageError
 from tests.reference import primer as oracle
 from trie.codes import InvalidBaseError, encode
@@ -164,6 +164,33 @@ def test_windows_settle_many_starts_at_once(monkeypatch):
     reach = alpha.first_reaches(40)
     shared_windows.improve(CpuText(alpha, text, 40, 2), reach, shared_windows.Plan())
     assert 0 < searched < 1500
+
+
+def test_keys_have_room_for_all_windows_of_a_table():
+    windows = [0, 1, (1 << 23) - 1, 1 << 23, MOST_WINDOWS - 1]
+    keys = [window << 40 | 3 << 12 | 2 for window in windows]
+    hits = seeds.runs(np.array(keys[::-1], dtype=np.uint64), 1000)
+    assert hits.window.tolist() == windows
+    assert (set(hits.begin), set(hits.end), set(hits.slack)) == ({192}, {256}, {2})
+
+
+def test_more_windows_than_a_table_has(monkeypatch):
+    rng = np.random.default_rng(9)
+    alpha = Alpha.of([rng.integers(0, 4, size, dtype=np.uint8) for size in (200, 90)])
+    beta = [rng.integers(0, 4, size, dtype=np.uint8) for size in (1500, 700)]
+    expected = primer.reaches(alpha, beta, 3, Choice("hook-row", "cpu"))
+    tables = []
+    table_of = seeds.table_of
+
+    def recorded(codes, firsts, shape):
+        tables.append(firsts.size)
+        return table_of(codes, firsts, shape)
+
+    monkeypatch.setattr(seeds, "table_of", recorded)
+    monkeypatch.setattr(seeds, "MOST_WINDOWS", 5)
+    found = primer.reaches(alpha, beta, 3, Choice("seeds", "cpu"))
+    np.testing.assert_array_equal(found, expected)
+    assert max(tables) == 5
 
 
 def test_letters_of_any_form():
