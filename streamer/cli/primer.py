@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -103,8 +104,8 @@ def primer(
     if known_table is not None and known is None:
         message = "--known-table FILE goes with --known FASTA"
         raise UsageError(message)
-    if known is not None and beta == "-":
-        message = "with --known BETA is read twice: it cannot be standard input"
+    if known is not None and (beta == "-" or Path(beta).is_fifo()):
+        message = "with --known BETA is read twice: it cannot be standard input or a pipe"
         raise UsageError(message)
     files = {"--bed": bed, "--fasta": fasta, "--plot": plot, "--known-table": known_table}
     check_files([alpha, beta, *([known] if known is not None else [])], output, files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 
 import numpy as np
 import pytest
@@ -221,6 +222,19 @@ def test_records_of_one_name_keep_their_sequences(streamer, tmp_path):
     written = (tmp_path / "o.fa").read_text().splitlines()[1::2]
     assert written == sequences
     assert all(any(one in sequence for one in sequences) for _, sequence in records)
+
+
+@pytest.mark.parametrize("beta", ["-", "/dev/fd/{}"])
+def test_a_beta_that_cannot_be_read_twice(streamer, files, tmp_path, beta):
+    reader, writer = os.pipe()
+    os.write(writer, b">x\nAGCAAG\n")
+    os.close(writer)
+    words = ("primer", files[0], beta.format(reader), "-k", 2, "--device", "cpu", "-q")
+    known = ("--known", files[0], "--known-table", tmp_path / "known.tsv")
+    code, out, err = streamer(*words, *known)
+    os.close(reader)
+    assert (code, out) == (2, "")
+    assert "BETA is read twice: it cannot be standard input or a pipe" in err
 
 
 def test_no_known_primers(streamer, files, tmp_path):
