@@ -12,6 +12,7 @@ from streamer.batch.primer.cpu_text import CpuText
 from streamer.batch.primer.problem import Alpha, Columns
 from streamer.batch.records import Codes, NamedSequence, records, reverse_complement
 from streamer.errors import DataError
+from trie.codes import GAP
 
 MOST_LETTERS = 1000
 """The longest known primer: differences are counted in 16 bits, and no primer is nearly as long."""
@@ -58,7 +59,9 @@ class PrimerPlace:
 
 def places(primer: Codes, records: list[Codes]) -> list[PrimerPlace]:
     """Every exact occurrence of a primer on the records of alpha, on either strand."""
-    found = []
+    found: list[PrimerPlace] = []
+    if (primer == GAP).any():  # it equals nothing, a gap of alpha neither
+        return found
     wanted = {"+": primer.tobytes(), "-": reverse_complement(primer).tobytes()}
     for index, record in enumerate(records):
         text = record.tobytes()

@@ -11,7 +11,7 @@ import pytest
 
 from streamer.batch import primer
 from streamer.batch.choice import Choice
-from streamer.batch.primer import seeds, shared_windows
+from streamer.batch.primer import known, seeds, shared_windows
 from streamer.batch.primer.cpu_text import CpuText
 from streamer.batch.primer.paper import alternative, conventional, cores
 from streamer.batch.primer.problem import Alpha
@@ -191,6 +191,15 @@ def test_more_windows_than_a_table_has(monkeypatch):
     found = primer.reaches(alpha, beta, 3, Choice("seeds", "cpu"))
     np.testing.assert_array_equal(found, expected)
     assert max(tables) == 5
+
+
+def test_known_primers_lie_where_all_letters_are_equal():
+    alpha = [encode("AACGNTTCGTTA"), encode("ACGNTT")]
+    found = known.places(encode("AACG"), alpha)
+    assert [(one.alpha, one.start, one.end, one.strand) for one in found] == [
+        (0, 0, 4, "+"), (0, 7, 11, "-"),
+    ]  # fmt: skip
+    assert known.places(encode("CGNTT"), alpha) == []
 
 
 def test_letters_of_any_form():
