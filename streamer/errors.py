@@ -80,13 +80,13 @@ class ConfigError(StreamerError):
     def lines(self) -> list[str]:
         """One line a fault."""
         return [
-            _printable(f"{place}: {key}: {what}" if key else f"{place}: {what}")
+            printable(f"{place}: {key}: {what}" if key else f"{place}: {what}")
             for place, key, what in self.faults
         ]
 
 
-def _printable(line: str) -> str:
-    """A line whose control characters, of a value that is told, are written as escapes."""
+def printable(line: str) -> str:
+    """A line, or a name, with escapes in place of what cannot be printed."""
     if line.isprintable():
         return line
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)

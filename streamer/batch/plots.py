@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ def check_plot(path: str, formats: tuple[str, ...], extra: str) -> None:
 
 def drawn(figure: Any, path: str, dpi: int) -> bytes:
     """A matplotlib figure in the format that the name ``path`` ends in."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # a name may have dollar signs
     picture = io.BytesIO()
-    figure.savefig(picture, format=Path(path).suffix[1:].lower(), dpi=dpi)
+    with warnings.catch_warnings():
+        # letters that the font lacks are boxes
+        warnings.simplefilter("ignore")
+        figure.savefig(picture, format=Path(path).suffix[1:].lower(), dpi=dpi)
     return picture.getvalue()

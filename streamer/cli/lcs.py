@@ -20,7 +20,7 @@ from streamer.cli.choices import (
     say,
 )
 from streamer.cli.file_checks import check_files
-from streamer.errors import DataError, UsageError
+from streamer.errors import DataError, UsageError, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -180,8 +180,9 @@ def _text(path: str) -> NamedSequence:
 
     if path == "-":
         return NamedSequence(path, np.frombuffer(sys.stdin.buffer.read(), dtype=np.uint8))
+    name = printable(shown_name(path))
     with open(path, "rb") as file:
-        return NamedSequence(shown_name(path), np.frombuffer(file.read(), dtype=np.uint8))
+        return NamedSequence(name, np.frombuffer(file.read(), dtype=np.uint8))
 
 
 @contextmanager

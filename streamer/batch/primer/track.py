@@ -49,11 +49,10 @@ def plot(tracks: Sequence[Track], path: str, *, k: int) -> bytes:
     from matplotlib.figure import Figure
 
     rows = max(1, len(tracks))
-    figure = Figure(figsize=(12, 3.2 * rows))
+    figure = Figure(figsize=(12, 3.2 * rows), layout="tight")
     axes = figure.subplots(rows, 1, squeeze=False)
     for axis, track in zip(axes[:, 0], tracks, strict=False):
         _draw(axis, track, k)
-    figure.tight_layout()
     return drawn(figure, path, 120)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -116,6 +117,26 @@ def test_texts(streamer, tmp_path):
     assert out.splitlines()[1].split("\t") == [str(a), str(b), "22", "24", str(want)]
     assert len(common.read_bytes()) == want
     assert oracle.is_subsequence(common.read_bytes(), b.read_bytes())
+
+
+def test_texts_of_any_name(streamer, tmp_path):
+    a = tmp_path / os.fsdecode(b"\xff\t.txt")
+    a.write_bytes(b"kitten")
+    blocks = tmp_path / "blocks.paf"
+    code, out, _ = streamer("lcs", a, a, "--text", "--blocks", blocks, "--quiet")
+    name = f"{tmp_path}/\\udcff\\t.txt"
+    assert code == 0
+    assert out.splitlines()[1].split("\t") == [name, name, "6", "6", "6"]
+    assert blocks.read_text().split("\t")[:4] == [name, "6", "0", "6"]
+
+
+def test_pictures_of_any_name(streamer, tmp_path):
+    a = write_fasta(tmp_path / "a.fa", [("a$x^{$b\u65e5", "ACGTTGCATTACG")])
+    for words in (("lcs", a, a), ("primer", a, a, "-k", 2)):
+        picture = tmp_path / f"{words[0]}.png"
+        code, _, err = streamer(*words, "--plot", picture, "--device", "cpu", "--quiet")
+        assert (code, err) == (0, "")
+        assert picture.stat().st_size > 1000
 
 
 def test_standard_input(streamer, two, monkeypatch):
