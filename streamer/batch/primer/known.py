@@ -12,6 +12,7 @@ from streamer.batch.primer.cpu_text import CpuText
 from streamer.batch.primer.problem import Alpha, Columns
 from streamer.batch.records import Codes, NamedSequence, records, reverse_complement
 from streamer.errors import DataError
+from streamer.sequences.source import shown_name
 from trie.codes import GAP
 
 MOST_LETTERS = 1000
@@ -24,7 +25,7 @@ def known_primers(path: str) -> list[NamedSequence]:
     for number, record in enumerate(found, 1):
         if record.codes.size > MOST_LETTERS:
             problem = f"{record.codes.size} letters are no primer, {MOST_LETTERS} are the most"
-            raise DataError(problem, file=path, record=number, name=record.name)
+            raise DataError(problem, file=shown_name(path), record=number, name=record.name)
     return found
 
 

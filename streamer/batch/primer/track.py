@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.plots import drawn
 from streamer.errors import DataError
+from streamer.sequences.source import shown_name
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -41,7 +42,7 @@ def check_tracks(path: str, records: int) -> None:
     """DataError if alpha has more records than a picture has room for."""
     if records > MOST_TRACKS:
         problem = f"holds {records} records, --plot has room for {MOST_TRACKS}"
-        raise DataError(problem, file=path)
+        raise DataError(problem, file=shown_name(path))
 
 
 def plot(tracks: Sequence[Track], path: str, *, k: int) -> bytes:

@@ -237,6 +237,21 @@ def test_a_beta_that_cannot_be_read_twice(streamer, files, tmp_path, beta):
     assert "BETA is read twice: it cannot be standard input or a pipe" in err
 
 
+def test_errors_name_standard_input_as_elsewhere(streamer, files, monkeypatch, tmp_path):
+    for alpha, known, words in (
+        ("-", files[0], "<stdin>: holds 101 records"),
+        (files[0], "-", "<stdin>: record 1 (x): 1001 letters"),
+    ):
+        given = f">x\n{'A' * 1001}\n" + ">x\nACGT\n" * 100
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        code, _, err = streamer(
+            "primer", alpha, files[1], "-k", 2, "--known", known, "--plot", tmp_path / "p.svg",
+            "--device", "cpu", "-q",
+        )  # fmt: skip
+        assert code == 1
+        assert words in err
+
+
 def test_no_known_primers(streamer, files, tmp_path):
     empty = write_fasta(tmp_path / "empty.fa", [])
     table = tmp_path / "known.tsv"
