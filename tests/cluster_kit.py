@@ -127,10 +127,12 @@ class Trouble(threading.Thread):
 def ray_nodes():
     """Two nodes with a CPU each, and this process connected to the first."""
     before = dict(os.environ)
-    # Ray reads them when it is imported
-    os.environ |= connecting.SETTINGS | {"RAY_AUTH_TOKEN": TOKEN, connecting.LOOPBACK: "0"}
-    # names of sockets are short
+    # names of sockets are short; Ray writes the address of the cluster into a folder of that name
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    Path(folder, "ray").mkdir()
+    # Ray reads them when it is imported
+    own = {"RAY_AUTH_TOKEN": TOKEN, "RAY_TMPDIR": folder, connecting.LOOPBACK: "0"}
+    os.environ |= connecting.SETTINGS | own
     import ray
     from ray.cluster_utils import Cluster
 

@@ -30,7 +30,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
 from streamer.output.text_table import Labels
-from streamer.sequences.files import read_batches, read_pieces
+from streamer.sequences.files import read_pieces, work_on_batches
 from streamer.sequences.read_batch import ReadBatch
 
 K = 21
@@ -80,13 +80,15 @@ def model(name: str, rows: Iterable[Row]) -> Row:
 def jobs(workers: tuple[int, ...], bases: int) -> Iterator[Row]:
     """Asm with many patterns, and match of reads from a file, rows included."""
     with tempfile.TemporaryDirectory() as folder:
-        text, reads = Path(folder) / "text.fa", Path(folder) / "reads.fa"
+        text, reads = Path(folder) / "text.fa", Path(folder) / "reads.fq"
         codes = random_codes(bases, 1)
         # seconds of work: starting tasks must not count
         text.write_bytes(b">text\n" + LETTERS[codes[: bases // 2]].tobytes() + b"\n")
+        qualities = b"I" * READ
         with reads.open("wb") as file:
             for number, start in enumerate(range(0, bases - READ, READ)):
-                file.write(b">r%d\n%s\n" % (number, LETTERS[codes[start:][:READ]].tobytes()))
+                letters = LETTERS[codes[start:][:READ]].tobytes()
+                file.write(b"@r%d\n%s\n+\n%s\n" % (number, letters, qualities))
         found: dict[str, list[Row]] = {}
         for count in workers:
             with connected(LOCAL, count) as cluster:
@@ -133,12 +135,16 @@ def _match(cluster: Cluster, reads: str, codes: Any, bases: int, count: int) -> 
 
     def alone() -> None:
         with Team(count) as team:
-            sum(team.line(read_batches([reads], team=team), lines, count + 2, pulls="parse"))
+            sum(team.results(work_on_batches([reads], lines, team=team), pulls="parse"))
 
     def there() -> None:
         size = task_bases(spec, bases, count, depths=False)
-        batches = read_batches([reads], batch_bases=size)
-        sum(map(len, match_lines(cluster, matcher, dictionary, spec, "intervals", "tsv", batches)))
+        sum(
+            lines.size
+            for lines in match_lines(
+                cluster, matcher, dictionary, spec, "intervals", "tsv", [reads], size
+            )
+        )
 
     return _row("match, intervals", count, bases, seconds(alone), seconds(there))
 

@@ -59,19 +59,19 @@ def match_on_cluster(
                 bases = task_bases(
                     spec, effort.bases_of_files(reads), cluster.cpus, depths=answer.depths
                 )
-                batches = prefetched(
-                    read_batches(
-                        reads, batch_bases=bases,
-                        batch_reads=TASK_READS, on_bytes=show, context=asked.by_barcode,
-                    )
-                )  # fmt: skip
                 if asked.report in REPORTS:
                     for lines in match_lines(
-                        cluster, matcher, stored, there, asked.report, format_, batches
+                        cluster, matcher, stored, there, asked.report, format_, reads, bases, show
                     ):
                         writer.put(lines.data)
                 else:
-                    for result in match_results(cluster, matcher, stored, there, batches):
+                    batches = read_batches(
+                        reads, batch_bases=bases,
+                        batch_reads=TASK_READS, on_bytes=show, context=asked.by_barcode,
+                    )  # fmt: skip
+                    for result in match_results(
+                        cluster, matcher, stored, there, prefetched(batches)
+                    ):
                         for table in answer.after(result):
                             writer.write(table)
                     for table in answer.last():

@@ -1,5 +1,7 @@
 """Tasks of ``match`` with a fixed dictionary: batches of reads, whose rows workers format.
 
+Workers read regions of plain FASTQ files themselves, where they find the same file under its path:
+for so little work a base, sending the reads takes longer than the work.
 Of exact matching on a CPU the matcher itself, with its index, is put once a node, and all workers
 there read it in one place. Others are made in each worker from the dictionary. Reports of totals
 add up what workers found, in the process that asks.
@@ -7,8 +9,12 @@ add up what workers found, in the process that asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import call
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +28,14 @@ from streamer.matching.result import BatchResult
 from streamer.matching.running_report import RowAnswer
 from streamer.matching.spec import MatchSpec
 from streamer.output.text_table import Format
+from streamer.sequences.files import work_on_batches
+from streamer.sequences.plain_blocks import FileRegion
+from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.record_buffer import RecordBuffer
+from streamer.sequences.side_by_side import Parsed, Worked, file_regions, parsed
+from trie.cpu.stages import Stages
+from trie.cpu.team import results_of
 
 TASK_BASES = 1 << 24
 """Bases of a batch: a tenth of a second, for reading them from a file takes as long."""
@@ -31,6 +44,8 @@ TASK_BASES_OF_MANY_ROWS = 1 << 20
 TASK_BASES_NEAR = 1 << 21  # within a distance
 LEAST_BASES = 1 << 18
 TASK_READS = 1_000_000
+TEXT_OF_A_BASE = 2
+"""Bytes of FASTQ, about."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,61 @@ def _run(prepared: _Prepared, batch: ReadBatch) -> NDArray[np.uint8] | BatchResu
     return np.frombuffer(b"".join(lines), dtype=np.uint8)
 
 
-MATCH = Work(_Prepared, _run)
+class FilePart(NamedTuple):
+    """Bytes of a plain FASTQ file. version: its size and when it was changed, in ns."""
+
+    path: str
+    version: tuple[int, int]
+    first: int
+    stop: int
+
+
+def _version(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_size, status.st_mtime_ns
+
+
+def _run_part(
+    prepared: _Prepared, part: ReadBatch | FilePart
+) -> NDArray[np.uint8] | BatchResult | tuple[list[Worked[Any]], int] | None:
+    """As ``_run``; of a part of a file what is ``Parsed`` of it, None if the file is not there."""
+    if isinstance(part, ReadBatch):
+        return _run(prepared, part)
+    try:
+        with open(part.path, "rb") as file:
+            if _version(file.fileno()) != part.version:
+                return None
+            region = FileRegion(file.fileno(), part.first, part.stop)
+            buffer = RecordBuffer(part.path, part.stop - part.first, TASK_READS)
+            done = parsed(region, buffer, lambda piece: _run(prepared, piece.reads), Stages())
+    except OSError:
+        return None
+    return None if done.worked is None else (done.worked, done.lines)
+
+
+class _ByWorkers:
+    """Regions of files that are tasks, of about ``size`` bytes each."""
+
+    def __init__(self, tasks: ClusterTasks, size: int) -> None:
+        self._tasks = tasks
+        self._size = size
+
+    def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
+        """As ``Elsewhere``."""
+        path, version = os.path.abspath(path), _version(file.descriptor)
+        sent: deque[FileRegion] = deque()
+
+        def parts() -> Iterator[FilePart]:
+            for region in file_regions(file, self._size):
+                sent.append(region)
+                yield FilePart(path, version, region.first, region.stop)
+
+        for found in self._tasks.in_order(parts()):
+            worked, lines = found or (None, 0)
+            yield Parsed(sent.popleft(), worked, lines)
+
+
+MATCH = Work(_Prepared, _run_part)
 
 
 def task_bases(spec: MatchSpec, bases: int | None, workers: int, *, depths: bool) -> int:
@@ -100,13 +169,19 @@ def _tasks(
 
 def match_lines(
     cluster: Cluster, matcher: StreamMatcher, stored: Dictionary, spec: MatchSpec, report: str,
-    format_: Format, batches: Iterable[ReadBatch],
+    format_: Format, paths: Iterable[str], bases: int,
+    on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[NDArray[np.uint8]]:  # fmt: skip
-    """The formatted rows of a report of rows, in order.
+    """The formatted rows of a report of rows of files, in order.
 
-    matcher: one of this process. spec: of the workers' matchers.
+    matcher: one of this process. spec: of the workers' matchers. bases: of a task, about.
     """
-    return _tasks(cluster, matcher, stored, spec, report, format_).in_order(batches)
+    tasks = _tasks(cluster, matcher, stored, spec, report, format_)
+    batches = work_on_batches(
+        paths, lambda batch: batch, batch_bases=bases, batch_reads=TASK_READS, on_bytes=on_bytes,
+        elsewhere=_ByWorkers(tasks, TEXT_OF_A_BASE * bases),
+    )  # fmt: skip
+    return results_of(batches, lambda some: tasks.in_order(prefetched(map(call, some))))
 
 
 def match_results(

@@ -20,7 +20,7 @@ from streamer.errors import DataError
 from streamer.sequences.filling import CUT, MORE
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
-from streamer.sequences.source import STDIN, SequenceSource, shown_name
+from streamer.sequences.source import STDIN, Elsewhere, SequenceSource, shown_name
 from trie.cpu.team import Done, Team
 
 R = TypeVar("R")
@@ -72,18 +72,21 @@ def work_on_batches(
     flush_seconds: float | None = None,
     team: Team | None = None,
     full: bool = False,
+    elsewhere: Elsewhere | None = None,
 ) -> Iterator[Callable[[], R]]:
     """The batches of ``read_batches``, each as a call that does the work on it, by any thread.
 
     Where a team parses side by side, the thread that parsed a batch has done the work on it
-    already. So it may have been done on batches behind a faulty record.
+    already. So it may have been done on batches behind a faulty record. elsewhere: others that do
+    so; their work gives the results.
     """
     done = 0
     for path in paths:
         with ExitStack() as stack:
             source = SequenceSource(
-                path, stack, opened, team=team, flush_seconds=flush_seconds, full=full
-            )
+                path, stack, opened, team=team, flush_seconds=flush_seconds, full=full,
+                elsewhere=elsewhere,
+            )  # fmt: skip
             buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=context)
 
             def on_reads(piece: TextPiece, source: SequenceSource = source) -> R:
@@ -137,8 +140,8 @@ def _works(
 ) -> Iterator[Callable[[], R]]:
     """The work on each piece of whole records, done or to be done."""
     for worked in source.side_by_side(buffer, work):
-        assert team is not None
-        team.stages.count("parse", worked.symbols)
+        if team is not None:
+            team.stages.count("parse", worked.symbols)
         yield Done(worked.result)
     for piece in _pieces(source, buffer):
         if team is not None:

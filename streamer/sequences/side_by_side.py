@@ -43,8 +43,8 @@ R = TypeVar("R")
 LEAST_THREADS = 3
 """Of a team: with two, one parses and decompresses while the other matches."""
 
-_MOST_BYTES: Final = 8 * REGION_BYTES
-"""Of a region: a text without an end of a record in it is given up."""
+_MOST_REGIONS: Final = 8
+"""That are as long as a text without an end of a record in which one is still looked for."""
 
 _LOOK_BYTES = 1 << 16
 """Of a file, in front of where a region may end: its last record is looked for there first."""
@@ -81,7 +81,7 @@ def regions(text: Text) -> Iterator[TextBlock]:
         if len(text) > REGION_BYTES // 2 or text.ended:
             first, stop = int(text.place[AT]), int(text.place[STOP])
             cut = int(_last_end(text.array, first, stop))
-            given_up = cut == first and (text.ended or stop - first > _MOST_BYTES)
+            given_up = cut == first and (text.ended or stop - first > _MOST_REGIONS * REGION_BYTES)
             if given_up:
                 cut = stop
             if cut > first:
@@ -108,12 +108,15 @@ def _rest(text: Text) -> TextBlock:
     return TextBlock(text.array, first, stop)
 
 
-def file_regions(file: FileRegion) -> Iterator[FileRegion]:
-    """The same of a plain file, as far as there are ends of records where regions may end."""
+def file_regions(file: FileRegion, size: int) -> Iterator[FileRegion]:
+    """The same of a plain file, as far as there are ends of records where regions may end.
+
+    size: of a region, about, in bytes.
+    """
     descriptor, first, stop = file
     while first < stop:
         try:
-            cut = _file_cut(file._replace(first=first))
+            cut = _file_cut(file._replace(first=first), size)
         except OSError:
             return  # it will be raised where it is read in turn
         if cut == first:
@@ -122,11 +125,11 @@ def file_regions(file: FileRegion) -> Iterator[FileRegion]:
         first = cut
 
 
-def _file_cut(file: FileRegion) -> int:
+def _file_cut(file: FileRegion, size: int) -> int:
     """Where the next region ends; ``file.first`` if no place is found."""
     descriptor, first, last = file
-    size = REGION_BYTES
-    while size <= _MOST_BYTES:
+    most = _MOST_REGIONS * size
+    while size <= most:
         stop = min(first + size, last)
         if stop == last:
             return stop

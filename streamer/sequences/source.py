@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Protocol, TypeVar
 
@@ -60,6 +60,13 @@ def shown_name(path: str) -> str:
     return "<stdin>" if path == STDIN else path.removeprefix(shown_from)
 
 
+class Elsewhere(Protocol):
+    """Workers that read files themselves."""
+
+    def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
+        """The regions of a plain FASTQ file, whole as it is given, in order, with the work done."""
+
+
 class Parser(Protocol):
     """Takes the records of a text, in their order."""
 
@@ -78,7 +85,8 @@ class SequenceSource:
 
     team: decompresses it ahead of the parser; without one a thread does. flush_seconds: of a pipe,
     no record waits longer than about this for others to fill a buffer. full: buffers are filled one
-    after the other, not the one of each region as far as it goes.
+    after the other, not the one of each region as far as it goes. elsewhere: parses regions of a
+    plain FASTQ file in the place of the team.
     """
 
     def __init__(
@@ -90,6 +98,7 @@ class SequenceSource:
         team: Team | None = None,
         flush_seconds: float | None = None,
         full: bool = False,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._path = path
         self._shown = shown_name(path)
@@ -103,6 +112,7 @@ class SequenceSource:
         self._parser: Parser | None = None
         self._groups: dict[str, ReadGroup] | None = None
         self._full = full
+        self._elsewhere = None if opened is not None or path == STDIN else elsewhere
         self._flush_seconds = flush_seconds
         self._flush_at: float | None = None
 
@@ -171,20 +181,16 @@ class SequenceSource:
 
         ``fill`` goes on behind them. buffer: empty; it knows their number then. DataError as there.
         """
-        text, team = self._open(buffer), self._team
-        if team is None or not self._large or not isinstance(self._parser, FastqParser):
+        text, team, plain = self._open(buffer), self._team, self._plain
+        if not isinstance(self._parser, FastqParser):
             return
-        plain, half = self._plain, REGION_BYTES // 2  # letters, the other are qualities
-
-        def parse(region: TextBlock | FileRegion) -> Parsed[R]:
-            return parsed(region, buffer.like(half), work, team.stages)
-
-        # whoever takes the results may work on a region itself, while all others finish one
-        ahead = 2 * team.threads + 2
-        found: Iterator[TextBlock | FileRegion] = regions(text)
-        if plain is not None:
-            found = file_regions(plain)
-        line = team.line(found, parse, ahead, pulls="parse", works="parse")
+        line: Any
+        if plain is not None and self._elsewhere is not None:
+            line = self._elsewhere.parsed(self._path, plain)
+        elif team is not None and self._large:
+            line = self._by_team(team, text, buffer, work)
+        else:
+            return
         lines, at = 1, 0 if plain is None else plain.first
         while True:
             try:
@@ -207,6 +213,20 @@ class SequenceSource:
             self._text = Text(self._from(at))
         self._text.place[LINE] = lines
         self._parser = FastqParser(self._text)
+
+    def _by_team(
+        self, team: Team, text: Text, buffer: RecordBuffer, work: Callable[[TextPiece], R]
+    ) -> Iterator[Parsed[R]]:
+        half = REGION_BYTES // 2  # letters, the other are qualities
+
+        def parse(region: TextBlock | FileRegion) -> Parsed[R]:
+            return parsed(region, buffer.like(half), work, team.stages)
+
+        found: Iterator[TextBlock | FileRegion] = regions(text)
+        if self._plain is not None:
+            found = file_regions(self._plain, REGION_BYTES)
+        # whoever takes the results may work on a region itself, while all others finish one
+        return team.line(found, parse, 2 * team.threads + 2, pulls="parse", works="parse")
 
     def _open(self, buffer: RecordBuffer) -> Text:
         """The text of the file, which is opened and recognized once."""
@@ -288,7 +308,7 @@ class SequenceSource:
         if raw.regular:
             self._flush_seconds = None
         fastq = raw.magic.startswith(b"@") and not may_begin_sam(raw.magic)
-        if self._large and fastq and (extent := raw.extent):
+        if (self._large or self._elsewhere) and fastq and (extent := raw.extent):
             self._plain = FileRegion(*extent)
             return self._from(self._plain.first)
         pause = None if self._flush_seconds is None else new_block(0)

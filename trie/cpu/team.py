@@ -123,17 +123,11 @@ class Team:
         self, calls: Iterable[Callable[[], R]], *, pulls: str = "", works: str = "", takes: str = ""
     ) -> Iterator[R]:
         """The results of calls, in order, in a line; but those that are ``Done`` wake nobody."""
-        rest = iter(calls)
-        ahead = self.threads + 2
-        for made in rest:
-            if isinstance(made, Done):
-                yield made.result
-                continue
-            met: list[Done[R]] = []
-            to_do = _to_do(made, rest, met)
-            yield from self.line(to_do, call, ahead, pulls=pulls, works=works, takes=takes)
-            for done in met:
-                yield done.result
+
+        def line(some: Iterator[Callable[[], R]]) -> Iterator[R]:
+            return self.line(some, call, self.threads + 2, pulls=pulls, works=works, takes=takes)
+
+        return results_of(calls, line)
 
     def forget(self, line: Line[T, R]) -> None:
         """It has ended."""
@@ -306,6 +300,22 @@ class Line(Generic[T, R], Iterator[R]):
         # whoever has the last turn keeps it
         if self._closed and self._turn.acquire(blocking=False) and hasattr(self._items, "close"):
             self._items.close()
+
+
+def results_of(
+    calls: Iterable[Callable[[], R]],
+    make: Callable[[Iterator[Callable[[], R]]], Iterator[R]],
+) -> Iterator[R]:
+    """The results of calls, in order; ``make`` gets those in a row that are not ``Done``."""
+    rest = iter(calls)
+    for made in rest:
+        if isinstance(made, Done):
+            yield made.result
+            continue
+        met: list[Done[R]] = []
+        yield from make(_to_do(made, rest, met))
+        for done in met:
+            yield done.result
 
 
 def _to_do(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import random
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +32,12 @@ def files(tmp_path_factory):
     edited = "".join(rng.choice("ACGT") if rng.random() < 0.1 else base for base in shared)
     genome = letters(rng, 300_000)
     reads = [(f"r{i}", genome[at : at + 900]) for i, at in enumerate(range(0, 300_000, 700))]
+    fastq = "".join(f"@{name}\n{text}\n+\n{'@' * len(text)}\n" for name, text in reads)
+    (folder / "reads.fq").write_text(fastq)
+    (folder / "reads.fq.gz").write_bytes(gzip.compress(fastq[: len(fastq) // 2].encode()))
     return {
+        "fastq": str(folder / "reads.fq"),
+        "half": str(folder / "reads.fq.gz"),
         "text": write(
             folder / "text.fa",
             [("t1", letters(rng, 200_000)), ("t2", "N" * 50), ("t3", ""), ("t4", genome)],
@@ -62,6 +69,8 @@ COMMANDS = {
     "lcs": "lcs {one} {other} --identity --method systolic",
     "lcs-adaptive": "lcs {one} {other}",
     "match": "match {reads} -d {targets} -k 21",
+    "match-fastq": "match {fastq} -d {targets} -k 21 --report reads",
+    "match-files": "match {fastq} {reads} {fastq} {fastq} -d {targets} -k 21",
     "match-windows": "match {reads} -d {targets} -k 21 --report windows",
     "match-reads": "match {reads} -d {targets} -k 11 --strands both --report reads",
     "match-targets": "match {reads} -d {targets} -k 21 --report targets --by barcode",
@@ -99,6 +108,47 @@ def test_rows_are_those_of_one_process(name, size, nodes, files, tmp_path, monke
     expected = rows(COMMANDS[name], files, tmp_path)
     assert rows(COMMANDS[name], files, tmp_path, "--cluster", "auto") == expected
     assert expected.count(b"\n") > (name != "asm-jsonl")
+
+
+def test_workers_read_regions_of_fastq(nodes, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(match_tasks, "prefetched", None)  # no reads are sent
+    for bases in ("TASK_BASES", "LEAST_BASES"):
+        monkeypatch.setattr(match_tasks, bases, 20_000)
+    expected = rows(COMMANDS["match-fastq"], files, tmp_path)
+    assert rows(COMMANDS["match-fastq"], files, tmp_path, "--cluster", "auto") == expected
+
+
+@pytest.mark.parametrize("changed", ["size", "time", "path"])
+def test_workers_that_do_not_see_the_file_are_sent_the_reads(
+    changed, nodes, files, tmp_path, monkeypatch
+):
+    expected = rows(COMMANDS["match-fastq"], files, tmp_path)
+    with open(files["fastq"]) as file:
+        size, time = match_tasks._version(file.fileno())
+    told = (size + (changed == "size"), time + (changed == "time"))
+    monkeypatch.setattr(match_tasks, "_version", lambda descriptor: told)
+    if changed == "path":
+        parsed = match_tasks._ByWorkers.parsed
+        elsewhere = lambda self, path, file: parsed(self, f"{path}-", file)  # noqa: E731
+        monkeypatch.setattr(match_tasks._ByWorkers, "parsed", elsewhere)
+    assert rows(COMMANDS["match-fastq"], files, tmp_path, "--cluster", "auto") == expected
+
+
+def test_a_fault_in_fastq_comes_behind_the_rows_before_it(
+    nodes, files, tmp_path, capfd, monkeypatch
+):
+    for bases in ("TASK_BASES", "LEAST_BASES"):
+        monkeypatch.setattr(match_tasks, bases, 20_000)
+    path, good = tmp_path / "bad.fq", Path(files["fastq"]).read_text()
+    path.write_text(good + "@bad\nACGT\n+\nIII\n" + good)
+    given = ["match", str(path), "-d", files["targets"], "-k", "21", "-q", "--report", "reads"]
+    said = []
+    for more in ([], ["--cluster", "auto"]):
+        assert main([*given, *more]) == 1
+        said.append(capfd.readouterr())
+    assert said[0] == said[1]
+    assert "record 430 (bad)" in said[1].err
+    assert said[1].out.count("\n") == 430
 
 
 def test_an_error_in_the_text_comes_behind_the_rows_before_it(nodes, tmp_path, capfd):

@@ -32,7 +32,6 @@ def sizes(monkeypatch):
             monkeypatch.setattr(module, "REGION_BYTES", region)
         for module in (text_window, decompression, source):
             monkeypatch.setattr(module, "BLOCK_BYTES", block)
-        monkeypatch.setattr(side_by_side, "_MOST_BYTES", 8 * region)
 
     return set_sizes
 
