@@ -15,6 +15,7 @@ from streamer.journal.journal_errors import JournalDamage, JournalError
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import Record
 from streamer.journal.stored_snapshots import PIECE_BYTES, SnapshotFile
+from streamer.protocol.header import Reason, WireError
 
 # of records that several pulls may want, and places where pulls go on reading
 _CACHE_BYTES, _PLACES = 32 << 20, 64
@@ -50,7 +51,7 @@ class ReplayedJournal:
 
     def look(self) -> Stored:
         """What is committed now, or as far as that could be read."""
-        reader = self._reader
+        reader, unread = self._reader, None
         try:
             if reader.refresh() > self._at:
                 for at, kind, meta in reader.outlines(self._at):
@@ -62,8 +63,9 @@ class ReplayedJournal:
             self._problem = ""
         except JournalError as error:
             self._report(error)
+            unread = refusal(error)
         heads = self._heads.all()
-        return Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads)
+        return Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads, unread)
 
     def _let_go(self) -> None:
         """Close the files of records that are no longer kept: deleted, they would use the disk."""
@@ -159,3 +161,9 @@ class ReplayedJournal:
     def close(self) -> None:
         """Close the journal."""
         self._reader.close()
+
+
+def refusal(error: JournalError) -> WireError:
+    """What a client is told of it; what may pass it tries again."""
+    reason = Reason.DAMAGED if isinstance(error, JournalDamage) else Reason.CREDIT
+    return WireError(reason, str(error))

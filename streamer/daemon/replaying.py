@@ -11,7 +11,7 @@ from enum import Enum
 
 from streamer.daemon.core.flows import Fetch, Flow, Pull, Route, SyncLimits
 from streamer.daemon.core.sync import BURST_BYTES, SyncCore
-from streamer.daemon.replayed_journal import ReplayedJournal
+from streamer.daemon.replayed_journal import ReplayedJournal, refusal
 from streamer.journal.journal_errors import JournalDamage, JournalError, JournalExpired
 from streamer.protocol.header import Buffer
 
@@ -74,7 +74,7 @@ class SyncReplay:
             self.core.expire(flow)
         except JournalError as error:
             self._on_damage(error, True)
-            self.core.abandon(flow, str(error))
+            self.core.abandon(flow, refusal(error))
         return True
 
     def _burst(self, flow: Flow) -> None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from streamer.journal.disk import unread
 from streamer.journal.index_tables import RecordRow, unpack_lengths
 from streamer.journal.journal_errors import JournalDamage
 from streamer.protocol.checksums import crc32c
@@ -82,10 +83,7 @@ class DataReader:
             try:
                 data = self.read(row.file, row.offset, row.size)
             except OSError as error:
-                message = f"cannot be read: {os.strerror(error.errno or 0)}"
-                raise JournalDamage(
-                    message, file=str(path), offset=row.offset, record=row.at
-                ) from error
+                raise unread(path, error, offset=row.offset, record=row.at) from error
         if len(data) != row.size or crc32c([data]) != row.sum:
             message = "wrong checksum"
             raise JournalDamage(message, file=str(path), offset=row.offset, record=row.at)

@@ -9,11 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from streamer.journal.journal_errors import JournalFailed, JournalFull
+from streamer.journal.journal_errors import (
+    JournalDamage,
+    JournalError,
+    JournalFailed,
+    JournalFull,
+)
 from streamer.journal.record import Frame
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Numbers of an OSError that goes away once there is room."""
+
+# these say nothing about what is stored: this process lacks descriptors, memory or rights
+_NO_MEANS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 # IOV_MAX of Linux, and less than the 2 GiB that one call takes
 _BUFFERS, _CALL_BYTES = 1024, 1 << 30
@@ -134,6 +142,21 @@ def syncing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise failed(path, error) from error
+
+
+def unread(
+    path: Path,
+    error: OSError,
+    what: str = "cannot be read",
+    *,
+    offset: int | None = None,
+    record: int | None = None,
+) -> JournalError:
+    """The error for stored bytes that cannot be read: JournalDamage, unless that may pass."""
+    problem = f"{what}: {os.strerror(error.errno or 0)}"
+    if error.errno in _NO_MEANS:
+        return JournalError(f"{path}: {problem}: try again")
+    return JournalDamage(problem, file=str(path), offset=offset, record=record)
 
 
 def full(path: Path) -> JournalFull:

@@ -29,6 +29,9 @@ NAME = "index.sqlite"
 
 _AT_ONCE = 256  # rows of one query: a reader must not keep old pages alive for long
 _BUSY_MS = 60_000
+# errors that say nothing about what is stored: others use it, or there are no descriptors or memory
+_PASSING = apsw.BusyError, apsw.CantOpenError, apsw.NoMemError, apsw.ProtocolError
+_PASSING_CODES = apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_SHMMAP
 
 AnyRow = TypeVar("AnyRow", State, RecordRow, ProducerRow, SnapshotRow)
 
@@ -172,11 +175,8 @@ class Index:
         except (apsw.CorruptError, apsw.NotADBError) as error:
             raise JournalDamage(str(error), file=str(self.path)) from error
         except apsw.Error as error:
-            unwritten = getattr(error, "extendedresult", 0) in (
-                apsw.SQLITE_IOERR_WRITE,
-                apsw.SQLITE_IOERR_SHMSIZE,
-            )
-            if unwritten and not has_room(self._directory):
+            unwritten = apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE
+            if _code(error) in unwritten and not has_room(self._directory):
                 raise full(self._directory) from error
             raise failed(self.path, error) from error
 
@@ -295,9 +295,15 @@ class Index:
         with self._lock:
             try:
                 yield
-            except (apsw.BusyError, apsw.CantOpenError) as error:
-                message = f"{self.path}: {error}: try again"
-                raise JournalError(message) from error
             except (apsw.Error, UnicodeDecodeError) as error:
+                if isinstance(error, _PASSING) or _code(error) in _PASSING_CODES:
+                    message = f"{self.path}: {error}: try again"
+                    raise JournalError(message) from error
                 message = f"cannot be read: {error}"
                 raise JournalDamage(message, file=str(self.path)) from error
+
+
+def _code(error: Exception) -> int:
+    """SQLite's extended code of an error, 0 of others."""
+    code: int = getattr(error, "extendedresult", 0)
+    return code

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from streamer.journal.data_files import split
-from streamer.journal.disk import Disk, storing, syncing
+from streamer.journal.disk import Disk, storing, syncing, unread
 from streamer.journal.index_tables import SnapshotRow, pack_lengths, unpack_lengths
 from streamer.journal.journal_errors import JournalDamage, JournalFull
 from streamer.journal.record import Snapshot
 from streamer.protocol.checksums import crc32c
 
 _PREFIX = "snapshot-"
+_UNREAD = "snapshot cannot be read"
 
 PIECE_BYTES = 1 << 20
 """What ``SnapshotFile`` reads at a time."""
@@ -62,7 +63,7 @@ def read_snapshot(directory: Path, row: SnapshotRow) -> Snapshot:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise _unread(path, error) from error
+        raise unread(path, error, _UNREAD) from error
     frames = split(data, row.lengths)
     if sum(map(len, frames)) != len(data) or crc32c([data]) != row.sum:
         raise _wrong(path)
@@ -82,7 +83,7 @@ class SnapshotFile:
             self._fd = os.open(self._path, os.O_RDONLY)
             size = os.fstat(self._fd).st_size
         except OSError as error:
-            raise _unread(self._path, error) from error
+            raise unread(self._path, error, _UNREAD) from error
         # whoever still reads it keeps it open
         weakref.finalize(self, os.close, self._fd)
         if sum(unpack_lengths(row.lengths)) != size:
@@ -129,12 +130,7 @@ class SnapshotFile:
         try:
             return os.pread(self._fd, size, offset)
         except OSError as error:
-            raise _unread(self._path, error) from error
-
-
-def _unread(path: Path, error: OSError) -> JournalDamage:
-    message = f"snapshot cannot be read: {os.strerror(error.errno or 0)}"
-    return JournalDamage(message, file=str(path))
+            raise unread(self._path, error, _UNREAD) from error
 
 
 def _wrong(path: Path, offset: int = 0) -> JournalDamage:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from streamer.protocol.header import Buffer, Header
+from streamer.protocol.header import Buffer, Header, WireError
 
 Route = bytes
 """Of a connection."""
@@ -27,13 +27,17 @@ class SyncLimits:
 
 
 class Stored(NamedTuple):
-    """What is in the journal; heads: by topic, the last record up to ``head`` that is about it."""
+    """What is in the journal; heads: by topic, the last record up to ``head`` that is about it.
+
+    unread: why more may be there by now that cannot be read, None if it could.
+    """
 
     stream: str
     epoch: int
     oldest: int
     head: int
     heads: Mapping[str, int]
+    unread: WireError | None = None
 
 
 class Replayed(Protocol):

@@ -182,10 +182,10 @@ class SyncCore:
         """The records after ``pull.at`` are no longer kept."""
         self._reset(pull, "too-old")
 
-    def abandon(self, flow: Flow, problem: str) -> None:
+    def abandon(self, flow: Flow, problem: WireError) -> None:
         """What a flow is to send next cannot be read, whatever comes after it."""
         self._end(flow)
-        self._refuse(flow.route, flow.number, WireError(Reason.DAMAGED, problem))
+        self._refuse(flow.route, flow.number, problem)
 
     def give_state(self, fetch: Fetch, state: SyncState | None) -> None:
         """The last stored state; None: that before the first record."""
@@ -262,11 +262,13 @@ class SyncCore:
         self._catch_up(pull, now)
 
     def _unservable(self, stream: str, after: int) -> str:
-        """Why a cursor cannot be served, if it cannot."""
+        """Why a cursor cannot be served, if it cannot; WireError if that is not known."""
         stored = self._stored
         if stream and stream != stored.stream:
             return "stream"
         if after > stored.head:
+            if stored.unread is not None:
+                raise stored.unread
             return "future"
         return "too-old" if after + 1 < stored.oldest else ""
 

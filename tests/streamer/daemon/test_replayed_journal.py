@@ -1,17 +1,23 @@
-"""The journal as sync reads it: what is no longer kept is not held on to."""
+"""The journal as sync reads it: what is no longer kept, and what cannot be read just now."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
+from streamer.daemon.core.flows import SyncLimits
 from streamer.daemon.replayed_journal import ReplayedJournal
+from streamer.daemon.replaying import SyncReplay
 from streamer.journal.journal_errors import JournalExpired
 from streamer.journal.reader import JournalReader
+from tests.daemon_sync import asked, parsed
 from tests.stored_batches import Batches
-from tests.streamer.journal.kit import open_small
+from tests.streamer.journal.kit import Unreadable, open_small
+
+LIMITS = SyncLimits(4, 4, 1 << 22, 1 << 22)
 
 
 def open_data_files(directory: Path) -> tuple[list[str], list[str]]:
@@ -45,3 +51,33 @@ def test_files_of_expired_records_are_closed(tmp_path):
             assert replayed.after(50).at == 51
             with pytest.raises(JournalExpired):
                 replayed.after(42)
+
+
+def said_of_a_pull(replay, after, stream):
+    """The answer to a pull, in short."""
+    request = {"type": "pull", "id": 1, "after": after, "stream": stream, "topics": ["read"]}
+    replay.core.hear(b"it", asked(request | {"credit": 1 << 20}), 1.0)
+    replay.core.gone(b"it")
+    header, _ = parsed(replay.core.out.pop()[1])
+    return header["type"], header.get("reason")
+
+
+def test_a_right_place_is_not_of_the_future_while_the_index_cannot_be_read(tmp_path, monkeypatch):
+    batches = Batches()
+    with closing(open_small(tmp_path)) as journal:
+        journal.append([batches.record()])
+        with closing(ReplayedJournal(JournalReader.open(tmp_path))) as replayed:
+            replay = SyncReplay(replayed, LIMITS, lambda: 1.0, lambda *_: None, lambda *_: None)
+            assert replay.see() == 1
+            journal.append([batches.record()])
+            with monkeypatch.context() as patched:
+                errors = {"credit": apsw.NoMemError("out of memory")}
+                errors["damaged"] = apsw.CorruptError("malformed")
+                for reason, error in errors.items():
+                    patched.setattr(replayed._reader._index, "_db", Unreadable(error))
+                    replay.see()
+                    assert said_of_a_pull(replay, 2, journal.stream) == ("refused", reason)
+                    assert said_of_a_pull(replay, 1, journal.stream) == ("reached", None)
+            assert replay.see() == 2
+            assert said_of_a_pull(replay, 2, journal.stream) == ("reached", None)
+            assert said_of_a_pull(replay, 3, journal.stream) == ("reset", "future")

@@ -119,3 +119,16 @@ def picture(directory) -> object:
         )
     finally:
         journal.close()
+
+
+class Unreadable:
+    """In the place of an index's connection: each query fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def execute(self, *_: object) -> None:
+        raise self._error
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections import Counter
@@ -10,8 +12,8 @@ import apsw
 import pytest
 
 from streamer.errors import StreamerError
-from streamer.journal.journal_errors import JournalDamage
-from tests.streamer.journal.kit import keyed, open_small, picture, record, small_journal
+from streamer.journal.journal_errors import JournalDamage, JournalError
+from tests.streamer.journal.kit import Unreadable, keyed, open_small, picture, record, small_journal
 
 
 def flip(data: bytes, bit: int) -> bytes:
@@ -164,6 +166,51 @@ def test_every_flipped_bit_of_every_column(copies):
     assert tried > 1000
     database.close()
     picture_of_all(directory)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES])
+def test_what_this_process_lacks_is_no_damage(copies, monkeypatch, number):
+    """Nothing is given up for it, and nobody is told to."""
+    directory = copies("lock", b"")
+    opened = os.open
+
+    def open_(path, *how):
+        if "records-" in str(path) and how == (os.O_RDONLY,):
+            raise OSError(number, os.strerror(number))
+        return opened(path, *how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", open_)
+        for accept_loss in (False, True):
+            with pytest.raises(JournalError, match=r"cannot be read: .*: try again") as error:
+                open_small(directory, accept_loss=accept_loss)
+            assert not isinstance(error.value, JournalDamage)
+    journal = open_small(directory)
+    assert list(journal.records(0)) == copies.stored
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (apsw.NoMemError, 0),
+        (apsw.ProtocolError, 0),
+        (apsw.BusyError, 0),
+        (apsw.CantOpenError, 0),
+        (apsw.IOError, apsw.SQLITE_IOERR_NOMEM),
+    ],
+)
+def test_an_index_that_cannot_be_read_now_is_not_damaged(copies, monkeypatch, error, code):
+    journal = open_small(copies("lock", b""))
+    raised = error("why")
+    raised.extendedresult = code
+    with monkeypatch.context() as patched:
+        patched.setattr(journal._index, "_db", Unreadable(raised))
+        with pytest.raises(JournalError, match=r"index\.sqlite: why: try again") as found:
+            list(journal.records(0))
+        assert not isinstance(found.value, JournalDamage)
+    assert list(journal.records(0)) == copies.stored
+    journal.close()
 
 
 def changes(value) -> list[object]:
