@@ -27,7 +27,6 @@ from streamer.daemon.restore import Restored, fingerprint
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.dictionary.targets import Dictionary
-from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import MakeTogether, StreamMatcher
 from streamer.matching.result import BatchResult
@@ -264,7 +263,8 @@ class EngineWorker(Worker):
                 start = replace(self._restored.start(self._spec), version=before.version + 1)
                 matcher = self._make_matcher(new.dictionary, self._spec, start)
             self.deciding.use(matcher)
-        except (StreamerError, MemoryError) as error:
+        except Exception as error:
+            # the old one goes on, whatever the new one lacks: memory, threads, a target
             new.reply(not_loaded(error))
             return
         matcher.succeed(before)

@@ -85,14 +85,14 @@ class Reloader:
         try:
             loaded = load_dictionary(self._config.spec, on_notice=log.warning)
             self._forward(Reloaded(loaded, fingerprint(loaded), self._prepare(loaded), reply))
-        except (StreamerError, OSError, ValueError, MemoryError) as error:
-            reply(not_loaded(error))
         except Exception as error:
-            # else the client would wait for ever, and no other reload could begin
-            why = " ".join(str(error).split())
-            reply(WireError(Reason.SOURCES, f"{type(error).__name__}: {why}"))
+            # whatever it is: else the client would wait for ever, and no other reload could begin
+            reply(not_loaded(error))
 
 
 def not_loaded(error: Exception) -> WireError:
     """Why a dictionary does not take the place of the one before."""
-    return WireError(Reason.SOURCES, str(error) or "out of memory")
+    if isinstance(error, StreamerError | OSError | ValueError | MemoryError):
+        return WireError(Reason.SOURCES, str(error) or "out of memory")
+    why = " ".join(str(error).split())
+    return WireError(Reason.SOURCES, f"{type(error).__name__}: {why}")

@@ -332,6 +332,30 @@ def test_a_reload_without_a_thread_can_be_asked_for_again(tmp_path, monkeypatch)
         assert control.reload()["version"] == 1
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_a_matcher_that_cannot_be_made_leaves_the_one_before(tmp_path, monkeypatch, error):
+    """A growing dictionary's is made by the engine, which goes on."""
+
+    def fail(*_, **__):
+        raise error
+
+    rng = random.Random(14)
+    batches = batches_of(rng, 2)
+    with (
+        reloadable(tmp_path, sources_of(rng), 'mode = "grow"') as (daemon, control),
+        Raw(daemon.endpoints["control"]) as raw,
+    ):
+        write_fasta(tmp_path / "ref.fa", sources_of(rng))
+        with monkeypatch.context() as patch:
+            patch.setattr("streamer.daemon.making_matchers.StreamMatcher", fail)
+            raw.send({"v": 2, "id": 1, "command": "reload"})
+            answer = raw.receive()
+        assert (answer["ok"], answer["reason"]) == (False, "sources")
+        assert "new thread" in answer["message"] or answer["message"] == "out of memory"
+        send(daemon, batches)
+        assert control.reload()["version"] > 1
+
+
 def test_a_dictionary_without_sources_cannot_be_reloaded(tmp_path):
     path = configured(tmp_path)
     with (
