@@ -135,8 +135,10 @@ async def _wait(
     """Whether a socket is ready for one of the events within so many seconds.
 
     Its descriptor becomes readable when there is something new for libzmq to look at, and stays so
-    until it has looked: here, or when a message is sent or taken.
+    until it has looked: here, or when a message is sent or taken. Other tasks have their turn.
     """
+    if not seconds:
+        await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     changed = asyncio.Event()

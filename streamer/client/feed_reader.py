@@ -31,7 +31,7 @@ T = TypeVar("T")
 Steps = Generator[float, bool, T]
 """What takes time, step by step: between two, a message is awaited for at most so many seconds.
 
-Whoever runs it sends whether one came.
+Whoever runs it sends whether one came. After 0 seconds it goes on at once, once others had a turn.
 """
 
 _POLL_SECONDS = 0.2
@@ -154,11 +154,17 @@ class FeedReader(Connection):
     # ---- steps ---------------------------------------------------------------------------------
 
     def _receiving(self, timeout: float | None) -> Steps[Message | None]:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        turn = time.monotonic()
+        deadline = None if timeout is None else turn + timeout
         while (message := self._core.next()) is None:
-            if self._take_one():
+            taken, now = self._take_one(), time.monotonic()
+            left = _POLL_SECONDS if deadline is None else deadline - now
+            # what has come is taken, but messages of which nothing is said may never end
+            if taken and left > -_POLL_SECONDS:
+                if now > turn + _POLL_SECONDS:
+                    turn = now
+                    yield from self._wait(0)
                 continue
-            left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return None
             yield from self._wait(left)

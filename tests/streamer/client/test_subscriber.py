@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgpack
 import pytest
 import zmq
 
+from streamer import aio
 from streamer.client import (
     Beat,
     Gap,
@@ -16,6 +19,7 @@ from streamer.client import (
     ReadSummaries,
     Status,
     Subscriber,
+    feed_reader,
 )
 from streamer.errors import UsageError
 from streamer.protocol.feed_messages import encode_feed, encode_notice
@@ -73,6 +77,46 @@ class Feed:
     def __exit__(self, *_):
         self.socket.close(linger=0)
         self.context.term()
+
+
+class Clock:
+    """Each look takes a hundredth of a second."""
+
+    now = 0.0
+
+    def monotonic(self):
+        self.now += 0.01
+        return self.now
+
+
+def test_messages_of_which_nothing_is_said_hold_nobody_beyond_the_deadline(tmp_path, monkeypatch):
+    """As those do that wait until what is missing has been pulled."""
+    monkeypatch.setattr(feed_reader, "time", Clock())
+    looks = []
+
+    def take_one():
+        looks.append(None)
+        assert len(looks) < 1000
+        return True
+
+    endpoint = f"ipc://{tmp_path}/feed"
+    with Subscriber(endpoint) as feed:
+        monkeypatch.setattr(feed, "_take_one", take_one)
+        assert feed.receive(timeout=2) is None
+        # what has come is taken although there is no time to wait for it
+        looks.clear()
+        assert feed.receive(timeout=0) is None
+        assert len(looks) > 10
+
+    async def session():
+        async with aio.Subscriber(endpoint) as feed:
+            monkeypatch.setattr(feed, "_take_one", take_one)
+            looks.clear()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await feed.receive()
+
+    asyncio.run(session())
 
 
 def test_beats_are_subscribed_to_last(tmp_path):
