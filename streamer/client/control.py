@@ -214,19 +214,7 @@ class Control(Connection):
         The reply says what counts from now on (docs/protocol.md, section Control). RefusedError if
         the old dictionary stays, DaemonSilentError if the daemon falls silent.
         """
-        number = self._ask("reload")
-        heard = asked = time.monotonic()
-        while (now := time.monotonic()) < heard + self._answer_seconds:
-            if now > asked + _ASK_SECONDS:
-                # whether it is there
-                self._ask("status")
-                asked = now
-            reply, *_ = self._receive(_ASK_SECONDS)
-            if reply:
-                heard = time.monotonic()
-                if reply.get("id") == number:
-                    return self._accepted(reply)
-        raise DaemonSilentError(self.endpoint, self._answer_seconds)
+        return self._late_reply(self._ask("reload"))[0]
 
     def ask(self, reads: Iterable[tuple[str, str | bytes]]) -> list[ReadDecision]:
         """What to do with these reads, by the daemon's table ``decision``; nothing is counted.
@@ -255,40 +243,48 @@ class Control(Connection):
         line: ``asm``, ``hamming``, ``primer`` or ``lcs`` and its arguments, without those about
         output. folder: that relative paths start from, on the daemon's machine. RefusedError.
         """
-        return dict(self.request("submit", line=list(line), folder=folder)["job"])
+        return self._of_job("submit", line=list(line), folder=folder)
 
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs that this client may see, in the order of their submission."""
-        reply = self.request("jobs", first=0)
-        found = list(reply["jobs"])
-        while reply["next"] is not None:
-            reply = self.request("jobs", first=reply["next"])
-            found += reply["jobs"]
-        # one that was forgotten meanwhile moves the others
-        return list({job["id"]: job for job in found}.values())
+        found: list[dict[str, Any]] = []
+        first = again = 0
+        while True:
+            reply, _ = self._late_reply(self._ask("jobs", first=first))
+            page = reply["jobs"]
+            if again and (not page or page[0]["id"] != found[-1]["id"]):
+                # one that was forgotten, or runs again, has moved the others
+                found, first, again = [], 0, 0
+                continue
+            found += page[again:]
+            if reply["next"] is None:
+                return found
+            # the last one once more
+            again = int(len(page) > 1)
+            first = reply["next"] - again
 
     def job(self, id_: str) -> dict[str, Any]:
         """A job; RefusedError if there is none."""
-        return dict(self.request("job", job=id_)["job"])
+        return self._of_job("job", job=id_)
 
     def cancel(self, id_: str) -> dict[str, Any]:
         """End a job that waits or runs; it may take some seconds. RefusedError if it has ended."""
-        return dict(self.request("cancel", job=id_)["job"])
+        return self._of_job("cancel", job=id_)
 
     def retry(self, id_: str) -> dict[str, Any]:
         """Run a job again that failed, was cancelled or interrupted. RefusedError of others."""
-        return dict(self.request("retry", job=id_)["job"])
+        return self._of_job("retry", job=id_)
 
     def result(self, id_: str) -> tuple[str, int]:
         """Where the result of a job is on the daemon's machine, and its bytes. RefusedError."""
-        reply = self.request("result", job=id_)
+        reply, _ = self._late_reply(self._ask("result", job=id_))
         return str(reply["path"]), int(reply["bytes"])
 
     def result_parts(self, id_: str) -> Iterator[Buffer]:
         """The result of a job, an Arrow IPC file, part by part over the socket. RefusedError."""
         offset, size = 0, 1
         while offset < size:
-            reply, frames = self._reply(self._ask("result", job=id_, offset=offset))
+            reply, frames = self._late_reply(self._ask("result", job=id_, offset=offset))
             size = int(reply["bytes"])
             part = frames[0] if frames else b""
             if not len(part):
@@ -312,6 +308,25 @@ class Control(Connection):
             # others are late replies to requests given up
             if reply and reply.get("id") == number:
                 return self._accepted(reply), frames
+        raise DaemonSilentError(self.endpoint, self._answer_seconds)
+
+    def _of_job(self, command: str, **fields: Any) -> dict[str, Any]:
+        """The job that a command is about."""
+        return dict(self._late_reply(self._ask(command, **fields))[0]["job"])
+
+    def _late_reply(self, number: int) -> tuple[Header, Sequence[Buffer]]:
+        """As ``_reply``, however long it takes, as long as the daemon replies to something."""
+        heard = asked = time.monotonic()
+        while (now := time.monotonic()) < heard + self._answer_seconds:
+            if now > asked + _ASK_SECONDS:
+                # whether it is there
+                self._ask("status")
+                asked = now
+            reply, *frames = self._receive(_ASK_SECONDS)
+            if reply:
+                heard = time.monotonic()
+                if reply.get("id") == number:
+                    return self._accepted(reply), frames
         raise DaemonSilentError(self.endpoint, self._answer_seconds)
 
     def _ask(self, command: str, frames: Sequence[Buffer] = (), **fields: Any) -> int:
