@@ -31,6 +31,7 @@ from streamer.protocol.header import (
     Reason,
     WireError,
     answer,
+    flag,
     integer,
     raw,
     shown,
@@ -245,8 +246,9 @@ class ControlWorker(SocketWorker):
             if data and command != "ask":
                 problem = f"a request is a header and its checksum, not {len(frames)} frames"
                 raise WireError(Reason.MALFORMED, problem)
-            subscriptions = request.get("subscriptions") is True
-            if command == "drain":
+            if command == "status":
+                subscriptions = flag(request, "subscriptions")
+            elif command == "drain":
                 self._drain("command on the control socket")
             elif command == "reload":
                 self._reload(self._board.state, partial(self._later, envelope, key, reply, size))
@@ -272,7 +274,7 @@ class ControlWorker(SocketWorker):
             elif command == "novelty":
                 fields, columns = _curve(self._board)
                 reply |= fields
-            elif command != "status":
+            else:
                 known = ", ".join(COMMANDS)
                 problem = f"unknown command {shown(command)} (known: {known})"
                 raise WireError(Reason.MALFORMED, problem)
@@ -308,7 +310,7 @@ def _rows(board: Board, request: Header) -> Header:
         raise WireError(Reason.MALFORMED, f"field 'by' is {shown(by)}, must be 'barcode' or nil")
     first = integer(request, "first") if "first" in request else 0
     rows, numbers, of = tally.some_rows(
-        first, _MOST_ROWS, by_barcode=by == "barcode", found=request.get("found") is True
+        first, _MOST_ROWS, by_barcode=by == "barcode", found=flag(request, "found")
     )
     part = next(parted(rows), [])
     columns = TOPICS["barcodes" if by else "targets"].shown.split()

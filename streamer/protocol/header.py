@@ -215,6 +215,14 @@ def integers(header: Header, keys: Iterable[str]) -> list[int]:
     return [integer(header, key) for key in keys]
 
 
+def flag(header: Header, key: str) -> bool:
+    """A field that must be true or false; without it false."""
+    value = header.get(key, False)
+    if not isinstance(value, bool):
+        raise WireError(Reason.MALFORMED, f"field '{key}' must be true or false")
+    return value
+
+
 def text(header: Header, key: str, most: int = MAX_NAME_BYTES) -> str:
     """A field that must be a string of 1 to ``most`` printable characters."""
     value = header.get(key)

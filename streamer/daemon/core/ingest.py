@@ -13,7 +13,7 @@ from typing import NamedTuple
 from streamer.daemon.batch_record import Accepted, GrowingReads
 from streamer.daemon.core.allowances import Allowances
 from streamer.daemon.core.life import ACCEPTING, DRAINING, FULL, RUNNING, STARTING
-from streamer.daemon.core.offers import NOTHING_DECIDED, Offer, is_growing, keys_of, mark_of
+from streamer.daemon.core.offers import NOTHING_DECIDED, Offer, keys_of, mark_of
 from streamer.daemon.core.producers import KnownProducer, Producers, ProducerState
 from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.protocol.header import (
@@ -21,6 +21,7 @@ from streamer.protocol.header import (
     Header,
     Reason,
     WireError,
+    flag,
     integer,
     shown,
     text,
@@ -197,7 +198,7 @@ class IngestCore:
                 self._hello(route, name, epoch, header, rights)
                 return None
             sequence = integer(header, "seq", 1)
-            mark, growing = mark_of(header), is_growing(header)
+            mark, growing = mark_of(header), flag(header, "growing")
             if growing and not self._settings.decides:
                 raise WireError(Reason.DENIED, NOTHING_DECIDED)
             producer = self.producers.of_batch(name, epoch)

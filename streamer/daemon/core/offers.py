@@ -37,14 +37,6 @@ def mark_of(header: Header) -> bytes:
     return mark
 
 
-def is_growing(header: Header) -> bool:
-    """Whether the reads of a batch still grow; WireError if the field is not valid."""
-    growing = header.get("growing", False)
-    if not isinstance(growing, bool):
-        raise WireError(Reason.MALFORMED, "field 'growing' must be true or false")
-    return growing
-
-
 def keys_of(header: Header) -> Header:
     """The producer, epoch and sequence of a message, as far as they can be read."""
     keys: Header = {}

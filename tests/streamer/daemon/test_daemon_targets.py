@@ -332,6 +332,20 @@ def test_a_barcode_that_comes_between_two_replies_moves_no_rows(tmp_path, monkey
         assert columns[:2] == ["barcode", "target"]
 
 
+@pytest.mark.parametrize(
+    ("command", "field"), [("targets", "found"), ("targets", "by"), ("status", "subscriptions")]
+)
+def test_a_field_of_another_type_is_refused(tmp_path, command, field):
+    """Whoever sends it would take the reply for what it has asked for."""
+    path = counting(tmp_path, [("one", GENOME)], durability="none")
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        for wrong in (1, "true", [True]):
+            with pytest.raises(RefusedError, match=f"field '{field}'") as caught:
+                control.request(command, **{field: wrong})
+            assert caught.value.reason == "malformed"
+        control.request("panel", **{field: 1})
+
+
 def test_rows_of_many_targets_come_in_parts(tmp_path):
     rng = random.Random(1)
     sources = [(f"target{n}-{'x' * 150}", GENOME[n : n + 30]) for n in range(700)]
