@@ -76,6 +76,7 @@ class ClientKeys(NamedTuple):
             raise KeysError(place, "name must be a string")
         for field in ("public", "secret", "server"):
             check_key(place, field, getattr(found, field))
+        check_pair(place, found.public, found.secret)
         return found
 
     def text(self) -> str:
@@ -111,6 +112,15 @@ def check_key(path: str | os.PathLike[str], field: str, key: object) -> str:
         # which libzmq does not take
         raise KeysError(path, f"{field} is no key: some of its characters are wrong")
     return key
+
+
+def check_pair(path: str | os.PathLike[str], public: str, secret: str) -> None:
+    """KeysError, which repeats neither, if two keys are not of one pair."""
+    # most commands have no keys to check
+    from streamer.protocol.transport.curve import public_of
+
+    if public_of(secret) != public:
+        raise KeysError(path, "public and secret are not of one pair")
 
 
 def _number(group: str) -> int:

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamer.daemon.core.rights import KeyLimits, Rights
-from streamer.protocol.keys import KeyPair, KeysError, check_key, check_private, read_toml
+from streamer.protocol.keys import (
+    KeyPair,
+    KeysError,
+    check_key,
+    check_pair,
+    check_private,
+    read_toml,
+)
 
 SERVER_FILE, PERMISSIONS_FILE = "server.key", "permissions.toml"
 
@@ -94,6 +101,7 @@ def server_of(folder: str | os.PathLike[str]) -> KeyPair:
     path = Path(folder, SERVER_FILE)
     fields = read_toml(path)
     public, secret = (check_key(path, name, fields.get(name)) for name in KeyPair._fields)
+    check_pair(path, public, secret)
     return KeyPair(public, secret)
 
 

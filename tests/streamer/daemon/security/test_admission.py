@@ -235,7 +235,9 @@ def test_the_key_of_a_client_that_others_may_read_is_refused(tmp_path, keys):
 def test_characters_of_a_key_that_are_no_number_of_32_bits(tmp_path, keys, streamer, group):
     """libzmq takes the largest, which is written first here, and none above it."""
     path = tmp_path / "keys" / "clients" / "all.key"
-    path.write_text(keys["all"]._replace(secret="x" * 35 + group).text())
+    secret = "x" * 35 + group
+    public = zmq.curve_public(secret.encode()).decode() if group == "%nSc0" else "x" * 40
+    path.write_text(keys["all"]._replace(public=public, secret=secret).text())
     if group == "%nSc0":
         assert z85.decode(group) == b"\xff" * 4
         assert ClientKeys.read(path).secret.endswith(group)
@@ -243,6 +245,25 @@ def test_characters_of_a_key_that_are_no_number_of_32_bits(tmp_path, keys, strea
     code, out, err = streamer("status", "--at", f"ipc://{tmp_path}/nobody", "--keys", path)
     assert (code, out) == (1, "")
     assert err == f"streamer: error: {path}: secret is no key: some of its characters are wrong\n"
+
+
+@pytest.mark.parametrize("name", ["server.key", "clients/all.key"])
+def test_two_keys_of_different_pairs(name, tmp_path, keys, streamer):
+    """No daemon could start with them, and no client would be admitted."""
+    path = tmp_path / "keys" / name
+    lines = path.read_text().splitlines()
+    public = [f'public = "{new_pair().public}"' if "public" in line else line for line in lines]
+    path.write_text("\n".join(public))
+    config = tmp_path / "streamer.toml"
+    config.write_text('[dictionary]\nseed_bases = 10\n[security]\nkeys = "keys"\n')
+    said = "public and secret are not of one pair\n"
+    if name == "server.key":
+        code, _, err = streamer("validate", "--config", config)
+        assert err == f"streamer: error: {config}:4: security.keys: keys/server.key: {said}"
+    else:
+        code, _, err = streamer("status", "--at", f"ipc://{tmp_path}/nobody", "--keys", path)
+        assert err == f"streamer: error: {path}: {said}"
+    assert code == 1
 
 
 FAULTS = {
