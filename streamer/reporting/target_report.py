@@ -131,6 +131,9 @@ class _Taking:
         label, (target, *counts) = None, row
         if self._report.by_barcode:
             label, target, *counts = row
+        if target is None and counts[2] is not None:
+            # unassigned reads have no matches: a record has this name
+            target = "."
         groups, names = self._report.groups, self._report.names
         if self._at == 0:
             if label in groups or (groups and not self._report.by_barcode):

@@ -149,6 +149,13 @@ def outcome(content):
         return error
 
 
+@pytest.mark.parametrize("text", [TARGETS, BY_BARCODE])
+def test_a_target_may_have_the_name_of_none(text):
+    text = text.replace("\tone\t", "\t.\t").replace("\none\t", "\n.\t")
+    for content in (text, as_jsonl(text)):
+        assert outcome(content.encode()).report.names[0] == "."
+
+
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("json_", [False, True])
 def test_a_file_cut_anywhere_is_refused_or_shows_whole_rows(name, json_):
