@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from streamer.daemon.config.web_token import check_token
 from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mode, Semantics
@@ -38,6 +38,16 @@ class ConfigTable(BaseModel):
     """A table refuses unknown keys and values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @field_validator("*")
+    @classmethod
+    def _without_nul(cls, value: Any) -> Any:
+        """Most texts are paths, and the system takes no NUL in these."""
+        texts = [value] if isinstance(value, str) else value if isinstance(value, list) else ()
+        if any("\0" in text for text in texts):
+            problem = "holds a NUL"
+            raise ValueError(problem)
+        return value
 
 
 def _journal_directory() -> str:

@@ -158,7 +158,7 @@ def test_run_directory_must_be_private(tmp_path, monkeypatch):
             "[dictionary]\nk = 0x" + "f" * 5000,
             "is an integer of thousands of digits, must be at most",
         ),
-        ('[dictionary]\nsources = ["a\\u0000\\rb\\n"]', r"no such file: 'a\x00\rb\n'"),
+        ('[dictionary]\nsources = ["a\\u0001\\rb\\n"]', r"no such file: 'a\x01\rb\n'"),
     ],
 )
 def test_what_no_parser_or_terminal_takes_is_told_in_a_line(text, said, tmp_path):
