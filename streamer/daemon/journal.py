@@ -151,8 +151,14 @@ class JournalWorker(Worker):
     def _snapshot(self) -> None:
         """Bound what a restart reads. All records since the last one are seen: appends go on."""
         self._core.snapshot_begun()
-        self._snapshot_thread = threading.Thread(target=self._store_snapshot, name="snapshot")
-        self._snapshot_thread.start()
+        thread = threading.Thread(target=self._store_snapshot, name="snapshot")
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _log_put_off(error)
+            self._core.snapshot_tried(time.monotonic(), stored=False)
+        else:
+            self._snapshot_thread = thread
 
     def _store_snapshot(self) -> None:
         self._snapshot_end = False
@@ -162,6 +168,8 @@ class JournalWorker(Worker):
                 spec = self._board.config.spec
                 put_snapshot(self._journal, self._pause, learns=spec.changes or spec.near)
                 self._snapshot_end = True
+        except MemoryError as error:
+            _log_put_off(error)
         except BaseException as error:
             self._snapshot_end = error
         self.inbox.wake()
@@ -182,6 +190,11 @@ class JournalWorker(Worker):
             if names and (gone := self._journal.forget(names)):
                 self._forgotten(gone)
         self._core.expired(expired, time.monotonic())
+
+
+def _log_put_off(error: Exception) -> None:
+    """Without a snapshot a restart reads more; it is tried again."""
+    log.warning("no snapshot could be stored", why=str(error) or "out of memory")
 
 
 def entries_of(group: AnyGroup | Epochs, now: int) -> tuple[Sequence[Record | Begun], Replay]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 # what a driver takes at most, unless something is wrong
 _PATIENCE_SECONDS = 0.5
@@ -25,13 +26,17 @@ class DeviceMemory:
         if not cards:
             return {}
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
+            thread = self._thread
+            if thread is None or not thread.is_alive():
+                thread = threading.Thread(
                     target=self._ask, args=(cards,), name="device memory", daemon=True
                 )
-                self._thread.start()
-            thread = self._thread
-        thread.join(_PATIENCE_SECONDS)
+                # without one more thread what is known stays
+                with suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
+        if thread is self._thread:
+            thread.join(_PATIENCE_SECONDS)
         return {number: self._known[number] for number in cards if number in self._known}
 
     def fields(self, cards: Sequence[int]) -> dict[str, dict[str, int]]:

@@ -16,6 +16,7 @@ import pytest
 
 from streamer.client import Control, NewKmers, Producer, ReadSummaries, Subscriber
 from streamer.daemon.core import producers
+from streamer.daemon.core.log import Replay
 from streamer.journal.disk import Disk
 from streamer.journal.journal_errors import JournalFailed
 from streamer.journal.reader import JournalReader
@@ -229,6 +230,38 @@ def test_a_failed_sync_ends_the_daemon(path, monkeypatch):
     made.join()
     assert isinstance(made.error, JournalFailed)
     assert len(tries) == 1
+
+
+@pytest.mark.parametrize("short_of", ["threads", "memory"])
+def test_a_snapshot_is_put_off_where_means_are_short(path, tmp_path, monkeypatch, short_of):
+    tries = []
+    start = threading.Thread.start
+
+    def fail(thread, *_, **__):
+        if short_of == "threads" and thread.name != "snapshot":
+            return start(thread)
+        tries.append(thread)
+        raise MemoryError if short_of == "memory" else RuntimeError("can't start new thread")
+
+    with running(path, ["journal.durability=os", "journal.directory=journal"]) as made:
+        core = made.service._recorder._core
+        core._snapshot_after = Replay()
+        with (
+            monkeypatch.context() as patch,
+            Producer(made.endpoints["ingest"]) as producer,
+            closing(JournalReader.open(tmp_path / "journal")) as reader,
+        ):
+            if short_of == "threads":
+                patch.setattr(threading.Thread, "start", fail)
+            else:
+                patch.setattr("streamer.daemon.journal.put_snapshot", fail)
+            producer.send([("r", "ACGT" * 9)])
+            producer.flush()
+            until(lambda: tries and core._beside is None, "a try to store a snapshot")
+            assert reader.snapshot() is None
+            patch.undo()
+            core._snapshot = 0
+            until(reader.snapshot, "a snapshot")
 
 
 def test_no_batch_waits_for_a_checkpoint(path, monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 from streamer.client import Control, Producer
 from streamer.daemon import config
 from streamer.daemon.metrics import metrics_server
+from streamer.daemon.metrics.device_memory import DeviceMemory
 from streamer.daemon.metrics.exported import METRICS, STATES
 from streamer.daemon.service import Service
 from streamer.protocol.endpoints import EndpointError
@@ -33,6 +34,22 @@ def send(daemon, seed=1, batches=3):
         for _ in range(batches):
             producer.send(reads_of(GENOME, rng, 40))
         producer.flush(matched=True)
+
+
+def test_the_memory_of_gpus_where_no_thread_can_be_started(monkeypatch):
+    """What is known stays; a reply to ``status`` has no more of it."""
+    memory = DeviceMemory()
+    monkeypatch.setattr("gpu.card.device.memory_of", lambda number: (number, 10))
+    assert memory.read([1]) == {1: (1, 10)}
+    until(lambda: not memory._thread.is_alive(), "the end of the thread")
+
+    def fail(_):
+        problem = "can't start new thread"
+        raise RuntimeError(problem)
+
+    monkeypatch.setattr("threading.Thread.start", fail)
+    assert memory.read([1, 2]) == {1: (1, 10)}
+    assert DeviceMemory().fields([1]) == {}
 
 
 def check_agrees(samples, status, rows):
