@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -165,7 +165,11 @@ class Journal(JournalView):
 
     def usage(self) -> Usage:
         """How much is kept."""
-        disk = sum(path.stat().st_blocks * 512 for path in self._directory.iterdir())
+        disk = 0
+        for path in self._directory.iterdir():
+            # another thread may have replaced a snapshot meanwhile
+            with suppress(FileNotFoundError):
+                disk += path.stat().st_blocks * 512
         return Usage(self._state.bytes, disk, self.oldest, self.head)
 
     # ---- storing ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 
 import pytest
 
@@ -23,6 +24,15 @@ def expire_all(journal, now: int) -> int:
 
 def data_files(directory) -> list[str]:
     return sorted(path.name for path in directory.glob("records-*"))
+
+
+def test_a_file_that_vanishes_while_files_are_counted(tmp_path):
+    """As a snapshot does when the next one takes its place in another thread."""
+    with closing(open_small(tmp_path)) as journal:
+        journal.append([record(1, b"x" * 1000)])
+        used = journal.usage().disk
+        (tmp_path / "snapshot-00000001").symlink_to(tmp_path / "gone")
+        assert journal.usage().disk == used > 0
 
 
 def test_retention_by_bytes(tmp_path):
