@@ -35,7 +35,6 @@ from streamer.protocol.header import (
     integer,
     raw,
     shown,
-    text,
     unpack,
     unseal,
 )
@@ -325,12 +324,16 @@ def _coverage(board: Board, request: Header) -> tuple[Header, Sequence[Buffer]]:
     if not board.config.answers.coverage:
         problem = "coverage is not counted: set answers.coverage = true in the configuration"
         raise WireError(Reason.SOURCES, problem)
-    target = text(request, "target")
+    target = request.get("target")
+    if not isinstance(target, str):
+        raise WireError(Reason.MALFORMED, "field 'target' must be a string")
     bins = integer(request, "bins", 1, MAX_BINS) if "bins" in request else _BINS
     try:
         columns = tally.coverage(target, bins)
-    except StreamerError as error:
-        raise WireError(Reason.MALFORMED, str(error)) from None
+    except StreamerError:
+        # a name that nobody has may be anything
+        problem = f"no target of the dictionary is {shown(target)}"
+        raise WireError(Reason.MALFORMED, problem) from None
     if columns is None:
         problem = "a saved dictionary does not hold the places of its k-mers: use its sources"
         raise WireError(Reason.SOURCES, problem)

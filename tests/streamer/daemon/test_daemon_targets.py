@@ -332,6 +332,20 @@ def test_a_barcode_that_comes_between_two_replies_moves_no_rows(tmp_path, monkey
         assert columns[:2] == ["barcode", "target"]
 
 
+def test_coverage_of_targets_with_any_name(tmp_path):
+    sources = [("", GENOME[:300]), ("n" * 300, GENOME[300:600])]
+    path = counting(tmp_path, sources, "coverage = true\n", durability="none")
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        for name, letters in sources:
+            (row,) = control.coverage(name, 1)
+            assert (row.end, row.kmers) == (300, len(letters) - K + 1)
+        for name in ("two\nlines", None):
+            with pytest.raises(RefusedError, match="target") as caught:
+                control.coverage(name)
+            assert caught.value.reason == "malformed"
+            assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("command", "field"), [("targets", "found"), ("targets", "by"), ("status", "subscriptions")]
 )
