@@ -347,7 +347,8 @@ class Control(Connection):
             return ({},)
         try:
             header, *frames = unseal(self._socket.recv_multipart())
-            return unpack(header), *frames
+            # a decision names all targets
+            return unpack(header, limited=False), *frames
         except WireError as error:
             raise self._invalid(error) from None
 

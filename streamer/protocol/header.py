@@ -92,9 +92,12 @@ def pack(fields: Header) -> bytes:
     return msgpack.packb(fields)
 
 
-def unpack(frame: Buffer) -> Header:
-    """The fields of a header frame of this protocol version; WireError if it is none."""
-    if len(frame) > MAX_HEADER_BYTES:
+def unpack(frame: Buffer, *, limited: bool = True) -> Header:
+    """The fields of a header frame of this protocol version; WireError if it is none.
+
+    limited: its size, as that of all to the daemon.
+    """
+    if limited and len(frame) > MAX_HEADER_BYTES:
         problem = f"the header has {len(frame)} bytes, at most {MAX_HEADER_BYTES} are allowed"
         raise WireError(Reason.MALFORMED, problem)
     header = unpack_frame(frame, "the header")

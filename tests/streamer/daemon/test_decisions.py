@@ -47,6 +47,20 @@ def reads_of(rng, records, count=60):
     return [*made, ("empty", ""), ("short", "ACGT")]
 
 
+def test_a_reply_that_names_many_targets(tmp_path):
+    """Only the header of what is sent to the daemon has a limit."""
+    rng = random.Random(5)
+    records = [(f"gene{n}-{'x' * 90}", random_dna(rng, 60)) for n in range(1000)]
+    write_fasta(tmp_path / "ref.fa", records)
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    with (
+        running(path, [f'decision.enrich=["{records[0][0]}"]']) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        found = control.ask(records)
+    assert [row.target for row in found] == [name for name, _ in records]
+
+
 def listening(daemon):
     feed = Subscriber(daemon.endpoints["feed"], ["decision"])
     assert feed.wait_for_daemon(DEADLINE)
