@@ -82,6 +82,8 @@ class Sync(SyncSocket):
                 frames, crc = self._answer()
                 header, _ = opened(frames, crc)
                 if header.get("id") == number:
+                    if header.get("type") == "refused":
+                        raise RefusedError(self.endpoint, header)
                     return extent_of(header)
 
     def snapshot(self) -> StoredState:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import threading
 
+import msgpack
 import numpy as np
 import pytest
+import zmq
 
 from streamer.client import (
     Cursor,
@@ -17,6 +19,7 @@ from streamer.client import (
     RefusedError,
     Sync,
 )
+from tests.daemon_kit import sealed
 from tests.stored_batches import STORED, said
 from tests.streamer.daemon.test_sync import serving, snapshot_meta
 from tests.waiting import DEADLINE
@@ -131,6 +134,29 @@ def test_nobody_answers(tmp_path):
         for ask in (sync.heads, sync.snapshot, lambda: list(sync.pull(["read"]))):
             with pytest.raises(DaemonSilentError):
                 ask()
+
+
+def test_heads_may_be_refused(tmp_path):
+    """As to a connection beyond those of its key."""
+    endpoint = f"ipc://{tmp_path}/sync"
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.bind(endpoint)
+
+        def refuse():
+            route, head, _ = socket.recv_multipart()
+            said = {"v": 2, "type": "refused", "id": msgpack.unpackb(head)["id"]}
+            said |= {"reason": "denied", "message": "too many connections"}
+            socket.send_multipart([route, *sealed(msgpack.packb(said))])
+
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        with (
+            Sync(endpoint, answer_seconds=DEADLINE) as made,
+            pytest.raises(RefusedError, match="too many connections") as caught,
+        ):
+            made.heads()
+        assert caught.value.reason == "denied"
+        refusing.join()
 
 
 def test_no_room(tmp_path):
