@@ -17,6 +17,7 @@ from streamer.errors import UsageError
 from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.feed_messages import decode_columns
 from streamer.protocol.header import (
+    MAX_HEADER_BYTES,
     PROTOCOL,
     Buffer,
     Header,
@@ -214,7 +215,7 @@ class Control(Connection):
         The reply says what counts from now on (docs/protocol.md, section Control). RefusedError if
         the old dictionary stays, DaemonSilentError if the daemon falls silent.
         """
-        return self._late_reply(self._ask("reload"))[0]
+        return self._late_reply("reload")
 
     def ask(self, reads: Iterable[tuple[str, str | bytes]]) -> list[ReadDecision]:
         """What to do with these reads, by the daemon's table ``decision``; nothing is counted.
@@ -243,14 +244,14 @@ class Control(Connection):
         line: ``asm``, ``hamming``, ``primer`` or ``lcs`` and its arguments, without those about
         output. folder: that relative paths start from, on the daemon's machine. RefusedError.
         """
-        return self._of_job("submit", line=list(line), folder=folder)
+        return self._job("submit", line=list(line), folder=folder)
 
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs that this client may see, in the order of their submission."""
         found: list[dict[str, Any]] = []
         first = again = 0
         while True:
-            reply, _ = self._late_reply(self._ask("jobs", first=first))
+            reply = self._late_reply("jobs", first=first)
             page = reply["jobs"]
             if again and (not page or page[0]["id"] != found[-1]["id"]):
                 # one that was forgotten, or runs again, has moved the others
@@ -265,26 +266,26 @@ class Control(Connection):
 
     def job(self, id_: str) -> dict[str, Any]:
         """A job; RefusedError if there is none."""
-        return self._of_job("job", job=id_)
+        return self._job("job", job=id_)
 
     def cancel(self, id_: str) -> dict[str, Any]:
         """End a job that waits or runs; it may take some seconds. RefusedError if it has ended."""
-        return self._of_job("cancel", job=id_)
+        return self._job("cancel", job=id_)
 
     def retry(self, id_: str) -> dict[str, Any]:
         """Run a job again that failed, was cancelled or interrupted. RefusedError of others."""
-        return self._of_job("retry", job=id_)
+        return self._job("retry", job=id_)
 
     def result(self, id_: str) -> tuple[str, int]:
         """Where the result of a job is on the daemon's machine, and its bytes. RefusedError."""
-        reply, _ = self._late_reply(self._ask("result", job=id_))
+        reply = self._late_reply("result", job=id_)
         return str(reply["path"]), int(reply["bytes"])
 
     def result_parts(self, id_: str) -> Iterator[Buffer]:
         """The result of a job, an Arrow IPC file, part by part over the socket. RefusedError."""
         offset, size = 0, 1
         while offset < size:
-            reply, frames = self._late_reply(self._ask("result", job=id_, offset=offset))
+            reply, frames = self._reply(self._ask("result", job=id_, offset=offset))
             size = int(reply["bytes"])
             part = frames[0] if frames else b""
             if not len(part):
@@ -305,28 +306,39 @@ class Control(Connection):
         deadline = time.monotonic() + self._answer_seconds
         while (left := deadline - time.monotonic()) > 0:
             reply, *frames = self._receive(left)
-            # others are late replies to requests given up
-            if reply and reply.get("id") == number:
+            if reply and _is_about(reply, number):
                 return self._accepted(reply), frames
         raise DaemonSilentError(self.endpoint, self._answer_seconds)
 
-    def _of_job(self, command: str, **fields: Any) -> dict[str, Any]:
+    def _job(self, command: str, **fields: Any) -> dict[str, Any]:
         """The job that a command is about."""
-        return dict(self._late_reply(self._ask(command, **fields))[0]["job"])
+        return dict(self._late_reply(command, **fields)["job"])
 
-    def _late_reply(self, number: int) -> tuple[Header, Sequence[Buffer]]:
-        """As ``_reply``, however long it takes, as long as the daemon replies to something."""
+    def _late_reply(self, command: str, **fields: Any) -> Header:
+        """The reply to a command, however long it takes, as long as the daemon is there.
+
+        DaemonError if another daemon is there by now.
+        """
+        number, first = self._ask(command, **fields), self._ask("status")
         heard = asked = time.monotonic()
+        daemon: object = None
         while (now := time.monotonic()) < heard + self._answer_seconds:
             if now > asked + _ASK_SECONDS:
-                # whether it is there
                 self._ask("status")
                 asked = now
-            reply, *frames = self._receive(_ASK_SECONDS)
-            if reply:
-                heard = time.monotonic()
-                if reply.get("id") == number:
-                    return self._accepted(reply), frames
+            reply, *_ = self._receive(_ASK_SECONDS)
+            if not reply:
+                continue
+            heard = time.monotonic()
+            if _is_about(reply, number):
+                return self._accepted(reply)
+            status = reply.get("status", {})
+            there = status.get("stream"), status.get("epoch")
+            if reply["id"] == first:
+                daemon = there
+            elif reply["id"] in range(first, self._requests + 1) and there != daemon:
+                problem = f"the daemon was restarted before it replied to '{command}'"
+                raise DaemonError(self.endpoint, problem)
         raise DaemonSilentError(self.endpoint, self._answer_seconds)
 
     def _ask(self, command: str, frames: Sequence[Buffer] = (), **fields: Any) -> int:
@@ -338,6 +350,12 @@ class Control(Connection):
         except UnicodeEncodeError as error:
             message = f"{error.object!r} is not UTF-8"
             raise UsageError(message) from None
+        if len(packed) > MAX_HEADER_BYTES:
+            # of one far beyond that the daemon would end the connection without a word
+            message = (
+                f"'{command}' with {len(packed)} bytes: at most {MAX_HEADER_BYTES} can be sent"
+            )
+            raise UsageError(message)
         self._post(seal([packed, *frames]))
         return self._requests
 
@@ -359,3 +377,11 @@ class Control(Connection):
         if not reply.get("ok"):
             raise RefusedError(self.endpoint, reply)
         return reply
+
+
+def _is_about(reply: Header, number: int) -> bool:
+    """Whether this is the reply to a request, not a late one to another that was given up.
+
+    One without a number is about a request that could not be read.
+    """
+    return bool(reply.get("id", number) == number)

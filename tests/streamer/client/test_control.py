@@ -9,8 +9,9 @@ import msgpack
 import pytest
 import zmq
 
-from streamer.client import Control, DaemonSilentError
+from streamer.client import Control, DaemonError, DaemonSilentError, RefusedError
 from streamer.client import control as control_room
+from streamer.errors import UsageError
 from tests.daemon_kit import sealed
 from tests.waiting import DEADLINE
 
@@ -19,7 +20,7 @@ PAGE = 3
 
 @contextmanager
 def answering(endpoint, answer):
-    """A daemon whose replies are what ``answer`` makes of a request; None: it does not reply."""
+    """A daemon whose replies are what ``answer`` makes of a request: (request, fields) each."""
     stop = threading.Event()
     context = zmq.Context()
     socket = context.socket(zmq.ROUTER)
@@ -32,6 +33,8 @@ def answering(endpoint, answer):
             route, head, _ = socket.recv_multipart()
             for request, fields in answer(msgpack.unpackb(head)):
                 reply = {"v": 2, "type": "reply", "id": request["id"], "ok": True} | fields
+                if reply["id"] is None:
+                    del reply["id"]
                 socket.send_multipart([route, *sealed(msgpack.packb(reply))])
 
     thread = threading.Thread(target=work)
@@ -72,6 +75,46 @@ def test_a_job_that_takes_long_to_store_is_waited_for_and_submitted_once(tmp_pat
         control.submit(["lcs", "a.fa", "b.fa"])
 
 
+def test_a_request_that_the_daemon_cannot_read(tmp_path):
+    """One too large is not sent; of others it cannot repeat the number."""
+    said = {"id": None, "ok": False, "reason": "version", "message": "must be 3"}
+
+    def answer(request):
+        return [(request, said)]
+
+    endpoint = f"ipc://{tmp_path}/control"
+    with answering(endpoint, answer), Control(endpoint, answer_seconds=DEADLINE) as control:
+        for size in (1 << 16, 2 << 20):
+            with pytest.raises(UsageError, match="at most 65536 can be sent"):
+                control.submit(["lcs", "x" * size])
+        for ask in (control.status, lambda: control.submit(["lcs", "a.fa", "b.fa"])):
+            with pytest.raises(RefusedError, match="must be 3"):
+                ask()
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_restarted_daemon_does_not_know_of_a_request(tmp_path, monkeypatch, lost):
+    """It says that it is there, for ever; lost: messages before that, without a reply."""
+    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        # the request itself, and perhaps the first look
+        if len(asked) == 1 or (lost == 2 and len(asked) == 2):
+            return []
+        epoch = 1 if lost == 1 and len(asked) < 4 else 2
+        return [(request, {"status": {"stream": "s", "epoch": epoch}})]
+
+    endpoint = f"ipc://{tmp_path}/control"
+    with (
+        answering(endpoint, answer),
+        Control(endpoint, answer_seconds=DEADLINE) as control,
+        pytest.raises(DaemonError, match="was restarted before it replied to 'submit'"),
+    ):
+        control.submit(["lcs", "a.fa", "b.fa"])
+
+
 @pytest.mark.parametrize("gone", range(8))
 @pytest.mark.parametrize("retried", [True, False])
 def test_no_job_is_missing_where_others_move_between_two_pages(tmp_path, gone, retried):
@@ -80,6 +123,8 @@ def test_no_job_is_missing_where_others_move_between_two_pages(tmp_path, gone, r
     moved = []
 
     def answer(request):
+        if request["command"] == "status":
+            return [(request, {"status": {}})]
         first = request["first"]
         page = jobs[first : first + PAGE]
         following = first + len(page)
