@@ -3,7 +3,9 @@
     python -m tests.faults.soak_daemon SHRINK run ...
 
 Data files of the journal and the bytes between two snapshots are ``SHRINK`` times smaller than
-shipped, so that retention deletes files every minute and not every hour; 1 changes nothing.
+shipped, so that retention deletes files every minute and not every hour. So many times fewer
+checksums of batches are remembered, so that their memory is full within minutes and not after two
+hours. 1 changes nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ SHIPPED_FILE_BYTES = 256 << 20
 
 
 def _shrink(times: int) -> None:
+    from streamer.daemon.core import ingest
     from streamer.daemon.core.log import SNAPSHOT_AFTER, LogCore
     from streamer.journal.sizes import Sizes
 
     _, *others = Sizes.__new__.__defaults__ or ()
     Sizes.__new__.__defaults__ = (SHIPPED_FILE_BYTES // times, *others)
+    ingest.MAX_CONTENTS //= times
     after = SNAPSHOT_AFTER._replace(bytes=SNAPSHOT_AFTER.bytes // times)
     LogCore.__init__ = partialmethod(LogCore.__init__, snapshot_after=after)  # type: ignore
 
