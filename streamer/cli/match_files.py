@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from streamer.cli import effort
@@ -140,7 +141,12 @@ def match_files(
                 }  # fmt: skip
                 parts: Iterator[Iterable[memoryview]]
                 if matcher.side_by_side and not answer.ordered:
-                    works = work_on_batches(reads, run.work, **options)
+                    works = (
+                        # the rows of all windows of a region would be too many
+                        (partial(run.work, batch) for batch in read_batches(reads, **options))
+                        if answer.depths
+                        else work_on_batches(reads, run.work, **options)
+                    )
                     parts = team.results(works, pulls="parse", works="match", takes="write")
                 else:
                     # what grows depends on batches, and several GPUs share each

@@ -6,19 +6,23 @@ import gzip
 import random
 import subprocess
 import threading
+from contextlib import contextmanager
 from itertools import chain
 from operator import call
 
 import numpy as np
 import pytest
 
+from streamer.cli import match_files
 from streamer.errors import DataError
+from streamer.output.rows import RowWriter
 from streamer.sequences import decompression, side_by_side, source, text_window
 from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.files import read_batches, work_on_batches, work_on_records
 from streamer.sequences.record_buffer import RecordBuffer
 from tests.streamer.sequences.kit import bgzf_blocks
 from tests.streamer.sequences.test_reader import FASTQ, FILES
+from tests.waiting import until
 from trie.cpu.stages import Stages
 from trie.cpu.team import Done, Team
 
@@ -304,6 +308,40 @@ def test_a_file_that_is_cut_or_grows_while_it_is_read(tmp_path, sizes):
         wanted = [f"r{i}" for i in range(300)] + [f"r{i}" for i in range(50)] * (change == "grow")
         assert found == wanted[: len(found)]
         assert change == "cut" or len(found) == len(wanted)
+
+
+def test_rows_of_windows_are_made_of_few_batches_ahead(tmp_path, sizes, monkeypatch, streamer):
+    sizes(3000, 500)
+    monkeypatch.setattr(match_files, "BATCH_BASES", 300)
+    monkeypatch.setattr(match_files, "BASES_OF_MANY_ROWS", 300)
+    path, worked, teams = tmp_path / "f.fq", [], []
+    path.write_bytes(b"@r\n%s\n+\n%s\n" % (b"A" * 100, b"I" * 100) * 500)
+    work, put, profiled = match_files._Run.work, RowWriter.put, match_files.profiled
+
+    @contextmanager
+    def kept(*given):
+        with profiled(*given) as team:
+            teams.append(team)
+            yield team
+
+    def counted(run, batch):
+        worked.append(len(batch))
+        return work(run, batch)
+
+    def late(writer, lines):
+        if teams:
+            team = teams.pop()
+            until(lambda: team.spare == 3, "all other threads wait")
+            assert len(worked) <= 4 + 2 + 1
+        put(writer, lines)
+
+    monkeypatch.setattr(match_files, "profiled", kept)
+    monkeypatch.setattr(match_files._Run, "work", counted)
+    monkeypatch.setattr(RowWriter, "put", late)
+    given = ["match", path, "-d", as_bases(tmp_path), "-k", 31, "--report", "windows", "--quiet"]
+    code, rows, error = streamer(*given, "--threads", 4)
+    assert (code, error, rows.count("\n")) == (0, "", 1 + 500 * 70)
+    assert len(worked) > 100
 
 
 def test_pairs_whose_mates_differ_in_length(tmp_path, sizes, parsed, streamer):
