@@ -69,15 +69,16 @@ def text_blocks(
     if team is None:
         return prefetched(blocks, _BLOCKS_AHEAD, pause=pause), watched
     stage = "read" if compression is None else "decompress"
-    counted = _counted(blocks, team, stage)
-    return team.line(counted, lambda block: block, _BLOCKS_AHEAD, pulls=stage), watched
+    read = counted(blocks, team, stage)
+    return team.line(read, lambda block: block, _BLOCKS_AHEAD, pulls=stage), watched
 
 
 def _may_be_bgzf(raw: RawFile) -> bool:
     return "gz" in COMPRESSIONS and raw.magic.startswith(GZIP_WITH_EXTRA)
 
 
-def _counted(blocks: Iterator[TextBlock], team: Team, stage: str) -> Iterator[TextBlock]:
+def counted(blocks: Iterator[TextBlock], team: Team, stage: str) -> Iterator[TextBlock]:
+    """The blocks, whose bytes count for a stage of the team."""
     for block in blocks:
         team.stages.count(stage, block.stop - block.first)
         yield block

@@ -23,20 +23,23 @@ class FileRegion(NamedTuple):
     first: int
     stop: int
 
-    def read(self) -> TextBlock:
-        """The bytes, fewer if the file ends within them."""
+    def read(self) -> tuple[TextBlock, OSError | None]:
+        """The bytes, fewer if the file ends within them or cannot be read on, and why it cannot."""
         size = self.stop - self.first
         block = new_block(size)
         stop = block.first
-        while stop < block.stop and (
-            count := os.preadv(
-                self.descriptor,
-                [block.array.data[stop : block.stop]],
-                self.stop - block.stop + stop,
-            )
-        ):
-            stop += count
-        return block._replace(stop=stop)
+        try:
+            while stop < block.stop and (
+                count := os.preadv(
+                    self.descriptor,
+                    [block.array.data[stop : block.stop]],
+                    self.stop - block.stop + stop,
+                )
+            ):
+                stop += count
+        except OSError as error:
+            return block._replace(stop=stop), error
+        return block._replace(stop=stop), None
 
 
 def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:
@@ -44,18 +47,20 @@ def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlo
     if team is not None and team.threads >= _LEAST_THREADS and (extent := raw.extent):
         descriptor, first, stop = extent
 
-        def read(at: int) -> TextBlock:
+        def read(at: int) -> tuple[TextBlock, OSError | None]:
             return FileRegion(descriptor, at, min(at + size, stop)).read()
 
         ahead = _AHEAD + team.threads // 2
         line = team.line(range(first, stop, size), read, ahead, pulls="read", works="read")
         try:
-            for block in line:
+            for block, error in line:
                 count = block.stop - block.first
                 raw.bytes_read += count
                 first += count
                 if count:
                     yield block
+                if error is not None:
+                    raise error
                 if count < size:  # the last one, or the file has been cut meanwhile
                     break
         finally:

@@ -10,12 +10,13 @@ beginning (``SequenceSource``): records, errors and their places are those of on
 
 The thread that parses a region does the work on its records, too, and reads it if the file is a
 plain one: waking another thread, and taking the GIL again, costs more than either. So work may have
-been done on records behind a fault. Its results are dropped, and the fault is raised.
+been done on records behind a fault. Its results are dropped, and the fault is raised: what has been
+parsed in vain is not read again, since a second attempt might succeed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -59,11 +60,16 @@ class Worked(NamedTuple, Generic[R]):
 
 
 class Parsed(NamedTuple, Generic[R]):
-    """A region, the work on its records, and how many lines they have; None: not whole records."""
+    """A region, the work on its records, and how many lines they have.
+
+    worked: None if they are not whole records; then ``region`` is the text that has been parsed in
+    vain, and ``error`` why there is no more of it, if it cannot be read.
+    """
 
     region: TextBlock | FileRegion
     worked: list[Worked[R]] | None
     lines: int
+    error: OSError | None = None
 
 
 class CannotReadError(Exception):
@@ -115,10 +121,7 @@ def file_regions(file: FileRegion, size: int) -> Iterator[FileRegion]:
     """
     descriptor, first, stop = file
     while first < stop:
-        try:
-            cut = _file_cut(file._replace(first=first), size)
-        except OSError:
-            return  # it will be raised where it is read in turn
+        cut = _file_cut(file._replace(first=first), size)
         if cut == first:
             return
         yield FileRegion(descriptor, first, cut)
@@ -136,7 +139,9 @@ def _file_cut(file: FileRegion, size: int) -> int:
         look, begin = _LOOK_BYTES, stop
         while begin > first:
             begin = max(first, stop - look)
-            block = FileRegion(descriptor, begin, stop).read()
+            block, error = FileRegion(descriptor, begin, stop).read()
+            if error is not None:
+                return first  # it will be raised where it is read in turn
             cut = begin + int(_last_end(block.array, block.first, block.stop)) - block.first
             if cut > begin:
                 return cut
@@ -146,18 +151,20 @@ def _file_cut(file: FileRegion, size: int) -> int:
 
 
 def unparsed(
-    first: Parsed[R] | None, others: Iterator[Parsed[R]], text: Text
+    first: Parsed[R] | None, others: Iterator[Parsed[R]], rest: Iterable[TextBlock]
 ) -> Iterator[TextBlock]:
-    """The blocks from the first region of a text on that has been parsed in vain."""
+    """The blocks from the first region on that has been parsed in vain, and behind all regions."""
     done = first
     try:
         while done is not None:
             assert isinstance(done.region, TextBlock)
             yield done.region
+            if done.error is not None:
+                raise done.error
             done = next(others, None)
     except CannotReadError as error:
         raise error.cause from None
-    yield from text.blocks
+    yield from rest
 
 
 def parsed(
@@ -167,12 +174,20 @@ def parsed(
     stages: Stages,
 ) -> Parsed[R]:
     """Parse a region into an empty buffer, and do the work on its records."""
+    error = None
+    if isinstance(region, TextBlock):
+        block = region
+    else:
+        with stages.spent("read"):
+            block, error = region.read()
+        if error is None and block.stop - block.first < region.stop - region.first:
+            error = OSError("the file has become shorter")
     try:
-        pieces, lines = _parsed(region, buffer, stages)
+        if error is not None:
+            raise error
+        pieces, lines = _parsed(block, buffer)
     except (FormatError, DataError, OSError):
-        return Parsed(region, None, 0)
-    if pieces is None:
-        return Parsed(region, None, 0)
+        return Parsed(block, None, 0, error)
     worked = []
     while pieces:  # none is kept
         piece = pieces.pop(0)
@@ -181,14 +196,9 @@ def parsed(
     return Parsed(region, worked, lines)
 
 
-def _parsed(
-    region: TextBlock | FileRegion, buffer: RecordBuffer, stages: Stages
-) -> tuple[list[TextPiece] | None, int]:
-    """The records in pieces, None if they are not whole, and how many lines they have."""
-    if isinstance(region, FileRegion):
-        with stages.spent("read"):
-            region = region.read()
-    text = Text(iter((region,)))
+def _parsed(block: TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], int]:
+    """The records in pieces, and how many lines they have; FormatError if they are not whole."""
+    text = Text(iter((block,)))
     parser = FastqParser(text)
     pieces: list[TextPiece] = []
     text.more()
@@ -202,7 +212,10 @@ def _parsed(
         pieces.append(buffer.piece())
     if buffer.waiting:
         pieces.append(buffer.piece())
-    return None if len(text) else pieces, int(text.place[LINE]) - 1
+    if len(text):
+        problem = "the region ends within a record"
+        raise FormatError(problem)
+    return pieces, int(text.place[LINE]) - 1
 
 
 @njit(cache=True, nogil=True)

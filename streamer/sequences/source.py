@@ -16,11 +16,11 @@ from streamer.errors import DataError
 from streamer.sequences.bam import MAGIC, BamParser
 from streamer.sequences.bgzf import Watched
 from streamer.sequences.context import ReadContext, ReadGroup, read_groups
-from streamer.sequences.decompression import text_blocks
+from streamer.sequences.decompression import counted, text_blocks
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser
 from streamer.sequences.filling import FULL, MORE
-from streamer.sequences.plain_blocks import FileRegion
+from streamer.sequences.plain_blocks import FileRegion, plain_blocks
 from streamer.sequences.raw_file import LONGEST_MAGIC, RawFile
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.record_text import RecordText
@@ -201,16 +201,22 @@ class SequenceSource:
             if done is None or done.worked is None:
                 break
             if plain is not None:
-                at = self._has_read(at, done.region.stop)
+                at = done.region.stop
+                self._has_read(at)
             for worked in done.worked:
                 buffer.pass_by(worked.records)
                 yield worked
             lines += done.lines
         if plain is None:
-            self._text = Text(unparsed(done, line, text))
+            blocks = unparsed(done, line, text.blocks)
         else:
             line.close()
-            self._text = Text(self._from(at))
+            if done is not None and isinstance(done.region, TextBlock):
+                again = done.region.stop - done.region.first
+                blocks = unparsed(done, iter(()), self._from(at + again))
+            else:
+                blocks = self._from(at)
+        self._text = Text(blocks)
         self._text.place[LINE] = lines
         self._parser = FastqParser(self._text)
 
@@ -321,22 +327,20 @@ class SequenceSource:
 
     def _from(self, at: int) -> Iterator[TextBlock]:
         """A plain file from a place on, with what is added to it meanwhile."""
-        assert self._plain is not None
-        while True:
-            block = self._plain._replace(first=at, stop=at + BLOCK_BYTES).read()
-            if block.stop == block.first:
-                return
-            at = self._has_read(at, at + block.stop - block.first)
-            yield block
+        assert self._raw is not None
+        assert self._team is not None
+        self._has_read(at)
+        self._raw.go_to(at)
+        yield from counted(plain_blocks(self._raw, BLOCK_BYTES, None), self._team, "read")
 
-    def _has_read(self, first: int, stop: int) -> int:
-        """A plain file has been read up to ``stop``, which is returned."""
+    def _has_read(self, stop: int) -> None:
+        """A plain file has been read up to ``stop``."""
         assert self._plain is not None
         assert self._raw is not None
-        self._raw.bytes_read = stop - self._plain.first
-        if self._team is not None:
-            self._team.stages.count("read", stop - first)
-        return stop
+        assert self._team is not None
+        size = stop - self._plain.first
+        self._team.stages.count("read", size - self._raw.bytes_read)
+        self._raw.bytes_read = size
 
     def _lacks_end(self) -> bool:
         return self._watched is not None and self._watched.lacks_end_block()

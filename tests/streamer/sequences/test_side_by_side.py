@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import subprocess
 import threading
@@ -308,6 +309,57 @@ def test_a_file_that_is_cut_or_grows_while_it_is_read(tmp_path, sizes):
         wanted = [f"r{i}" for i in range(300)] + [f"r{i}" for i in range(50)] * (change == "grow")
         assert found == wanted[: len(found)]
         assert change == "cut" or len(found) == len(wanted)
+
+
+@pytest.mark.parametrize("problem", ["Input/output error", "the file has become shorter"])
+def test_a_region_that_cannot_be_read_at_first(problem, tmp_path, sizes, monkeypatch):
+    """Work has been done on those behind it: to read on would do it twice."""
+    sizes(3000, 500)
+    monkeypatch.setattr(side_by_side, "_LOOK_BYTES", 1000)
+    path, found, read = tmp_path / "f.fq", [], os.preadv
+    records = (b"@r%03d\n%s\n+\n%s\n" % (i, b"A" * 45, b"I" * 45) for i in range(300))
+    path.write_bytes(b"".join(records))
+    assert path.stat().st_size == 30_000
+
+    def fails(file, buffers, place):
+        size = len(buffers[0])
+        if (place, size) == (9000, 3000):
+            return read(file, [buffers[0][:1000]], place)
+        if (place, size) == (10_000, 2000):
+            if problem.startswith("Input"):
+                raise OSError(problem)
+            return 0
+        return read(file, buffers, place)
+
+    monkeypatch.setattr(os, "preadv", fails)
+    with Team(4) as team, pytest.raises(DataError, match=f"record 101: cannot be read: {problem}"):
+        found[:0] = (
+            found.append(names)
+            for names in team.results(
+                work_on_batches([str(path)], lambda batch: list(batch.names), team=team)
+            )
+        )
+    assert [*chain(*found)] == [f"r{i:03}" for i in range(100)]
+
+
+@pytest.mark.parametrize("count", [1, 5, 300])
+@pytest.mark.parametrize("end", [b"", b"\n", b"@cut\nAC", b"@bad\nAC\n+\nI\n@r\nA\n+\nI\n"])
+def test_the_bytes_that_have_been_read(count, end, tmp_path, sizes):
+    sizes(3000, 500)
+    path, told = tmp_path / "f.fq", []
+    path.write_bytes(fastq(random.Random(count), count) + end)
+    size = path.stat().st_size
+    with path.open("rb") as file, Team(4) as team:
+        try:
+            list(read_batches(["-"], opened=file, team=team, batch_reads=7, on_bytes=told.append))
+        except DataError:
+            assert end.startswith(b"@")
+        else:
+            assert told[-1] == size
+            assert file.tell() == size, "another program may read on there"
+        assert told == sorted(told)
+        assert max(told, default=0) <= team.stages.size("read") <= size
+        assert end.startswith(b"@") or team.stages.size("read") == size
 
 
 def test_rows_of_windows_are_made_of_few_batches_ahead(tmp_path, sizes, monkeypatch, streamer):
