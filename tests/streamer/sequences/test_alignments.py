@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences.files import read_batches, read_letters, read_records
+from streamer.sequences.files import read_batches, read_letters, work_on_records
 from tests.reference.context import context_of
 from tests.streamer.sequences.kit import InBlocks, outcome, rows_of
 
@@ -230,7 +230,7 @@ def test_cram_without_pysam(monkeypatch, tmp_path):
 def test_no_lines_of_fastq(suffix, tmp_path):
     path = written(tmp_path / f"reads.{suffix}", [("r1", 4, None, "ACGT", [])])
     with pytest.raises(DataError, match="samtools fastq"):
-        list(read_records(path))
+        list(work_on_records(path, lambda piece: piece))
 
 
 def test_what_only_resembles_sam(tmp_path):
