@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import call
 from typing import Any, TypeVar
 
 import numpy as np
@@ -135,7 +134,7 @@ def _chosen(
             else inputs.works(work)
         )
         return team.results(works, pulls="parse", works="match", takes="write")
-    batches = _pairs(run, inputs) if run.pairs else map(call, inputs.works(lambda piece: (piece,)))
+    batches = _pairs(run, inputs) if run.pairs else inputs.pieces()
     parsed = team.line(batches, lambda pieces: pieces, 2, pulls="parse")
     matched = ((pieces, matcher.match_all([one.reads for one in pieces])) for pieces in parsed)
     return team.line(matched, choose, 2, pulls="match", works="format", takes="write")
@@ -179,10 +178,14 @@ class _Inputs:
         for index in range(len(self._paths)):
             yield from self._works(index, work, batch_reads=BATCH_READS)
 
+    def pieces(self) -> Generator[tuple[TextPiece, ...]]:
+        """The records of all files."""
+        return (made() for made in self.works(lambda piece: (piece,)))
+
     def by_number(self, index: int) -> Generator[TextPiece]:
         """The records of one file, always as many at a time."""
         limits = {"batch_bases": _ENDLESS, "batch_reads": _PAIRS, "full": True}
-        yield from map(call, self._works(index, lambda piece: piece, **limits))
+        return (made() for made in self._works(index, lambda piece: piece, **limits))
 
     def _works(
         self, index: int, work: Callable[[TextPiece], R], **limits: Any

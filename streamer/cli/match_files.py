@@ -151,7 +151,7 @@ def match_files(
                 else:
                     # what grows depends on batches, and several GPUs share each
                     full = spec.changes or len(matcher.spec.cards) > 1
-                    batches = read_batches(reads, full=full, **options)
+                    batches: Iterator[ReadBatch] = read_batches(reads, full=full, **options)
                     if spec.near:
                         batches = _seeds_together(batches, spec.seed_bases)
                     parts = run.in_turn(batches)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from operator import call
 from typing import BinaryIO, TypeVar
 
 from streamer.errors import DataError
@@ -41,7 +40,7 @@ def read_batches(
     flush_seconds: float | None = None,
     team: Team | None = None,
     full: bool = False,
-) -> Iterator[ReadBatch]:
+) -> Generator[ReadBatch]:
     """All reads of the files, in order, in batches that end once they hold ``batch_bases`` bases.
 
     A batch holds reads of one file, so that its errors have a place. The reads before a faulty
@@ -57,7 +56,7 @@ def read_batches(
         paths, _itself, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=on_bytes,
         opened=opened, context=context, flush_seconds=flush_seconds, team=team, full=full,
     )  # fmt: skip
-    return map(call, works)
+    return (made() for made in works)
 
 
 def work_on_batches(

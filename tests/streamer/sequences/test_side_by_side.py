@@ -156,7 +156,7 @@ def test_one_parser_goes_on_behind_a_wrong_cut(tmp_path, sizes, parsed, monkeypa
 
     monkeypatch.setattr(side_by_side, "_last_end", wrong)
     assert len(check(tmp_path / "f", fastq(random.Random(2), 500, lengths=(30, 100)))) == 500
-    assert parsed[:5] != [True] * 5
+    assert not all(parsed)
 
 
 def test_records_longer_than_a_region(tmp_path, sizes, parsed):
