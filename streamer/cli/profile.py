@@ -47,20 +47,20 @@ def profile_lines(stages: Stages, threads: int, seconds: float) -> list[str]:
     return [
         *lines,
         f"{bases:,} bases in {seconds:.3f} s, {rate} M a second: "
-        + _bound({name: stages.seconds(name, "busy") for name in stages.names}, threads, seconds),
+        + _bound(stages, threads, seconds),
     ]
 
 
-def _bound(busy: dict[str, float], threads: int, seconds: float) -> str:
+def _bound(stages: Stages, threads: int, seconds: float) -> str:
     """What the time depended on."""
+    busy = {name: stages.seconds(name, "busy") for name in stages.names}
     all_busy = max(sum(busy.values()), 1e-9)
     share = all_busy / max(threads * seconds, 1e-9)
     largest = max(busy, key=lambda name: busy[name])
     of_it = 100 * busy[largest] / all_busy
     if share < _BUSY:
-        # these are done by one thread at a time, but for decompressing BGZF, which reading precedes
-        alone = {"parse", "write"} | {"read" if busy.get("read") else "decompress"}
-        for name in sorted(alone):
+        # of the others each step is for all threads
+        for name in sorted({"read", "decompress", "parse", "write"} - stages.shared):
             if _BUSY * seconds < busy.get(name, 0.0) <= seconds:
                 return f"bound by {name}, which is done by one thread at a time"
     plural = "s" if threads > 1 else ""

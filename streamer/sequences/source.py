@@ -231,6 +231,7 @@ class SequenceSource:
         found: Iterator[TextBlock | FileRegion] = regions(text)
         if self._plain is not None:
             found = file_regions(self._plain, REGION_BYTES)
+            team.stages.shared.add("read")
         # whoever takes the results may work on a region itself, while all others finish one
         return team.line(found, parse, 2 * team.threads + 2, pulls="parse", works="parse")
 

@@ -24,6 +24,8 @@ class Stages:
 
     def __init__(self, *names: str) -> None:
         self.names = names
+        self.shared: set[str] = set()
+        """Those that several threads work on at a time."""
         self._own = threading.local()
         self._sums: list[_Sums] = []
         self._bytes: dict[str, int] = dict.fromkeys(names, 0)

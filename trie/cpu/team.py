@@ -112,6 +112,7 @@ class Team:
 
         pulls, works, takes: the stages that get an item, work on it, and take the result.
         """
+        self.stages.shared.add(works)
         line = Line(self, iter(items), work, ahead, (pulls, works, takes))
         # those at the end of the chain are made first, and come first
         self._lines = (*self._lines, line)
@@ -154,6 +155,7 @@ class Team:
     def lend(self, threads: int, stage: str) -> Iterator[None]:
         """Let threads of a library work in the place of so many of its own, for a stage."""
         self._lent_for = stage
+        self.stages.shared.add(stage)
         self.lent += threads
         try:
             yield

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from functools import cache
 
 import pytest
 
 from streamer.cli.profile import profile_lines
+from streamer.sequences.bgzf import END_BLOCK
+from streamer.sequences.files import read_batches
 from tests.data_files import DATA
+from tests.streamer.sequences.kit import bgzf_blocks
 from trie.cpu.stages import Stages
+from trie.cpu.team import Team
 from trie.cpu.threads import _Pool
 
 
@@ -74,6 +79,36 @@ def test_what_bounded_it(busy, threads, bound):
     *table, last = profile_lines(stages, threads, 1.0)
     assert len(table) == 1 + len(busy)
     assert last.startswith(f"5,000,000 bases in 1.000 s, 5 M a second: {bound}")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "threads", "alone"),
+    [
+        ("fq", 2, "read parse write"),
+        ("fq", 4, "write"),
+        ("fq.gz", 4, "decompress write"),
+        ("bgzf", 4, "read write"),
+        ("fa", 4, "parse write"),
+    ],
+)
+def test_what_several_threads_do_is_not_said_to_be_done_by_one(suffix, threads, alone, tmp_path):
+    path = tmp_path / f"reads.{suffix}"
+    content = b">r\nACGT\n" if suffix == "fa" else b"@r\nACGT\n+\nIIII\n"
+    if suffix == "bgzf":
+        content = b"".join((*bgzf_blocks(content), END_BLOCK))
+    path.write_bytes(gzip.compress(content) if suffix == "fq.gz" else content)
+    with Team(threads, stages=Stages("read", "decompress", "parse", "write")) as team:
+        list(team.line(read_batches([str(path)], team=team), len, 2, pulls="parse", works="match"))
+    stages = team.stages
+    stages.add("write", "busy", 1)
+    told = set()
+    for name in stages.names:
+        if busy := stages.seconds(name, "busy"):
+            stages.add(name, "busy", 1000 - busy)
+            if "one thread" in profile_lines(stages, 10, 1001)[-1]:
+                told.add(name)
+            stages.add(name, "busy", busy - 1000)
+    assert told == set(alone.split())
 
 
 def test_a_stage_within_another_one_pauses_it(monkeypatch):
