@@ -191,6 +191,7 @@ class SequenceSource:
             line = self._by_team(team, text, buffer, work)
         else:
             return
+        self._stack.callback(line.close)
         lines, at = 1, 0 if plain is None else plain.first
         while True:
             try:

@@ -362,6 +362,18 @@ def test_the_bytes_that_have_been_read(count, end, tmp_path, sizes):
         assert end.startswith(b"@") or team.stages.size("read") == size
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_ended_early_the_threads_have_nothing_to_do(pack, tmp_path, sizes):
+    sizes(3000, 500)
+    path = tmp_path / "f"
+    path.write_bytes(pack(fastq(random.Random(14), 500)))
+    with Team(4) as team:
+        batches = read_batches([str(path)], team=team)
+        next(batches)
+        batches.close()
+        assert not team._lines
+
+
 def test_rows_of_windows_are_made_of_few_batches_ahead(tmp_path, sizes, monkeypatch, streamer):
     sizes(3000, 500)
     monkeypatch.setattr(match_files, "BATCH_BASES", 300)
