@@ -172,7 +172,7 @@ class ClusterEngine(MatchEngine):
             self._alone = not there
             self._say(
                 "workers of the cluster match" if there
-                else "the cluster has no workers: matching in the daemon"
+                else f"the cluster has no workers ({self._team.reason()}): matching in the daemon"
             )  # fmt: skip
         return there
 

@@ -22,6 +22,8 @@ from trie.cpu.team import Team
 RETRIES = 7
 """How often a task is run again whose worker has died, before its input is blamed."""
 
+_CHECK_SECONDS = 1.0  # of waiting, after which the head is asked whether it is there
+
 _kept: dict[str, Any] = {}
 
 
@@ -148,6 +150,8 @@ def result_of(cluster: Cluster, reference: Any, read: Callable[[Any], Any]) -> A
     """What a task returned, as ``read`` makes it; StreamerError if it failed or was lost."""
     errors = cluster.ray.exceptions
     try:
+        while not cluster.ray.wait([reference], timeout=_CHECK_SECONDS)[0]:
+            cluster.check()
         found = read(cluster.ray.get(reference))
     except errors.RayTaskError as error:
         cause = error.cause if isinstance(error.cause, Exception) else error

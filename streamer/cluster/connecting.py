@@ -31,14 +31,18 @@ _MOST_FOLDER = 40
 
 _AGAIN_SECONDS = 1.0  # how old numbers of a cluster's resources may be
 
+HEAD_SECONDS = 30.0
+"""A cluster is lost whose head answers nothing for as long."""
+
 SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "1000000",
 }
 """Environment of Ray unless the user has set it: members show a token, nothing is sent to Ray's
-makers, and signals go to this program."""
+makers, signals go to this program, and Ray does not end it if the head is lost."""
 
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Ray's switch for systems where it has one machine only: with 0 it listens on 127.0.0.1."""
@@ -53,6 +57,19 @@ class Cluster:
         self.ray = ray
         self._resources: dict[str, float] = {}
         self._asked = -_AGAIN_SECONDS
+        self._lost = ""
+
+    @property
+    def lost(self) -> str:
+        """Why there is no cluster any more: calls of Ray may then have no end. Else empty."""
+        self._now()
+        return self._lost
+
+    def check(self) -> None:
+        """StreamerError if the cluster is lost."""
+        if self.lost:
+            message = f"{self.lost}: start the cluster again, then this command"
+            raise StreamerError(message)
 
     @property
     def cpus(self) -> int:
@@ -65,10 +82,20 @@ class Cluster:
         return int(self._now().get("GPU", 0))
 
     def _now(self) -> dict[str, float]:
-        if time.monotonic() - self._asked > _AGAIN_SECONDS:
-            self._resources = self.ray.cluster_resources()
+        if not self._lost and time.monotonic() - self._asked > _AGAIN_SECONDS:
+            # without a head this call has no end
+            asking = threading.Thread(target=self._ask, name="head", daemon=True)
+            asking.start()
+            asking.join(HEAD_SECONDS)
+            if asking.is_alive():
+                self._lost = f"the head of the cluster has not answered for {HEAD_SECONDS:g} s"
             self._asked = time.monotonic()
         return self._resources
+
+    def _ask(self) -> None:
+        # after an error it is asked again
+        with contextlib.suppress(Exception):
+            self._resources = self.ray.cluster_resources()
 
     def line(self) -> str:
         """One line for the user: what it has."""

@@ -60,7 +60,7 @@ class WorkerTeam:
         say: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
-        self._shared = [cluster.ray.put(packed(setup)) for setup in setups]
+        self._shared = [None if cluster.lost else cluster.ray.put(packed(one)) for one in setups]
         self._workers = workers
         self._grown = grown
         self._say = say
@@ -89,7 +89,7 @@ class WorkerTeam:
     def here(self) -> bool:
         """Whether each shard has a worker; those that start are waited for."""
         while not self._covered():
-            given_up = self._given_up() is not None
+            given_up = self._given_up() != ""
             self._step([], 0 if given_up else POLL_SECONDS)
             if given_up and not self._covered():
                 return False
@@ -97,27 +97,31 @@ class WorkerTeam:
 
     def reason(self) -> str:
         """Why workers are not there."""
-        given_up = self._given_up()
-        return given_up.reason() if given_up else ""
+        return self._given_up()
 
     def _covered(self) -> bool:
         """Whether each shard has a worker."""
+        if self._cluster.lost:
+            # they would miss what is learned from now on
+            self.close()
         now = time.monotonic()
         working = {member.shard for member in self.members if member.ready}
         for shard in working:
             self._starts[shard].working(now)
         return len(working) == self.shards
 
-    def _given_up(self) -> ShardStarts | None:
-        """The first shard for which no worker can be started, if there is one."""
+    def _given_up(self) -> str:
+        """Why no worker can be started for a shard; empty if there may be one."""
+        if lost := self._cluster.lost:
+            return lost
         now = time.monotonic()
         for starts in self._starts:
             if starts.given_up(now):
-                return starts
+                return starts.reason()
         late = [starts.is_late(now) for starts in self._starts]
         if any(late):
             self._say("workers of the cluster take long to start; waiting for them")
-        return None
+        return ""
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Have all workers learn k-mers, before whatever they are asked next.
@@ -144,8 +148,8 @@ class WorkerTeam:
                 self._give(given, todo)
                 for member, number, answer in self._step(todo):
                     answers[member.shard][number] = answer
-                if not self._covered() and self._given_up():
-                    message = f"no worker of the cluster answers ({self.reason()})"
+                if not self._covered() and (why := self._given_up()):
+                    message = f"no worker of the cluster answers ({why})"
                     raise NoWorkersError(message)
         finally:
             for member in self.members:
@@ -273,6 +277,8 @@ class WorkerTeam:
 
     def _recruit(self) -> None:
         """Start workers that are missing; end those that cannot start if there are enough."""
+        if self._cluster.lost:
+            return
         for shard, starts in enumerate(self._starts):
             there = [member for member in self.members if member.shard == shard]
             extra = len(there) - self.size

@@ -1,10 +1,12 @@
 """The calls of Ray that a team of workers makes, in this process: workers answer at once or never.
 
-An object stands for its reference. What a worker raises comes out of ``get``.
+An object stands for its reference. What a worker raises comes out of ``get``. While ``head`` is
+set, the head answers.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -59,11 +61,17 @@ class Actor:
 class FakeRay:
     """Ray whose actors are made by ``make``, whatever their class."""
 
-    exceptions = SimpleNamespace(RayError=RayError)
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayError)
 
     def __init__(self, make):
         made = SimpleNamespace(remote=lambda *args: Actor(make(*args)))
+        self.head = threading.Event()
+        self.head.set()
         self.remote = lambda **_: lambda _: SimpleNamespace(options=lambda **_: made)
+
+    def cluster_resources(self):
+        self.head.wait()
+        return {"CPU": 2}
 
     def put(self, obj):
         return obj
@@ -71,7 +79,7 @@ class FakeRay:
     def kill(self, actor, *, no_restart):
         pass
 
-    def wait(self, references, *, num_returns, timeout, fetch_local):
+    def wait(self, references, *, num_returns=1, timeout=None, fetch_local=True):
         done = [one for one in references if one.done][:num_returns]
         if not done:
             time.sleep(timeout)

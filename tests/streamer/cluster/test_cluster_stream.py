@@ -182,7 +182,8 @@ def test_without_workers_this_process_matches(nodes, genome, targets, monkeypatc
     try:
         for batch in batches(genome, 2):
             assert_equal(here.match(batch), there.match(batch))
-        assert said[0] == "the cluster has no workers: matching in the daemon"
+        why = "none has started for 0.5 s; does the cluster have enough CPUs?"
+        assert said[0] == f"the cluster has no workers ({why}): matching in the daemon"
     finally:
         here.close()
         there.close()

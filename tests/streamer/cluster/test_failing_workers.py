@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamer.cluster import worker_team
+from streamer.cluster import cluster_tasks, connecting, worker_team
+from streamer.cluster.connecting import Cluster
 from streamer.errors import StreamerError
+from tests.streamer.cluster.fake_ray import FakeRay, Never, Reference
 from tests.streamer.cluster.faulty_workers import NONE, SPECS, batches, matchers
 from tests.streamer.cluster.test_cluster_stream import assert_equal
 
@@ -70,6 +72,47 @@ def test_a_part_of_a_shard_that_always_fails_is_one_line(fault_targets):
         StreamerError, match=r"^8 workers .* in the same part .* died \(out of memory\)$"
     ):
         there.match(next(batches(1)))
+
+
+GONE = "the head of the cluster has not answered for 0.05 s"
+
+
+@pytest.fixture
+def short_patience(monkeypatch):
+    """With a head that does not answer."""
+    monkeypatch.setattr(connecting, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(connecting, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_tasks, "_CHECK_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("name", SPECS)
+def test_without_a_head_the_daemon_matches(name, fault_targets):
+    here, there, _, said = matchers(name, fault_targets)
+    head = there._cluster.ray.head
+    some = list(batches(4))
+    assert_equal(here.match(some[0]), there.match(some[0]))
+    assert said == []
+    head.clear()
+    for batch in some[1:3]:
+        assert_equal(here.match(batch), there.match(batch))
+    assert said == [f"the cluster has no workers ({GONE}): matching in the daemon"]
+    # workers have missed what was learned meanwhile
+    head.set()
+    assert_equal(here.match(some[3]), there.match(some[3]))
+    assert there._engine._team.members == []
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_without_a_head_a_command_ends_with_one_line():
+    def never():
+        raise Never
+
+    ray = FakeRay(None)
+    ray.head.clear()
+    with pytest.raises(StreamerError, match=rf"^{GONE}: start the cluster again"):
+        cluster_tasks.result_of(Cluster(ray), Reference(never, ()), list)
+    ray.head.set()
 
 
 @pytest.mark.parametrize("shards", [1, 2])

@@ -11,7 +11,7 @@ from tests.streamer.cluster.faulty_workers import Faults, batches, matchers
 from tests.streamer.cluster.test_cluster_stream import assert_equal
 
 pytestmark = pytest.mark.usefixtures("short_waits")
-DAEMON = "the cluster has no workers: matching in the daemon"
+DAEMON = "the cluster has no workers ("
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -63,7 +63,7 @@ def test_if_all_die_while_they_start_the_daemon_matches(fault_targets):
     some = list(batches(3))
     for batch in some[:2]:
         assert_equal(here.match(batch), there.match(batch))
-    assert said.count(DAEMON) == 1
+    assert sum(line.startswith(DAEMON) for line in said) == 1
     faults.dying = 0
     while not there._engine._team._covered():
         there._engine._team._step([])
