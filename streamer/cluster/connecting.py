@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -165,6 +166,8 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
     if address == LOCAL:
         folder = tempfile.mkdtemp(prefix="streamer-", dir=_short_folder())
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        # an interrupt of ``ray.init`` may leave processes that write there until Ray ends them
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         options |= {"num_cpus": threads or None, "include_dashboard": False, "_temp_dir": folder}
     else:
         options["address"] = address
@@ -198,6 +201,9 @@ def _own_signals(stack: contextlib.ExitStack) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
+    except SystemExit:
+        # by a handler of Ray, with another code
+        _leave(signal.SIGTERM, None)
     finally:
         ours = before == signal.SIG_DFL or getattr(before, "__module__", "").startswith("streamer")
         signal.signal(signal.SIGTERM, _leave if ours else before)

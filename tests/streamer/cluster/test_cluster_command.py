@@ -104,6 +104,35 @@ def test_a_signal_ends_it_and_leaves_nothing(number, codes, line, folder, tmp_pa
     assert left_of(folder) == []
 
 
+@needs_ray
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [(signal.SIGINT, 130, "streamer: error: interrupted\n"), (signal.SIGTERM, 143, "")],
+)
+def test_a_signal_while_ray_starts_leaves_nothing(
+    number, code, line, text, folder, tmp_path, environment
+):
+    """It comes while a module is imported, as Ray does when it starts."""
+    (tmp_path / "signalling.py").write_text(f"import os\nos.kill(os.getpid(), {int(number)})\n")
+    program = (
+        "import importlib, sys; from ray._private.node import Node; "
+        "Node.start_ray_processes = lambda self: importlib.import_module('signalling'); "
+        "from streamer.cli.app import main; "
+        f"sys.exit(main(['asm', {text!r}, '--pattern', 'TTGCA', '-k', '1', '--cluster', 'local']))"
+    )
+    environment |= {"TMPDIR": str(folder), "RAY_AUTH_MODE": "token"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (code, "", line)
+    assert left_of(folder) == []
+
+
 def test_without_ray_one_line_says_what_to_install(text):
     code = (
         "import sys; sys.modules['ray'] = None; from streamer.cli.app import main; "
