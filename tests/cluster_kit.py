@@ -127,18 +127,17 @@ class Trouble(threading.Thread):
 def ray_nodes():
     """Two nodes with a CPU each, and this process connected to the first."""
     before = dict(os.environ)
-    # names of sockets are short; Ray writes the address of the cluster into a folder of that name
+    # names of sockets are short
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    Path(folder, "ray").mkdir()
-    # Ray reads them when it is imported
-    own = {"RAY_AUTH_TOKEN": TOKEN, "RAY_TMPDIR": folder, connecting.LOOPBACK: "0"}
-    os.environ |= connecting.SETTINGS | own
+    # Ray reads them when it is imported; it notes the address of the cluster below RAY_TMPDIR
+    os.environ |= connecting.SETTINGS | {"RAY_AUTH_TOKEN": TOKEN, connecting.LOOPBACK: "0"}
+    os.environ["RAY_TMPDIR"] = folder
     import ray
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 1, "include_dashboard": False, "temp_dir": folder},
+        head_node_args={"num_cpus": 1, "include_dashboard": False, "temp_dir": f"{folder}/ray"},
     )
     try:
         cluster.add_node(num_cpus=1, include_dashboard=False)
