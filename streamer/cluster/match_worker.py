@@ -45,7 +45,7 @@ class WorkerSetup:
         """Those of its shard: low <= code < high."""
         if self.low == 0 and self.high == 1 << 64:
             return codes
-        return codes[(codes >= np.uint64(self.low)) & (codes <= np.uint64(self.high - 1))]
+        return codes[(codes >= self.low) & (codes < self.high)]
 
 
 @dataclass(frozen=True)

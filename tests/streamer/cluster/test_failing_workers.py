@@ -8,7 +8,7 @@ from streamer.cluster import cluster_tasks, connecting, worker_team
 from streamer.cluster.connecting import Cluster
 from streamer.errors import StreamerError
 from tests.streamer.cluster.fake_ray import FakeRay, Never, Reference
-from tests.streamer.cluster.faulty_workers import NONE, SPECS, batches, matchers
+from tests.streamer.cluster.faulty_workers import NONE, SPECS, K, batches, matchers
 from tests.streamer.cluster.test_cluster_stream import assert_equal
 
 pytestmark = pytest.mark.usefixtures("short_waits")
@@ -113,6 +113,17 @@ def test_without_a_head_a_command_ends_with_one_line():
     with pytest.raises(StreamerError, match=rf"^{GONE}: start the cluster again"):
         cluster_tasks.result_of(Cluster(ray), Reference(never, ()), list)
     ray.head.set()
+
+
+def test_a_shard_may_hold_no_code_at_all(tmp_path):
+    """More shards than k-mers, of which the first has the code 0."""
+    targets = tmp_path / "targets.fa"
+    targets.write_text(f">a\n{'A' * K}\n")
+    here, there, _, said = matchers("grow", str(targets), shards=3)
+    for batch in batches(3):
+        assert_equal(here.match(batch), there.match(batch))
+    assert here.kmers == there.kmers
+    assert said == []
 
 
 @pytest.mark.parametrize("shards", [1, 2])
