@@ -150,9 +150,7 @@ def result_of(cluster: Cluster, reference: Any, read: Callable[[Any], Any]) -> A
     """What a task returned, as ``read`` makes it; StreamerError if it failed or was lost."""
     errors = cluster.ray.exceptions
     try:
-        while not cluster.ray.wait([reference], timeout=_CHECK_SECONDS)[0]:
-            cluster.check()
-        found = read(cluster.ray.get(reference))
+        found = read(_got(cluster, reference))
     except errors.RayTaskError as error:
         cause = error.cause if isinstance(error.cause, Exception) else error
         message = f"a worker failed: {type(cause).__name__}: {' '.join(str(cause).split())[:400]}"
@@ -166,6 +164,15 @@ def result_of(cluster: Cluster, reference: Any, read: Callable[[Any], Any]) -> A
     if isinstance(found, TaskFailed):
         raise RemoteError(found)
     return found
+
+
+def _got(cluster: Cluster, reference: Any) -> Any:
+    """What a task returned, once it has; StreamerError if the cluster is lost meanwhile."""
+    while True:
+        try:
+            return cluster.ray.get(reference, timeout=_CHECK_SECONDS)
+        except cluster.ray.exceptions.GetTimeoutError:
+            cluster.check()
 
 
 def cancel(cluster: Cluster, references: Iterable[Any]) -> None:

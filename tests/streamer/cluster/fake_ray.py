@@ -17,6 +17,10 @@ class RayError(Exception):
     """Of a worker that has died."""
 
 
+class GetTimeoutError(RayError):
+    """There is no outcome yet."""
+
+
 class Never(Exception):
     """Raised by a worker that gives no answer."""
 
@@ -61,7 +65,9 @@ class Actor:
 class FakeRay:
     """Ray whose actors are made by ``make``, whatever their class."""
 
-    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayError)
+    exceptions = SimpleNamespace(
+        RayError=RayError, RayTaskError=RayError, GetTimeoutError=GetTimeoutError
+    )
 
     def __init__(self, make):
         made = SimpleNamespace(remote=lambda *args: Actor(make(*args)))
@@ -79,13 +85,15 @@ class FakeRay:
     def kill(self, actor, *, no_restart):
         pass
 
-    def wait(self, references, *, num_returns=1, timeout=None, fetch_local=True):
+    def wait(self, references, *, num_returns, timeout, fetch_local):
         done = [one for one in references if one.done][:num_returns]
         if not done:
             time.sleep(timeout)
         return done, [one for one in references if one not in done]
 
-    def get(self, reference):
+    def get(self, reference, timeout=None):
+        if timeout is not None and not reference.done:
+            raise GetTimeoutError
         if reference.error is not None:
             raise reference.error
         return reference.value
