@@ -37,8 +37,9 @@ def held_by(path):
 
 
 @pytest.fixture
-def gate(tmp_path, monkeypatch):
-    """The file that workers wait for."""
+def gate(tmp_path, monkeypatch, nodes):
+    """The file that workers wait for; none is sent to a node that another test has removed."""
+    until(lambda: not nodes.ghosts(), "the end of removed nodes")
     path = tmp_path / "gate"
     monkeypatch.setattr(worker_team, "MatchWorker", held_by(str(path)))
     return path
