@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
-from streamer.client import Control
+from streamer.client import Control, Producer
 from streamer.daemon.stored_messages import StoredMessages
 from streamer.journal.reader import JournalReader
-from tests.daemon_kit import Reads, random_dna, reads_of, settings
+from tests.daemon_kit import Reads, Running, random_dna, reads_of, running, settings, write_fasta
 from tests.faults.plain_fold import PlainFold
 from tests.reference.exact import match
-from tests.waiting import until
+from tests.waiting import DEADLINE, until
 
 K = 11
 TOPICS = ("match", "mismatch", "near", "ltb", "delta", "read", "retract", "upgrade", "settled")
@@ -45,6 +45,29 @@ def configured(folder: Path, dictionary: str = "", durability: str = "os") -> st
     more = f'[journal]\ndirectory = "journal"\ndurability = "{durability}"\n'
     Path(path).write_text(Path(path).read_text() + more)
     return path
+
+
+def send(daemon: Running, batches: Sequence[Reads], name: str = "lab") -> None:
+    """Send batches, and wait until they are matched."""
+    with Producer(daemon.endpoints["ingest"], name=name) as producer:
+        for reads in batches:
+            producer.send(reads)
+        producer.flush(matched=True, timeout=DEADLINE)
+
+
+@contextmanager
+def reloadable(
+    folder: Path,
+    sources: Reads,
+    dictionary: str = "",
+    durability: str = "os",
+    overrides: Sequence[str] = (),
+) -> Iterator[tuple[Running, Control]]:
+    """A daemon with these sources, and its control."""
+    write_fasta(folder / "ref.fa", sources)
+    path = configured(folder, dictionary, durability)
+    with running(path, overrides) as daemon, Control(daemon.endpoints["control"]) as control:
+        yield daemon, control
 
 
 def answers(batches: Sequence[Reads], records: Reads, strands: str = "canonical") -> Any:

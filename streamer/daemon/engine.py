@@ -27,6 +27,7 @@ from streamer.daemon.restore import Restored, fingerprint
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.dictionary.targets import Dictionary
+from streamer.journal.journal_errors import JournalUnread
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import MakeTogether, StreamMatcher
 from streamer.matching.result import BatchResult
@@ -44,6 +45,8 @@ _AHEAD = 3
 _TOGETHER = 1 << 24
 # results that are not published hold the engine up; who asks for decisions does not wait for that
 _SLOT_SECONDS = 0.005
+# until the journal is read again that could not be
+_TRY_SECONDS = 1.0
 
 log = structlog.get_logger("engine")
 
@@ -94,6 +97,9 @@ class EngineWorker(Worker):
         self.deciding = Deciding(board.config)
         self._warm_up = warm_up
         self._limit_said = False
+        # kept batches that could not be read, and when they are tried again
+        self._unread = False
+        self._try_again = 0.0
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
         """Have reads decided on, as ``Deciding.ask``; from any thread."""
@@ -258,6 +264,7 @@ class EngineWorker(Worker):
             return
         try:
             self._panel.check(new.dictionary)
+            number = None if self._kept is None else self._kept.number()
             matcher = new.matcher
             if matcher is None:
                 start = replace(self._restored.start(self._spec), version=before.version + 1)
@@ -270,7 +277,7 @@ class EngineWorker(Worker):
         matcher.succeed(before)
         before.close()
         self._use(new.dictionary, matcher)
-        self._replaced(new.dictionary, new.fingerprint, before.version, new.reply)
+        self._replaced(new.dictionary, new.fingerprint, before.version, number, new.reply)
 
     def _use(self, loaded: Dictionary, matcher: StreamMatcher) -> None:
         self._matcher = self.matcher = matcher
@@ -307,10 +314,16 @@ class EngineWorker(Worker):
             matcher.close()
 
     def _replaced(
-        self, loaded: Dictionary, found: int, before: int, reply: Reply = lambda _: None
+        self,
+        loaded: Dictionary,
+        found: int,
+        before: int,
+        number: int | None = None,
+        reply: Reply = lambda _: None,
     ) -> Header:
         """Say that this dictionary takes the place of another version; what a reload replies.
 
+        number: of the first batch that is kept, if it is known.
         A growing dictionary only gains, and without a journal nothing is kept.
         """
         draft = self._dictionary(loaded, found)
@@ -319,7 +332,7 @@ class EngineWorker(Worker):
         if self._kept is None or self._spec.grows:
             drafts.append(settled_draft(draft.at + 1, self._matcher.version, draft.meta["batch"]))
             self._revision.settled()
-        self._note_revision()
+        self._note_revision(number)
         outcome = self._outcome(before)
 
         def recorded() -> None:
@@ -361,6 +374,8 @@ class EngineWorker(Worker):
         """Where the next kept batches to be matched again are, if there are any."""
         if self._kept is None or self._revision.revision is None or not self._matcher.fixed:
             return None
+        if self._unread and time.monotonic() < self._try_again:
+            return None
         return self._revision.due(*self._kept.extent)
 
     def _revise(self, *, waiting: bool) -> None:
@@ -371,10 +386,17 @@ class EngineWorker(Worker):
         assert revision is not None
         assert self._kept is not None
         begun = time.monotonic()
-        with self.stage_work.step("batches of the journal to be matched again"):
-            step = self._kept.revise(
-                revision, place, self._at + 1, self._matcher, self._stored, self._board.tally
-            )
+        try:
+            with self.stage_work.step("batches of the journal to be matched again"):
+                step = self._kept.revise(
+                    revision, place, self._at + 1, self._matcher, self._stored, self._board.tally
+                )
+        except JournalUnread as error:
+            if not self._unread:
+                log.warning("batches of the journal are matched again later", why=str(error))
+            self._unread, self._try_again = True, begun + _TRY_SECONDS
+            return
+        self._unread = False
         self.stage_work.done += 1
         self._revision.revised(step.at)
         if step.batch is not None:

@@ -19,7 +19,7 @@ from streamer.daemon.publish import Publication
 from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record
 from streamer.daemon.worker import POLL_SECONDS, Worker
-from streamer.journal.journal_errors import JournalFull
+from streamer.journal.journal_errors import JournalFull, JournalUnread
 from streamer.journal.record import Begun, Record
 from streamer.journal.store import Journal
 from streamer.protocol.header import size_of
@@ -168,7 +168,7 @@ class JournalWorker(Worker):
                 spec = self._board.config.spec
                 put_snapshot(self._journal, self._pause, learns=spec.changes or spec.near)
                 self._snapshot_end = True
-        except MemoryError as error:
+        except (MemoryError, JournalUnread) as error:
             _log_put_off(error)
         except BaseException as error:
             self._snapshot_end = error
@@ -182,13 +182,16 @@ class JournalWorker(Worker):
     def _expire(self) -> None:
         """Drop what is too old or too much."""
         expired = 0
-        with suppress(JournalFull), self.stage_work.step("old records to be deleted"):
+        look_later = suppress(JournalFull, JournalUnread)
+        with look_later, self.stage_work.step("old records to be deleted"):
             expired = self._journal.expire(time.time_ns())
             self._board.journal = self._journal.usage()
             # those that come meanwhile have their turn later
-            names = [self._silent.popleft() for _ in range(len(self._silent))]
+            names = [self._silent[at] for at in range(len(self._silent))]
             if names and (gone := self._journal.forget(names)):
                 self._forgotten(gone)
+            for _ in names:
+                self._silent.popleft()
         self._core.expired(expired, time.monotonic())
 
 

@@ -90,14 +90,15 @@ class KeptBatches:
         """Match the next batches after ``place``; drafts with numbers from ``at`` on.
 
         stored: as in ``Matched``. tally: counts the batches. Behind the last one the revision is
-        settled.
+        settled. JournalUnread: nothing was done.
         """
         after, until = place
         batches, after = self._read(after, until)
         drafts: list[Draft] = []
+        uncounted: list[BatchResult] = []
         for batch, findings in zip(batches, _found(batches, matcher, stored), strict=True):
             if tally is not None and batch.at > tally.until:
-                tally.add([findings.matched.result])
+                uncounted.append(findings.matched.result)
             draft = self._revised(at + len(drafts), batch, findings, matcher.version)
             if draft is not None:
                 drafts.append(draft)
@@ -105,6 +106,8 @@ class KeptBatches:
             kept = self.number()
             number = revision.batch if kept is None else min(kept, revision.batch)
             drafts.append(settled_draft(at + len(drafts), matcher.version, number))
+        if tally is not None:
+            tally.add(uncounted)
         return RevisionStep(
             after, batches[-1].about["batch"] + 1 if batches else None, settled, drafts
         )

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import os
 import struct
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.journal.disk import unread
+from streamer.journal.disk import file_numbers, unread
 from streamer.journal.index_tables import RecordRow, unpack_lengths
-from streamer.journal.journal_errors import JournalDamage
+from streamer.journal.journal_errors import JournalDamage, JournalUnread
 from streamer.protocol.checksums import crc32c
 
 HEADER_BYTES = 64
@@ -46,8 +45,7 @@ def data_file(directory: Path, number: int) -> Path:
 
 def data_file_numbers(directory: Path) -> list[int]:
     """Numbers of the data files there are, ascending."""
-    names = (path.name.removeprefix(_PREFIX) for path in directory.glob(f"{_PREFIX}*"))
-    return sorted(int(name) for name in names if name.isdigit())
+    return file_numbers(directory, _PREFIX)
 
 
 def pack_header(seal: bytes, group: GroupHeader) -> bytes:
@@ -90,10 +88,14 @@ class DataReader:
         return split(data, row.lengths)
 
     def group(self, seal: bytes, file: int, offset: int) -> GroupHeader | None:
-        """What the header there says; None if there is none."""
-        with suppress(OSError):
+        """What the header there says; None if there is none. JournalUnread."""
+        try:
             return unpack_header(seal, self.read(file, offset, HEADER_BYTES))
-        return None
+        except OSError as error:
+            why = unread(data_file(self._directory, file), error, offset=offset)
+            if isinstance(why, JournalUnread):
+                raise why from error
+            return None
 
     def read(self, file: int, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes of a file."""

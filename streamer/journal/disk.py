@@ -14,6 +14,7 @@ from streamer.journal.journal_errors import (
     JournalError,
     JournalFailed,
     JournalFull,
+    JournalUnread,
 )
 from streamer.journal.record import Frame
 
@@ -144,6 +145,16 @@ def syncing(path: Path) -> Iterator[None]:
         raise failed(path, error) from error
 
 
+def file_numbers(directory: Path, prefix: str) -> list[int]:
+    """Numbers of the files of this prefix, ascending; JournalUnread."""
+    try:
+        names = os.listdir(directory)
+    except OSError as error:
+        raise unread(directory, error) from error
+    numbers = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+    return sorted(int(number) for number in numbers if number.isdigit())
+
+
 def unread(
     path: Path,
     error: OSError,
@@ -152,10 +163,10 @@ def unread(
     offset: int | None = None,
     record: int | None = None,
 ) -> JournalError:
-    """The error for stored bytes that cannot be read: JournalDamage, unless that may pass."""
+    """The error for what cannot be read: JournalDamage, or JournalUnread if that may pass."""
     problem = f"{what}: {os.strerror(error.errno or 0)}"
     if error.errno in _NO_MEANS:
-        return JournalError(f"{path}: {problem}: try again")
+        return JournalUnread(f"{path}: {problem}: try again")
     return JournalDamage(problem, file=str(path), offset=offset, record=record)
 
 

@@ -17,6 +17,10 @@ class JournalFull(JournalError):
     """No room on the disk: nothing was stored, and the same may be tried again."""
 
 
+class JournalUnread(JournalError):
+    """Nothing is known to be wrong with what is stored: it may be read a moment later."""
+
+
 class JournalFailed(JournalError):
     """The disk failed to store what it had taken: this process must not go on with the journal."""
 

@@ -23,7 +23,7 @@ from streamer.journal.index_tables import (
     put,
     row_checksum,
 )
-from streamer.journal.journal_errors import JournalDamage, JournalError, JournalFull
+from streamer.journal.journal_errors import JournalDamage, JournalError, JournalFull, JournalUnread
 
 NAME = "index.sqlite"
 
@@ -298,7 +298,7 @@ class Index:
             except (apsw.Error, UnicodeDecodeError) as error:
                 if isinstance(error, _PASSING) or _code(error) in _PASSING_CODES:
                     message = f"{self.path}: {error}: try again"
-                    raise JournalError(message) from error
+                    raise JournalUnread(message) from error
                 message = f"cannot be read: {error}"
                 raise JournalDamage(message, file=str(self.path)) from error
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from streamer.journal.checks import Checked, producers_digest
 from streamer.journal.data_writer import DataWriter, Written
-from streamer.journal.disk import Disk
+from streamer.journal.disk import Disk, unread
 from streamer.journal.index_tables import ProducerRow, flat, record_row
 from streamer.journal.journal_errors import JournalDamage, JournalFailed
 from streamer.journal.opening import open_index, own, sync_all
@@ -164,9 +164,13 @@ class Journal(JournalView):
         return list(checked.damages(everything=True))
 
     def usage(self) -> Usage:
-        """How much is kept."""
+        """How much is kept; JournalUnread."""
         disk = 0
-        for path in self._directory.iterdir():
+        try:
+            paths = list(self._directory.iterdir())
+        except OSError as error:
+            raise unread(self._directory, error) from error
+        for path in paths:
             # another thread may have replaced a snapshot meanwhile
             with suppress(FileNotFoundError):
                 disk += path.stat().st_blocks * 512

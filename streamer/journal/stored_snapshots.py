@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from streamer.journal.data_files import split
-from streamer.journal.disk import Disk, storing, syncing, unread
+from streamer.journal.disk import Disk, file_numbers, storing, syncing, unread
 from streamer.journal.index_tables import SnapshotRow, pack_lengths, unpack_lengths
 from streamer.journal.journal_errors import JournalDamage, JournalFull
 from streamer.journal.record import Snapshot
@@ -28,8 +28,7 @@ def snapshot_file(directory: Path, number: int) -> Path:
 
 def snapshot_numbers(directory: Path) -> list[int]:
     """Numbers of the snapshots there are, ascending."""
-    names = (path.name.removeprefix(_PREFIX) for path in directory.glob(f"{_PREFIX}*"))
-    return sorted(int(name) for name in names if name.isdigit())
+    return file_numbers(directory, _PREFIX)
 
 
 def write_snapshot(

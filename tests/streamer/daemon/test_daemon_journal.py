@@ -18,7 +18,7 @@ from streamer.client import Control, NewKmers, Producer, ReadSummaries, Subscrib
 from streamer.daemon.core import producers
 from streamer.daemon.core.log import Replay
 from streamer.journal.disk import Disk
-from streamer.journal.journal_errors import JournalFailed
+from streamer.journal.journal_errors import JournalFailed, JournalUnread
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import Record
 from streamer.journal.store import Journal
@@ -232,7 +232,7 @@ def test_a_failed_sync_ends_the_daemon(path, monkeypatch):
     assert len(tries) == 1
 
 
-@pytest.mark.parametrize("short_of", ["threads", "memory"])
+@pytest.mark.parametrize("short_of", ["threads", "memory", "descriptors"])
 def test_a_snapshot_is_put_off_where_means_are_short(path, tmp_path, monkeypatch, short_of):
     tries = []
     start = threading.Thread.start
@@ -241,7 +241,11 @@ def test_a_snapshot_is_put_off_where_means_are_short(path, tmp_path, monkeypatch
         if short_of == "threads" and thread.name != "snapshot":
             return start(thread)
         tries.append(thread)
-        raise MemoryError if short_of == "memory" else RuntimeError("can't start new thread")
+        raise {
+            "threads": RuntimeError("can't start new thread"),
+            "memory": MemoryError(),
+            "descriptors": JournalUnread("cannot be read: try again"),
+        }[short_of]
 
     with running(path, ["journal.durability=os", "journal.directory=journal"]) as made:
         core = made.service._recorder._core
@@ -262,6 +266,37 @@ def test_a_snapshot_is_put_off_where_means_are_short(path, tmp_path, monkeypatch
             patch.undo()
             core._snapshot = 0
             until(reader.snapshot, "a snapshot")
+
+
+def test_old_records_that_cannot_be_read_now_are_deleted_later(path, monkeypatch):
+    """One of the lookups at old records fails, of the size and of silent producers, too."""
+    tries, forgotten = [], []
+    works = {name: getattr(Journal, name) for name in ("expire", "usage", "forget")}
+
+    def failing(name):
+        def fail(*given):
+            tries.append(name)
+            if tries.count(name) == 1:
+                problem = "cannot be read: try again"
+                raise JournalUnread(problem)
+            return works[name](*given)
+
+        return fail
+
+    with running(path, ["journal.durability=os", "journal.directory=journal"]) as made:
+        recorder = made.service._recorder
+        monkeypatch.setattr("streamer.daemon.core.log.LOOK_SECONDS", 0.01)
+        for name in works:
+            monkeypatch.setattr(Journal, name, failing(name))
+        recorder._forgotten = forgotten.append
+        # has no record, so that it can be forgotten
+        recorder.inbox.put([("silent", 1)])
+        until(recorder._journal.producers, "it is known")
+        recorder.forget(["silent"])
+        recorder._core._look = 0
+        until(lambda: forgotten, "it is forgotten")
+    assert forgotten == [["silent"]]
+    assert min(map(tries.count, works)) > 1
 
 
 def test_no_batch_waits_for_a_checkpoint(path, monkeypatch):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
-from contextlib import contextmanager
 
 import pytest
 
-from streamer.client import Control, Producer, RefusedError, Retract, Settled, Subscriber
+from streamer.client import Control, RefusedError, Retract, Settled, Subscriber
 from streamer.daemon import reload as reload_room
 from streamer.daemon.restore import put_snapshot
 from tests.daemon_kit import Raw, list_batch, random_dna, running, write_fasta
@@ -21,6 +20,8 @@ from tests.reload_kit import (
     batches_of,
     configured,
     folded,
+    reloadable,
+    send,
     settle,
     sources_of,
     stored,
@@ -29,22 +30,6 @@ from tests.reload_kit import (
 from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole
-
-
-def send(daemon, batches, name="lab"):
-    with Producer(daemon.endpoints["ingest"], name=name) as producer:
-        for reads in batches:
-            producer.send(reads)
-        producer.flush(matched=True, timeout=DEADLINE)
-
-
-@contextmanager
-def reloadable(folder, sources, dictionary="", durability="os", overrides=()):
-    """A daemon with these sources, and its control."""
-    write_fasta(folder / "ref.fa", sources)
-    path = configured(folder, dictionary, durability)
-    with running(path, overrides) as daemon, Control(daemon.endpoints["control"]) as control:
-        yield daemon, control
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,16 +1,33 @@
-"""From which batch on a revision counts, where the journal keeps only some."""
+"""A revision where the journal keeps only some batches, and where it cannot be read just now."""
 
 from __future__ import annotations
 
+import errno
+import os
+import random
+import threading
 from types import SimpleNamespace
 
 import msgpack
 import pytest
 
+from streamer.client import RefusedError
 from streamer.daemon.core.revision import Revision
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.stored_messages import BATCH
+from streamer.journal.data_files import DataReader
 from streamer.journal.record import Record
+from tests.daemon_kit import write_fasta
+from tests.reload_kit import (
+    answers,
+    batches_of,
+    folded,
+    reloadable,
+    send,
+    settle,
+    sources_of,
+    stored,
+)
 
 
 def journal(oldest: int, batches: dict[int, int], head: int = 9) -> SimpleNamespace:
@@ -43,3 +60,48 @@ def test_a_revision_is_settled_from_the_first_batch_that_is_kept(kept, first):
     step = KeptBatches(kept).revise(revision, (7, 7), 10, matcher, None)
     (settled,) = step.drafts
     assert settled.contents["settled"].fields == {"version": 4, "from_batch": first}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_kept_batches_that_cannot_be_read_now_are_revised_later(
+    tmp_path, monkeypatch, capfd, number
+):
+    """Each is, and counted once, whichever read failed; a reload that must read is refused."""
+    rng = random.Random(14)
+    sources = sources_of(rng)
+    batches = batches_of(rng, 12)
+    read, failed = DataReader.read, []
+
+    def read_or_not(reader, *place):
+        if threading.current_thread().name == "engine" and rng.random() < 0.4:
+            failed.append(place)
+            raise OSError(number, os.strerror(number))
+        return read(reader, *place)
+
+    monkeypatch.setattr("streamer.daemon.revising._BASES", 1)
+    monkeypatch.setattr("streamer.daemon.engine._TRY_SECONDS", 0.01)
+    with reloadable(tmp_path, sources_of(rng), overrides=["answers.targets=true"]) as (
+        daemon,
+        control,
+    ):
+        send(daemon, batches)
+        write_fasta(tmp_path / "ref.fa", sources)
+        with monkeypatch.context() as patched:
+            patched.setattr(DataReader, "read", read_or_not)
+            refused = 0
+            while True:
+                try:
+                    assert control.reload()["batches"] == 12
+                    break
+                except RefusedError as error:
+                    assert "cannot be read" in str(error)  # noqa: PT017
+                    refused += 1
+            settle(control)
+        assert len(failed) > refused
+        _, rows = control.targets()
+    want = answers(batches, sources)
+    assert folded(stored(tmp_path)).answers() == want
+    assert sum(row[1] for row in rows) == sum(map(len, batches))
+    said = capfd.readouterr().err
+    assert 0 < said.count("matched again later") <= len(failed)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from contextlib import closing
 
 import apsw
 import pytest
 
-from streamer.journal.journal_errors import JournalDamage
+from streamer.journal.data_files import HEADER_BYTES, DataReader
+from streamer.journal.journal_errors import JournalDamage, JournalUnread
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import Key, Outline
 from tests.streamer.journal.kit import assert_holds, keyed, last_of_each, open_small, record
@@ -204,7 +207,7 @@ def test_damaged_producer_is_known_from_its_records(tmp_path, statement):
 
 @pytest.mark.parametrize("how", ["older index", "log lost"])
 @pytest.mark.parametrize("gone", [2, 4, 9])
-def test_index_that_went_back_is_found_out(tmp_path, how, gone):
+def test_index_that_went_back_is_found_out(tmp_path, monkeypatch, how, gone):
     """An index from a copy, or without its log, knows nothing of records that were stored.
 
     Their numbers must not be used again under the same stream.
@@ -226,6 +229,18 @@ def test_index_that_went_back_is_found_out(tmp_path, how, gone):
     (directory / "index.sqlite").write_bytes(older)
     for name in ("index.sqlite-wal", "index.sqlite-shm"):
         (directory / name).unlink(missing_ok=True)
+    read = DataReader.read
+
+    def no_header(reader, file, offset, size):
+        if size == HEADER_BYTES:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return read(reader, file, offset, size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DataReader, "read", no_header)
+        for accept_loss in (False, True):
+            with pytest.raises(JournalUnread, match="Too many open files: try again"):
+                open_small(directory, accept_loss=accept_loss)
     with pytest.raises(JournalDamage, match=f"the index ends at {10 - gone}, but 1?[0-9] was"):
         open_small(directory)
     journal = open_small(directory, accept_loss=True)
