@@ -65,14 +65,19 @@ class Account:
         on_their_way = sum(batch.reads for batch in self.held if batch.sent)
         return self.acknowledged.reads + on_their_way + self.dropped
 
-    def advanced(self, durable: int, matched: int) -> Account:
-        """After the daemon has accepted batches up to ``durable`` and matched up to ``matched``."""
+    def advanced(self, durable: int, matched: int, earlier: int | None = None) -> Account:
+        """After the daemon has accepted batches up to ``durable`` and matched up to ``matched``.
+
+        earlier: batches of earlier epochs that are not matched, None: not known.
+        """
         count = max(0, min(durable, self.total) - self.durable)
         last = self.acknowledged
         unmatched = list(self.unmatched)
         for sequence, batch in enumerate(self.held[:count], self.durable + 1):
             last = Mark(sequence, last.reads + batch.reads, batch.last or last.last)
             unmatched.append(last)
+        if not matched and earlier != 0:
+            matched = -1
         done = bisect_right(unmatched, matched, key=lambda mark: mark.sequence)
         return replace(
             self,
@@ -91,8 +96,8 @@ class Account:
             epoch=epoch,
             durable=0,
             held=self.held[:at] + self.held[at + 1 :],
-            # the daemon no longer reports on them, but matches them before any other batch
-            unmatched=tuple(replace(mark, sequence=1) for mark in self.unmatched),
+            # matched before any other batch, as ``earlier`` ones
+            unmatched=tuple(replace(mark, sequence=0) for mark in self.unmatched),
             dropped=self.dropped + self.held[at].reads,
         )
 

@@ -180,7 +180,7 @@ class ProducerSteps(Connection):
             lambda: core.synced and not core.account.held, timeout, "acknowledgements"
         )
         if matched:
-            yield from self._until(lambda: core.matched >= core.account.durable, timeout, "results")
+            yield from self._until(lambda: core.all_matched, timeout, "results")
 
     def _settling(self, timeout: float | None) -> Steps:
         core = self._core

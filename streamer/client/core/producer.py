@@ -57,6 +57,8 @@ class ProducerCore:
         self.account = Account(epoch)
         self.received = 0
         self.matched = 0
+        # batches under this name in earlier epochs, of any run, that are not matched
+        self._earlier = 0
         # of the daemon, as last reported
         self.state = ""
         self.mark = b""
@@ -94,6 +96,12 @@ class ProducerCore:
     def all_sent(self) -> bool:
         """Whether no batch waits to go out."""
         return self._next > self.account.total
+
+    @property
+    def all_matched(self) -> bool:
+        """Whether all that is durable is matched, as far as the daemon tells."""
+        account = self.account
+        return self.matched >= account.durable and not (self._earlier and account.unmatched)
 
     @property
     def takes_no_more(self) -> bool:
@@ -291,15 +299,19 @@ class ProducerCore:
         if durable > received:
             problem = f"batches up to {durable} are durable, up to {received} received"
             raise WireError(Reason.MALFORMED, problem)
+        # a daemon before this key does not tell
+        earlier = integer(header, "earlier") if "earlier" in header else None
         if received > self.account.total:
             problem = f"another producer uses the name '{self.name}' in the same epoch"
             raise DaemonError(self._endpoint, problem)
-        if (received, durable, matched) > (self.received, self.account.durable, self.matched):
+        known = self.received, self.account.durable, self.matched
+        if (received, durable, matched) > known or (earlier or 0) < self._earlier:
             self._progress = self._heard
             self._damaged = 0
         self.received = max(self.received, received)
         self.matched = max(self.matched, matched)
-        self.account = self.account.advanced(durable, self.matched)
+        self._earlier = earlier or 0
+        self.account = self.account.advanced(durable, self.matched, earlier)
         self._next = max(self._next, self.account.durable + 1)
         self._credit = integer(header, "credit")
         self.state = told(header.get("state", ""))

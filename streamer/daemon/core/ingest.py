@@ -387,6 +387,7 @@ class IngestCore:
             "received": producer.received,
             "durable": producer.durable,
             "matched": producer.matched,
+            "earlier": producer.earlier,
             "credit": self.producers.credit(producer, self._now),
         }
 

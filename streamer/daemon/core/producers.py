@@ -47,7 +47,8 @@ class ProducerState:
 
     mark: of its last durable batch in any epoch. routes: the latest connections that spoke for it
     in this epoch, the last one at the end. undurable: accepted batches, of any epoch, that are not
-    durable. lasting: it has had a batch, so that it is not forgotten soon.
+    durable. earlier: those of earlier epochs that are not matched. lasting: it has had a batch, so
+    that it is not forgotten soon.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ProducerState:
     heard: float = _LONG_AGO
     queued_bytes: int = 0
     undurable: int = 0
+    earlier: int = 0
     lasting: bool = False
     # its hello is answered once the batches of earlier epochs are durable, and its epoch is stored
     awaited: bool = False
@@ -151,6 +153,7 @@ class Producers:
             self._begin(producer)
         elif epoch > producer.epoch:
             producer.epoch = epoch
+            producer.earlier += producer.received - producer.matched
             producer.received = producer.durable = producer.matched = 0
             producer.routes.clear()
             self._begin(producer)
@@ -277,6 +280,8 @@ class Producers:
             producer.allowance.waiting -= size
         if producer.epoch == epoch:
             producer.matched += 1
+        else:
+            producer.earlier -= 1
 
     # ---- credit --------------------------------------------------------------------------------
 

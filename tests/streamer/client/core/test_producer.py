@@ -236,6 +236,47 @@ def test_a_refused_batch_is_dropped_and_the_others_go_out_in_a_new_epoch():
     assert (message.header["seq"], message.header["mark"]) == (1, b"3")
 
 
+def test_after_a_refused_batch_those_before_it_are_waited_for():
+    talk = Talk()
+    talk.hear("welcome", earlier=0)
+    talk.add(1, 1, 1)
+    talk.sent()
+    with pytest.raises(RefusedError):
+        talk.hear("refused", seq=3, reason="base", received=2, durable=2)
+    talk.send(talk.core.hello())
+    for earlier in (2, 1):
+        talk.hear("welcome", received=0, durable=0, earlier=earlier)
+        assert not talk.core.all_matched
+        assert talk.core.account.matched.reads == 0
+    talk.now = 3.0
+    talk.hear("ack", earlier=0)
+    assert talk.core.all_matched
+    assert talk.core.account.matched.reads == 20
+    talk.core.check(5.0, 2.5, "progress was made")
+    # a name that another run had: its batches are no concern of this one
+    talk.hear("ack", earlier=7)
+    assert talk.core.all_matched
+
+
+def test_a_daemon_before_the_count_of_earlier_batches():
+    """It is known that they are matched once a batch of the new epoch is."""
+    talk = Talk()
+    talk.hear("welcome")
+    talk.add(1, 1, 1)
+    talk.sent()
+    with pytest.raises(RefusedError):
+        talk.hear("refused", seq=2, reason="base", received=1, durable=1)
+    talk.send(talk.core.hello())
+    talk.hear("welcome", received=0, durable=0)
+    assert talk.core.all_matched
+    assert talk.core.account.matched.reads == 0
+    talk.sent()
+    talk.hear("ack", received=1, durable=1)
+    assert not talk.core.all_matched
+    talk.hear("ack", matched=1)
+    assert talk.core.account.matched.reads == 20
+
+
 def test_a_conflict_counts_nothing_as_acknowledged():
     talk = Talk()
     talk.hear("welcome")

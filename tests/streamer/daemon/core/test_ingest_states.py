@@ -48,6 +48,21 @@ def test_durable_advances_when_the_journal_says_so_and_credit_when_results_are_o
     assert (answer["durable"], answer["matched"], answer["credit"]) == (3, 3, 1000)
 
 
+def test_batches_of_earlier_epochs_are_counted_until_they_are_published():
+    peer = Peer("none")
+    assert peer.hello()["earlier"] == 0
+    for number in (1, 2, 3):
+        peer.send(batch(number))
+    peer.core.published(peer.accepted[:1])
+    assert peer.hello(2)["earlier"] == 2
+    peer.send(batch(1, epoch=2))
+    assert peer.hello(3)["earlier"] == 3
+    for left, one in zip((2, 1, 0), peer.accepted[1:], strict=True):
+        peer.core.published([one])
+        *_, answer = peer.answers()
+        assert (answer["epoch"], answer["matched"], answer["earlier"]) == (3, 0, left)
+
+
 def test_a_later_run_is_welcome_once_the_batches_of_the_earlier_one_are_durable():
     """Else it would go on from a mark that is not the last."""
     peer = Peer()
