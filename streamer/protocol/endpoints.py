@@ -45,6 +45,11 @@ def default_endpoint(name: str) -> str:
 
 def check_endpoint(endpoint: str) -> str:
     """The endpoint as it is bound; ValueError if it is not allowed."""
+    if not is_utf8(endpoint):
+        # pydantic takes no other text
+        shown = endpoint.encode(errors="backslashreplace").decode()
+        problem = f"'{shown}' is not UTF-8"
+        raise ValueError(problem)
     if endpoint.startswith("ipc://"):
         path = endpoint[len("ipc://") :]
         if not path or path.startswith("@") or path == "*":
@@ -64,6 +69,15 @@ def check_endpoint(endpoint: str) -> str:
     if host == "*":
         return f"tcp://0.0.0.0:{port}"
     return endpoint
+
+
+def is_utf8(path: str) -> bool:
+    """Whether the bytes of a path are text, as ZeroMQ, SQLite and messages need them."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_local(endpoint: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from streamer.daemon.config.tables import (
     DictionaryTable,
     IngestTable,
     JobsTable,
+    JournalTable,
     MatchingTable,
     PanelTable,
     SecurityTable,
@@ -31,7 +32,7 @@ from streamer.daemon.config.tables import (
 from streamer.daemon.config.web_token import read_token
 from streamer.daemon.security.key_folder import KeyFolder
 from streamer.matching.spec import MatchSpec
-from streamer.protocol.endpoints import can_be_bound, is_local
+from streamer.protocol.endpoints import can_be_bound, is_local, is_utf8
 from streamer.protocol.http_address import is_loopback, split_http_address
 from streamer.protocol.keys import KeysError
 
@@ -158,6 +159,22 @@ def web_file_faults(web: WebTable) -> Iterator[Fault]:
             yield "web.token_file", str(error)
 
 
+def _text_faults(tables: Mapping[str, ConfigTable]) -> Iterator[Fault]:
+    """Paths that are given to SQLite, or stored: where they lie may make them no text."""
+    journal, dictionary, jobs = (tables.get(name) for name in ("journal", "dictionary", "jobs"))
+    paths: dict[str, str] = {}
+    if isinstance(journal, JournalTable) and journal.durability != "none":
+        paths["journal.directory"] = journal.directory
+        if isinstance(dictionary, DictionaryTable):
+            sources = enumerate(dictionary.sources)
+            paths |= {f"dictionary.sources.{at}": source for at, source in sources}
+    if isinstance(jobs, JobsTable) and jobs.directories:
+        paths["jobs.results"] = jobs.results
+    for key, path in paths.items():
+        if not is_utf8(path):
+            yield key, f"'{path}' is not UTF-8"
+
+
 def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     """Faults between keys of the tables that are valid by themselves."""
     dictionary, matching = tables.get("dictionary"), tables.get("matching")
@@ -198,6 +215,7 @@ def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     if isinstance(web, WebTable):
         yield from _web_faults(web)
     yield from _address_faults(tables)
+    yield from _text_faults(tables)
     seen: dict[str, str] = {}
     for name in ("ingest", "feed", "control", "sync", "metrics", "web"):
         endpoint = getattr(tables.get(name), "endpoint", None)

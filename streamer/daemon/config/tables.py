@@ -50,6 +50,11 @@ class ConfigTable(BaseModel):
         return value
 
 
+def _endpoint(name: str) -> Any:
+    """A default that depends on the environment, and is checked as what is given."""
+    return Field(default_factory=lambda: default_endpoint(name), validate_default=True)
+
+
 def _journal_directory() -> str:
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return os.path.join(state, "kmer-streamer", "journal")
@@ -84,7 +89,7 @@ class MatchingTable(ConfigTable):
 class IngestTable(ConfigTable):
     """Where reads come in."""
 
-    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("ingest"))
+    endpoint: Endpoint = _endpoint("ingest")
     memory_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
     max_batch_bytes: int = Field(default=16 * MIB, ge=1024, le=1 << 30)
 
@@ -92,7 +97,7 @@ class IngestTable(ConfigTable):
 class FeedTable(ConfigTable):
     """Where results go out."""
 
-    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("feed"))
+    endpoint: Endpoint = _endpoint("feed")
     buffer_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
     beat_seconds: float = Field(default=1.0, ge=0.05, le=3)
 
@@ -100,13 +105,13 @@ class FeedTable(ConfigTable):
 class ControlTable(ConfigTable):
     """Where requests come in."""
 
-    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("control"))
+    endpoint: Endpoint = _endpoint("control")
 
 
 class SyncTable(ConfigTable):
     """Where what was said before is asked for; served only with a journal."""
 
-    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("sync"))
+    endpoint: Endpoint = _endpoint("sync")
     connections: int = Field(default=64, ge=1, le=1 << 16)
     pulls: int = Field(default=16, ge=1, le=1 << 16)
     pull_bytes: int = Field(default=16 * MIB, ge=1 << 16, le=1 << 30)

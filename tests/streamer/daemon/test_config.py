@@ -88,6 +88,29 @@ def test_faults_of_overrides_are_told_by_key():
     ]
 
 
+def test_what_cannot_be_bound_or_stored_for_its_bytes_is_told_by_key(tmp_path, monkeypatch):
+    """As given, from where the file lies, and from the environment."""
+    folder = tmp_path / "\udcff"
+    folder.mkdir()
+    (folder / "ref.fa").write_text(">a\nACGT\n")
+    path = folder / "c.toml"
+    path.write_text("[dictionary]\nsources = ['ref.fa']\n[journal]\ndirectory = 'j'\n")
+    assert load(str(path)).journal.durability == "none"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    overrides = ["journal.durability=os", "jobs.directories=['.']", "jobs.results=r"]
+    with pytest.raises(ConfigError) as caught:
+        load(str(path), [*overrides, "feed.endpoint=ipc:///\udcff"])
+    assert {key: what for _, key, what in caught.value.faults} == {
+        "feed.endpoint": r"'ipc:///\udcff' is not UTF-8",
+        "journal.directory": f"'{folder}/j' is not UTF-8",
+        "dictionary.sources.0": f"'{folder}/ref.fa' is not UTF-8",
+        "jobs.results": f"'{folder}/r' is not UTF-8",
+    } | {
+        f"{name}.endpoint": rf"'ipc://{tmp_path}/\udcff/kmer-streamer/{name}.sock' is not UTF-8"
+        for name in ("ingest", "control", "sync")
+    }
+
+
 def test_a_fault_is_blamed_on_the_setting_that_makes_it(tmp_path):
     """An override that does not fit the file, or one key of the file that does not fit another."""
     path = tmp_path / "c.toml"
