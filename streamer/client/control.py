@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -29,9 +30,12 @@ from streamer.protocol.header import (
     unseal,
 )
 from streamer.protocol.schema import ACTIONS, TOPICS
+from streamer.protocol.transport.handshakes import Handshake
 
 # between two questions whether a daemon that takes long is still there
 _ASK_SECONDS = 1.0
+# for a daemon that may have taken a job: it may load a dictionary first after a restart
+_PATIENCE_SECONDS = 60.0
 
 
 _DECISION = TOPICS["decision"]
@@ -243,8 +247,12 @@ class Control(Connection):
 
         line: ``asm``, ``hamming``, ``primer`` or ``lcs`` and its arguments, without those about
         output. folder: that relative paths start from, on the daemon's machine. RefusedError.
+
+        A daemon that is silent or restarted meanwhile is asked again, for the same job; one before
+        that is asked once. DaemonSilentError after a minute, or sooner if there never was a daemon.
         """
-        return self._job("submit", line=list(line), folder=folder)
+        key = secrets.token_hex(8)
+        return self._job("submit", _PATIENCE_SECONDS, line=list(line), folder=folder, key=key)
 
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs that this client may see, in the order of their submission."""
@@ -310,19 +318,26 @@ class Control(Connection):
                 return self._accepted(reply), frames
         raise DaemonSilentError(self.endpoint, self._answer_seconds)
 
-    def _job(self, command: str, **fields: Any) -> dict[str, Any]:
+    def _job(self, command: str, patience: float = 0.0, **fields: Any) -> dict[str, Any]:
         """The job that a command is about."""
-        return dict(self._late_reply(command, **fields)["job"])
+        return dict(self._late_reply(command, patience, **fields)["job"])
 
-    def _late_reply(self, command: str, **fields: Any) -> Header:
+    def _late_reply(self, command: str, patience: float = 0.0, **fields: Any) -> Header:
         """The reply to a command, however long it takes, as long as the daemon is there.
 
-        DaemonError if another daemon is there by now.
+        patience: 0, or the command has a key by which the daemon knows it: it is sent again to one
+        that is silent or restarted, and seconds that one which was there may be silent. DaemonError
+        if another daemon is there by now that cannot be asked again.
         """
-        number, first = self._ask(command, **fields), self._ask("status")
-        heard = asked = time.monotonic()
+        numbers, first = [self._ask(command, **fields)], self._ask("status")
+        heard = asked = sent = time.monotonic()
         daemon: object = None
-        while (now := time.monotonic()) < heard + self._answer_seconds:
+        while True:
+            now = time.monotonic()
+            was_there = daemon is not None or self._outcome is Handshake.ADMITTED
+            seconds = max(self._answer_seconds, patience if was_there else 0.0)
+            if now >= heard + seconds:
+                raise DaemonSilentError(self.endpoint, seconds)
             if now > asked + _ASK_SECONDS:
                 self._ask("status")
                 asked = now
@@ -330,16 +345,25 @@ class Control(Connection):
             if not reply:
                 continue
             heard = time.monotonic()
-            if _is_about(reply, number):
-                return self._accepted(reply)
+            number = reply.get("id", numbers[0])
+            if number in numbers:
+                # the first one may still be answered
+                if number == numbers[0] or reply.get("reason") != Reason.BUSY:
+                    return self._accepted(reply)
+                continue
+            if number not in range(first, self._requests + 1):
+                continue
             status = reply.get("status", {})
             there = status.get("stream"), status.get("epoch")
-            if reply["id"] == first:
-                daemon = there
-            elif reply["id"] in range(first, self._requests + 1) and there != daemon:
+            restarted = number != first and there != daemon
+            daemon = there
+            can_ask = bool(patience and status.get("job_keys"))
+            if restarted and not can_ask:
                 problem = f"the daemon was restarted before it replied to '{command}'"
                 raise DaemonError(self.endpoint, problem)
-        raise DaemonSilentError(self.endpoint, self._answer_seconds)
+            if can_ask and (restarted or heard > sent + self._answer_seconds):
+                numbers.append(self._ask(command, **fields))
+                sent = heard
 
     def _ask(self, command: str, frames: Sequence[Buffer] = (), **fields: Any) -> int:
         """Send a request; its number."""

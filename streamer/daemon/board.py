@@ -236,6 +236,7 @@ class Board:
             if self.gate is None
             else {"keys": self.gate.keys, "refused": self.gate.refused},
             "jobs": None if self.jobs is None else dict(self.jobs),
+            "job_keys": self.jobs is not None,
             "unanswered": self.unanswered,
             "log": {"dropped": logs.dropped()},
             "durability": self.config.journal.durability,

@@ -47,7 +47,8 @@ class Job:
     """A job. line: the command and its arguments. folder: that its paths start from, or empty.
 
     reason: one line, of one that ended otherwise than done. progress: from 0 to 1. size: bytes of
-    its result. attempt: from 1, one more with every retry.
+    its result. attempt: from 1, one more with every retry. key: by which its owner asks for it
+    again, or empty.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Job:
     ended: float | None = None
     size: int = 0
     attempt: int = 1
+    key: str = ""
 
     def fields(self) -> dict[str, Any]:
         """What clients are told."""
@@ -184,6 +186,11 @@ class JobsCore:
         if found is None:
             raise no_job(id_)
         return found
+
+    def keyed(self, owner: Owner, key: str) -> Job | None:
+        """The job that its owner submitted with this key, if it is known."""
+        known = (job for job in self._jobs.values() if key and job.key == key)
+        return next((job for job in known if job.owner.key == owner.key), None)
 
     # ---- what happens ------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ ALL_JOBS = "all-jobs"
 """What ``control`` of a key must allow for jobs of others."""
 
 MAX_LINE_BYTES = 16_384
+MAX_KEY_BYTES = 64
 MAX_FOLDER_BYTES = 4096
 """Of Linux, PATH_MAX, with a NUL at the end."""
 
@@ -39,6 +40,15 @@ def line_of(request: Header) -> tuple[str, ...]:
     if any("\0" in word for word in line):
         raise WireError(Reason.MALFORMED, "the command line holds a NUL")
     return tuple(line)
+
+
+def key_of(request: Header) -> str:
+    """The key that the client made for this job, empty if there is none; WireError."""
+    key = request.get("key", "")
+    if not isinstance(key, str) or len(key.encode(errors="replace")) > MAX_KEY_BYTES:
+        problem = f"field 'key' must be a text of at most {MAX_KEY_BYTES} bytes"
+        raise WireError(Reason.MALFORMED, problem)
+    return key
 
 
 def folder_of(request: Header) -> str:

@@ -17,7 +17,7 @@ from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner, no_job
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.jobs.job_inputs import Parse, ParsedLine, check_inputs, start_of
 from streamer.daemon.jobs.job_process import JobProcess
-from streamer.daemon.jobs.job_requests import folder_of, limit_of, line_of, sees
+from streamer.daemon.jobs.job_requests import folder_of, key_of, limit_of, line_of, sees
 from streamer.daemon.jobs.job_results import JobResults
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import Worker
@@ -265,7 +265,10 @@ class JobsWorker(Worker):
         asked.reply(outcome, frames)
 
     def _submit(self, request: Header, rights: Rights) -> Header:
-        line, folder = line_of(request), folder_of(request)
+        line, folder, key = line_of(request), folder_of(request), key_of(request)
+        owner = Owner(rights.key, rights.name)
+        if (taken := self._core.keyed(owner, key)) is not None:
+            return {"job": taken.fields()}
         try:
             parsed = self._checked(line, folder)
         except WireError:
@@ -277,9 +280,7 @@ class JobsWorker(Worker):
             raise WireError(Reason.DENIED, problem)
         if all(os.path.isabs(given) for given in parsed.inputs):
             folder = ""
-        job = Job(
-            self._new_id(), line, folder, Owner(rights.key, rights.name), round(time.time(), 3)
-        )
+        job = Job(self._new_id(), line, folder, owner, round(time.time(), 3), key=key)
         self._core.check_room(job.owner, rights.limits.jobs)
         if self._store is not None:
             try:

@@ -67,12 +67,44 @@ def test_a_job_that_takes_long_to_store_is_waited_for_and_submitted_once(tmp_pat
     with answering(endpoint, answer), Control(endpoint, answer_seconds=1) as control:
         assert control.submit(["lcs", "a.fa", "b.fa"])["id"] == "0000000a"
     assert len(submitted) == 1
+    monkeypatch.setattr(control_room, "_PATIENCE_SECONDS", 0.2)
     with (
         answering(endpoint, lambda _: []),
         Control(endpoint, answer_seconds=0.1) as control,
-        pytest.raises(DaemonSilentError),
+        pytest.raises(DaemonSilentError, match=r"no answer within 0\.2 s"),
     ):
         control.submit(["lcs", "a.fa", "b.fa"])
+
+
+@pytest.mark.parametrize("epochs", [(1, 2), (1, 1)])
+def test_a_job_is_asked_for_again_by_its_key(tmp_path, monkeypatch, epochs):
+    """Of a daemon that is silent for longer than an answer takes, then there, perhaps anew."""
+    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
+    submitted, looks = [], []
+
+    def answer(request):
+        if request["command"] == "submit":
+            submitted.append(request)
+            if len(submitted) == 2:
+                # the first one waits yet
+                return [(request, {"ok": False, "reason": "busy", "message": "too many"})]
+            return [(request, {"job": {"id": "0000000a"}})] if len(submitted) == 3 else []
+        looks.append(request)
+        if 1 < len(looks) < 8:
+            return []
+        epoch = epochs[len(looks) > 1]
+        return [(request, {"status": {"stream": "s", "epoch": epoch, "job_keys": True}})]
+
+    endpoint = f"ipc://{tmp_path}/control"
+    with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
+        assert control.submit(["lcs", "a.fa", "b.fa"])["id"] == "0000000a"
+    first, second, third = ({**request, "id": 0} for request in submitted)
+    assert first == second == third
+    assert len(first["key"]) == 16
+    with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
+        submitted.clear()
+        control.submit(["lcs", "a.fa", "b.fa"])
+    assert submitted[0]["key"] != first["key"]
 
 
 def test_a_request_that_the_daemon_cannot_read(tmp_path):

@@ -214,6 +214,14 @@ def test_a_clock_that_is_set_back_does_not_make_the_last_job_the_oldest():
     assert {one.id for one in again.jobs} == {"r", "b"}
 
 
+def test_a_key_is_that_of_an_owner():
+    made = core(stored=[job("a", key="k", state="done", ended=1.0), job("b", "other", key="k")])
+    made.submit(job("c"))
+    assert [made.keyed(Owner(name, ""), "k").id for name in ("me", "other")] == ["a", "b"]
+    assert made.keyed(Owner("third", ""), "k") is None
+    assert made.keyed(Owner("me", ""), "") is None
+
+
 def test_an_id_of_any_type_is_no_job():
     nested = []
     for _ in range(2000):

@@ -1,0 +1,129 @@
+"""A job runs once, whatever becomes of the reply to its submission."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+
+import msgpack
+import pytest
+import zmq
+
+from streamer.cli.app import main
+from streamer.client import Control, RefusedError
+from tests.daemon_kit import DEADLINE, process, running, wait_for_line
+from tests.jobs_kit import job_folder
+
+pytestmark = pytest.mark.whole
+
+LINE = ["lcs", "one.fa", "other.fa"]
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    made = job_folder(tmp_path)
+    monkeypatch.chdir(tmp_path / "data")
+    return made
+
+
+@contextmanager
+def between(front, back, lost):
+    """Passes messages on; what comes back goes to its client unless ``lost`` says so of it."""
+    stop = threading.Event()
+    context = zmq.Context()
+    clients, daemon = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+    clients.bind(front)
+    daemon.connect(back)
+
+    def work():
+        route = b""
+        while not stop.is_set():
+            for socket in zmq.select([clients, daemon], [], [], 0.02)[0]:
+                frames = socket.recv_multipart()
+                if socket is clients:
+                    route, *frames = frames
+                    daemon.send_multipart(frames)
+                elif not lost(msgpack.unpackb(frames[0])):
+                    clients.send_multipart([route, *frames])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(DEADLINE)
+        context.destroy(linger=0)
+
+
+def test_a_daemon_that_is_killed_after_it_took_a_job_is_asked_again(path, tmp_path, capfd):
+    """The reply is lost with it; the next one has the job, which is the only one."""
+    at, through = f"ipc://{tmp_path}/control", f"ipc://{tmp_path}/through"
+    run = ["run", "-c", path, "--set", "log.format='json'"]
+    taken, restarted, codes = threading.Event(), threading.Event(), []
+
+    def lost(reply):
+        if restarted.is_set():
+            return False
+        if "job" in reply:
+            taken.set()
+        return "job" in reply or taken.is_set()
+
+    def submit():
+        codes.append(main(["submit", "--at", through, "--wait", *LINE, "--quiet"]))
+
+    with between(through, at, lost):
+        client = threading.Thread(target=submit)
+        with process(run) as child:
+            wait_for_line(child, "ready")
+            client.start()
+            assert taken.wait(DEADLINE)
+            child.kill()
+            child.wait(DEADLINE)
+        restarted.set()
+        with process(run) as child:
+            wait_for_line(child, "ready")
+            with Control(at, answer_seconds=DEADLINE) as control:
+                client.join(DEADLINE)
+                (job,) = control.jobs()
+    # it may have begun before the kill
+    assert (codes, job["state"]) in (([0], "done"), ([1], "interrupted"))
+    capfd.readouterr()
+
+
+def test_a_reply_that_is_lost_is_asked_for_again(path, tmp_path):
+    through = f"ipc://{tmp_path}/through"
+    replies = []
+
+    def lost(reply):
+        if "job" in reply:
+            replies.append(reply)
+        return len(replies) == 1 and "job" in reply
+
+    with (
+        running(path) as daemon,
+        between(through, daemon.endpoints["control"], lost),
+        Control(through, answer_seconds=1) as control,
+    ):
+        job = control.submit(LINE, os.getcwd())
+        assert [job["id"]] == [one["id"] for one in control.jobs()]
+        assert len(replies) == 2
+
+
+def test_the_key_of_a_job(path):
+    """The same one names the same job, whatever the line; without one each is new."""
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        fields = {"line": LINE, "folder": os.getcwd()}
+
+        def submit(**more):
+            return control.request("submit", **(fields | more))["job"]["id"]
+
+        first = submit(key="a")
+        assert submit(key="a", line=["lcs", "gone.fa", "gone.fa"]) == first
+        others = [submit(key="b"), submit(key="x" * 64), submit(), submit(), submit(key="")]
+        assert len({first, *others}) == 6
+        for key in ("x" * 65, 1, b"a"):
+            with pytest.raises(RefusedError, match="'key' must be a text of at most 64 bytes"):
+                submit(key=key)
+        assert control.status()["job_keys"]
