@@ -22,7 +22,7 @@ import structlog
 from streamer.daemon.board import Board
 from streamer.daemon.config.web_token import read_token
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.web_task import WebTask
+from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
 from streamer.daemon.worker import POLL_MILLISECONDS, Worker
 from streamer.errors import StreamerError
 from streamer.protocol.endpoints import EndpointError, reachable
@@ -162,6 +162,7 @@ class WebWorker(Worker):
         if child is None:
             return
         self._forget_child()
+        child.send_signal(UNBEGUN_ENDS)
         try:
             child.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:

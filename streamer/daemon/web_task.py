@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from streamer.daemon.logs import Level
+
+UNBEGUN_ENDS = signal.SIGUSR1
+"""Ends a process that still imports what it needs, which may take seconds; later it is ignored."""
 
 
 @dataclass(frozen=True)

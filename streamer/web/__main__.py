@@ -18,7 +18,7 @@ import uvicorn
 
 from streamer.daemon import logs
 from streamer.daemon.process import give_way
-from streamer.daemon.web_task import WebTask
+from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
 from streamer.matching.target_tally import Panel
 from streamer.protocol.http_address import split_http_address
 from streamer.protocol.keys import ClientKeys
@@ -98,8 +98,9 @@ async def _end_of_input() -> None:
 
 def main() -> None:
     """The body of the process."""
-    # the daemon says when to end
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # the daemon says when to end; from here on by standard input
+    for number in (signal.SIGINT, UNBEGUN_ENDS):
+        signal.signal(number, signal.SIG_IGN)
     give_way(NICE)
     task = WebTask.from_json(sys.stdin.readline())
     logs.configure(task.level, task.format)
