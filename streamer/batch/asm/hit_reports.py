@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from streamer.batch.asm.found import EndsFound, repeated
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.hits import NO_START, Hits
 from trie.codes import encode
+
+_BEHIND_ALL = 1 << 62
 
 
 def _pieces(block: Block, found: EndsFound) -> tuple[EndsFound, NDArray[np.int64]]:
@@ -129,7 +132,11 @@ class BestEnds:
 
     def __init__(self, searches: Searches) -> None:
         self._searches = searches
-        self._open = self._waiting = _Rows.nothing()
+        self._open = _Rows.nothing()
+        # a heap of rows in order, behind text and end of their first and a number of their own:
+        # a run may go on for a whole record, and what waits for it is not looked at each time
+        self._waiting: list[tuple[int, int, int, _Rows]] = []
+        self._number = 0
 
     def add(self, block: BlockRuns) -> Hits:
         """The rows that are certain once the next block has been searched."""
@@ -145,23 +152,33 @@ class BestEnds:
                     getattr(rows, name)[run] = getattr(row, name)[0]
         done[0] = rows.at(~block.going)
         self._open = rows.at(block.going)
-        return self._certain(_Rows.joined([self._waiting, *done]))
+        self._wait(_in_order(_Rows.joined(done)))
+        return self._certain()
 
     def finish(self) -> Hits:
         """The rows that waited for the last block."""
-        self._open, rows = _Rows.nothing(), _Rows.joined([self._waiting, self._open])
-        return self._certain(rows)
+        self._wait(_in_order(self._open))
+        self._open = _Rows.nothing()
+        return self._certain()
 
-    def _certain(self, rows: _Rows) -> Hits:
-        rows = rows.at(np.lexsort((rows.search, rows.end, rows.text)))
-        count = rows.text.size
+    def _wait(self, rows: _Rows) -> None:
+        if rows.text.size:
+            self._number += 1
+            heappush(self._waiting, (int(rows.text[0]), int(rows.end[0]), self._number, rows))
+
+    def _certain(self) -> Hits:
+        """The rows before all open runs, which only the record that continues has: the last one."""
+        text, end = _BEHIND_ALL, 0
         if self._open.text.size:
-            # only the record that continues has open runs, and it is the last
-            earliest = self._open.end.min()
-            early = (rows.text < self._open.text[0]) | (rows.end < earliest)
-            count = int(early.sum())
-        self._waiting = rows.at(slice(count, None))
-        rows = rows.at(slice(count))
+            text, end = int(self._open.text[0]), int(self._open.end.min())
+        early = []
+        while self._waiting and self._waiting[0][:2] < (text, end):
+            rows = heappop(self._waiting)[-1]
+            begin, stop = np.searchsorted(rows.text, [text, text + 1])
+            count = int(begin + np.searchsorted(rows.end[begin:stop], end))
+            early.append(rows.at(slice(count)))
+            self._wait(rows.at(slice(count, None)))
+        rows = early[0] if len(early) == 1 else _in_order(_Rows.joined([_Rows.nothing(), *early]))
         return Hits(
             text=rows.text.astype(np.int32),
             start=rows.start,
@@ -171,6 +188,10 @@ class BestEnds:
             pattern=self._searches.pattern[rows.search],
             cigar=rows.cigar.tolist(),
         )
+
+
+def _in_order(rows: _Rows) -> _Rows:
+    return rows.at(np.lexsort((rows.search, rows.end, rows.text)))
 
 
 def _aligned(block: Block, found: EndsFound, piece: NDArray[np.int64], searches: Searches) -> _Rows:

@@ -114,6 +114,33 @@ def test_texts_of_any_length_cut_anywhere(method, block, report, monkeypatch):
     assert agree(texts, patterns, 2, report=report, method=method, threads=threads) > 50
 
 
+@pytest.mark.parametrize("unit", ["AAAAAC", "AAAAACAAAAACAAAAAC"])
+def test_rows_that_wait_for_a_run_without_end_are_sorted_once(monkeypatch, unit):
+    """The run of the first pattern goes on for a whole text, with those of others behind it."""
+    engine_for, lexsort = engines.engine_for, np.lexsort
+    sizes = []
+
+    def cut(*arguments):
+        engine = engine_for(*arguments)
+        engine.block_size = 40
+        return engine
+
+    def counted(keys):
+        sizes.append(keys[0].size)
+        return lexsort(keys)
+
+    monkeypatch.setattr(engines, "engine_for", cut)
+    monkeypatch.setattr(np, "lexsort", counted)
+    texts = ["AAAAAC" * 500, "C" + "AAAAAC" * 300 + "GGGGGG" + "AAAAAC" * 200]
+    patterns = ["AAAAAA", unit * 3, "CAAAAACA"]
+    found = asm.search(texts, patterns, 2, strands="forward", report="best", threads=1)
+    monkeypatch.undo()
+    whole = asm.search(texts, patterns, 2, strands="forward", report="best", threads=1)
+    assert found.tolist() == whole.tolist()
+    assert len(found) > 500
+    assert sum(sizes) < 3 * len(found)
+
+
 def test_lanes_and_tiles_join_without_a_seam(monkeypatch):
     monkeypatch.setattr(bit_parallel, "SPAN_BLOCKS", 1)
     rng = np.random.default_rng(4)
