@@ -48,7 +48,7 @@ BATCHES_A_GPU = 2
 BASES_OF_MANY_ROWS = 1 << 18
 """Of a batch that gives a row a window, of about 30 bytes: several are in memory at a time."""
 
-BASES_COUNTED = 1 << 21
+BASES_COUNTED = 2_000_000
 """Of a batch whose windows are counted by k-mer: each thread has one, of about 20 bytes a base."""
 
 
