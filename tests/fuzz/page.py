@@ -317,6 +317,8 @@ def check_control(fields: Map, frames: Frames) -> str:
         reads_of(fields, frames)
     elif frames:
         raise Faulty("malformed")
+    if command == "status" and type(fields.get("subscriptions", False)) is not bool:
+        raise Faulty("malformed")
     return command
 
 
