@@ -20,7 +20,7 @@ from streamer.sequences.filling import CUT, MORE
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.source import STDIN, Elsewhere, SequenceSource, shown_name
-from trie.cpu.team import Done, Team
+from trie.cpu.team import DoneAlready, Team
 
 R = TypeVar("R")
 
@@ -141,7 +141,7 @@ def _works(
     for worked in source.side_by_side(buffer, work):
         if team is not None:
             team.stages.count("parse", worked.symbols)
-        yield Done(worked.result)
+        yield DoneAlready(worked.result)
     for piece in _pieces(source, buffer):
         if team is not None:
             team.stages.count("parse", piece.reads.symbols)

@@ -41,7 +41,7 @@ class _Failed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[R]):
+class DoneAlready(Generic[R]):
     """A call that has been made already."""
 
     result: R
@@ -123,7 +123,7 @@ class Team:
     def results(
         self, calls: Iterable[Callable[[], R]], *, pulls: str = "", works: str = "", takes: str = ""
     ) -> Iterator[R]:
-        """The results of calls, in order, in a line; but those that are ``Done`` wake nobody."""
+        """The results of calls, in order, in a line; but those that are ``DoneAlready`` wake nobody."""
 
         def line(some: Iterator[Callable[[], R]]) -> Iterator[R]:
             return self.line(some, call, self.threads + 2, pulls=pulls, works=works, takes=takes)
@@ -308,25 +308,25 @@ def results_of(
     calls: Iterable[Callable[[], R]],
     make: Callable[[Iterator[Callable[[], R]]], Iterator[R]],
 ) -> Iterator[R]:
-    """The results of calls, in order; ``make`` gets those in a row that are not ``Done``."""
+    """The results of calls, in order; ``make`` gets those in a row that are not ``DoneAlready``."""
     rest = iter(calls)
     for made in rest:
-        if isinstance(made, Done):
+        if isinstance(made, DoneAlready):
             yield made.result
             continue
-        met: list[Done[R]] = []
+        met: list[DoneAlready[R]] = []
         yield from make(_to_do(made, rest, met))
         for done in met:
             yield done.result
 
 
 def _to_do(
-    first: Callable[[], R], rest: Iterator[Callable[[], R]], met: list[Done[R]]
+    first: Callable[[], R], rest: Iterator[Callable[[], R]], met: list[DoneAlready[R]]
 ) -> Iterator[Callable[[], R]]:
     """The calls up to one that has been made, which is put into ``met``."""
     yield first
     for made in rest:
-        if isinstance(made, Done):
+        if isinstance(made, DoneAlready):
             met.append(made)
             return
         yield made

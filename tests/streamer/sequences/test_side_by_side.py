@@ -25,7 +25,7 @@ from tests.streamer.sequences.kit import bgzf_blocks
 from tests.streamer.sequences.test_reader import FASTQ, FILES
 from tests.waiting import until
 from trie.cpu.stages import Stages
-from trie.cpu.team import Done, Team
+from trie.cpu.team import DoneAlready, Team
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_the_thread_that_parses_a_region_does_the_work(tmp_path, sizes):
 
     with Team(4) as team:
         works = list(work_on_batches(given, work, team=team))
-        made = [call for call in works if isinstance(call, Done)]
+        made = [call for call in works if isinstance(call, DoneAlready)]
         assert len(works) > len(made) == len(workers) > 50
         assert len(set(workers)) > 1
     with Team(4) as team:
