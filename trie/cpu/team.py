@@ -123,7 +123,7 @@ class Team:
     def results(
         self, calls: Iterable[Callable[[], R]], *, pulls: str = "", works: str = "", takes: str = ""
     ) -> Iterator[R]:
-        """The results of calls, in order, in a line; but those that are ``DoneAlready`` wake nobody."""
+        """The results of calls, in order, in a line; those that are ``DoneAlready`` wake nobody."""
 
         def line(some: Iterator[Callable[[], R]]) -> Iterator[R]:
             return self.line(some, call, self.threads + 2, pulls=pulls, works=works, takes=takes)
