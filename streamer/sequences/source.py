@@ -330,18 +330,18 @@ class SequenceSource:
     def _from(self, at: int) -> Iterator[TextBlock]:
         """A plain file from a place on, with what is added to it meanwhile."""
         assert self._raw is not None
-        assert self._team is not None
         self._has_read(at)
         self._raw.go_to(at)
-        yield from counted(plain_blocks(self._raw, BLOCK_BYTES, None), self._team, "read")
+        blocks = plain_blocks(self._raw, BLOCK_BYTES, None)
+        yield from blocks if self._team is None else counted(blocks, self._team, "read")
 
     def _has_read(self, stop: int) -> None:
         """A plain file has been read up to ``stop``."""
         assert self._plain is not None
         assert self._raw is not None
-        assert self._team is not None
         size = stop - self._plain.first
-        self._team.stages.count("read", size - self._raw.bytes_read)
+        if self._team is not None:
+            self._team.stages.count("read", size - self._raw.bytes_read)
         self._raw.bytes_read = size
 
     def _lacks_end(self) -> bool:
