@@ -6,8 +6,10 @@ import fcntl
 import os
 import struct
 import termios
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO
 
 DEADLINE = 600.0
@@ -23,6 +25,19 @@ def until(holds: Callable[[], object], what: str) -> None:
     while not holds():
         assert time.monotonic() < deadline, f"waited {DEADLINE:g} s in vain: {what}"
         os.sched_yield()
+
+
+@contextmanager
+def beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """``work`` runs in a thread of its own, until the event that it gets is set, at the end."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(DEADLINE)
 
 
 def unread(pipe: IO[bytes]) -> int:

@@ -25,6 +25,7 @@ from streamer.client import (
 )
 from streamer.client.core.producer import ProducerCore
 from tests.daemon_kit import DEADLINE, GENOME, reads_of, running, sealed
+from tests.waiting import beside
 
 pytestmark = pytest.mark.whole
 
@@ -154,9 +155,8 @@ def test_refused_batch_is_told_and_the_others_go_on(path):
 def lossy_proxy(backend, frontend, lost):
     """A ROUTER/DEALER pair that loses what ``lost(direction, n)`` says; n counts messages."""
     context = zmq.Context()
-    stop = threading.Event()
 
-    def work():
+    def work(stop):
         front, back = context.socket(zmq.ROUTER), {}
         front.bind(frontend)
         poller = zmq.Poller()
@@ -182,13 +182,10 @@ def lossy_proxy(backend, frontend, lost):
         for held in (front, *back.values()):
             held.close(linger=0)
 
-    thread = threading.Thread(target=work)
-    thread.start()
     try:
-        yield
+        with beside(work):
+            yield
     finally:
-        stop.set()
-        thread.join(DEADLINE)
         context.term()
 
 

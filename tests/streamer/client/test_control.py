@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 
 import msgpack
@@ -13,7 +12,7 @@ from streamer.client import Control, DaemonError, DaemonSilentError, RefusedErro
 from streamer.client import control as control_room
 from streamer.errors import UsageError
 from tests.daemon_kit import sealed
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, beside
 
 PAGE = 3
 
@@ -21,12 +20,11 @@ PAGE = 3
 @contextmanager
 def answering(endpoint, answer):
     """A daemon whose replies are what ``answer`` makes of a request: (request, fields) each."""
-    stop = threading.Event()
     context = zmq.Context()
     socket = context.socket(zmq.ROUTER)
     socket.bind(endpoint)
 
-    def work():
+    def work(stop):
         while not stop.is_set():
             if not socket.poll(20):
                 continue
@@ -37,13 +35,10 @@ def answering(endpoint, answer):
                     del reply["id"]
                 socket.send_multipart([route, *sealed(msgpack.packb(reply))])
 
-    thread = threading.Thread(target=work)
-    thread.start()
     try:
-        yield
+        with beside(work):
+            yield
     finally:
-        stop.set()
-        thread.join(DEADLINE)
         socket.close(linger=0)
         context.term()
 

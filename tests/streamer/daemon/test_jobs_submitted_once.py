@@ -14,6 +14,7 @@ from streamer.cli.app import main
 from streamer.client import Control, RefusedError
 from tests.daemon_kit import DEADLINE, process, running, wait_for_line
 from tests.jobs_kit import job_folder
+from tests.waiting import beside
 
 pytestmark = pytest.mark.whole
 
@@ -30,13 +31,12 @@ def path(tmp_path, monkeypatch):
 @contextmanager
 def between(front, back, lost):
     """Passes messages on; what comes back goes to its client unless ``lost`` says so of it."""
-    stop = threading.Event()
     context = zmq.Context()
     clients, daemon = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
     clients.bind(front)
     daemon.connect(back)
 
-    def work():
+    def work(stop):
         route = b""
         while not stop.is_set():
             for socket in zmq.select([clients, daemon], [], [], 0.02)[0]:
@@ -47,13 +47,10 @@ def between(front, back, lost):
                 elif not lost(msgpack.unpackb(frames[0])):
                     clients.send_multipart([route, *frames])
 
-    thread = threading.Thread(target=work)
-    thread.start()
     try:
-        yield
+        with beside(work):
+            yield
     finally:
-        stop.set()
-        thread.join(DEADLINE)
         context.destroy(linger=0)
 
 
