@@ -110,7 +110,8 @@ def _match(device: str) -> Iterator[Job]:
     frozen = (*exact, *_DICTIONARY)
     yield (*frozen, "--report", "reads")
     yield (*frozen, "--report", "reads", "--threads", "3")
-    yield ("match", "reads.fq.gz", *_K, *_DICTIONARY, "--report", "reads")
+    for threads in ("2", "3"):
+        yield ("match", "reads.fq.gz", *_K, *_DICTIONARY, "--report", "reads", "--threads", threads)
     yield ("match", "reads.fq", *_DICTIONARY, "-k", "11", "--report", "windows")
     yield (*exact, "--seed", "900", "--report", "reads")
     yield (*frozen, "--distance", "1")
