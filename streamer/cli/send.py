@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from streamer.client.producer import Producer
     from streamer.watching.visiting import BatchSizes
 
+_CORES_A_THREAD = 4
+"""The others are for the daemon, which is often on the same machine."""
+
 
 def send(
     reads: Annotated[list[str] | None, typer.Argument(metavar="READS", help=READS)] = None,
@@ -56,6 +59,12 @@ def send(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Give up after this many seconds without progress.")
     ] = 300.0,
+    threads: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Threads that read and encode files; 0 is a quarter of the cores."
+        ),
+    ] = 0,
     batch_bases: Annotated[int, typer.Option(min=1, help="Bases in a batch.")] = SENT_BASES,
     batch_reads: Annotated[
         int, typer.Option(min=1, help="Reads in a batch, at most.")
@@ -102,7 +111,7 @@ def send(
             )
         else:
             sent, bases = _send_files(
-                producer, reads or [], name is not None, resume, timeout, quiet, sizes
+                producer, reads or [], name is not None, resume, timeout, threads, quiet, sizes
             )
     if not quiet:
         seconds = time.monotonic() - began
@@ -115,6 +124,7 @@ def _send_files(
     marked: bool,
     resume: bool,
     timeout: float,
+    threads: int,
     quiet: bool,
     sizes: BatchSizes,
 ) -> tuple[int, int]:
@@ -123,6 +133,7 @@ def _send_files(
     from streamer.cli.send_files import Files, send_all
     from streamer.cli.send_mark import SendMark
     from streamer.sequences.files import size_of_files
+    from trie.cpu.threads import usable_cores
 
     def note(line: str) -> None:
         if not quiet:
@@ -136,7 +147,10 @@ def _send_files(
     if resume and not quiet:
         say(_begins(reads, start, producer.name))
     with progress("sending", size_of_files(left), quiet=quiet) as show:
-        files = Files(reads, start=start, marked=marked, on_bytes=show, note=note, **sizes)
+        files = Files(
+            reads, start=start, marked=marked, on_bytes=show, note=note,
+            threads=threads or usable_cores() // _CORES_A_THREAD, **sizes,
+        )  # fmt: skip
         send_all(producer, files, timeout)
     return files.reads, files.bases
 

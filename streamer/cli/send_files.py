@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import NamedTuple, Protocol
 
 from streamer.cli import daemon_options
@@ -16,14 +16,16 @@ from streamer.client.client_errors import (
     RefusedError,
     StalledError,
 )
-from streamer.client.parts import Mark, part_of
+from streamer.client.parts import EncodedBatch, Mark, encoded, part_of
 from streamer.client.producer import Producer
-from streamer.sequences.files import read_batches
+from streamer.sequences.files import size_of_files, work_on_batches
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.repeated_names import RepeatedNames
+from streamer.sequences.side_by_side import LEAST_THREADS
 from streamer.sequences.source import shown_name
 from trie.cpu.interrupts import interrupt_in
+from trie.cpu.team import Team
 
 # how long a read of a pipe waits at most for others
 _FLUSH_SECONDS = 0.4
@@ -32,7 +34,7 @@ _FLUSH_SECONDS = 0.4
 class Piece(NamedTuple):
     """Reads that are sent together. mark: as in ``Producer.send``."""
 
-    reads: ReadBatch
+    reads: EncodedBatch | ReadBatch
     mark: bytes | Mark = b""
 
 
@@ -51,7 +53,8 @@ class Files:
 
     ``reads`` and ``bases`` count what has been read, without what is skipped. start: what to skip.
     marked: the reads have marks for a run that goes on. ``on_bytes`` is as in ``read_batches``.
-    note: called with a line for people.
+    note: called with a line for people. threads: that read and encode; fewer than LEAST_THREADS
+    make no difference, and pipes are read by one.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Files:
         batch_reads: int,
         on_bytes: Callable[[int], None],
         note: Callable[[str], None],
+        threads: int = 1,
     ) -> None:
         self.reads = self.bases = 0
         self.paths = paths
@@ -74,6 +78,7 @@ class Files:
         self._batch_reads = batch_reads
         self._on_bytes = on_bytes
         self._note = note
+        self._threads = threads
         self._bytes = self._bytes_before = 0
         # the reads before each file that has been begun, at the end of all those of all files
         self._before: list[int] = []
@@ -83,37 +88,51 @@ class Files:
 
         DataError as in ``read_batches``, and for a file of which less is there than is skipped.
         """
-        for index, path in enumerate(self.paths[self._first :], self._first):
-            start = self._start if index == self._first else None
-            done = 0
-            # of mates in two files both have the name
-            repeated = RepeatedNames()
-            self._before.append(self.reads - (start.records if start else 0))
-            self._bytes_before = self._bytes
-            for batch in read_batches(
-                [path],
-                batch_bases=self._batch_bases,
-                batch_reads=self._batch_reads,
-                on_bytes=self._count_bytes,
-                context=True,
-                flush_seconds=_FLUSH_SECONDS,
-            ):
-                skipped = min(max(0, start.records - done), len(batch)) if start else 0
-                if start and skipped and done + skipped == start.records:
-                    start.check(path, start.records, batch.names[skipped - 1])
-                done += skipped
-                if skipped == len(batch):
-                    continue
-                rest = part_of(batch, skipped, len(batch)) if skipped else batch
-                self.reads += len(rest)
-                self.bases += rest.symbols
-                if line := repeated.line(rest.names):
-                    self._note(f"{shown_name(path)}: {line}")
-                yield Piece(rest, self._marks(index, done, rest.names) if self._marked else b"")
-                done += len(rest)
-            if start and done < start.records:
-                start.check(path, done, "")
+        several = self._threads >= LEAST_THREADS and size_of_files(self.paths) is not None
+        with Team(self._threads) if several else nullcontext() as team:
+            for index in range(self._first, len(self.paths)):
+                yield from self._of_file(index, team)
         self._before.append(self.reads)
+
+    def _of_file(self, index: int, team: Team | None) -> Iterator[Piece]:
+        path = self.paths[index]
+        start = self._start if index == self._first else None
+        done = 0
+        # of mates in two files both have the name
+        repeated = RepeatedNames()
+        self._before.append(self.reads - (start.records if start else 0))
+        self._bytes_before = self._bytes
+        for batch in self._batches(path, team):
+            skipped = min(max(0, start.records - done), len(batch)) if start else 0
+            if start and skipped and done + skipped == start.records:
+                start.check(path, start.records, batch.names[skipped - 1])
+            done += skipped
+            if skipped == len(batch):
+                continue
+            rest = _without(batch, skipped) if skipped else batch
+            self.reads += len(rest)
+            self.bases += rest.symbols
+            if line := repeated.line(rest.names):
+                self._note(f"{shown_name(path)}: {line}")
+            yield Piece(rest, self._marks(index, done, rest.names) if self._marked else b"")
+            done += len(rest)
+        if start and done < start.records:
+            start.check(path, done, "")
+
+    def _batches(self, path: str, team: Team | None) -> Iterator[EncodedBatch | ReadBatch]:
+        made = work_on_batches(
+            [path],
+            encoded,
+            batch_bases=self._batch_bases,
+            batch_reads=self._batch_reads,
+            on_bytes=self._count_bytes,
+            context=True,
+            flush_seconds=_FLUSH_SECONDS,
+            team=team,
+        )
+        if team is None:
+            return (batch() for batch in made)
+        return team.results(made, pulls="parse", works="encode")
 
     def _marks(self, file: int, before: int, names: Sequence[str]) -> Mark:
         return lambda done: SendMark.at(self.paths, file, before + done, names[done - 1]).pack()
@@ -132,6 +151,12 @@ class Files:
             return "nothing is left to send"
         which = f" (file {at + 1} of {len(self.paths)})" if len(self.paths) > 1 else ""
         return f"go on from {shown_name(self.paths[at])}{which}, record {record}"
+
+
+def _without(batch: EncodedBatch | ReadBatch, skipped: int) -> ReadBatch:
+    """The reads behind the first ``skipped``."""
+    reads = batch.decoded() if isinstance(batch, EncodedBatch) else batch
+    return part_of(reads, skipped, len(reads))
 
 
 def send_all(

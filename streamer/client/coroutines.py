@@ -15,7 +15,7 @@ import zmq
 
 from streamer.client.feed_reader import FeedReader, Steps, T
 from streamer.client.messages import Message
-from streamer.client.parts import Mark, Reads
+from streamer.client.parts import EncodedBatch, Mark, Reads
 from streamer.client.producer_steps import ProducerSteps
 from streamer.client.producer_steps import Steps as ProducerStep
 from streamer.sequences.read_batch import ReadBatch
@@ -43,7 +43,7 @@ class Producer(ProducerSteps):
 
     async def send(
         self,
-        reads: ReadBatch | Reads,
+        reads: EncodedBatch | ReadBatch | Reads,
         *,
         timeout: float | None = None,
         mark: bytes | Mark = b"",

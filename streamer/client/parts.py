@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from streamer.client.account import Batch
 from streamer.client.client_errors import DaemonError
-from streamer.protocol.batch_messages import encode_batch, encode_reads
+from streamer.protocol.batch_messages import decode_batch, encode_batch, encode_reads
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.context_frame import too_many_labels
-from streamer.protocol.header import size_of
+from streamer.protocol.header import Buffer, size_of
 from streamer.sequences.packed_names import PackedNames
 from streamer.sequences.read_batch import ReadBatch
+
+_LETTERS = 2  # the frame of form columns
 
 Pair = tuple[str, str | bytes]
 Reads = Iterable[Pair]
@@ -23,8 +26,46 @@ Mark = Callable[[int], bytes]
 """The mark of a batch, from the number of reads up to its end."""
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """Reads encoded for the socket, so that several threads can encode for one producer.
+
+    frames: of form columns. checksum: CRC-32C of all of them.
+    """
+
+    names: Sequence[str]
+    frames: list[Buffer]
+    checksum: int
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def symbols(self) -> int:
+        """The number of letters."""
+        return len(self.frames[_LETTERS])
+
+    def decoded(self) -> ReadBatch:
+        """The reads."""
+        return decode_batch({"form": "columns"}, self.frames)[0]
+
+
+def encoded(reads: ReadBatch) -> EncodedBatch | ReadBatch:
+    """The reads encoded, or unchanged if their labels do not fit into one message."""
+    if too_many_labels(reads.context):
+        return reads
+    return _encoded(reads.names, encode_batch(reads))
+
+
+def _encoded(names: Sequence[str], frames: list[Buffer]) -> EncodedBatch:
+    return EncodedBatch(names, frames, crc32c(frames))
+
+
 def parts(
-    reads: ReadBatch | Sequence[Pair], most: int, endpoint: str, mark: Mark = lambda _: b""
+    reads: EncodedBatch | ReadBatch | Sequence[Pair],
+    most: int,
+    endpoint: str,
+    mark: Mark = lambda _: b"",
 ) -> Iterator[Batch]:
     """Batches of at most ``most`` bytes; DaemonError about a read that is too large by itself."""
     done = 0
@@ -34,31 +75,31 @@ def parts(
         yield batch
 
 
-def _parts(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterator[Batch]:
-    count = len(reads)
-    if isinstance(reads, ReadBatch) and count > 1 and too_many_labels(reads.context):
-        yield from _halves(reads, most, endpoint)
-        return
-    frames = encode_batch(reads) if isinstance(reads, ReadBatch) else encode_reads(reads)
-    size = size_of(frames)
-    if size <= most:
-        yield Batch(frames, size, crc32c(frames), count, _name(reads, -1) if count else None)
-        return
-    if count <= 1:
-        problem = f"read {_name(reads, 0)}: a message of {size} bytes exceeds {most} bytes"
-        problem += " (ingest.max_batch_bytes)"
-        raise DaemonError(endpoint, problem)
-    yield from _halves(reads, most, endpoint)
-
-
-def _halves(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterator[Batch]:
-    count = len(reads)
-    for start, stop in ((0, count // 2), (count // 2, count)):
-        yield from _parts(_slice(reads, start, stop), most, endpoint)
-
-
-def _name(reads: ReadBatch | Sequence[Pair], index: int) -> str:
-    return str(reads.names[index] if isinstance(reads, ReadBatch) else reads[index][0])
+def _parts(
+    reads: EncodedBatch | ReadBatch | Sequence[Pair], most: int, endpoint: str
+) -> Iterator[Batch]:
+    made: EncodedBatch | ReadBatch
+    match reads:
+        case EncodedBatch():
+            made = reads
+        case ReadBatch():
+            made = encoded(reads)
+        case _:
+            made = _encoded([name for name, _ in reads], encode_reads(reads))
+    if isinstance(made, EncodedBatch):
+        size, count = size_of(made.frames), len(made)
+        if size <= most:
+            last = str(made.names[-1]) if count else None
+            yield Batch(made.frames, size, made.checksum, count, last)
+            return
+        if count <= 1:
+            problem = f"read {made.names[0]}: a message of {size} bytes exceeds {most} bytes"
+            problem += " (ingest.max_batch_bytes)"
+            raise DaemonError(endpoint, problem)
+    whole = reads.decoded() if isinstance(reads, EncodedBatch) else reads
+    half = len(whole) // 2
+    for part in _slice(whole, 0, half), _slice(whole, half, len(whole)):
+        yield from _parts(part, most, endpoint)
 
 
 def _slice(reads: ReadBatch | Sequence[Pair], start: int, stop: int) -> ReadBatch | Sequence[Pair]:

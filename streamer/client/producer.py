@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from streamer.client.parts import Mark, Reads
+from streamer.client.parts import EncodedBatch, Mark, Reads
 from streamer.client.producer_steps import ProducerSteps, Steps
 from streamer.sequences.read_batch import ReadBatch
 
@@ -46,7 +46,7 @@ class Producer(ProducerSteps):
 
     def send(
         self,
-        reads: ReadBatch | Reads,
+        reads: EncodedBatch | ReadBatch | Reads,
         *,
         timeout: float | None = None,
         mark: bytes | Mark = b"",
@@ -54,10 +54,10 @@ class Producer(ProducerSteps):
     ) -> None:
         """Send a batch: returns when it is on its way, which requires credit.
 
-        reads: a ReadBatch or (name, letters) pairs; a batch larger than the daemon takes is split,
-        and the reads before one that is too large by itself are sent. timeout: seconds without any
-        progress after which StalledError is raised and the batch is not sent. RefusedError is about
-        this or an earlier batch; the others go on.
+        reads: a ReadBatch, an EncodedBatch, or (name, letters) pairs; a batch larger than the
+        daemon takes is split, and the reads before one that is too large by itself are sent.
+        timeout: seconds without any progress after which StalledError is raised and the batch is
+        not sent. RefusedError is about this or an earlier batch; the others go on.
 
         mark: at most 256 bytes that are recorded with the batch; a later run of this name finds
         those of the last durable batch in ``mark``. A function gives them for the first so many

@@ -12,7 +12,7 @@ import zmq
 from streamer.client.client_errors import DaemonError, StalledError
 from streamer.client.connection import Connection, Context, Keys
 from streamer.client.core.producer import Outgoing, ProducerCore
-from streamer.client.parts import Mark, Reads, parts
+from streamer.client.parts import EncodedBatch, Mark, Reads, parts
 from streamer.errors import UsageError
 from streamer.protocol.checksum_kernels import combine
 from streamer.protocol.checksums import crc32c
@@ -149,11 +149,15 @@ class ProducerSteps(Connection):
         yield from self._until(lambda: self._core.synced, timeout, "its answer")
 
     def _sending(
-        self, reads: ReadBatch | Reads, timeout: float | None, mark: bytes | Mark, growing: bool
+        self,
+        reads: EncodedBatch | ReadBatch | Reads,
+        timeout: float | None,
+        mark: bytes | Mark,
+        growing: bool,
     ) -> Steps:
         self._ask_if_ended()
         yield from self._connecting(timeout)
-        batch = reads if isinstance(reads, ReadBatch) else list(reads)
+        batch = reads if isinstance(reads, EncodedBatch | ReadBatch) else list(reads)
         if growing:
             # nothing of it is recorded: the place to go on from stays
             mark = mark or self._last_mark

@@ -8,7 +8,7 @@ import zlib
 from itertools import pairwise
 
 from streamer.errors import DataError
-from streamer.sequences import source, text_window
+from streamer.sequences import decompression, side_by_side, source, text_window
 
 
 class InBlocks:
@@ -29,6 +29,14 @@ class InBlocks:
                 yield block
 
         self._patch.setattr(source.SequenceSource, "_blocks", blocks)
+
+
+def set_sizes(monkeypatch, region, block):
+    """From now on regions that are parsed side by side and blocks of text have so many bytes."""
+    for module in (side_by_side, source):
+        monkeypatch.setattr(module, "REGION_BYTES", region)
+    for module in (text_window, decompression, source):
+        monkeypatch.setattr(module, "BLOCK_BYTES", block)
 
 
 def rows_of(batch):

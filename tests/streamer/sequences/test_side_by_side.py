@@ -8,6 +8,7 @@ import random
 import subprocess
 import threading
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from operator import call
 
@@ -17,11 +18,11 @@ import pytest
 from streamer.cli import match_files
 from streamer.errors import DataError
 from streamer.output.rows import RowWriter
-from streamer.sequences import decompression, side_by_side, source, text_window
+from streamer.sequences import side_by_side, source, text_window
 from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.files import read_batches, work_on_batches, work_on_records
 from streamer.sequences.record_buffer import RecordBuffer
-from tests.streamer.sequences.kit import bgzf_blocks
+from tests.streamer.sequences.kit import bgzf_blocks, set_sizes
 from tests.streamer.sequences.test_reader import FASTQ, FILES
 from tests.waiting import until
 from trie.cpu.stages import Stages
@@ -31,14 +32,7 @@ from trie.cpu.team import DoneAlready, Team
 @pytest.fixture
 def sizes(monkeypatch):
     """Sets the sizes of regions and of blocks."""
-
-    def set_sizes(region, block):
-        for module in (side_by_side, source):
-            monkeypatch.setattr(module, "REGION_BYTES", region)
-        for module in (text_window, decompression, source):
-            monkeypatch.setattr(module, "BLOCK_BYTES", block)
-
-    return set_sizes
+    return partial(set_sizes, monkeypatch)
 
 
 @pytest.fixture
