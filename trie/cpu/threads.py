@@ -185,14 +185,18 @@ def run_ranges(
     *,
     grain: int = 1,
     align: int = 1,
+    most: int | None = None,
 ) -> list[T]:
     """The results of ``work(a, b)`` for ranges that cover [start, stop), in order, on threads.
 
     There are as many ranges as threads, but no more than one for each ``grain`` and one more, and
     none for threads that are busy: each range costs a hand-over of the GIL. Cuts as in
-    ``split_range``.
+    ``split_range``. most: there are more ranges if these would be longer, for the main thread
+    notices an interrupt only between two.
     """
     parts = free_threads(min(threads, 1 + (stop - start) // grain))
+    if most is not None:
+        parts = max(parts, -(-(stop - start) // most))
     ranges = split_range(start, stop, parts, align=align)
     return run_each(work, ranges, threads)
 

@@ -17,6 +17,8 @@ Memory: 28 bytes a pattern and thread.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,9 @@ from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
 from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT, Patterns, shortest_length
 from trie.windows import check_batch
+
+_MOST_CELLS: Final = 1 << 29
+"""Patterns times symbols in a call of the kernel: some tenths of a second."""
 
 
 def nearest_words(
@@ -54,7 +59,7 @@ def nearest_words(
             words[a - first : b - first],
         )  # fmt: skip
 
-    run_ranges(search, first, stop, threads)
+    run_ranges(search, first, stop, threads, most=1 + _MOST_CELLS // patterns.words.size)
     return words
 
 

@@ -43,6 +43,9 @@ from trie.levenshtein.reach import DIAGONALS
 from trie.windows import GRAIN, check_batch
 
 TILE: Final = 1 << 15
+_MOST: Final = 4 * TILE
+"""Symbols in a call of the kernel: up to a second where many patterns are near."""
+
 BLOCK: Final = 256
 BATCH: Final = 512
 _BEFORE: Final = 128  # symbols of a tile before its first end: more than 2 (k + D)
@@ -80,7 +83,7 @@ def nearest_words(
             dense, words[a - first : b - first],
         )  # fmt: skip
 
-    run_ranges(scan, first, stop, threads, grain=GRAIN)
+    run_ranges(scan, first, stop, threads, grain=GRAIN, most=_MOST)
     return words
 
 

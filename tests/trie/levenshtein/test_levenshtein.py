@@ -12,7 +12,9 @@ from tests.reference import levenshtein as oracle
 from tests.reference.exact import decode_kmer
 from tests.trie.levenshtein.piece_schemes import schemes
 from trie.codes import encode
-from trie.levenshtein import MAX_PATTERNS, NOTHING, Patterns, least, unpack
+from trie.cpu import threads as threads_module
+from trie.levenshtein import MAX_PATTERNS, NOTHING, Patterns, least, piece_search, unpack
+from trie.levenshtein import lanes as lanes_module
 from trie.levenshtein.lanes import nearest_words as lanes
 from trie.levenshtein.piece_index import build, choose
 from trie.levenshtein.piece_search import TILE
@@ -277,3 +279,32 @@ def test_sassy_agrees():
         assert least_cost == min((row[3] for row in rows), default=None), (kmer, read)
         near += bool(rows)
     assert near > PEER_PAIRS // 4
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_call_of_a_kernel_takes_long_and_cuts_do_not_show(monkeypatch, threads):
+    """The main thread notices an interrupt only between two calls."""
+    rng = np.random.default_rng(5)
+    codes = np.unique(rng.integers(0, 4**15, 50, dtype=np.uint64))
+    patterns = Patterns.of(codes, 15, 2, both=True)
+    bases, offsets = random_batch(rng, 2 * TILE + 77, codes, 15)
+    index = build(patterns)
+    want = lanes(patterns, bases, offsets)
+    sizes = []
+    run = threads_module.run_ranges
+
+    def noted(work, *given, **options):
+        def note(start, stop):
+            sizes.append(stop - start)
+            work(start, stop)
+
+        return run(note, *given, **options)
+
+    for module in (lanes_module, piece_search):
+        monkeypatch.setattr(module, "run_ranges", noted)
+    monkeypatch.setattr(lanes_module, "_MOST_CELLS", 3000 * patterns.words.size)
+    monkeypatch.setattr(piece_search, "_MOST", 3000)
+    np.testing.assert_array_equal(lanes(patterns, bases, offsets, threads=threads), want)
+    np.testing.assert_array_equal(scan(patterns, index, bases, offsets, threads=threads), want)
+    assert max(sizes) <= 3001
+    assert sum(sizes) == 2 * bases.size
