@@ -29,7 +29,8 @@ from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT, Patterns, s
 from trie.windows import check_batch
 
 _MOST_CELLS: Final = 1 << 29
-"""Patterns times symbols in a call of the kernel: some tenths of a second."""
+"""Patterns times symbols in a call of the kernel: the main thread notices an interrupt only
+between two."""
 
 
 def nearest_words(

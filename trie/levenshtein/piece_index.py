@@ -121,11 +121,12 @@ def choose(patterns: int, k: int, distance: int, costs: PieceCosts = CPU_COSTS) 
             scheme = Scheme(k, distance, spacing, width, gaps)
             # a side and its edits must fit a word
             if k - width + distance <= 31:
-                found.append((_cost(scheme, patterns, costs), scheme))
+                found.append((expected_cost(scheme, patterns, costs), scheme))
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def _cost(scheme: Scheme, patterns: int, costs: PieceCosts) -> float:
+def expected_cost(scheme: Scheme, patterns: int, costs: PieceCosts = CPU_COSTS) -> float:
+    """What a position of random text costs with so many patterns."""
     buckets = 4.0**scheme.key_symbols
     table = 4.0 * len(scheme.gaps) * buckets
     questions = len(scheme.lookups())

@@ -27,7 +27,13 @@ from trie.cpu.threads import run_ranges
 from trie.levenshtein import NOTHING, Patterns, verify
 from trie.levenshtein.detail import write_ends
 from trie.levenshtein.lanes import equal_symbols, search_read
-from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
+from trie.levenshtein.piece_index import (
+    HIGH_SHIFT,
+    PIECE_SHIFT,
+    PLANE_MASK,
+    PieceIndex,
+    expected_cost,
+)
 from trie.levenshtein.planes import (
     GAP,
     GAP_BACK,
@@ -44,7 +50,8 @@ from trie.windows import GRAIN, check_batch
 
 TILE: Final = 1 << 15
 _MOST: Final = 4 * TILE
-"""Symbols in a call of the kernel: up to a second where many patterns are near."""
+_MOST_CYCLES: Final = 1e9
+"""Of a call of the kernel, as expected: the main thread notices an interrupt only between two."""
 
 BLOCK: Final = 256
 BATCH: Final = 512
@@ -83,7 +90,9 @@ def nearest_words(
             dense, words[a - first : b - first],
         )  # fmt: skip
 
-    run_ranges(scan, first, stop, threads, grain=GRAIN, most=_MOST)
+    cost = expected_cost(scheme, patterns.words.size)
+    most = min(_MOST, BLOCK + int(_MOST_CYCLES / cost))
+    run_ranges(scan, first, stop, threads, grain=GRAIN, most=most)
     return words
 
 

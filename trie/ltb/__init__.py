@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from trie.codes import check_distance
 from trie.cpu.threads import run_all, split_range
 from trie.ltb.active import run_active
-from trie.ltb.sliced import run_sliced
+from trie.ltb.sliced import SYMBOLS, run_sliced
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch, read_at
 
@@ -33,6 +33,8 @@ METHODS: Final = {"sliced": run_sliced, "active": run_active}
 
 _PARALLEL_FROM: Final = 1 << 12
 _PARTS_A_THREAD: Final = 4
+_MOST: Final = 16 * SYMBOLS
+"""Symbols in a call of a kernel: the main thread notices an interrupt only between two."""
 
 
 def overlap_of(k: int, distance: int) -> int:
@@ -70,6 +72,7 @@ def approximate(
     mismatches = np.zeros(total, dtype=np.uint32)
     overlap = overlap_of(tree.k, distance)
     parts = _PARTS_A_THREAD * threads if threads > 1 and total >= _PARALLEL_FROM else 1
+    parts = max(parts, total // _MOST)
     tasks = []
     for start, stop in split_range(0, total, parts):
         read = read_at(offsets, start)
