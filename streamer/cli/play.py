@@ -18,6 +18,7 @@ from streamer.errors import DataError, UsageError
 if TYPE_CHECKING:
     from streamer.cli.send_files import Piece
     from streamer.playing.channels import Played
+    from streamer.playing.raw_reads import RawRead
     from streamer.protocol.keys import ClientKeys
 
 _BATCH_SECONDS = 1.0  # from one batch to the next
@@ -112,8 +113,16 @@ class _Playback:
         self._speed = speed
         self._seed = seed
         self._seconds = speed * _BATCH_SECONDS or _FAST_SECONDS
-        run = played(raw_reads(paths, on_bytes), channels, seed)
+        self._fault: DataError | None = None
+        run = played(self._good(raw_reads(paths, on_bytes)), channels, seed)
         self._groups = together(run, self._seconds, SENT_BASES)
+
+    def _good(self, reads: Iterator[RawRead]) -> Iterator[RawRead]:
+        """The reads before the first fault, which is raised once they have been played."""
+        try:
+            yield from reads
+        except DataError as error:
+            self._fault = error
 
     def _live(self, stopped: Callable[[], object] = lambda: False) -> Iterator[list[Played]]:
         """Reads that are complete, each group a little after the last of them."""
@@ -129,6 +138,8 @@ class _Playback:
             self.bases += sum(one.read.bases for one in group)
             self.played = group[-1].end
             yield group
+        if self._fault is not None:
+            raise self._fault
 
     def __iter__(self) -> Iterator[Piece]:
         """As ``streamer.cli.send_files.Source``."""

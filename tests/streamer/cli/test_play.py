@@ -233,3 +233,21 @@ def test_reads_before_a_fault_arrive(path, tmp_path, streamer):
         f"streamer: error: {reads}: read b: '-' is not a base",
     ]
     assert daemon.service.board.totals.fields()["reads"] == 1
+
+
+@pytest.mark.whole
+def test_reads_before_a_record_that_is_no_fastq_are_played(path, tmp_path, streamer):
+    reads = tmp_path / "reads.fq"
+    records = fastq(reads, random.Random(4), 30)
+    reads.write_text("".join(records) + "@x\nACGT\n+\nIII\n")
+    problem = "reads.fq: record 31: not valid FASTQ"
+    code, _, err = streamer("play", reads, "--folder", tmp_path / "run", "--speed", 0)
+    assert (code, problem in err) == (1, True)
+    (text,) = contents(tmp_path / "run").values()
+    assert sorted(records_in(text)) == sorted(records)
+    assert not list((tmp_path / "run").glob("final_summary*"))
+    with running(path) as daemon:
+        code, _, err = streamer("play", reads, "--to", daemon.endpoints["ingest"], "--speed", 0)
+    assert (code, problem in err) == (1, True)
+    assert "30 of 30 reads sent are acknowledged" in err
+    assert daemon.service.board.totals.fields()["reads"] == 30
