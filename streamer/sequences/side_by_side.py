@@ -188,6 +188,8 @@ def parsed(
         pieces, lines = _parsed(block, buffer)
     except (FormatError, DataError, OSError):
         return Parsed(block, None, 0, error)
+    # their memory serves the next region while this one's records are worked on
+    del block, buffer
     worked = []
     while pieces:  # none is kept
         piece = pieces.pop(0)
