@@ -23,7 +23,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.chunks import chunk_bounds, slice_reads
 from streamer.matching.cpu import CpuEngine
-from streamer.matching.events import Events
+from streamer.matching.events import Events, to_codes
 from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchEngine, MatchTask, SpanFound
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
@@ -183,7 +183,7 @@ class ClusterEngine(MatchEngine):
         parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each, self._k), start, stop)
         alone = self._team.shards == 1
         asked = [
-            MatchRequest(bases[a:b], slice_reads(offsets, a, b), missed and alone)
+            MatchRequest.of(bases[a:b], slice_reads(offsets, a, b), missed=missed and alone)
             for a, b in parts.tolist()
         ]
         codes = [NO_CODES]
@@ -202,12 +202,14 @@ class ClusterEngine(MatchEngine):
 
 def _join(answers: list[MatchAnswer], task: MatchTask, start: int, stop: int) -> None:
     """Fill in what all shards answered: a window matches if one of them knows it."""
+    events = task.events[start:stop]
+    to_codes(*answers[0].bits, events)
+    if len(answers) == 1 and task.sets is None:
+        return
     found = [Events(stop - start, bits=answer.bits).codes for answer in answers]
-    events = found[0]
     known = [codes == MATCH for codes in found]
     for other in known[1:]:
         events[other] = MATCH
-    task.events[start:stop] = events
     for answer, places in zip(answers, known, strict=True):
         if task.sets is not None and answer.labels is not None:
             task.sets[start:stop][places] = answer.labels

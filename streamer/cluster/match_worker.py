@@ -20,6 +20,7 @@ from streamer.matching.events import Bits, Events
 from streamer.matching.match_engine import NO_CODES, MatchTask
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.team import Team
+from trie.packed_codes import pack_codes, unpack_codes
 from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
 
 Boxed = list[Any]
@@ -50,11 +51,26 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class MatchRequest:
-    """Reads, or parts of them; with ``missed`` the codes of windows that do not match, too."""
+    """Reads, or parts of them; with ``missed`` the codes of windows that do not match, too.
+
+    bases, gaps: of ``pack_codes``, since a network takes longer for a byte than that for a base.
+    """
 
     bases: NDArray[np.uint8]
+    gaps: NDArray[np.int64]
     offsets: NDArray[np.int64]
     missed: bool
+
+    @classmethod
+    def of(
+        cls, codes: NDArray[np.uint8], offsets: NDArray[np.int64], *, missed: bool
+    ) -> MatchRequest:
+        """For base codes (uint8[n])."""
+        return cls(*pack_codes(codes), offsets, missed)
+
+    def codes(self) -> NDArray[np.uint8]:
+        """The base codes, uint8[n]."""
+        return unpack_codes(self.bases, self.gaps, int(self.offsets[-1]))
 
 
 @dataclass(frozen=True)
@@ -113,8 +129,9 @@ class MatchWorker:
             return packed(self._answer(unpacked(request)))
 
     def _answer(self, asked: MatchRequest) -> MatchAnswer:
-        size = asked.bases.size
-        batch = ReadBatch([""] * (asked.offsets.size - 1), asked.offsets, asked.bases)
+        bases = asked.codes()
+        size = bases.size
+        batch = ReadBatch([""] * (asked.offsets.size - 1), asked.offsets, bases)
         sets = np.full(size, NO_SET, dtype=np.uint32) if self._setup.with_sets else None
         whole = np.array([[0, size]], dtype=np.int64)
         task = MatchTask(
@@ -126,7 +143,7 @@ class MatchWorker:
         missed = NO_CODES
         if asked.missed:
             k = self._setup.dictionary.k
-            windows, starts = window_codes(asked.bases, asked.offsets, k, canonical=self._canonical)
+            windows, starts = window_codes(bases, asked.offsets, k, canonical=self._canonical)
             missed = windows[events.codes[starts] == MISMATCH]
         labels = None if sets is None else sets[events.codes == MATCH]
         return MatchAnswer(events.bits, labels, missed)

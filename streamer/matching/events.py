@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
-from trie.windows import MISMATCH
 
 Bits = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 """starts, matches: uint32, bit s % 32 of word s / 32 for symbol s."""
@@ -37,11 +36,8 @@ class Events:
     def codes(self) -> NDArray[np.uint8]:
         """A byte a symbol."""
         if self._codes is None:
-            starts, matches = (
-                np.unpackbits(bits.view(np.uint8), count=self.symbols, bitorder="little")
-                for bits in self.bits
-            )
-            self._codes = np.asarray(starts * MISMATCH - (starts & matches))
+            self._codes = np.empty(self.symbols, np.uint8)
+            to_codes(*self.bits, self._codes)
         return self._codes
 
     @property
@@ -90,6 +86,25 @@ def _move_bits(words, start, size, part):
         if left < 32:
             value &= (np.uint64(1) << np.uint64(max(left, 0))) - np.uint64(1)
         part[i] = np.uint32(value)
+
+
+@njit(cache=True, nogil=True)
+def to_codes(starts, matches, codes):
+    """Write ``Events.codes`` (uint8[symbols]) of ``Bits``."""
+    begins, hits = starts.view(np.uint8), matches.view(np.uint8)
+    ones = np.uint64(0x0101010101010101)
+    bits = np.uint64(0x8040201008040201)  # bit i of byte i
+    most = np.uint64(0x7F7F7F7F7F7F7F7F)  # carries any bit of a byte to its highest
+    whole = codes.size // 8
+    eights = codes[: 8 * whole].view(np.uint64)
+    for i in range(whole):
+        start = (((np.uint64(begins[i]) * ones & bits) + most) >> np.uint64(7)) & ones
+        match = (((np.uint64(hits[i]) * ones & bits) + most) >> np.uint64(7)) & start
+        eights[i] = (start << np.uint64(1)) - match
+    for at in range(8 * whole, codes.size):
+        start = (begins[at >> 3] >> np.uint8(at & 7)) & np.uint8(1)
+        match = (hits[at >> 3] >> np.uint8(at & 7)) & start
+        codes[at] = np.uint8(2) * start - match
 
 
 @njit(cache=True, nogil=True)
