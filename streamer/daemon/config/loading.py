@@ -25,11 +25,13 @@ from streamer.daemon.config.faults import (
 )
 from streamer.daemon.config.origin import SettingOrigin
 from streamer.daemon.config.tables import (
+    AnswersTable,
     Config,
     ConfigTable,
     DictionaryTable,
     JobsTable,
     JournalTable,
+    MetricsTable,
     SecurityTable,
     WatchTable,
     WebTable,
@@ -120,6 +122,12 @@ def load(
             checked["web"] = web = web.model_copy(update={"token_file": token_file})
         if check_files:
             faults.extend(web_file_faults(web))
+    answers, metrics = checked.get("answers"), checked.get("metrics")
+    if isinstance(answers, AnswersTable) and answers.targets is None:
+        # one of the metrics is about them
+        served = isinstance(metrics, MetricsTable) and metrics.endpoint
+        counted = served and isinstance(dictionary, DictionaryTable) and dictionary.sources
+        checked["answers"] = answers.model_copy(update={"targets": bool(counted)})
     faults.extend(table_faults(checked))
     if check_targets and not (malformed or faults):
         faults.extend(_target_faults(Config.model_construct(**checked)))  # type: ignore[arg-type]

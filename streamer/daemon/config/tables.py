@@ -178,9 +178,9 @@ class JobsTable(ConfigTable):
 
 
 class AnswersTable(ConfigTable):
-    """What is counted of all reads so far."""
+    """What is counted of all reads so far; once loaded, ``targets`` is true or false."""
 
-    targets: bool = False
+    targets: bool | None = None
     coverage: bool = False
     barcodes: int = Field(default=1000, ge=1, lt=1 << 62)
     min_windows: int = Field(default=1, ge=1, lt=1 << 31)
@@ -264,7 +264,7 @@ class Config(ConfigTable):
     def spec(self) -> MatchSpec:
         """What to match."""
         spec = match_spec(self.dictionary, self.matching)
-        return replace(spec, counted=self.answers.targets)
+        return replace(spec, counted=bool(self.answers.targets))
 
 
 def match_spec(dictionary: DictionaryTable, matching: MatchingTable) -> MatchSpec:

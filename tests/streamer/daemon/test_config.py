@@ -66,6 +66,21 @@ def test_mode_follows_from_the_sources():
     assert not load(str(CONFIGS / "pass" / "seeded.toml")).spec.grows
 
 
+def test_targets_are_counted_if_metrics_are_served():
+    here = [f"dictionary.sources=['{DATA}/lambda.fa.gz']"]
+    served = ["metrics.endpoint=127.0.0.1:0"]
+    for overrides, counted in (
+        (here, False),
+        (served, False),
+        ([*here, *served], True),
+        ([*here, *served, "answers.targets=false"], False),
+        ([*here, *served, "answers.coverage=true"], True),
+        ([*here, "answers.targets=true"], True),
+    ):
+        loaded = load(None, overrides)
+        assert loaded.answers.targets is loaded.spec.counted is counted, overrides
+
+
 def test_overrides_take_toml_values_and_bare_words():
     loaded = load(
         None,

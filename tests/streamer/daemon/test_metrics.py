@@ -118,7 +118,7 @@ def test_every_metric_of_the_list_is_there_and_no_other(path, tmp_path):
 
 
 def test_target_series_are_bounded(path):
-    with running(path, [*COUNTED, "metrics.target_series=1"]) as daemon:
+    with running(path, [*ON, "metrics.target_series=1"]) as daemon:
         send(daemon)
         samples = scrape(daemon.endpoints["metrics"])
         counts = [n for (name, _), n in samples.items() if name == "streamer_target_reads_total"]
