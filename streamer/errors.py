@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 EXIT_DATA = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -34,6 +36,14 @@ class UsageError(StreamerError):
     """An option that is unknown, out of range, or at odds with another."""
 
     exit_code = EXIT_USAGE
+
+
+def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
+    """UsageError for a value of an option that is none of its choices."""
+    names = list(choices)
+    if value not in names:
+        message = f"unknown {option} '{value}'; there are {', '.join(names)}"
+        raise UsageError(message)
 
 
 class ReaderGoneError(StreamerError):

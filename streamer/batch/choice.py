@@ -17,7 +17,7 @@ from streamer.device_choice import (
     shown,
     usable_cards,
 )
-from streamer.errors import StreamerError, UsageError
+from streamer.errors import StreamerError, UsageError, check_choice
 
 Device = Literal["cpu", "cuda"]
 Engine = TypeVar("Engine")
@@ -92,12 +92,9 @@ def choose(
     UsageError for an unknown method or one that the device lacks; StreamerError, with the reason,
     where CUDA is needed and not usable.
     """
-    if device not in ("auto", "cpu", "cuda"):
-        message = f"unknown device '{device}'; there are auto, cpu, cuda"
-        raise UsageError(message)
-    if method is not None and method not in methods:
-        message = f"unknown method '{method}'; there are {', '.join(methods)}"
-        raise UsageError(message)
+    check_choice("device", device, ("auto", "cpu", "cuda"))
+    if method is not None:
+        check_choice("method", method, methods)
     name = default if method is None else method
     has = methods[name]
     if device != "auto" and device not in has:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.errors import UsageError
+from streamer.errors import check_choice
 from streamer.sequences.files import read_batches, read_pieces
 from streamer.sequences.text_window import BLOCK_BYTES
 from trie.codes import encode
@@ -72,7 +72,5 @@ def as_records(sequences: Letters | Sequence[Letters]) -> list[NamedSequence]:
 
 def signs_of(strands: str) -> list[int]:
     """The numbers in SIGNS of the strands of a search; UsageError for an unknown choice."""
-    if strands not in PATTERN_STRANDS:
-        message = f"unknown strands '{strands}'; there are {', '.join(PATTERN_STRANDS)}"
-        raise UsageError(message)
+    check_choice("strands", strands, PATTERN_STRANDS)
     return [sign for sign, other in ((0, "reverse"), (1, "forward")) if strands != other]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.collecting import KmerCollector
 from streamer.dictionary.record_bases import RecordBases, RecordCollector, joined_records
 from streamer.dictionary.target_sets import SHOWN_TARGETS, TargetSets, side_by_side, united
-from streamer.errors import StreamerError
+from streamer.errors import StreamerError, UsageError, check_choice
 from streamer.sequences.files import read_pieces
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.source import shown_name
@@ -21,7 +21,7 @@ from trie.ascending import lacking, merged
 from trie.codes import check_k, with_reverse_complements
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
-from trie.strands import Strands
+from trie.strands import STRANDS, Strands
 from trie.trees.shards import sort_unique
 from trie.windows import NO_SET
 
@@ -57,7 +57,7 @@ class Dictionary:
     @classmethod
     def from_files(
         cls,
-        paths: Sequence[str | os.PathLike[str]],
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         k: int,
         strands: Strands = "canonical",
         *,
@@ -68,10 +68,11 @@ class Dictionary:
     ) -> Dictionary:
         """Every window of every record of the files; StreamerError if there is not one.
 
-        Of a saved dictionary: its k-mers, with their targets. as_stored: the k-mers as they stand
-        in the records, with strands ``forward``, whatever ``strands`` are. keep_records: keep the
-        bases of all records, a byte each, with which a CPU matches several times as fast; saved
-        dictionaries have none, and with one of them none are kept.
+        UsageError without files, and for unknown strands. Of a saved dictionary: its k-mers, with
+        their targets. as_stored: the k-mers as they stand in the records, with strands ``forward``,
+        whatever ``strands`` are. keep_records: keep the bases of all records, a byte each, with
+        which a CPU matches several times as fast; saved dictionaries have none, and with one of
+        them none are kept.
         on_notice: called with one line about a file that lacks targets. team: the threads that
         read files and collect k-mers; without one all cores do.
 
@@ -86,7 +87,12 @@ class Dictionary:
         from streamer.dictionary.saved_dictionary import is_saved, load_dictionary
 
         check_k(k)
-        names = [os.fspath(path) for path in paths]
+        check_choice("strands", strands, STRANDS)
+        several = [paths] if isinstance(paths, str | os.PathLike) else paths
+        names = [os.fspath(path) for path in several]
+        if not names:
+            problem = "a dictionary needs files"
+            raise UsageError(problem)
         known_as = "forward" if as_stored else strands
         parts = []
         for saved, group in groupby(names, is_saved):

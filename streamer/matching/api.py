@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from streamer.device_choice import choose_device
 from streamer.dictionary.targets import Dictionary
-from streamer.errors import DataError
+from streamer.errors import DataError, check_choice
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Columns, intervals, reads, windows
 from streamer.matching.result import BatchResult
-from streamer.matching.spec import Device, Mode
+from streamer.matching.spec import DEVICES, MODES, Device, Mode
 from streamer.matching.target_counts import TargetCounts
 from streamer.sequences.files import BATCH_BASES
 from streamer.sequences.read_batch import BadReadError, ReadBatch, bad_name
@@ -34,7 +34,7 @@ class Matcher:
     mode: ``frozen``, or ``grow``, which adds every mismatched k-mer at once. seed_bases: the
     windows inside the first ``seed_bases`` bases are added first. max_kmers: add none beyond this
     number, 0 for no limit. device: ``auto``, ``cpu`` or ``cuda``. threads: of the CPU, None for
-    all.
+    all. UsageError for an unknown mode or device.
 
     A matcher that adds k-mers goes on with each call of ``match``, as in one stream.
 
@@ -58,6 +58,8 @@ class Matcher:
         device: Device = "auto",
         threads: int | None = None,
     ) -> None:
+        check_choice("mode", mode, MODES)
+        check_choice("device", device, DEVICES)
         self.dictionary = dictionary
         self._options: dict[str, Any] = {
             "mode": mode,

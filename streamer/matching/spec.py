@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from trie.strands import Strands
 
 Mode = Literal["frozen", "grow"]
 Semantics = Literal["levenshtein", "ltb"]
 Device = Literal["auto", "cpu", "cuda"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+DEVICES: tuple[Device, ...] = get_args(Device)
 Kernel = Literal[
     "auto", "index", "walk", "shuffle", "naive", "buckets",
     "lanes", "pieces", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue",

@@ -31,7 +31,7 @@ from streamer.batch.asm.pattern_masks import Searches, check_patterns, masks_of,
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, structured
 from streamer.batch.records import Letters, several
-from streamer.errors import UsageError
+from streamer.errors import check_choice
 from streamer.sequences.record_buffer import TextPiece
 from trie.codes import InvalidBaseError, as_letters, encode
 from trie.cpu.interrupts import interrupts_as_such
@@ -120,9 +120,7 @@ def find(
 def _find(
     texts: Iterable[Texts], wanted: Searches, choice: Choice, report: str, threads: int
 ) -> Iterator[tuple[int, Hits]]:
-    if report not in REPORTS:
-        message = f"unknown report '{report}'; there are {', '.join(REPORTS)}"
-        raise UsageError(message)
+    check_choice("report", report, REPORTS)
     cutters = Cutters(choice, wanted, threads)
     best = BestEnds(wanted) if report == "best" else None
     first = 0

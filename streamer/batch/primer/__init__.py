@@ -29,7 +29,7 @@ from streamer.batch.choice import CardUse, Choice, ChosenEngine, Device, choose
 from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks, joined
 from streamer.batch.primer.problem import MAX_K, Alpha, Columns
 from streamer.batch.records import Codes, Letters, as_records
-from streamer.errors import UsageError
+from streamer.errors import UsageError, check_choice
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.thread_lanes import each_task, in_lanes
 from trie.cpu.threads import split_range, usable_cores
@@ -90,9 +90,7 @@ def check(k: int, strands: str) -> None:
     if not 1 <= k <= MAX_K:
         message = f"k is {k}, it must lie in 1..{MAX_K}"
         raise UsageError(message)
-    if strands not in PRIMER_STRANDS:
-        message = f"unknown strands '{strands}'; there are {', '.join(PRIMER_STRANDS)}"
-        raise UsageError(message)
+    check_choice("strands", strands, PRIMER_STRANDS)
 
 
 def reaches(

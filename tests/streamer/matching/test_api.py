@@ -11,7 +11,7 @@ import pytest
 
 import streamer
 from streamer import Dictionary, Matcher
-from streamer.errors import DataError
+from streamer.errors import DataError, UsageError
 from streamer.matching import api
 from tests.data_files import write_fasta
 from tests.reference import exact as oracle
@@ -99,6 +99,26 @@ def test_no_reads_are_no_rows():
     found = Matcher(Dictionary.empty(3, "forward"), device="cpu").match([])
     assert found.intervals().size == found.reads().size == found.windows().size == 0
     assert found.targets().tolist()[0][:3] == (-1, 0, 0)
+
+
+def test_one_path_is_a_list_of_one(tmp_path):
+    path = write_fasta(tmp_path / "one.fa", [("one", "ACGTTGCA")])
+    lone, listed = (Dictionary.from_files(paths, 5) for paths in (path, [path]))
+    assert lone.codes.tolist() == listed.codes.tolist()
+    assert lone.targets.names == listed.targets.names == ["one"]
+
+
+def test_unknown_choices_are_refused(tmp_path):
+    path = write_fasta(tmp_path / "one.fa", [("one", "ACGTTGCA")])
+    with pytest.raises(UsageError, match=r"^unknown strands 'all'; there are forward, canonical,"):
+        Dictionary.from_files([path], 5, strands="all")
+    with pytest.raises(UsageError, match=r"^a dictionary needs files"):
+        Dictionary.from_files([], 5)
+    dictionary = Dictionary.from_files([path], 5)
+    with pytest.raises(UsageError, match=r"^unknown mode 'growing'; there are frozen, grow$"):
+        Matcher(dictionary, mode="growing")
+    with pytest.raises(UsageError, match=r"^unknown device 'gpu'; there are auto, cpu, cuda$"):
+        Matcher(dictionary, device="gpu")
 
 
 def test_a_bad_letter_is_named_with_its_place(monkeypatch):
