@@ -54,9 +54,7 @@ def primer(
     beta: Annotated[
         str, typer.Argument(metavar="BETA", help="What they must differ from, likewise.")
     ],
-    k: Annotated[
-        int, typer.Option("-k", min=1, max=1000, help="Minimum differences from any part of BETA.")
-    ],
+    k: Annotated[int, typer.Option("-k", min=1, help="Minimum differences from any part of BETA.")],
     strands: Annotated[PrimerStrands, typer.Option(help="Strands of BETA that count.")] = "forward",
     method: Annotated[PrimerMethod | None, typer.Option(help="Default: seeds. Equal rows.")] = None,
     device: DeviceOption = "auto",
@@ -164,7 +162,7 @@ def primer(
         placed = [] if known is None else known_primers(known)
         joined = Alpha.of([record.codes for record in named])
         with progress("reading beta", size_of_files([beta]), quiet=quiet) as show:
-            overlap = joined.longest() + k
+            overlap = joined.longest() + joined.solvable(k)
             size = piece_symbols(overlap, both=both)
             host = _Host(pieces(beta, overlap, size, show))
             source = prefetched(host, depth=1)

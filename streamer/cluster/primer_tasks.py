@@ -7,13 +7,14 @@ it takes more: prefixes that match are short but where alpha and beta are alike.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from streamer.batch.choice import Choice
-from streamer.batch.primer import check, reaches
+from streamer.batch.primer import reaches
 from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks
 from streamer.batch.primer.problem import Alpha, Columns
 from streamer.batch.records import Codes
@@ -77,8 +78,11 @@ def reaches_there(
     cluster: Cluster, alpha: Alpha, beta: Iterable[Codes], k: int, *, choice: Choice, strands: str
 ) -> Columns:
     """As ``streamer.batch.primer.reaches``, on a cluster."""
-    check(k, strands)
+    k = alpha.solvable(k)
     reach = alpha.first_reaches(k)
+    if k > alpha.longest():
+        deque(beta, maxlen=0)
+        return reach
     shared = _Primer(alpha.codes, k, choice, strands, BEHIND)
     tasks = ClusterTasks(cluster, PRIMER, shared, gpu=choice.device == "cuda")
     given: list[Starts] = []

@@ -18,6 +18,7 @@ All methods return the same rows.
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -27,9 +28,9 @@ from numpy.typing import NDArray
 
 from streamer.batch.choice import CardUse, Choice, ChosenEngine, Device, choose
 from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks, joined
-from streamer.batch.primer.problem import MAX_K, Alpha, Columns
+from streamer.batch.primer.problem import Alpha, Columns
 from streamer.batch.records import Codes, Letters, as_records
-from streamer.errors import UsageError, check_choice
+from streamer.errors import check_choice
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.thread_lanes import each_task, in_lanes
 from trie.cpu.threads import split_range, usable_cores
@@ -68,7 +69,8 @@ def find(
     every core. ``gpus`` is the most GPUs to use, 0 for all.
 
     A structured array (problem.FIELDS): alpha int32, start, end, length int64, in order. Raises
-    UsageError for an option or a k out of 1..1000, InvalidBaseError for a byte that is no base.
+    UsageError for an option or a k out of 1..1000, if a record is so long (a shorter one has no
+    rows); InvalidBaseError for a byte that is no base.
 
     >>> from streamer.batch import primer
     >>> alpha = b"ACTG"
@@ -78,19 +80,11 @@ def find(
     1 CTG
     """
     k = operator.index(k)  # accepts NumPy integers
-    check(k, strands)
+    check_choice("strands", strands, PRIMER_STRANDS)
     choice = choose(METHODS, DEFAULT, method, device, gpus=gpus)
     records = Alpha.of([record.codes for record in as_records(alpha)])
     beta_codes = (record.codes for record in as_records(beta))
     return records.rows(reaches(records, beta_codes, k, choice, strands=strands, threads=threads))
-
-
-def check(k: int, strands: str) -> None:
-    """UsageError for what is out of range."""
-    if not 1 <= k <= MAX_K:
-        message = f"k is {k}, it must lie in 1..{MAX_K}"
-        raise UsageError(message)
-    check_choice("strands", strands, PRIMER_STRANDS)
 
 
 def reaches(
@@ -101,7 +95,12 @@ def reaches(
 
     Memory holds one record and one chunk of CHUNK_SYMBOLS at a time.
     """
+    k = alpha.solvable(k)
     reach = alpha.first_reaches(k)
+    if k > alpha.longest():
+        # it is read for its faults alone
+        deque(beta, maxlen=0)
+        return reach
     shares = _shares(alpha, k, choice, threads or usable_cores(), strands == "both")
     texts = chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS)
     # each share takes every text; what it finds is in its own reaches

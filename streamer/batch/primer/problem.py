@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.records import Codes
+from streamer.errors import UsageError
 
 Columns = NDArray[np.int64]
 
@@ -53,6 +54,17 @@ class Alpha:
     def longest(self) -> int:
         """The length of the longest record."""
         return int(np.diff(self.offsets).max(initial=0))
+
+    def solvable(self, k: int) -> int:
+        """``k``, or if no record is so long, and there is no solution, the least that is longer.
+
+        UsageError for one below 1, and above MAX_K for records that are so long.
+        """
+        longest = self.longest()
+        if k < 1 or MAX_K < k <= longest:
+            message = f"k is {k}, it must lie in 1..{MAX_K}"
+            raise UsageError(message)
+        return min(k, longest + 1)
 
     def first_reaches(self, k: int) -> Columns:
         """The reaches given the empty substring of beta alone: int64[m]."""

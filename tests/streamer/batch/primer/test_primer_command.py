@@ -37,7 +37,7 @@ def test_plain_rows(streamer, files):
 
 def test_no_rows(streamer, files, tmp_path):
     empty = write_fasta(tmp_path / "empty.fa", [])
-    for arguments in ((*files, "-k", 9), (empty, files[1], "-k", 1)):
+    for arguments in ((*files, "-k", 9), (*files, "-k", 10**6), (empty, files[1], "-k", 1)):
         assert streamer("primer", *arguments, "--device", "cpu", "-q") == (0, HEADER, "")
     code, out, _ = streamer("primer", files[0], empty, "-k", 3, "--device", "cpu", "-q")
     assert code == 0
@@ -80,7 +80,7 @@ def test_standard_input_and_strands(streamer, files, monkeypatch, tmp_path):
     ("code", "words", "arguments"),
     [
         (2, "-k", ("{a}", "{b}", "-k", 0)),
-        (2, "-k", ("{a}", "{b}", "-k", 1001)),
+        (2, "1..1000", ("{d}/long.fa", "{b}", "-k", 1001)),
         (2, "fast", ("{a}", "{b}", "-k", 2, "--method", "fast")),
         (2, "read only once", ("-", "-", "-k", 2)),
         (2, "--gc 60-40", ("{a}", "{b}", "-k", 2, "--gc", "60-40")),

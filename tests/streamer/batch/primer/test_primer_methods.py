@@ -210,10 +210,19 @@ def test_letters_of_any_form():
     assert primer.find("ACNNTG", "ACNNTG", 2, device="cpu")["end"].tolist() == [4, 4, 4]
 
 
+@pytest.mark.parametrize("k", [5, 1001, 1 << 70])
+@pytest.mark.parametrize("method", [name for name, has in primer.METHODS.items() if "cpu" in has])
+def test_a_k_longer_than_alpha_gives_no_rows(method, k):
+    for alpha in ("ACTG", ["", "ACTG", "A"], []):
+        assert primer.find(alpha, "AGCAAG", k, method=method, device="cpu").size == 0
+    with pytest.raises(InvalidBaseError):
+        primer.find("ACTG", "AG!", k, method=method, device="cpu")
+
+
 def test_what_is_out_of_range():
     for k in (0, -1, 1001):
         with pytest.raises(UsageError, match=r"1\.\.1000"):
-            primer.find("A", "A", k, device="cpu")
+            primer.find("A" * 1001, "A", k, device="cpu")
     with pytest.raises(UsageError, match="strands"):
         primer.find("A", "A", 1, strands="reverse", device="cpu")
     with pytest.raises(UsageError, match="method"):
