@@ -17,6 +17,7 @@ from streamer.cli.choices import (
     QuietOption,
     ThreadsOption,
     dictionary_option,
+    say,
 )
 from streamer.cli.file_checks import check_files
 from streamer.errors import UsageError
@@ -190,10 +191,8 @@ def match(
     if report == "novelty" and not spec.changes:
         message = "--report novelty needs a dictionary that grows: --mode grow or --seed"
         raise UsageError(message)
-    if cluster is not None and (spec.changes or profile):
-        message = (
-            "--cluster is for a fixed dictionary, without --profile: a growing one needs order"
-        )
+    if cluster is not None and profile:
+        message = "--profile is of this machine, not of a --cluster"
         raise UsageError(message)
     for fault in spec.faults():
         what = f"--semantics {spec.semantics}" if near else "exact matching"
@@ -218,7 +217,10 @@ def match(
 
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
     asked = Asked(name, rule, bins or DEFAULT_BINS, by == "barcode")
-    if cluster is not None:
+    if cluster is not None and spec.changes:
+        if not quiet:
+            say("a growing dictionary depends on the order of reads: matching without the cluster")
+    elif cluster is not None:
         from streamer.cli.match_cluster import match_on_cluster
 
         match_on_cluster(cluster, reads, spec, asked, format_, output, save, quiet=quiet)

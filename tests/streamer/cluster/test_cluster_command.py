@@ -197,9 +197,19 @@ def test_a_cluster_lets_in_who_has_its_token(token, nodes, text, environment, tm
     assert "does not accept this token" in found.stderr
 
 
-def test_a_growing_dictionary_and_other_methods_are_refused(text):
+def test_a_growing_dictionary_stays_on_this_machine(text):
+    words = ["match", text, "--seed", "9", "-k", "5", "--device", "cpu"]
+    alone, found = streamer(*words), streamer(*words, "--cluster", "local")
+    assert (found.returncode, found.stdout) == (0, alone.stdout)
+    note = "a growing dictionary depends on the order of reads: matching without the cluster"
+    assert f"streamer: {note}\n" in found.stderr
+    quiet = streamer(*words, "--cluster", "local", "--quiet")
+    assert (quiet.stdout, quiet.stderr) == (alone.stdout, "")
+
+
+def test_what_is_not_for_a_cluster_is_refused(text):
     for words in (
-        ["match", text, "--seed", "9", "-k", "5"],
+        ["match", text, "-d", text, "-k", "5", "--profile"],
         ["lcs", text, text, "--method", "diff"],
     ):
         found = streamer(*words, "--cluster", "local")
