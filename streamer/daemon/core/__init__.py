@@ -1,17 +1,17 @@
 """The state machines of the daemon, without I/O.
 
-What has happened goes in, with the time as an argument; messages and batches come out. Nothing here
-imports sockets, threads, clocks or the journal (a test says so), so that a simulator can run all of
-it unchanged.
+Events go in, with the time as an argument; messages and batches come out. Nothing here imports
+sockets, threads, clocks or the journal (a test checks this), so a simulator can run all of it
+unchanged.
 
 ingest      messages of producers: accepted, repeated or refused, acknowledged
-producers   what is known of each producer; credit
-log         what is committed together, what is tried again, what bounds a restart
-life        the states of the daemon, and what leads from one to the next
+producers   the state of each producer; credit
+log         which records are committed together, what is retried, what bounds a restart
+life        the states of the daemon and the transitions between them
 feed        numbers, messages, beats and subscriptions
 heads       the last record on each topic
-sync        who pulls what, whose turn it is
+sync        the pulls of clients, and which one is served next
 backlog     which subscriber is too slow
 rights      what the owner of a key may do
-allowances  how much of it, and how fast
+allowances  how much each key may send, and how fast
 """

@@ -1,4 +1,4 @@
-"""What each key may still send: a rate, as a bucket that fills, and bytes that may wait."""
+"""What each key may still send: a rate, as a token bucket, and a limit on unfinished bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PLENTY = 1 << 62
 
 
 class Allowance:
-    """Of one key. most: the largest batch, which always fits when nothing else of the key waits.
+    """The allowance of a key. most: the largest batch, which always fits if no other is unfinished.
 
     Times are monotonic seconds.
     """
@@ -31,7 +31,7 @@ class Allowance:
         return max(int(self.limits.bytes_per_second * _BURST_SECONDS), self._most)
 
     def room(self, now: float) -> int:
-        """The bytes of batches that may come now."""
+        """How many bytes of batches the key may send now."""
         room = _PLENTY
         if self.paced:
             self._fill(now)
@@ -41,7 +41,7 @@ class Allowance:
         return max(0, room)
 
     def take(self, size: int, now: float) -> None:
-        """A batch has come."""
+        """Count a batch that has come."""
         self.waiting += size
         if self.paced:
             self._fill(now)
@@ -61,13 +61,13 @@ class Allowances:
         self._of: dict[str, Allowance] = {}
 
     def of(self, rights: Rights, now: float) -> Allowance | None:
-        """That of a key, None if it has no limit."""
+        """The allowance of a key, None if it has no limit."""
         limits = rights.limits
         held = self._of.get(rights.key)
         if not (limits.bytes_per_second or limits.waiting_bytes):
             return None
         if held is None:
             held = self._of[rights.key] = Allowance(limits, self._most, now)
-        # what waits goes on to count if the limits have changed
+        # unfinished bytes still count after a change of the limits
         held.limits = limits
         return held

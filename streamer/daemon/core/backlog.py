@@ -1,10 +1,10 @@
-"""Which subscriber holds up more of the daemon's memory than it may.
+"""Finds the subscriber that makes the daemon hold too much memory.
 
-What waits for all subscribers together is known in bytes, what waits for each is not. But a
-connection that takes what it is sent drains its buffer in the kernel again and again, and one that
-has stopped does not even change how full that is. One look tells little: right after a burst all
-are full, and where cores are few, seconds may pass between two looks. So a connection is judged by
-several looks, all while much waits.
+The daemon knows how many bytes wait for all subscribers together, but not how many wait for each.
+However, a connection whose peer reads drains its kernel buffer again and again, while that of a
+peer that has stopped stays equally full. A single observation tells little: right after a burst all
+buffers are full, and on few cores seconds may pass between two observations. So a connection is
+judged by several observations, all made while much is waiting.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# so long a connection may need for a burst, in seconds; and memory is freed after an end
+# seconds that a connection may take for a burst, and that libzmq may take to free memory after one
+# has been ended
 _PATIENCE = 0.25
 _LEAST_LOOKS = 8
 _BETWEEN_LOOKS, _AT_LEAST_EVERY = 0.005, 1.0
-# of what a buffer has held at most, what counts as drained
+# a buffer counts as drained below this fraction (1/n) of the most that it has held
 _DRAINED = 4
-# of the limit, what is so little that nobody is behind
+# below this fraction (1/n) of the limit nobody counts as behind
 _LITTLE = 4
 
 
 @dataclass(slots=True)
 class _Behind:
-    """A connection whose buffer was not seen drained since then; when it last changed."""
+    """A connection whose buffer has not drained since ``since``; it last changed at ``moved``."""
 
     since: float
     queued: int
@@ -34,9 +35,9 @@ class _Behind:
 
 
 class Slow(NamedTuple):
-    """The connection to end: for how long it was not seen to drain, and not to take anything.
+    """The connection to end: for how long it has not drained, and for how long it has read nothing.
 
-    queued: bytes in its buffer in the kernel. looks: at it in this time.
+    queued: bytes in its kernel buffer. looks: how often it was observed in this time.
     """
 
     connection: int
@@ -47,25 +48,25 @@ class Slow(NamedTuple):
 
 
 class Backlog:
-    """Connections of subscribers, by any number, and which of them are behind.
+    """The connections of subscribers, each named by an integer, and which of them are behind.
 
-    limit: bytes that may wait, for all of them together.
+    limit: bytes that may wait for all of them together.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # of each the most that its buffer has held
+        # by connection: the most that its buffer has held
         self._most: dict[int, int] = {}
         self._behind: dict[int, _Behind] = {}
         self._looked = self._ended = float("-inf")
 
     @property
     def connections(self) -> Iterable[int]:
-        """Those that may be asked for."""
+        """All known connections."""
         return self._most.keys()
 
     def add(self, connection: int) -> None:
-        """A connection subscribes."""
+        """Add a connection that subscribes."""
         self._most.setdefault(connection, 0)
 
     def wants_look(self, held: int, now: float) -> bool:
@@ -76,15 +77,15 @@ class Backlog:
         return now - self._looked >= (_BETWEEN_LOOKS if much else _AT_LEAST_EVERY)
 
     def much(self, held: int) -> bool:
-        """Whether somebody may be behind."""
+        """Whether so much waits that a subscriber may be behind."""
         return held > self._limit // _LITTLE
 
     def look(self, queued: Mapping[int, int], held: int, now: float) -> Slow | None:
-        """Which connection to end, if any, by the bytes in the kernel's buffer of each.
+        """Return the connection to end, if any.
 
-        queued: of every connection that is still there. It is one that was behind all the time for
-        a quarter of a second and several looks: the one that has been still for longest, or if all
-        take what they are sent the one that has been behind for longest.
+        queued: bytes in the kernel buffer of each open connection. Candidates have been behind for
+        a quarter of a second and several observations: of these the one that has read nothing for
+        longest, or if all of them read, the one that has been behind for longest.
         """
         self._looked = now
         for connection in self._most.keys() - queued.keys():

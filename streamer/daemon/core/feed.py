@@ -1,7 +1,7 @@
-"""What the feed says: stamps, which messages a burst of records makes, beats, subscriptions.
+"""The feed without I/O: sequence stamps, the messages of a burst of records, beats, subscriptions.
 
-Without I/O: published records, changes of state, subscriptions and the time go in, messages come
-out, in the order to send them.
+Published records, changes of state, subscriptions and the time go in; messages come out, in the
+order in which to send them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamer.protocol.transport.sending import Message
 
 MAX_IGNORED = 64
-"""Subscriptions of one connection that match no topic, in its whole life."""
+"""How many subscriptions that match no topic a connection may make in its lifetime."""
 
 _OFFENDERS = 4096
 # of the rows in a header, as msgpack: a character has four bytes at most, a value a head
@@ -35,38 +35,38 @@ class Publishable(Protocol):
 
     @property
     def prev(self) -> Mapping[str, int]:
-        """The topics that it has a message on, in order, and of each the last record before.
+        """The topics it has a message on, in order, each with the last record before on that topic.
 
-        They depend on the stream alone, not on who listens.
+        They depend on the stream alone, not on the subscribers.
         """
 
     def message(self, topic: str, header: Header) -> Message | None:
-        """The message for one of them, None if it was not made; ``header``: its beginning."""
+        """The message on one of these topics, or None; its header begins with ``header``."""
 
 
 class Subscriptions:
-    """What all connections subscribe to. A subscription is a prefix of topics.
+    """The subscriptions of all connections. A subscription is a prefix of topics.
 
-    Where it is known whose each is (``add_of``), they go with their connection (``leave``).
+    Where their connection is known (``add_of``), they are removed when it ends (``leave``).
 
-    prefixes: how many connections have each, for at most some hundred, since one that is a prefix
-    of no topic is not kept, but counted in ``ignored``. topics: those with a subscription.
+    prefixes: how many connections have each prefix. A prefix of no topic is not stored but counted
+    in ``ignored``, so there are at most some hundred. topics: those with a subscription.
     """
 
     def __init__(self) -> None:
         self.prefixes: dict[str, int] = {}
         self.ignored = 0
         self.topics: frozenset[str] = frozenset()
-        # by connection, the last ones
+        # of the latest connections: how many ignored subscriptions each made
         self._ignored_of: dict[int, int] = {}
-        # by connection, where that is known; and its key
+        # prefixes by connection, where that is known, and the key of each connection
         self._of: dict[int, Counter[str]] = {}
         self._keys: dict[int, str] = {}
-        # by connection: the key, and what it may not watch
+        # by connection: its key, and what that key may not watch
         self.denied: dict[int, tuple[str, dict[str, str]]] = {}
 
     def add(self, prefix: bytes, connection: int) -> bool:
-        """Add one; whether that connection may stay. connection: any number."""
+        """Add a subscription; returns whether the connection, any number, may stay."""
         text = _known(prefix)
         if text is not None:
             self._count(text, 1)
@@ -81,10 +81,10 @@ class Subscriptions:
     def add_of(
         self, prefix: bytes, connection: int, rights: Rights
     ) -> Literal["apply", "leave", "end"]:
-        """Add one of a connection with these rights, and say what becomes of it.
+        """Add a subscription of a connection with these rights; returns what to do with it.
 
-        It is applied or left; or the connection is ended, as in ``add``. What is not allowed is in
-        ``denied``, with the reason.
+        It is applied or ignored, or the connection is ended, as in ``add``. ``denied`` has what is
+        not allowed, with the reason.
         """
         text = _known(prefix)
         if text is None:
@@ -103,11 +103,11 @@ class Subscriptions:
         return "apply"
 
     def deny(self, prefix: str, connection: int, key: str, why: str) -> None:
-        """A connection must not have this."""
+        """Note that a connection must not have this prefix."""
         self.denied.setdefault(connection, (key, {}))[1][prefix] = why
 
     def remove_of(self, prefix: bytes, connection: int) -> None:
-        """Remove one of a connection, if it has it."""
+        """Remove a prefix from a connection, if it has it."""
         text = _known(prefix)
         held = self._of.get(connection)
         if text is not None and held is not None and held[text]:
@@ -115,12 +115,12 @@ class Subscriptions:
             self._count(text, -1)
 
     def topics_of(self, connection: int) -> frozenset[str]:
-        """What a connection has, as on the wire."""
+        """The topics that a connection has subscribed to, as on the wire."""
         prefixes = tuple(text for text, count in self._of.get(connection, {}).items() if count)
         return frozenset(topic.wire for topic in FEED if topic.wire.startswith(prefixes))
 
     def leave(self, connection: int) -> None:
-        """Remove all of a connection, which has ended."""
+        """Remove all subscriptions of a connection that has ended."""
         self.denied.pop(connection, None)
         self._keys.pop(connection, None)
         for text, count in self._of.pop(connection, Counter()).items():
@@ -131,7 +131,7 @@ class Subscriptions:
         return sum(self._of[one].total() for one, other in self._keys.items() if other == key)
 
     def remove(self, prefix: bytes) -> None:
-        """Remove one, which some connection had."""
+        """Remove a subscription that some connection had."""
         text = _known(prefix)
         if text is not None and text in self.prefixes:
             self._count(text, -1)
@@ -145,7 +145,7 @@ class Subscriptions:
 
 
 def parted(rows: Sequence[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
-    """Rows in parts that fit into a header, of one row at least."""
+    """Split rows into parts that fit into a header, with at least one row each."""
     part: list[Sequence[Any]] = []
     size = 0
     for row in rows:
@@ -160,18 +160,18 @@ def parted(rows: Sequence[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
 
 
 def _known(prefix: bytes) -> str | None:
-    """A prefix as text if a topic begins with it."""
+    """The prefix as text if a topic begins with it, else None."""
     text = prefix.decode("ascii", "replace")
     return text if any(topic.wire.startswith(text) for topic in FEED) else None
 
 
 class FeedCore:
-    """Makes the messages of a stream's records, and those about the daemon.
+    """Makes the messages about a stream's records and about the daemon.
 
-    stream, epoch: of the journal. published: the topics that can have messages. at, heads: the last
-    record that was published before, and the last one of each topic. beat_seconds: between beats.
+    stream, epoch: those of the journal. published: the topics that can have messages. at, heads:
+    the last record published before, over all and by topic. beat_seconds: between two beats.
 
-    The first beat is due at once. ``state`` is the last one announced.
+    The first beat is due at once. ``state`` is the last state announced.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class FeedCore:
         return messages
 
     def announce(self, state: str, status: Header, time: int) -> list[Message]:
-        """The message that the state of the daemon is another one; status: all about it."""
+        """The message about a new state of the daemon; status: its further fields."""
         self.state = state
         return self._notice("status", time, {"status": status | {"state": state}})
 
@@ -222,7 +222,7 @@ class FeedCore:
         return max(0.0, self._next_beat - now)
 
     def beat(self, now: float, time: int, **fields: Any) -> list[Message]:
-        """The beat that is due, with further fields of its topic."""
+        """The beat that is due, with further fields for its topic."""
         self._next_beat = now + self._beat_seconds
         further = {"state": self.state, "published": self._published}
         return self._notice("beat", time, further | fields)
@@ -230,7 +230,7 @@ class FeedCore:
     def tally(
         self, topic: str, rows: Sequence[Sequence[Any]], time: int, **fields: Any
     ) -> list[Message]:
-        """Rows of counts, in messages of a bounded size, with further fields of their topic."""
+        """Rows of counts in messages of a bounded size, with further fields for their topic."""
         messages: list[Message] = []
         if rows and self.wants(topic):
             columns = TOPICS[topic].shown.split()
@@ -240,7 +240,7 @@ class FeedCore:
         return messages
 
     def denials(self, time: int) -> list[Message]:
-        """To each key that asks for what it may not watch, what that is; time: in nanoseconds."""
+        """A message to each key that asked for what it may not watch; time: in nanoseconds."""
         by_key: dict[str, dict[str, str]] = {}
         for key, denied in self.subscriptions.denied.values():
             by_key.setdefault(key, {}).update(denied)

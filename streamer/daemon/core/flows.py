@@ -1,4 +1,4 @@
-"""What the pulls of sync are, and what they read."""
+"""The requests that sync serves, pulls and fetches, and what they read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol
 from streamer.protocol.header import Buffer, Header, WireError
 
 Route = bytes
-"""Of a connection."""
+"""The routing id of a connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncLimits:
-    """Of what may be sent at a time.
+    """Limits on what may be sent at a time.
 
     connections: those with flows. pulls: flows of a connection. pull_bytes: credit of a flow.
     memory_bytes: credit of all flows.
@@ -27,9 +27,9 @@ class SyncLimits:
 
 
 class Stored(NamedTuple):
-    """What is in the journal; heads: by topic, the last record up to ``head`` that is about it.
+    """What is in the journal; heads: by topic, the last record up to ``head`` with a message on it.
 
-    unread: why more may be there by now that cannot be read, None if it could.
+    unread: why the journal could not be read; it may then hold more by now. None if it was read.
     """
 
     stream: str
@@ -49,7 +49,7 @@ class Replayed(Protocol):
 
     @property
     def prev(self) -> Mapping[str, int]:
-        """Its topics, in order, and of each the last record before with a message on it."""
+        """Its topics, in order, each with the last record before on that topic."""
 
     def message(self, topic: str) -> Sequence[Buffer]:
         """The frames of the feed's message, without their checksum."""
@@ -58,7 +58,7 @@ class Replayed(Protocol):
 class SyncState(NamedTuple):
     """The state after record ``at``: header fields, and the k-mers that the stream has brought.
 
-    frames: in so many parts, each made when it is asked for.
+    frames: the k-mers in ``parts`` parts, each made when it is taken.
     """
 
     at: int
@@ -69,7 +69,7 @@ class SyncState(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Flow:
-    """What is sent on credit. window: the most credit that it ever has."""
+    """A request whose answer is sent as credit allows. window: the most credit that it ever has."""
 
     route: Route
     number: int
@@ -81,7 +81,7 @@ class Flow:
 class Pull(Flow):
     """Messages on ``topics`` of records after ``at``, up to ``until`` or without an end.
 
-    reached: the record up to which the client knows that it has everything, and when it was told.
+    reached: the record up to which the client was told that it has everything, and when.
     """
 
     topics: frozenset[str]

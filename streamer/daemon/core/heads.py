@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 class Heads:
     """By topic, the number of the last record that has a message on it; 0 before the first.
 
-    It depends on the stream alone: not on who listens, nor on restarts.
+    The numbers depend on the stream alone, not on subscribers or restarts.
     """
 
     def __init__(self, heads: Mapping[str, int] | None = None) -> None:
@@ -21,5 +21,5 @@ class Heads:
         return before
 
     def all(self) -> dict[str, int]:
-        """Of each topic that had a message."""
+        """The heads of all topics that had a message."""
         return dict(self._heads)

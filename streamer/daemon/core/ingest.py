@@ -1,7 +1,7 @@
-"""Ingest without I/O: the messages of producers, and what is answered.
+"""Ingest without I/O: the messages of producers, and the answers.
 
-A turn is ``tick``, what has happened since the last one, the messages that have come, and
-``answers``. An answer states all that is known, so the next one makes up for a lost one.
+A turn is ``tick``, then the events since the last turn, then the messages that have come, then
+``answers``. Each answer states the whole state, so the next one makes up for a lost one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streamer.sequences.read_batch import ReadBatch
 
 # an epoch may be this far ahead of the clock, in milliseconds
 MAX_EPOCH_AHEAD = 24 * 3600 * 1000
-# of so many batches the checksums are in memory: all that a journal may not have yet, MAX_QUEUED
+# checksums of this many batches stay in memory: all that may not be in the journal yet, MAX_QUEUED
 MAX_CONTENTS = 1 << 16
 
 Contents = Callable[[str, int, int], int | None]
@@ -40,9 +40,9 @@ Contents = Callable[[str, int, int], int | None]
 class Settings(NamedTuple):
     """What answers state about the daemon, and its limits in bytes.
 
-    session: its epoch, another one after every start. durability: what ``durable`` survives;
+    session: its epoch, which changes with every start. durability: what ``durable`` survives;
     with ``none``, a batch counts as durable once it is accepted. stores_epochs, forget_seconds: as
-    in ``Producers``. decides: whether reads are decided on.
+    in ``Producers``. decides: whether the daemon decides on reads.
     """
 
     stream: str
@@ -56,10 +56,10 @@ class Settings(NamedTuple):
 
 
 class IngestCore:
-    """Decides on messages, and keeps what is acknowledged to whom.
+    """Decides on messages, and tracks what is acknowledged to whom.
 
-    known: the producers that a journal knows. number: of the next batch. content_of: the checksum
-    of batches that are no longer in memory, from the journal.
+    known: the producers in the journal. number: that of the next batch. content_of: looks up in the
+    journal the checksum of a batch that is no longer in memory.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class IngestCore:
             forget_seconds=settings.forget_seconds,
         )
         self.refused = 0
-        """Messages that were refused, but for want of credit."""
+        """Refused messages, not counting those without credit."""
         self._settings = settings
         self._allowances = Allowances(settings.max_batch_bytes)
         self._number = number
@@ -100,7 +100,7 @@ class IngestCore:
     # ---- what has happened -----------------------------------------------------------------------
 
     def tick(self, now: float, clock: int) -> None:
-        """A turn begins. now: monotonic seconds. clock: milliseconds since 1970."""
+        """Begin a turn. now: monotonic seconds. clock: milliseconds since 1970."""
         self._now, self._clock = now, clock
         self.producers.forget_idle(now)
 
@@ -120,20 +120,20 @@ class IngestCore:
         self.producers.open = False
 
     def durable(self, items: Sequence[Accepted]) -> None:
-        """Batches have been recorded, and with them all that were accepted before."""
+        """Batches have been recorded, and with them all batches accepted before."""
         while self._undurable and self._undurable[0].number <= items[-1].number:
             item = self._undurable.popleft()
             self.undurable_bytes -= item.size
             self._commit(item)
 
     def begun(self, epochs: Iterable[tuple[str, int]]) -> None:
-        """These epochs of producers, of ``epochs``, are stored."""
+        """These epochs of producers, which ``epochs`` returned, are stored."""
         for name, epoch in epochs:
             if producer := self.producers.begun(name, epoch):
                 self._answer(producer.routes, self._welcome(producer))
 
     def forgotten(self, names: Iterable[str]) -> None:
-        """Of these producers, of ``silent``, nothing is stored any more."""
+        """Nothing is stored any more of these producers, which ``silent`` returned."""
         self.producers.forget(names, self._now)
 
     def published(self, items: Sequence[Accepted]) -> None:
@@ -155,7 +155,7 @@ class IngestCore:
 
     @property
     def drained(self) -> bool:
-        """Whether the daemon drains, and no accepted batch is left."""
+        """Whether the daemon is draining and no accepted batch is left."""
         return self._life == DRAINING and not self.producers.queued_batches
 
     # ---- messages in -----------------------------------------------------------------------------
@@ -179,11 +179,11 @@ class IngestCore:
         content: int,
         rights: Rights = EVERYTHING,
     ) -> Offer | None:
-        """A message has come. size, content: bytes and checksum of the frames of a batch.
+        """Take a message. size, content: bytes and checksum of the frames of a batch.
 
-        rights: of its sender.
+        rights: those of its sender.
 
-        An offer is to be accepted or refused before anything else is called.
+        Accept or refuse an offer before calling anything else.
         """
         try:
             kind = header.get("type")
@@ -216,9 +216,9 @@ class IngestCore:
     def accept(
         self, offer: Offer, batch: ReadBatch, names: bytes, growing: GrowingReads | None = None
     ) -> Accepted:
-        """The reads of an offer are good: the record that travels on.
+        """Accept an offer whose reads are valid; returns the record that travels on.
 
-        growing: those that are decided on only, beside an empty batch.
+        growing: reads that are only decided on; the batch is then empty.
         """
         producer, size = offer.producer, offer.size
         item = Accepted(
@@ -248,7 +248,7 @@ class IngestCore:
     def refuse(
         self, route: bytes, error: WireError, header: Header, rights: Rights = EVERYTHING
     ) -> None:
-        """Answer a message that has no effect. header: its fields, as far as they are known."""
+        """Refuse a message. header: its fields, as far as they are known."""
         self.refused += error.reason != Reason.CREDIT
         keys = keys_of(header)
         held = self.producers.find(keys.get("producer", ""))
@@ -260,22 +260,22 @@ class IngestCore:
     # ---- what is to be stored, and messages out --------------------------------------------------
 
     def epochs(self) -> list[tuple[str, int]]:
-        """Producers' epochs to be stored, in order: then ``begun`` is to be called with them."""
+        """Producers' epochs to store, in order; call ``begun`` with them afterwards."""
         epochs, self.producers.beginning = self.producers.beginning, []
         return epochs
 
     def silent(self) -> list[str]:
-        """Names that are not used; ``forgotten`` takes those of which nothing is stored now."""
+        """Unused names; call ``forgotten`` with those of which nothing is stored."""
         return self.producers.silent(self._now)
 
     def answers(self) -> list[tuple[bytes, Header]]:
         """The routes and headers to send, at the end of a turn.
 
-        Those of one acknowledgement are one object.
+        All routes of one acknowledgement share one header object.
         """
         state = self._state
         if state != self._told_state and state != RUNNING:
-            # also to producers that send nothing: they wait for credit, or have no reads
+            # also to producers that send nothing: they wait for credit or have no reads
             self._unacknowledged |= {producer.name: producer for producer in self.producers}
         self._told_state = state
         if self.producers.open:
@@ -318,11 +318,11 @@ class IngestCore:
         if not producer.awaited:
             self._answer([route], self._welcome(producer))
         elif epoch == before:
-            # who asks again learns at least that the daemon is there
+            # a producer that asks again learns at least that the daemon is there
             self._unacknowledged[name] = producer
 
     def _check(self, producer: ProducerState, sequence: int, size: int) -> None:
-        """WireError if a batch that is not known yet cannot be accepted."""
+        """WireError if a new batch cannot be accepted."""
         expected, most = producer.received + 1, self._settings.max_batch_bytes
         if sequence > expected:
             problem = f"got batch {sequence}, expected batch {expected}"
@@ -342,7 +342,7 @@ class IngestCore:
             raise WireError(Reason.CREDIT, problem)
 
     def _check_repeated(self, producer: ProducerState, sequence: int, content: int) -> None:
-        """WireError if a batch that has been accepted before had another content."""
+        """WireError if a batch was accepted before with different content."""
         key = producer.name, producer.epoch, sequence
         before = self._contents.get(key)
         if before is None:

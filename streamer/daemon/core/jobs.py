@@ -1,13 +1,13 @@
-"""The states of batch jobs. Decisions only: what is to be started, ended, stored and deleted.
+"""The states of batch jobs. Decisions only: what to start, end, store and delete.
 
  waiting ──▶ running ──▶ done
     │           ├──────▶ failed        its command ended with an error
-    │           ├──────▶ cancelled     it was asked to; SIGINT, and SIGKILL after five seconds
-    │           └──────▶ interrupted   the daemon ended; or was killed, which the next one finds
+       │           ├──────▶ cancelled     on request: SIGINT, then SIGKILL after five seconds
+       │           └──────▶ interrupted   the daemon ended, or was killed (detected by the next)
     └──▶ cancelled
 
-``retry`` takes a job that is failed, cancelled or interrupted back to waiting. Times are seconds
-since 1970, but for deadlines: monotonic seconds.
+``retry`` takes a failed, cancelled or interrupted job back to waiting. Times are in seconds since
+1970, deadlines in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ WAITING, RUNNING, DONE = "waiting", "running", "done"
 FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"
 JOB_STATES = (WAITING, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED)
 AGAIN = (FAILED, CANCELLED, INTERRUPTED)
-"""States that a job is run again from."""
+"""States from which a job can be run again."""
 
 MAX_ACTIVE = 1000
-"""Jobs that wait or run."""
+"""How many jobs may wait or run."""
 
 KILL_SECONDS = 5.0
 END_SECONDS = 3.0
-"""From SIGINT to SIGKILL: of a job that is cancelled, and when the daemon ends."""
+"""Seconds from SIGINT to SIGKILL: for a cancelled job, and when the daemon ends."""
 
 KILLED = "the daemon was killed while it ran"
 ENDED = "the daemon ended while it ran"
 
 
 class Owner(NamedTuple):
-    """Whose a job is: the public key and its name, both empty where no keys are asked for."""
+    """The owner of a job: a public key and its name, both empty if the daemon needs no keys."""
 
     key: str = ""
     name: str = ""
@@ -44,10 +44,10 @@ class Owner(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """A job. line: the command and its arguments. folder: that its paths start from, or empty.
+    """A job. line: the command and its arguments. folder: where relative paths start, or empty.
 
-    reason: one line, of one that ended otherwise than done. progress: from 0 to 1. size: bytes of
-    its result. attempt: from 1, one more with every retry. key: by which its owner asks for it
+    reason: one line that says why it ended other than done. progress: from 0 to 1. size: bytes of
+    its result. attempt: from 1, one more with every retry. key: by which its owner can ask for it
     again, or empty.
     """
 
@@ -66,7 +66,7 @@ class Job:
     key: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """What clients are told."""
+        """The fields that clients see."""
         return {
             "id": self.id,
             "state": self.state,
@@ -86,10 +86,10 @@ class Job:
 
 @dataclass(slots=True)
 class Steps:
-    """What is to be done, in this order.
+    """What to do, in this order.
 
-    store: jobs whose state has changed. delete: jobs that are forgotten, with their results. start:
-    jobs to be started. interrupt, kill: ids of running jobs.
+    store: jobs whose state has changed. delete: jobs to forget, with their results. start: jobs to
+    start. interrupt, kill: ids of running jobs.
     """
 
     store: list[Job] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Steps:
 
 @dataclass(slots=True)
 class _Ending:
-    """Of a running job: the state and the reason to come, and when it is killed, None: it was."""
+    """A running job that is to end: its next state, the reason, when to kill it (None: killed)."""
 
     state: str
     reason: str
@@ -111,9 +111,9 @@ class _Ending:
 class JobsCore:
     """All jobs of a daemon.
 
-    at_once: how many may run. kept, keep_bytes: of jobs that have ended the latest so many are
-    kept, and of their results so many bytes; what the last one left always is. stored: jobs of the
-    daemons before, in the order of their submission; what ran then is interrupted.
+    at_once: how many may run. kept, keep_bytes: how many of the latest ended jobs are kept, and how
+    many bytes of their results; the last result always is. stored: jobs of earlier daemons, in the
+    order of their submission; those that ran then are interrupted.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class JobsCore:
         self._steps = Steps()
         self._jobs = {job.id: job for job in stored}
         past = [job for job in self._jobs.values() if job.state not in (WAITING, RUNNING)]
-        # as they ended: from now on a clock that is set back does not change this order
+        # in the order of their ends; from now on, setting the clock back does not change this order
         self._past = {job.id: job for job in sorted(past, key=lambda job: job.ended or 0.0)}
         self._ending: dict[str, _Ending] = {}
         self._closed = False
@@ -134,17 +134,20 @@ class JobsCore:
                 self._end(job, INTERRUPTED, KILLED, now)
         self._forget()
 
-    # ---- what is asked for -------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------
 
     def submit(self, job: Job, limit: int = 0) -> None:
-        """Take a job. limit: of the jobs of its owner that wait or run, 0: none. WireError."""
+        """Take a job; WireError if it cannot be taken.
+
+        limit: how many jobs of its owner may wait or run, 0 for no limit.
+        """
         self.check_room(job.owner, limit)
         self._jobs[job.id] = job
         self._steps.store.append(job)
         self._start()
 
     def retry(self, job: Job, limit: int = 0) -> None:
-        """Run a job again that did not come to its end; WireError if it cannot be."""
+        """Run again a job that was not done; WireError if that is impossible."""
         if job.state not in AGAIN:
             problem = f"job {job.id} is {job.state}: only one that is {_or(AGAIN)} runs again"
             raise WireError(Reason.CONFLICT, problem)
@@ -153,13 +156,13 @@ class JobsCore:
         job.started = job.ended = None
         job.attempt += 1
         del self._past[job.id]
-        # behind those that wait
+        # at the end of the queue
         self._jobs[job.id] = self._jobs.pop(job.id)
         self._steps.store.append(job)
         self._start()
 
     def cancel(self, job: Job, now: float, clock: float) -> None:
-        """End a job that waits or runs; WireError if it has ended. clock: monotonic seconds."""
+        """Cancel a job that waits or runs; WireError if it has ended. clock: monotonic seconds."""
         if job.state == WAITING:
             self._end(job, CANCELLED, "cancelled before it began", now)
             self._forget()
@@ -169,7 +172,7 @@ class JobsCore:
             self._interrupt(job, _Ending(CANCELLED, "cancelled", clock + KILL_SECONDS))
 
     def close(self, clock: float) -> None:
-        """Take no more jobs and end those that run: the daemon ends."""
+        """Take no more jobs and end those that run, because the daemon ends."""
         self._closed = True
         for job in self._jobs.values():
             if job.state == RUNNING:
@@ -192,25 +195,25 @@ class JobsCore:
         known = (job for job in self._jobs.values() if key and job.key == key)
         return next((job for job in known if job.owner.key == owner.key), None)
 
-    # ---- what happens ------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------
 
     def begun(self, id_: str, now: float) -> None:
-        """A job that was to be started runs."""
+        """Note that a job to start is now running."""
         job = self._jobs[id_]
         job.started = now
         self._steps.store.append(job)
 
     def begin(self) -> None:
-        """Start what waited when the daemon before ended."""
+        """Start the jobs that waited when the previous daemon ended."""
         self._start()
 
     def progress(self, id_: str, share: float) -> None:
-        """A running job has come so far, from 0 to 1."""
+        """Note the progress of a running job, from 0 to 1."""
         job = self._jobs[id_]
         job.progress = max(job.progress, min(1.0, share))
 
     def ended(self, id_: str, reason: str, size: int, now: float) -> None:
-        """A running job has ended: why it failed, or without a reason its result has ``size``."""
+        """A running job has ended. reason: why it failed; empty: its result has ``size`` bytes."""
         job = self._jobs[id_]
         ending = self._ending.pop(id_, None)
         if not reason:
@@ -225,7 +228,7 @@ class JobsCore:
         self._start()
 
     def tick(self, clock: float) -> float | None:
-        """Kill what does not end in time; the monotonic seconds to look again at, or None."""
+        """Kill what does not end in time; returns when to call this again, in monotonic seconds."""
         for id_, ending in self._ending.items():
             if ending.kill_at is not None and ending.kill_at <= clock:
                 ending.kill_at = None
@@ -234,20 +237,20 @@ class JobsCore:
         return min(left, default=None)
 
     def steps(self) -> Steps:
-        """What is to be done since the last call."""
+        """What to do since the last call."""
         taken, self._steps = self._steps, Steps()
         return taken
 
-    # ---- what is known -----------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------
 
     @property
     def jobs(self) -> list[Job]:
-        """All of them, in the order of their submission, retried ones behind."""
+        """All jobs, in the order of submission; a retried job moves to the end."""
         return list(self._jobs.values())
 
     @property
     def running(self) -> int:
-        """How many run."""
+        """How many jobs are running."""
         return sum(job.state == RUNNING for job in self._jobs.values())
 
     def counts(self) -> dict[str, int]:
@@ -260,7 +263,7 @@ class JobsCore:
     # ------------------------------------------------------------------------------------------
 
     def check_room(self, owner: Owner, limit: int) -> None:
-        """WireError if no further job of this owner is taken now."""
+        """WireError if this owner may not add a job now."""
         if self._closed:
             raise WireError(Reason.DRAINING, "the daemon takes no more jobs")
         active = [job for job in self._jobs.values() if job.state in (WAITING, RUNNING)]
@@ -284,14 +287,14 @@ class JobsCore:
         self._steps.interrupt.append(job.id)
 
     def _end(self, job: Job, state: str, reason: str, now: float) -> None:
-        # it holds words of files and of clients, and is shown on the terminals of others
+        # the reason may hold text from files and clients, and is shown on other users' terminals
         line = "".join(c if c.isprintable() else "?" for c in " ".join(reason.split()))
         job.state, job.reason, job.ended = state, line, now
         self._past[job.id] = job
         self._steps.store.append(job)
 
     def _forget(self) -> None:
-        """Delete the oldest of those that have ended, beyond what is kept."""
+        """Delete the oldest ended jobs beyond what is kept."""
         size = sum(job.size for job in self._past.values())
         for job in list(self._past.values())[:-1]:
             if len(self._past) <= self._kept and size <= self._keep_bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
-# the disk of the journal is full: no batch is accepted until there is room; or the dictionary is at
-# a limit that refuses batches
+# no batch is accepted: the disk of the journal is full, until there is room again; or the
+# dictionary is at a limit that refuses batches
 FULL = "full"
 # a thread has failed: accepted batches that were not published are lost
 FAILED = "failed"
@@ -15,9 +15,9 @@ ACCEPTING, FINAL = (STARTING, RUNNING), (ENDED, FAILED)
 
 
 class Life:
-    """The state of the daemon; ``enter`` is called with each new one.
+    """The state of the daemon; ``enter`` is called with each new state.
 
-    starting -> running <-> full; each of them -> draining -> ended; each but the last -> failed.
+    starting -> running <-> full; any of these -> draining -> ended; any but ended -> failed.
     """
 
     def __init__(self, enter: Callable[[str], None]) -> None:
@@ -27,14 +27,14 @@ class Life:
         self._at_limit = False
 
     def ready(self) -> bool:
-        """The dictionary is loaded; whether the daemon runs from now on."""
+        """The dictionary is loaded; returns whether the daemon runs from now on."""
         if self.state != STARTING:
             return False
         self._go(FULL if self._full or self._at_limit else RUNNING)
         return True
 
     def journal_full(self, full: bool) -> None:
-        """The journal has no room for more, or has room again; a drain goes on in either case."""
+        """The journal has no room for more, or has room again; a drain continues in either case."""
         self._full = full
         if full and self.state == RUNNING:
             self._go(FULL)
@@ -48,21 +48,21 @@ class Life:
             self._go(FULL)
 
     def drain(self) -> bool:
-        """Take nothing more; whether the drain begins with this."""
+        """Accept nothing more; returns whether the drain begins with this call."""
         if self.state not in (STARTING, RUNNING, FULL):
             return False
         self._go(DRAINING)
         return True
 
     def drained(self) -> bool:
-        """Every accepted batch has been published; whether this is the end."""
+        """Every accepted batch has been published; returns whether the daemon has now ended."""
         if self.state != DRAINING:
             return False
         self._go(ENDED)
         return True
 
     def fail(self) -> bool:
-        """A part of the daemon has failed; whether the daemon had not ended before."""
+        """A part of the daemon has failed; returns False if the daemon had ended before."""
         if self.state in FINAL:
             return False
         self._go(FAILED)

@@ -1,7 +1,7 @@
-"""The log without I/O: what is committed together, when it is tried again, what bounds a restart.
+"""The log without I/O: what is committed together, when it is retried, what bounds a restart.
 
-Its owner adds what is to be recorded, does the task that is due, and says how that ended, until
-none is due. What ``appended`` returns, and nothing else, may be published and acknowledged.
+Its owner adds what is to be recorded, does the task that is due and reports the outcome, until no
+task is due. Only what ``appended`` returns may be published and acknowledged.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
-# bytes of a commit: what waits is committed together
+# bytes of a commit: waiting groups are committed together up to this
 _TOGETHER = 32 << 20
-# between two tries to write to a full disk, two looks for what may go, and two tries of a snapshot
+# seconds between two attempts to write to a full disk, two searches for expired records, and two
+# attempts at a snapshot
 RETRY_SECONDS = 0.5
 LOOK_SECONDS = 1.0
 SNAPSHOT_SECONDS = 10.0
@@ -29,20 +30,20 @@ class Replay(NamedTuple):
     records: int = 0
 
     def plus(self, more: Replay) -> Replay:
-        """Both of them."""
+        """The sum of both."""
         return Replay(*(a + b for a, b in zip(self, more, strict=True)))
 
     def exceeds(self, most: Replay) -> bool:
-        """Whether there is more of anything."""
+        """Whether any of the three is larger than in ``most``."""
         return any(a > b for a, b in zip(self, most, strict=True))
 
 
 SNAPSHOT_AFTER = Replay(1 << 30, 1 << 26, 20_000)
-"""After more than this a snapshot is due."""
+"""A snapshot is due once a restart would read more than this."""
 
 
 class Task(Enum):
-    """What is to be done next: append ``records``, store a snapshot, or drop what may go."""
+    """What to do next: append ``records``, store a snapshot, or delete expired records."""
 
     APPEND = "append"
     SNAPSHOT = "snapshot"
@@ -52,8 +53,8 @@ class Task(Enum):
 class LogCore(Generic[Group, Recorded]):
     """The state of the log.
 
-    make: the records of a group, and what they add to a restart. replayed: what is behind the last
-    snapshot. full: whether the disk had no room at the last try. Times are monotonic seconds.
+    make: makes the records of a group, and says what they add to a restart. replayed: what follows
+    the last snapshot. full: whether the last attempt found no room. Times are monotonic seconds.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class LogCore(Generic[Group, Recorded]):
         self.full = False
         self._make = make
         self._waiting: list[Group] = []
-        # of the next commit: made once, however often it is tried
+        # records of the next commit: made once, however often the commit is tried
         self._groups = 0
         self._records: list[Recorded] = []
         self._adds = Replay()
@@ -79,15 +80,15 @@ class LogCore(Generic[Group, Recorded]):
 
     @property
     def waiting(self) -> int:
-        """Groups that are to be recorded."""
+        """How many groups wait to be recorded."""
         return len(self._waiting)
 
     def add(self, groups: Iterable[Group]) -> None:
-        """Record these, too, in order."""
+        """Queue further groups to be recorded, in order."""
         self._waiting += groups
 
     def task(self, now: float) -> Task | None:
-        """What is due; its end is to be said before the next one."""
+        """The task that is due; its outcome must be reported before the next call."""
         housekeeping = self._housekeeping(now)
         if self._waiting and now >= self._retry and (self._kept_house or housekeeping is None):
             return Task.APPEND
@@ -100,12 +101,12 @@ class LogCore(Generic[Group, Recorded]):
         return Task.EXPIRE if now >= self._look else None
 
     def wait(self, now: float, most: float) -> float:
-        """Seconds until something is due, unless more is added; at most ``most``."""
+        """Seconds until a task is due, unless more is added; at most ``most``."""
         due = min(self._retry, self._look) if self._waiting else self._look
         return min(max(0.0, due - now), most)
 
     def records(self) -> Sequence[Recorded]:
-        """Those to append: of all that waits, up to a limit in bytes, of one group at least."""
+        """The records to append: of the waiting groups, at least one, up to a limit in bytes."""
         if not self._groups:
             for group in self._waiting:
                 if self._groups and self._adds.bytes > _TOGETHER:
@@ -117,7 +118,7 @@ class LogCore(Generic[Group, Recorded]):
         return self._records
 
     def appended(self) -> list[Group]:
-        """``records`` are committed: the groups of which that is to be said now, in order."""
+        """``records`` are committed; returns their groups, which may now be published, in order."""
         groups = self._waiting[: self._groups]
         del self._waiting[: self._groups]
         self._replayed = self._replayed.plus(self._adds)
@@ -128,18 +129,18 @@ class LogCore(Generic[Group, Recorded]):
         return groups
 
     def no_room(self, now: float) -> bool:
-        """``records`` found no room, nothing of them is stored; whether this is the first try."""
+        """There was no room for any of ``records``; returns whether this was the first attempt."""
         first, self.full = not self.full, True
-        # the oldest records may make room
+        # deleting the oldest records may make room
         self._retry, self._look = now + RETRY_SECONDS, now
         return first
 
     def snapshot_begun(self) -> None:
-        """A snapshot of all that is recorded is being stored, while more is appended."""
+        """A snapshot of everything recorded is being stored while more is appended."""
         self._beside, self._kept_house = Replay(), True
 
     def snapshot_tried(self, now: float, *, stored: bool) -> None:
-        """If it is stored, a restart begins behind all that was recorded when it began."""
+        """If the snapshot is stored, a restart reads only what was recorded after it began."""
         if stored:
             self._replayed = self._beside or Replay()
         self._beside = None
@@ -147,6 +148,6 @@ class LogCore(Generic[Group, Recorded]):
         self._kept_house = True
 
     def expired(self, records: int, now: float) -> None:
-        """So many have gone; if any, there may be more."""
+        """This many records were deleted; if there were any, more may have expired."""
         self._look = now if records and not self.full else now + LOOK_SECONDS
         self._kept_house = True

@@ -1,4 +1,4 @@
-"""What a message of a producer says, before it is known to have an effect."""
+"""The fields of a producer's message, before it is accepted or refused."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NOTHING_DECIDED = "nothing is decided: name targets in decision.enrich or decisi
 
 
 class Offer(NamedTuple):
-    """A batch that will be accepted if its reads are good.
+    """A batch that will be accepted if its reads are valid.
 
-    growing: they are decided on, and nothing else.
+    growing: whether its reads are only decided on.
     """
 
     producer: ProducerState

@@ -1,27 +1,27 @@
-"""How fast replay may go: the daemon's own batches come first, and what nobody else needs is used.
+"""How fast replay may go: the daemon's own batches come first, replay uses the spare CPU time.
 
-A process that yields the CPU to all others still takes it from its own clients' neighbours: what it
-sends has to be read, on the same machine. So while batches are being committed it also rests, if it
-finds that there are fewer cores than threads that want one.
+Low priority is not enough. What replay sends has to be read, often by clients on the same machine,
+whose CPU time competes with the daemon's. So while batches are being committed, replay also pauses
+if there are fewer cores than threads that want one.
 """
 
 from __future__ import annotations
 
 import math
 
-# as long as this after a commit, others are expected
+# this long after a commit, further commits are expected
 _LIVE_SECONDS = 0.5
-# waiting for a core, as a part of working on one, that shows that others want it
+# cores are contended if the time waiting for one exceeds this fraction of the time on one
 _CONTENDED = 0.25
-# rest, as a multiple of work: at first, at most, and what is forgotten
+# pause, as a multiple of the working time: the first, the longest, and what is rounded down to none
 _FIRST, _MOST, _NONE = 1.0, 4.0, 0.1
 _EASED = 0.7
-# requests wait as long
+# the longest pause, since requests wait for its end
 _MOST_SECONDS = 0.05
 
 
 class Pace:
-    """When to rest between two bursts. Times are monotonic seconds."""
+    """How long to pause between two bursts. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._committed = -math.inf
@@ -32,7 +32,7 @@ class Pace:
         self._committed = now
 
     def rest(self, now: float, worked: float, waited: float) -> float:
-        """Seconds to rest after a burst that took so long on a core, and waited so long for one."""
+        """Seconds to pause after a burst that spent ``worked`` on a core and ``waited`` for one."""
         if waited > _CONTENDED * worked:
             self._times = min(max(_FIRST, 2 * self._times), _MOST)
         else:

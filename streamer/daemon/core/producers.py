@@ -1,4 +1,4 @@
-"""The producers: one effect for every batch, and credit that bounds the daemon's memory.
+"""The producers: each batch takes effect exactly once, and credit bounds the daemon's memory.
 
 A batch is keyed by (producer, epoch, sequence). Sequences start at 1 and have no gaps, so the
 highest sequence accepted in the highest epoch determines which batches were accepted.
@@ -15,15 +15,16 @@ from streamer.daemon.core.allowances import Allowance
 from streamer.protocol.header import Reason, WireError
 
 MAX_PRODUCERS = 100_000
-# a batch takes some kilobytes beside its bytes, and may have one byte
+# limits the number of batches: each takes some kilobytes of memory even if it has one byte
 MAX_QUEUED = 1 << 16
 # a producer counts as active this long after its last message
 ACTIVE_SECONDS = 5.0
 # a name that never had a batch is forgotten after this long
 _IDLE_SECONDS = 3600.0
-# names that may be forgotten: looks for them, how many at once, and when the same are asked about
+# names that may be forgotten: seconds between two searches, how many are returned at once, and
+# seconds until the same name is returned again
 _LOOK_SECONDS, _AT_ONCE, _AGAIN_SECONDS = 60.0, 1000, 3600.0
-# connections that acknowledgements of one producer go to
+# acknowledgements of a producer go to at most this many connections
 MAX_ROUTES = 4
 _LONG_AGO = float("-inf")
 
@@ -31,7 +32,8 @@ _LONG_AGO = float("-inf")
 class KnownProducer(NamedTuple):
     """A producer as it was restored: ``received`` batches of ``epoch`` are durable.
 
-    mark: of its last durable batch, empty if it had none. heard: when, in monotonic seconds.
+    mark: of its last durable batch, empty if it had none. heard: when it last sent something, in
+    monotonic seconds.
     """
 
     name: str
@@ -63,29 +65,29 @@ class ProducerState:
     undurable: int = 0
     earlier: int = 0
     lasting: bool = False
-    # its hello is answered once the batches of earlier epochs are durable, and its epoch is stored
+    # its hello is answered once the batches of earlier epochs are durable and its epoch is stored
     awaited: bool = False
-    # when it was last asked whether the name can be forgotten
+    # when ``silent`` last returned its name
     asked: float = _LONG_AGO
     # the last credit it was sent
     told_credit: int = 0
     # the size of a batch that waits for credit, 0: none, and since when there is room for it
     need: int = 0
     offered: float | None = None
-    # that of the key that it sends with, if that has limits
+    # the allowance of its key, if that has limits
     allowance: Allowance | None = None
 
 
 class Producers:
-    """All producers, and the bytes of theirs in the daemon.
+    """All producers, and their bytes in the daemon.
 
-    stores_epochs: whether an epoch begins only when ``begun`` says that it is stored; those to be
-    stored are in ``beginning``. forget_seconds: of silence, 0: names are never forgotten.
+    stores_epochs: whether an epoch begins only when ``begun`` reports it as stored; ``beginning``
+    has those to store. forget_seconds: how long a name must be silent to be forgotten, 0: never.
 
-    limit: bytes that may be in the daemon. Credit is what a producer may have on its way beyond
-    its received batches: its share of the limit, less its bytes in the daemon. Credit of several
-    producers may add up to more than the limit; so a producer whose next batch is larger than its
-    credit says how much it needs, and the first of those that do has that much reserved.
+    limit: bytes that may be in the daemon. Credit is how many bytes a producer may have in flight
+    beyond its received batches: its share of the limit, less its bytes in the daemon. The credit of
+    several producers may add up to more than the limit. So a producer whose next batch is larger
+    than its credit says how much it needs, and the first one that does has that much reserved.
     """
 
     def __init__(
@@ -111,10 +113,10 @@ class Producers:
         self._known = {one.name: _restored(one) for one in known}
         # those that share the limit
         self._active: dict[str, ProducerState] = {}
-        # those whose credit is below the largest batch, however long they have been silent: a
-        # producer that waits for credit sends nothing
+        # those whose credit is below the largest batch, however long they have been silent, because
+        # a producer that waits for credit sends nothing
         self._waiting: dict[str, ProducerState] = {}
-        # those with a need, in the order of asking
+        # those that have asked for credit, in the order of asking
         self._needy: dict[str, ProducerState] = {}
 
     def __len__(self) -> int:
@@ -136,7 +138,7 @@ class Producers:
     # ---- epochs --------------------------------------------------------------------------------
 
     def of_batch(self, name: str, epoch: int) -> ProducerState:
-        """The producer of a batch; WireError if it is not in that epoch."""
+        """The producer of a batch; WireError if it is not in this epoch."""
         producer = self._known.get(name)
         if producer is None or producer.epoch < epoch:
             problem = f"epoch {epoch} of producer '{name}' has not begun: say hello in it"
@@ -169,7 +171,7 @@ class Producers:
             self.beginning.append((producer.name, producer.epoch))
 
     def begun(self, name: str, epoch: int) -> ProducerState | None:
-        """An epoch is stored: the producer whose hello waits for that, if it still does."""
+        """An epoch is stored; returns the producer if its hello still waits for that."""
         producer = self._known.get(name)
         if producer is None or producer.epoch != epoch or not producer.awaited:
             return None
@@ -177,7 +179,7 @@ class Producers:
         return producer
 
     def hear(self, producer: ProducerState, route: bytes, now: float) -> None:
-        """A message of the producer, not refused, has come by this route."""
+        """A valid message of the producer has come by this route."""
         if producer.routes[-1:] != [route]:
             others = [other for other in producer.routes if other != route]
             producer.routes = [*others[1 - MAX_ROUTES :], route]
@@ -188,16 +190,16 @@ class Producers:
         if len(self._known) < MAX_PRODUCERS:
             return
         gone = [name for name, producer in self._known.items() if not producer.lasting]
-        # what is stored is forgotten there first
+        # a name that the journal stores is forgotten there first
         if self._stores_epochs or not gone:
             problem = f"more than {MAX_PRODUCERS} producers: reuse a name in a new epoch"
             raise WireError(Reason.PRODUCERS, problem)
         self._forget(gone)
 
-    # ---- names that are not used any more ------------------------------------------------------
+    # ---- unused names --------------------------------------------------------------------------
 
     def silent(self, now: float) -> list[str]:
-        """Names that may be forgotten, some at a time, now and then the same."""
+        """Names that may be forgotten, some at a time; a name comes up again after a while."""
         if not self._forget_seconds or now - self._looked < _LOOK_SECONDS:
             return []
         self._looked = now
@@ -212,7 +214,7 @@ class Producers:
         return [producer.name for producer in asked]
 
     def forget(self, names: Iterable[str], now: float) -> None:
-        """Nothing is stored of these names any more: forget those that are still silent."""
+        """Forget those of these names that are still silent; nothing is stored of them any more."""
         known = [self._known[name] for name in names if name in self._known]
         self._forget([producer.name for producer in known if self._is_silent(producer, now)])
 
@@ -231,7 +233,7 @@ class Producers:
     # ---- batches -------------------------------------------------------------------------------
 
     def allow(self, producer: ProducerState, allowance: Allowance | None) -> None:
-        """The producer sends with a key that has this allowance."""
+        """Set the allowance of the key that the producer sends with."""
         before = producer.allowance
         if before is allowance:
             return
@@ -242,13 +244,13 @@ class Producers:
         producer.allowance = allowance
 
     def has_room(self, producer: ProducerState, size: int) -> bool:
-        """Whether a batch of ``size`` bytes need not wait until others are matched."""
+        """Whether a batch of ``size`` bytes can be accepted before others are matched."""
         fits = producer.queued_bytes + size <= self._share() and size <= self.free(producer)
         fits = fits and (producer.allowance is None or size <= producer.allowance.room(self._now))
         return self.open and not producer.awaited and fits and self.queued_batches < MAX_QUEUED
 
     def accept(self, producer: ProducerState, size: int) -> None:
-        """Count the next batch of a producer in."""
+        """Count the next batch of a producer as accepted."""
         producer.received += 1
         producer.undurable += 1
         producer.lasting = True
@@ -260,7 +262,7 @@ class Producers:
         self.needs(producer, 0)
 
     def commit(self, producer: ProducerState, epoch: int, mark: bytes) -> bool:
-        """Count a batch as durable; whether a hello waits for that no longer."""
+        """Count a batch as durable; returns whether a hello that waited for it can be answered."""
         producer.undurable -= 1
         producer.mark = mark
         if producer.epoch == epoch:
@@ -272,7 +274,7 @@ class Producers:
         return not producer.awaited
 
     def finish(self, producer: ProducerState, epoch: int, size: int) -> None:
-        """Count a batch out: its results have been handed to the feed."""
+        """Count a batch as finished: its results have been handed to the feed."""
         producer.queued_bytes -= size
         self.queued_bytes -= size
         self.queued_batches -= 1
@@ -286,7 +288,7 @@ class Producers:
     # ---- credit --------------------------------------------------------------------------------
 
     def needs(self, producer: ProducerState, size: int) -> None:
-        """The producer's next batch has ``size`` bytes and waits for credit; 0: it does not."""
+        """The producer's next batch has ``size`` bytes and waits for credit; 0: none waits."""
         producer.need = size
         producer.offered = None
         if size:
@@ -295,7 +297,7 @@ class Producers:
             self._needy.pop(producer.name, None)
 
     def credit(self, producer: ProducerState, now: float) -> int:
-        """Bytes that the producer may have on their way; remembered as sent."""
+        """Bytes that the producer may have in flight; remembered as sent."""
         credit = producer.told_credit = self._credit(producer)
         if producer.need and credit >= producer.need and producer.offered is None:
             producer.offered = now
@@ -306,10 +308,10 @@ class Producers:
         return credit
 
     def to_be_told(self) -> Iterator[ProducerState]:
-        """Producers that may be waiting for the credit that they now have."""
+        """Producers that may be waiting for credit that has become available."""
         for producer in self._waiting.values():
             credit = self._credit(producer)
-            # a rate gives a little more all the time
+            # with a rate limit, credit grows continuously in small steps
             paced = producer.allowance is not None and producer.allowance.paced
             enough = credit >= self.max_batch or (producer.queued_bytes == 0 and not paced)
             if producer.need:
@@ -318,7 +320,7 @@ class Producers:
                 yield producer
 
     def forget_idle(self, now: float) -> None:
-        """Give the share of silent producers, and what is reserved for them, to the others."""
+        """Free the shares and reservations of silent producers."""
         self._now = now
         before = now - ACTIVE_SECONDS
         for producer in [p for p in self._active.values() if p.heard < before]:
@@ -333,8 +335,8 @@ class Producers:
         return max(self.max_batch, self.limit // max(1, len(self._active)))
 
     def free(self, producer: ProducerState) -> int:
-        """Bytes that are not in use, nor reserved for another one."""
-        # nothing is reserved for one whose key may not send that much yet
+        """Bytes that are neither in use nor reserved for another producer."""
+        # nothing is reserved for a producer whose key may not send that much yet
         first = next((one for one in self._needy.values() if self._allowed(one)), producer)
         return self.limit - self.queued_bytes - (first.need if first is not producer else 0)
 

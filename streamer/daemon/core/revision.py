@@ -1,8 +1,8 @@
-"""Which kept batches are still to be matched again with a new dictionary, and when.
+"""Which kept batches must still be matched again with a new dictionary, and when.
 
-The daemon and a restart tell it of the same records in the same order, so that a revision goes on
-after a restart from what is committed. Kept batches have their turn, oldest first, when no other
-batch waits, and a share of the time when there always is one.
+The daemon and a restart report the same records in the same order, so a revision continues after a
+restart from what is committed. Kept batches are matched, oldest first, when no new batch waits, and
+for a share of the time when one always does.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SHARE = 0.1
-"""Of the time of batches that wait, what a revision may take beside them."""
+"""The share of the time that a revision may take while new batches wait."""
 
-# seconds that it may save up
+# seconds of unused share that a revision may save up
 _MOST_SAVED = 0.2
 
 
 class Revision(NamedTuple):
     """Kept batches get the answers of another dictionary.
 
-    version: of that. before: the record that it came with; the batches recorded before that one are
-    matched again. batch: number of the first batch behind it. after: up to which record that is
-    done.
+    version: that of the dictionary. before: the record that introduced it; batches recorded before
+    it are matched again. batch: number of the first batch after it. after: the record up to which
+    this is done.
     """
 
     version: int
@@ -31,16 +31,16 @@ class Revision(NamedTuple):
 
 
 class RevisionCore:
-    """The revision that is under way, if there is one; times are in seconds."""
+    """The revision in progress, if there is one; times are in seconds."""
 
     def __init__(self, revision: Revision | None = None) -> None:
         self.revision = revision
         self._saved = 0.0
 
-    # ---- what has happened ----------------------------------------------------------------------
+    # ---- events ---------------------------------------------------------------------------------
 
     def reloaded(self, version: int, at: int, batch: int) -> None:
-        """Record ``at`` has another dictionary; a revision that was under way begins anew.
+        """Record ``at`` introduces another dictionary; a revision in progress starts over.
 
         batch: number of the next batch.
         """
@@ -56,30 +56,30 @@ class RevisionCore:
         """The revision is over."""
         self.revision = None
 
-    # ---- what is to be done ---------------------------------------------------------------------
+    # ---- what to do -----------------------------------------------------------------------------
 
     def due(self, oldest: int, head: int) -> tuple[int, int] | None:
         """The records whose batches are next: those after the first number up to the second.
 
-        oldest, head: of those that are kept. No record between the two: the revision is to be
-        settled. None: there is nothing to do, or the new dictionary is not recorded yet.
+        oldest, head: the first and last record in the journal. An empty range: settle the revision.
+        None: there is nothing to do, or the new dictionary is not recorded yet.
         """
         if self.revision is None or head < self.revision.before:
             return None
         last = self.revision.before - 1
         return min(max(self.revision.after, oldest - 1), last), last
 
-    # ---- whose turn it is -----------------------------------------------------------------------
+    # ---- scheduling -----------------------------------------------------------------------------
 
     def waited(self, seconds: float) -> None:
         """The revision has waited while other batches were matched."""
         self._saved = min(_MOST_SAVED, self._saved + SHARE * seconds)
 
     def may_go_on(self, *, waiting: bool) -> bool:
-        """Whether it is the turn of kept batches; waiting: others are there."""
+        """Whether to match kept batches now; waiting: whether new batches wait."""
         return not waiting or self._saved > 0
 
     def took(self, seconds: float, *, waiting: bool) -> None:
-        """Kept batches had their turn."""
+        """Kept batches were matched for this long."""
         if waiting:
             self._saved -= seconds

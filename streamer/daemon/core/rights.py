@@ -14,14 +14,15 @@ from streamer.protocol.schema import FEED
 DOMAINS = ("ingest", "feed", "sync", "control")
 """The sockets, each an authentication domain of its own."""
 
-# what a subscriber needs to know whether the daemon is there
+# a subscriber needs these to know whether the daemon is alive
 ALWAYS_WATCHED = ("beat", "status")
 
 
 class KeyLimits(NamedTuple):
-    """Of one key, 0: none. bytes_per_second: of batches that are accepted. waiting_bytes: of its
-    batches in the daemon. connections: of each socket. subscriptions: of all its connections. jobs:
-    that wait or run.
+    """The limits of one key, 0 for none.
+
+    bytes_per_second: of accepted batches. waiting_bytes: of its batches in the daemon. connections:
+    per socket. subscriptions: over all its connections. jobs: that wait or run.
     """
 
     bytes_per_second: int = 0
@@ -32,10 +33,10 @@ class KeyLimits(NamedTuple):
 
 
 class Rights(NamedTuple):
-    """What a key may do. name: of the key. key: its public part, empty where none are asked for.
+    """What a key may do. name: its name. key: its public part, empty if the daemon needs no keys.
 
     send: patterns of producers' names. watch: patterns of topics. control: patterns of commands.
-    sync: whether it may ask for what was said before, on the topics that it may watch.
+    sync: whether it may replay past messages on the topics that it may watch.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Rights(NamedTuple):
     limits: KeyLimits = KeyLimits()
 
     def may_enter(self, domain: str) -> bool:
-        """Whether anything on this socket is allowed."""
+        """Whether the key may do anything on this socket."""
         match domain:
             case "ingest":
                 return bool(self.send)
@@ -60,30 +61,30 @@ class Rights(NamedTuple):
         return False
 
     def may_send(self, producer: str) -> bool:
-        """Whether batches of this producer may come."""
+        """Whether it may send batches as this producer."""
         return _any(self.send, producer)
 
     def may_watch(self, topic: str) -> bool:
-        """Whether messages on a topic, without its dot, may go out."""
+        """Whether it may receive messages on a topic, named without its dot."""
         return topic in ALWAYS_WATCHED or _any(self.watch, topic)
 
     def may_order(self, command: str) -> bool:
-        """Whether control obeys."""
+        """Whether control accepts this command from it."""
         return _any(self.control, command)
 
     def may_subscribe(self, prefix: str) -> bool:
-        """Whether every topic that begins so may be watched."""
+        """Whether it may watch every topic that begins with this prefix."""
         return all(self.may_watch(topic.name) for topic in FEED if topic.wire.startswith(prefix))
 
     def denial(self, what: str) -> WireError:
-        """The error for what is not allowed, as in "send as 'a'"."""
+        """The error for a forbidden action, such as "send as 'a'"."""
         return WireError(Reason.DENIED, f"the key '{self.name}' may not {what}")
 
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:
-    # "*" and "?" are wildcards, brackets stand for themselves
+    # "*" and "?" are wildcards, brackets are literal
     return any(fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in patterns)
 
 
 EVERYTHING = Rights("", "", ("*",), ("*",), True, ("*",))
-"""Of clients of a daemon that asks for no keys."""
+"""The rights of every client if the daemon needs no keys."""

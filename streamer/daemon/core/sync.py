@@ -1,8 +1,8 @@
-"""Replay: who pulls what from where, whose turn it is, and what each is sent.
+"""Replay: the pulls of clients, which one is served next, and what each is sent.
 
-Requests go in, and what is in the journal; messages come out (``out``). ``turn`` names the flow
-that may go on; its caller reads records and gives them. A flow sends only what it has credit for,
-so one that is not read costs its credit and nothing else.
+Requests and the extent of the journal go in; messages come out (``out``). ``turn`` returns the flow
+to serve next; the caller reads its records and passes them in. A flow sends only as much as it has
+credit for, so a client that does not read costs its credit and nothing more.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from streamer.protocol.header import (
 from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS, TOPICS
 
 BURST_BYTES = 1 << 18
-"""After about this much it is another flow's turn."""
+"""A flow sends about this much before another one is served."""
 
 _BEAT_SECONDS = 1.0
-# between two messages that say that a pull has caught up again
+# seconds between two messages that tell a pull that it has caught up
 _REACHED_SECONDS = 0.05
 _STREAM_DIGITS = 16
 _GIVEN_UP = "damaged, and given up when the daemon was started"
@@ -54,8 +54,8 @@ _BEGINNING = SyncState(
 class SyncCore:
     """The state of all pulls.
 
-    out: messages to send, each with the route of its connection. They are to be sent in order; for
-    a connection without room ``hold`` stops its flows until ``release``.
+    out: messages to send, in order, each with the route of its connection. If a connection has no
+    room, ``hold`` stops its flows until ``release``.
     """
 
     def __init__(self, limits: SyncLimits) -> None:
@@ -69,7 +69,7 @@ class SyncCore:
         # when something was last sent to a connection
         self._spoken: dict[Route, float] = {}
 
-    # ---- what happens -----------------------------------------------------------------------
+    # ---- events -----------------------------------------------------------------------------
 
     def see(self, stored: Stored) -> None:
         """Records were committed, or the oldest ones are no longer kept."""
@@ -82,9 +82,9 @@ class SyncCore:
         now: float,
         rights: Rights | WireError = EVERYTHING,
     ) -> None:
-        """A message has come from a connection; ``now`` in seconds of any clock.
+        """Take a message from a connection; ``now`` is in seconds of any clock.
 
-        rights: of its sender, or why it has none.
+        rights: those of its sender, or why it has none.
         """
         number: int | None = None
         try:
@@ -116,7 +116,7 @@ class SyncCore:
         self._held.discard(route)
 
     def tick(self, now: float) -> None:
-        """Some time has passed: say what is due, so that no connection falls silent."""
+        """Time has passed: send what is due, so that no connection falls silent."""
         for flow in [*self._turns]:
             if isinstance(flow, Pull):
                 self._catch_up(flow, now)
@@ -125,10 +125,10 @@ class SyncCore:
                 self._spoken[route] = now
                 self._say(route, "beat", self._heads())
 
-    # ---- whose turn it is -------------------------------------------------------------------
+    # ---- scheduling -------------------------------------------------------------------------
 
     def turn(self, now: float) -> Flow | None:
-        """The flow that may go on, each in its turn: a Pull with records to come, or a Fetch."""
+        """The flow to serve next, in rotation: a Pull with records to come, or a Fetch."""
         for _ in range(len(self._turns)):
             flow = self._turns[0]
             self._turns.rotate(-1)
@@ -144,14 +144,14 @@ class SyncCore:
         return None
 
     def open(self, pull: Pull) -> bool:
-        """Whether a pull takes another record now."""
+        """Whether a pull can take another record now."""
         there = self._flows.get((pull.route, pull.number)) is pull
         return there and pull.credit > 0 and pull.at < self._last(pull)
 
     def give(self, pull: Pull, record: Replayed, now: float) -> int:
-        """Send what a record says, the first one after ``pull.at``; returns the bytes of that.
+        """Send the messages of ``record``, the first one after ``pull.at``; returns their bytes.
 
-        A record that the journal has left out was given up: that is said.
+        Records that the journal skips were given up; the client is told so.
         """
         if record.at > pull.at + 1:
             self.lose(pull, record.at - 1, _GIVEN_UP, now)
@@ -175,7 +175,7 @@ class SyncCore:
         self._catch_up(pull, now)
 
     def give_up(self, pull: Pull, now: float) -> None:
-        """There is no record after ``pull.at``, although one was committed."""
+        """There is no record after ``pull.at``, although one was committed: it was given up."""
         self.lose(pull, self._last(pull), _GIVEN_UP, now)
 
     def expire(self, pull: Pull) -> None:
@@ -183,12 +183,12 @@ class SyncCore:
         self._reset(pull, "too-old")
 
     def abandon(self, flow: Flow, problem: WireError) -> None:
-        """What a flow is to send next cannot be read, whatever comes after it."""
+        """End a flow whose next part cannot be read."""
         self._end(flow)
         self._refuse(flow.route, flow.number, problem)
 
     def give_state(self, fetch: Fetch, state: SyncState | None) -> None:
-        """The last stored state; None: that before the first record."""
+        """Set the state to send, the last one stored; None: the state before the first record."""
         fetch.parts = self._parts(fetch, state or _BEGINNING)
 
     def go_on(self, fetch: Fetch, now: float) -> None:
@@ -208,9 +208,9 @@ class SyncCore:
     # ---- requests ---------------------------------------------------------------------------
 
     def _check(self, header: Header, rights: Rights) -> None:
-        """WireError if a request is for something that may not be watched."""
+        """WireError if a request is for something that its sender may not watch."""
         kind = header.get("type")
-        # the k-mers of a state are those of its deltas
+        # a snapshot holds the k-mers that its deltas brought
         if kind == "snapshot" and not rights.may_watch("delta"):
             denied = rights.denial("fetch snapshots, which tell what is on 'delta'")
             raise denied
@@ -262,7 +262,7 @@ class SyncCore:
         self._catch_up(pull, now)
 
     def _unservable(self, stream: str, after: int) -> str:
-        """Why a cursor cannot be served, if it cannot; WireError if that is not known."""
+        """Why a cursor cannot be served, "" if it can; WireError if that is not known."""
         stored = self._stored
         if stream and stream != stored.stream:
             return "stream"
@@ -273,7 +273,7 @@ class SyncCore:
         return "too-old" if after + 1 < stored.oldest else ""
 
     def _begin(self, flow: Flow, now: float) -> None:
-        """Take on a flow; WireError if there is no room for it."""
+        """Start a flow; WireError if there is no room for it."""
         limits, route = self._limits, flow.route
         flow.window = flow.credit = min(flow.window, limits.pull_bytes)
         if (route, flow.number) in self._flows:
@@ -302,15 +302,15 @@ class SyncCore:
         if not any(other.route == flow.route for other in self._turns):
             self._spoken.pop(flow.route, None)
 
-    # ---- what is said -----------------------------------------------------------------------
+    # ---- messages out -----------------------------------------------------------------------
 
     def _last(self, pull: Pull) -> int:
-        """The last record that a pull can have now."""
+        """The last record that a pull can get now."""
         head = self._stored.head
         return head if pull.until is None else min(head, pull.until)
 
     def _catch_up(self, pull: Pull, now: float) -> None:
-        """Say that a pull has everything so far: at first at once, later from time to time."""
+        """Tell a pull that it has everything so far: at once the first time, later now and then."""
         if self._flows.get((pull.route, pull.number)) is not pull or pull.at < self._last(pull):
             return
         finished = pull.at == pull.until
@@ -334,7 +334,7 @@ class SyncCore:
 
     def _refuse(self, route: Route, number: int | None, error: WireError) -> None:
         fields = {} if number is None else {"id": number}
-        # this socket has no other version to answer in
+        # this socket speaks no other version to answer in
         self._say(route, "refused", fields | error.fields() | {"v": PROTOCOL})
 
     def _heads(self) -> Header:

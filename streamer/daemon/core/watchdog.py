@@ -1,6 +1,6 @@
-"""The watchdog without I/O: which stage makes no progress although work waits for it.
+"""The watchdog without I/O: finds stages that make no progress although they have work.
 
-A stage that waits for a later one is not the cause: it is named only if nothing else is stuck.
+A stage that waits for a later one is not the cause: it is reported only if nothing else is stuck.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 STUCK_SECONDS = 10.0
-"""Without progress for this long, a stage with work is stuck."""
+"""A stage with work is stuck after this long without progress."""
 
-# at most this much counts of the time between two looks: whoever stopped the whole process has
-# stopped the stages, too
+# at most this much of the time between two checks counts, because a process that was stopped as a
+# whole has stopped its stages, too
 _COUNTED_SECONDS = 2.0
 
 
 class StageLook(NamedTuple):
-    """A stage at one moment.
+    """The state of a stage at one moment.
 
-    done: a number that changes with all progress. waiting: whether there is work. waits_for: what
-    the stage needs to go on. held_up: whether that is a later stage.
+    done: a number that changes with all progress. waiting: whether it has work. waits_for: what the
+    stage needs to go on. held_up: whether that is a later stage.
     """
 
     done: int
@@ -37,10 +37,10 @@ class StuckStage(NamedTuple):
 
 
 class Watchdog:
-    """Looks at all stages again and again.
+    """Checks all stages periodically.
 
-    ages: of each stage the seconds that work has waited without progress. stuck: the stages that
-    are named now. stalls: how often each stage was named.
+    ages: for each stage, the seconds that work has waited without progress. stuck: the stages that
+    are reported now. stalls: how often each stage was reported.
     """
 
     def __init__(self, seconds: float = STUCK_SECONDS) -> None:
@@ -54,7 +54,7 @@ class Watchdog:
     def look(
         self, stages: Mapping[str, StageLook], now: float
     ) -> tuple[dict[str, StuckStage], dict[str, StuckStage]]:
-        """The stages that are stuck since this look, and those that were and go on.
+        """Check the stages; returns those that are newly stuck, and those that go on again.
 
         stages: by name. now: monotonic seconds.
         """
