@@ -4,5 +4,5 @@ Four threads, each with its own sockets: ingest accepts batches, the engine matc
 publishes the results, control answers requests. A batch flows through them in this order, and its
 credit returns to its producer when its results are out.
 
-This module imports nothing: a process that needs one of the rooms starts quickly.
+This module imports nothing, so a process that needs only one of its packages starts quickly.
 """

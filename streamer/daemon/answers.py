@@ -1,4 +1,4 @@
-"""What is said of the reads of a batch: compared, and replaced read by read."""
+"""The answers about the reads of a batch: compared, and replaced read by read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from streamer.protocol.schema import TOPICS
 PARTS = TOPICS["upgrade"].parts
 """The topics whose rows are answers."""
 
-# which targets a row names, and the versions of snapshots, which are no answer
+# the column of a row that names its targets; and columns that are not part of the answer: the
+# index of the read and the version of the snapshot
 _TARGETS = {"match": "target", "near": "target", "read": "best_target"}
 _IGNORED = ("read", "snapshot")
 
@@ -33,7 +34,7 @@ class Answers:
         self.rows = {topic: _rows(topic, found.get(topic), meanings) for topic in PARTS}
 
     def replace(self, others: Answers, reads: NDArray[np.bool_]) -> None:
-        """Take the rows of ``others`` for these reads (bool[reads]) in the place of those here."""
+        """Replace the rows of these reads (bool[reads]) by those of ``others``."""
         for topic, rows in self.rows.items():
             kept = ~reads[rows["read"]]
             both = {c: np.concatenate((v[kept], others.rows[topic][c])) for c, v in rows.items()}
@@ -41,7 +42,7 @@ class Answers:
             self.rows[topic] = {column: values[order] for column, values in both.items()}
 
     def changed(self, others: Answers, reads: int) -> NDArray[np.bool_]:
-        """Which of ``reads`` reads have other rows in ``others`` (bool[reads])."""
+        """Which of ``reads`` reads have different rows in ``others`` (bool[reads])."""
         differ = np.zeros(reads, np.bool_)
         for topic, rows in self.rows.items():
             theirs = others.rows[topic]
@@ -62,7 +63,7 @@ class Answers:
 
 
 def chosen(topic: str, content: Content, reads: NDArray[np.bool_]) -> Content:
-    """What a message says of these reads alone."""
+    """The part of a message's content about these reads."""
     columns = _columns(content)
     kept = reads[columns["read"]]
     columns = {name: values[kept] for name, values in columns.items()}
@@ -72,7 +73,7 @@ def chosen(topic: str, content: Content, reads: NDArray[np.bool_]) -> Content:
 
 
 def _chosen_fields(topic: str, fields: Header, columns: Mapping[str, NDArray[Any]]) -> Header:
-    """Fields without the sets and targets that no row names."""
+    """The fields, reduced to the sets and targets that a row names."""
     column = _TARGETS.get(topic)
     if column is None:
         return fields
@@ -105,11 +106,11 @@ def _kind(topic: str, column: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _meant(numbers: NDArray[Any], fields: Header, meanings: Meanings) -> NDArray[np.int64]:
-    """Numbers of sets or targets, which hold within one message, as numbers of ``meanings``."""
+    """Translate a message's numbers of sets or targets to numbers of ``meanings``."""
     names = dict(fields["targets"])
     meant: dict[int, object] = names
     if "sets" in fields:
-        # of a large set the first targets, and how many it has
+        # a large set is known by its first targets and its size
         meant = {n: (*map(names.get, some), *more) for n, some, *more in fields["sets"]}
     present, at = np.unique(numbers, return_inverse=True)
     found = [

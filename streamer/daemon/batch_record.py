@@ -14,9 +14,9 @@ from streamer.sequences.read_batch import ReadBatch
 
 @dataclass(frozen=True, slots=True)
 class GrowingReads:
-    """Reads that are still being sequenced: they are decided on, and not counted or recorded.
+    """Reads that are still being sequenced: they are decided on, but not counted or recorded.
 
-    names: theirs, as a msgpack array.
+    names: their names, as a msgpack array.
     """
 
     batch: ReadBatch
@@ -27,9 +27,9 @@ class GrowingReads:
 class Accepted:
     """A batch that ingest has accepted: ``number`` is its place in the stream, from 0.
 
-    names: of its reads, as a msgpack array. at: when it was accepted, monotonic seconds. content:
-    the checksum of its frames. mark: bytes that its producer gets back once the batch is durable.
-    growing: the reads that came, if they still grow; then ``batch`` is empty.
+    names: those of its reads, as a msgpack array. at: when it was accepted, in monotonic seconds.
+    content: the checksum of its frames. mark: bytes that its producer gets back once the batch is
+    durable. growing: its reads if they are still being sequenced; ``batch`` is empty then.
     """
 
     number: int
@@ -49,10 +49,10 @@ class Accepted:
 class Matched:
     """A batch with what the engine found in it.
 
-    at: number of its record in the stream. dictionary: names the targets. stored: the k-mers as
-    they stand in the records, if there is a distance; it names the targets of approximate matches.
-    decides: whether reads are decided on. decisions: on these, as header fields and
-    columns, if somebody wants them.
+    at: the number of its record in the stream. dictionary: names the targets. stored: with a
+    distance, the k-mers as they stand in the references; it names the targets of approximate
+    matches. decides: whether the daemon decides on reads. decisions: those on its reads, as header
+    fields and columns, if somebody subscribes to them.
     """
 
     at: int

@@ -1,4 +1,4 @@
-"""The state of the daemon, written by its threads and read by control and the feed."""
+"""The state of the daemon, written by its threads, read by control and the feed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COUNTS = (
 class Totals:
     """Sums over all published batches, and their throughput.
 
-    counts: those before this start; throughput is of this one.
+    counts: the sums before this start; throughput counts from this start.
     """
 
     def __init__(self, counts: Mapping[str, int]) -> None:
@@ -51,7 +51,7 @@ class Totals:
         self._recent: deque[tuple[float, int]] = deque()
 
     def correct(self, counts: Mapping[str, int]) -> None:
-        """What was counted before has changed by this."""
+        """Correct earlier sums by these differences."""
         with self._lock:
             for name, count in counts.items():
                 self._counts[name] += count
@@ -108,8 +108,8 @@ def published(config: Config) -> list[str]:
 class Board:
     """The state of the daemon; each attribute is written by one thread only.
 
-    stream, epoch: those of the journal, without one a new stream and 1. counts, novelty: the totals
-    and the curve so far.
+    stream, epoch: those of the journal; without one a new stream and 1. counts, novelty: the totals
+    and the novelty curve so far.
     """
 
     def __init__(
@@ -134,44 +134,44 @@ class Board:
         self.limited = False
         self.version = 0
         self.snapshot_version = 0
-        # the version that it leads to, and how many batches are left; the last one that is settled
+        # the version of a revision in progress and its batches left; the last version settled
         self.revision: dict[str, int] | None = None
         self.settled = 0
         self.queued_bytes = 0
         self.queued_batches = 0
         # accepted batches that are not durable, their bytes, and since when the oldest waits
         self.undurable: tuple[int, int, float | None] = 0, 0, None
-        # of batches, from their acceptance until they are published
+        # of batches, from acceptance to publication
         self.durations = Durations()
         self.refused = 0
         # requests on control that got no reply
         self.unanswered = 0
         self.producers = 0
         self.active_producers = 0
-        # of the feed: topics with a subscription, prefixes with how many connections have each
+        # of the feed: topics with a subscription, and how many connections have each prefix
         self.topics: frozenset[str] = frozenset()
         self.subscriptions: dict[str, int] = {}
         self.ignored_subscriptions = 0
-        # bytes that wait for subscribers, and those ended because of too many
+        # bytes that wait for subscribers, and how many slow subscribers were disconnected
         self.feed_waiting = 0
         self.slow_subscribers = 0
-        # whether the disk of the journal has no room
+        # whether the disk of the journal is full
         self.journal_full = False
-        # what the watchdog found: stuck stages, and of each stage the seconds without progress
-        # and how often it was stuck
+        # what the watchdog found: stuck stages; for each stage, the seconds without progress and
+        # how often it was stuck
         self.stuck: dict[str, StuckStage] = {}
         self.stage_ages: dict[str, float] = {}
         self.stalls: dict[str, int] = {}
-        # how many jobs are in each state, if any may come
+        # how many jobs are in each state, if jobs are enabled
         self.jobs: dict[str, int] | None = None
-        # who admits clients, if keys are asked for
+        # admits clients, if the daemon needs keys
         self.gate: Gatekeeper | None = None
         # GPUs in use, by number
         self.cards: tuple[int, ...] = ()
         self.published = published(config)
-        # counts by target, of the dictionary in use
+        # counts by target for the dictionary in use
         self.tally: TargetTally | None = None
-        # of new k-mers, where the dictionary grows
+        # the curve of new k-mers, if the dictionary grows
         self.novelty = (novelty or NoveltyCurve()) if config.spec.changes else None
         self._started = time.monotonic()
 
@@ -181,11 +181,11 @@ class Board:
         self.announcements.append(state)
 
     def announce(self) -> None:
-        """Have the feed announce the state again, with what else has changed."""
+        """Have the feed announce the state again, because other fields have changed."""
         self.announcements.append(self.state)
 
     def answers(self) -> dict[str, Any]:
-        """What messages with counts say of them all."""
+        """The fields that all messages with counts share."""
         return {"version": self.version, "complete": self._unsettled() is None}
 
     def _unsettled(self) -> dict[str, int] | None:
@@ -198,7 +198,7 @@ class Board:
         return {"batches": batches, "bytes": size, "age_seconds": round(age, 3)}
 
     def fields(self, *, subscriptions: bool = False) -> dict[str, Any]:
-        """The reply to ``status``; ``subscriptions``: with each of them."""
+        """The reply to ``status``; ``subscriptions``: whether to list each one."""
         spec = self.config.spec
         return {
             "state": self.state,

@@ -1,4 +1,4 @@
-"""How a process is, as Linux says: what it waits for, and how busy it was."""
+"""The state of a process as Linux reports it: what it waits for, and how busy it was."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def _fields(process: int) -> list[str]:
-    """Those of proc_pid_stat(5) behind the name, which may hold anything; none if it is gone."""
+    """The fields of proc_pid_stat(5) after the name, which may hold anything; none if gone."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -25,12 +25,12 @@ def _fields(process: int) -> list[str]:
 
 
 def state_of(process: int) -> str:
-    """What a process does now, in words."""
+    """What a process is doing, in words."""
     fields = _fields(process)
     return _STATES.get(fields[0], f"is in state {fields[0]}") if fields else "has ended"
 
 
 def cpu_seconds(process: int) -> float:
-    """Seconds of a CPU that a process took so far, 0 if it is gone."""
+    """CPU seconds that a process has used so far, 0 if it is gone."""
     fields = _fields(process)
     return (int(fields[11]) + int(fields[12])) / _TICKS if fields else 0.0

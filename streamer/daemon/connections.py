@@ -15,11 +15,11 @@ from streamer.daemon.worker import POLL_MILLISECONDS, Worker
 from streamer.errors import StreamerError
 
 _LEAST_CONNECTIONS = 32
-# between two checks while connections come
+# between two checks while connections arrive
 _LOOK_SECONDS = 0.00005
 # how fast libzmq accepts connections
 _ACCEPTED_A_MILLISECOND = 10
-# between two lines of the log
+# between two log lines
 _REPORT_SECONDS = 10.0
 
 log = structlog.get_logger("connections")
@@ -28,8 +28,8 @@ log = structlog.get_logger("connections")
 class Connections(Worker):
     """Shuts doors while too many descriptors are in use.
 
-    limit: descriptors that the process may have. The last door, that of control, stays open a
-    little longer, so that the daemon still answers.
+    limit: descriptors that the process may open. The last door, that of control, stays open a
+    little longer, so that the daemon can still answer.
     """
 
     def __init__(self, notify: Callable[[], None], doors: Sequence[Door], limit: int) -> None:
@@ -40,7 +40,7 @@ class Connections(Worker):
         last = self._limit + spare(limit) // 5
         self._limits = [self._limit] * (len(doors) - 1) + [last]
         self._reported = -_REPORT_SECONDS
-        # this has been logged, and its end has not
+        # whether the last log line was that connections are refused
         self._refusing = False
         if open_descriptors() + _LEAST_CONNECTIONS > self._limit:
             problem = (
@@ -55,9 +55,9 @@ class Connections(Worker):
         self._wake.wake()
 
     def work(self) -> None:
-        """Check when a connection is seen to wait, and before unseen ones can be too many.
+        """Check whenever a connection waits, and before too many could have come unseen.
 
-        One that libzmq accepts before this thread gets a core is never seen.
+        A connection that libzmq accepts before this thread gets a core is never seen here.
         """
         waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
@@ -65,14 +65,14 @@ class Connections(Worker):
             waiting.register(door.fileno(), select.POLLIN)
         try:
             while not self.stopping.is_set():
-                patience = self._look() // _ACCEPTED_A_MILLISECOND or 1
+                patience = self._adjust() // _ACCEPTED_A_MILLISECOND or 1
                 if waiting.poll(min(patience, POLL_MILLISECONDS)):
                     time.sleep(_LOOK_SECONDS)
         finally:
             self._wake.close()
 
-    def _look(self) -> int:
-        """Shut and open the doors; returns how many descriptors are free before the next shuts."""
+    def _adjust(self) -> int:
+        """Shut and open doors; returns how many descriptors are free before the next one shuts."""
         open_now = open_descriptors()
         opened = False
         for door, limit in zip(self._doors, self._limits, strict=True):

@@ -1,4 +1,4 @@
-"""The control thread: replies to requests, also while the engine is busy."""
+"""The control thread: replies to requests, even while the engine is busy."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ COMMANDS = (
     "status", "drain", "reload", "ask", "targets", "panel", "coverage", "novelty", *JOB_COMMANDS,
 )  # fmt: skip
 MAX_ASK_BYTES = 1 << 20
-"""Of a frame, as of the letters that are asked about."""
+"""The most bytes of a frame, such as the letters of the reads in ``ask``."""
 
 MAX_BINS = 10_000
-"""Of the coverage of a target."""
+"""The most bins of the coverage of a target."""
 
 MAX_PENDING = 1 << 16
 MAX_PENDING_BYTES = 1 << 24
-"""Of all requests whose replies wait for room."""
+"""The most requests whose replies wait for room, and their bytes."""
 
 _AT_ONCE = 100
 _BINS = 100
-# more than fit into a reply
+# more rows than fit into a reply
 _MOST_ROWS = 1000
-# room for a client's replies shows only when one is sent
+# whether there is room for a reply only shows when it is sent
 _RETRY_MILLISECONDS = 5
 
 
 class _Request(NamedTuple):
-    """A request: where its reply goes, the reply but for the status, its size, further frames.
+    """A request: the route of its reply, the reply (except a status), its size, further frames.
 
-    key: of who asked, and may have the reply.
+    key: the key of the client that asked and that may have the reply.
     """
 
     envelope: list[bytes]
@@ -83,13 +83,13 @@ class _Request(NamedTuple):
 
 
 class ControlWorker(SocketWorker):
-    """Replies to requests; a REQ socket's empty first frame is returned.
+    """Replies to requests; the empty first frame of a REQ socket is returned.
 
-    reload: begins a reload of the dictionary in this state of the daemon, and replies later. ask:
-    has reads decided on, and replies later; jobs: does what one of JOB_COMMANDS asks for, likewise.
+    reload: begins a reload of the dictionary, given the state of the daemon. ask: has reads decided
+    on. jobs: executes one of JOB_COMMANDS. All three reply later.
 
-    A client may send many requests before it reads replies. What libzmq has no room for waits as
-    requests, which are small; a status is made when its reply is sent.
+    A client may send many requests before it reads replies. If libzmq has no room for the replies,
+    the requests wait, which are small; a status is made only when its reply is sent.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ControlWorker(SocketWorker):
     ) -> None:
         super().__init__("control", board, context, notify, gate)
         self._peers = KnownPeers(gate, "control")
-        # connections that are not kept, for one reply, and their keys
+        # connections that are ended after one reply, and their keys
         self._unknown: dict[bytes, str] = {}
         self.inbox: Mailbox[_Request] = Mailbox()
         self._drain = drain
@@ -116,7 +116,7 @@ class ControlWorker(SocketWorker):
         # by route, in the order of their requests
         self._pending: dict[bytes, deque[_Request]] = {}
         self._count = self._bytes = 0
-        # made once a turn, by whether it has the subscriptions
+        # the status, made once a turn: without and with the subscriptions
         self._status: dict[bool, Header] = {}
         self._memory = DeviceMemory()
 
@@ -127,11 +127,11 @@ class ControlWorker(SocketWorker):
             {
                 zmq.MAXMSGSIZE: MAX_ASK_BYTES + (OVERHEAD_BYTES if self._peers.guarded else 0),
                 zmq.SNDHWM: 1000,
-                # messages that wait may be large
+                # waiting messages may be large
                 zmq.RCVHWM: 64,
                 zmq.ROUTER_MANDATORY: 1,
-                # whoever comes again with its routing id takes over from the connection before;
-                # with keys that may be another client
+                # a client that reconnects with its routing id takes over from its earlier
+                # connection; with keys it may be a different client
                 zmq.ROUTER_HANDOVER: int(not self._peers.guarded),
             },
         )
@@ -172,7 +172,7 @@ class ControlWorker(SocketWorker):
         """Reply once there is room."""
         waiting = self._pending.setdefault(request.envelope[0], deque())
         full = self._count >= MAX_PENDING or self._bytes + request.size > MAX_PENDING_BYTES
-        # a client that reads its replies is not held up by those that do not
+        # a client that reads its replies does not wait for clients that do not
         if waiting and full:
             self._board.unanswered += 1
             return
@@ -189,7 +189,7 @@ class ControlWorker(SocketWorker):
         while waiting:
             request = waiting[0]
             if request.key != key:
-                # it has gone, perhaps another client is there now
+                # the client has gone; perhaps another one has its route now
                 self._drop(waiting)
                 continue
             reply = request.reply
@@ -203,7 +203,7 @@ class ControlWorker(SocketWorker):
             except zmq.ZMQError as error:
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
-                # it has gone, and with it whoever waits
+                # the client has gone: drop all its requests
             self._drop(waiting)
         del self._pending[route]
 
@@ -219,9 +219,9 @@ class ControlWorker(SocketWorker):
         return self._status[subscriptions]
 
     def _obey(self, frames: list[bytes], rights: Rights | WireError, key: str) -> _Request | None:
-        """Do what a message asks for; a WireError becomes its reply. None: it comes later.
+        """Do what a message asks for; None if its reply comes later. A WireError becomes its reply.
 
-        rights, key: of its sender; or why it has none.
+        rights, key: those of its sender, or why it has none.
         """
         size = sum(map(len, frames))
         envelope, frames = frames[:1], frames[1:]
@@ -238,7 +238,7 @@ class ControlWorker(SocketWorker):
             command = request.get("command")
             if isinstance(rights, WireError):
                 raise rights
-            # what is no command is refused as such
+            # an unknown command is refused as unknown, not as denied
             if command in COMMANDS and not rights.may_order(command):
                 denied = rights.denial(f"ask for '{command}'")
                 raise denied
@@ -293,7 +293,7 @@ class ControlWorker(SocketWorker):
         outcome: Header | WireError,
         frames: Sequence[Buffer] = (),
     ) -> None:
-        """Reply to a request that took longer; from any thread."""
+        """Reply to a request that was answered later; from any thread."""
         if isinstance(outcome, WireError):
             outcome = _refusal(outcome)
         reply = reply | {"type": "reply", "ok": True} | outcome
@@ -302,7 +302,7 @@ class ControlWorker(SocketWorker):
 
 
 def _rows(board: Board, request: Header) -> Header:
-    """Rows of counts of targets from a number on, as many as fit; the number of the next one."""
+    """As many rows of target counts as fit, from a number on; and the number of the next row."""
     tally = _tally(board)
     by = request.get("by")
     if by not in (None, "barcode"):
@@ -319,7 +319,7 @@ def _rows(board: Board, request: Header) -> Header:
 
 
 def _coverage(board: Board, request: Header) -> tuple[Header, Sequence[Buffer]]:
-    """What covers a target: header fields that describe its columns, and these."""
+    """The coverage of a target: header fields that describe the columns, and the columns."""
     tally = _tally(board)
     if not board.config.answers.coverage:
         problem = "coverage is not counted: set answers.coverage = true in the configuration"
@@ -331,7 +331,7 @@ def _coverage(board: Board, request: Header) -> tuple[Header, Sequence[Buffer]]:
     try:
         columns = tally.coverage(target, bins)
     except StreamerError:
-        # a name that nobody has may be anything
+        # an unknown name may be anything
         problem = f"no target of the dictionary is {shown(target)}"
         raise WireError(Reason.MALFORMED, problem) from None
     if columns is None:
@@ -351,7 +351,7 @@ def _tally(board: Board) -> TargetTally:
 
 
 def _curve(board: Board) -> tuple[Header, Sequence[Buffer]]:
-    """The novelty curve: header fields that describe its columns, and these."""
+    """The novelty curve: header fields that describe the columns, and the columns."""
     if board.novelty is None:
         problem = "the dictionary learns nothing from the reads: set dictionary.mode = 'grow'"
         raise WireError(Reason.SOURCES, problem)

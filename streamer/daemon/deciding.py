@@ -1,4 +1,4 @@
-"""Decisions in the daemon: on the reads of batches, and on those that clients ask about."""
+"""Decisions in the daemon: on the reads of batches, and on reads that clients ask about."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from streamer.protocol.header import Buffer, Header, Reason, WireError, raw
 from streamer.sequences.read_batch import ReadBatch
 
 _WAITING = 256
-"""Requests whose reads wait to be decided on."""
+"""The most requests whose reads wait to be decided on."""
 
 _DECIDED = 1 << 16
-"""Reads that still grow; a sequencer has a few thousand channels."""
+"""The most growing reads to remember; a sequencer has a few thousand channels."""
 
 Answer = Callable[[Header | WireError, Sequence[Buffer]], None]
-"""Takes the keys and the frames of a reply, or why there is none."""
+"""Takes the header fields and frames of a reply, or the reason why there is none."""
 
 
 class _Ask(NamedTuple):
@@ -36,7 +36,7 @@ class _Ask(NamedTuple):
 
 
 class _Decided:
-    """Reads that were decided on while they grew, by name and channel: those sent last."""
+    """The growing reads that were decided on, by name and channel; the oldest ones are dropped."""
 
     def __init__(self) -> None:
         self._reads: dict[tuple[str, int], None] = {}
@@ -44,10 +44,10 @@ class _Decided:
     def rows(
         self, batch: ReadBatch, actions: NDArray[np.uint8], *, grow: bool
     ) -> NDArray[np.int64]:
-        """The indices of the reads of which nothing was decided before; notes those that ``grow``.
+        """The indices of the reads that were not decided on before; remembers those that ``grow``.
 
-        A read that grows no more is forgotten. One that keeps being sent is not, however many come
-        and go meanwhile.
+        A read that is complete is forgotten. A read that is sent again and again is not, however
+        many others come and go meanwhile.
         """
         count = len(batch)
         if not (grow or self._reads):
@@ -63,7 +63,7 @@ class _Decided:
         rows = []
         for row, key in enumerate(keys):
             if key in known:
-                # behind those that were sent before it
+                # move it to the end, as the latest
                 del known[key]
             else:
                 rows.append(row)
@@ -76,9 +76,9 @@ class _Decided:
 
 
 class Deciding:
-    """Decides with the dictionary of the matcher that was last given to ``use``.
+    """Decides with the dictionary of the matcher last given to ``use``.
 
-    All but ``ask`` is called in the engine's thread.
+    All methods but ``ask`` are called in the engine's thread.
     """
 
     def __init__(self, config: Config) -> None:
@@ -94,9 +94,9 @@ class Deciding:
         return self._rule is not None
 
     def use(self, matcher: StreamMatcher) -> None:
-        """Decide with the matcher's dictionary; StreamerError if a name is not in it.
+        """Decide with the matcher's dictionary; StreamerError if it lacks a named target.
 
-        A dictionary that grows decides by the k-mers that it began with.
+        A growing dictionary decides by the k-mers that it began with.
         """
         if self._rule is None:
             return
@@ -110,9 +110,9 @@ class Deciding:
         self._decider, self._version = decider, matcher.version
 
     def decide_batch(self, item: Accepted) -> tuple[Header, Columns] | None:
-        """What the message about a batch says of its reads, or of those that still grow.
+        """The decisions on the reads of a batch, or on its growing reads, as in its message.
 
-        A read that grows and was decided on before has no row any more.
+        A growing read that was decided on before gets no further row.
         """
         if self._decider is None:
             return None
@@ -128,9 +128,9 @@ class Deciding:
         return decision_content(batch, found, self._decider.targets, rows)
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
-        """Have these reads decided on soon; from any thread.
+        """Queue these reads to be decided on; from any thread.
 
-        WireError if nothing is decided here, or too much waits.
+        WireError if the daemon decides nothing, or too many requests wait.
         """
         if self._rule is None:
             raise WireError(Reason.DENIED, NOTHING_DECIDED)
@@ -140,7 +140,7 @@ class Deciding:
         self._asked.append(_Ask(batch, answer))
 
     def answer(self) -> None:
-        """Decide on what was asked about."""
+        """Decide on the queued reads, and reply."""
         while self._asked:
             ask = self._asked.popleft()
             fields, columns = self._decide(ask.batch)
@@ -148,7 +148,7 @@ class Deciding:
             ask.answer(fields, [raw(values) for values in columns.values()])
 
     def close(self) -> None:
-        """Refuse what was asked."""
+        """Refuse the queued requests."""
         while self._asked:
             gone = WireError(Reason.DRAINING, "the daemon ends: nothing is decided any more")
             self._asked.popleft().answer(gone, ())

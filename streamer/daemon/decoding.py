@@ -1,8 +1,8 @@
-"""Batches that came together, checked and made by a few calls of kernels, whatever their number.
+"""Checks and decodes batches that came together with a few kernel calls, whatever their number.
 
-Decoded one by one, each checksum and each pass over letters releases the GIL and takes it again,
-and the GIL limits a daemon on a GPU. Damage and unusual names are left to ``decode_batch``, which
-reports errors.
+If batches are decoded one by one, each checksum and each pass over letters releases and retakes the
+GIL, and the GIL limits a daemon on a GPU. Damage and unusual names are left to ``decode_batch``,
+which reports errors.
 """
 
 # mypy: no-check-untyped-defs
@@ -28,7 +28,7 @@ from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.windows import ascending
 
-# header, names, offsets, letters, checksum; perhaps a context in front of that
+# header, names, offsets, letters, checksum; a context may precede the checksum
 _FRAMES = 5
 _NAMES, _OFFSETS, _LETTERS = range(1, _FRAMES - 1)
 
@@ -36,10 +36,10 @@ _NAMES, _OFFSETS, _LETTERS = range(1, _FRAMES - 1)
 def decode_together(
     messages: Sequence[tuple[Header, Sequence[memoryview]]], make: MakeTogether
 ) -> list[tuple[ReadBatch, bytes] | None]:
-    """What ``decode_batch`` returns for each batch, or None: check it with ``unseal`` and call it.
+    """What ``decode_batch`` returns for each batch, or None: then call ``unseal`` and that.
 
-    messages: the fields of each header, and all frames of the message. What is not None has the
-    checksum of its last frame. The letters stay in their frames.
+    messages: the fields of each header, and all frames of the message. Where the result is not
+    None, the checksum in the last frame is right. The letters stay in their frames.
     """
     decoded: list[tuple[ReadBatch, bytes] | None] = [None] * len(messages)
     address = crc32c_address()
@@ -59,7 +59,7 @@ def decode_together(
     places = np.array([[*map(_address, of_one[:_LETTERS])] for of_one in frames], dtype=np.uint64)
     ends = np.zeros(len(which) + 1, dtype=np.int64)
     np.cumsum(sizes[:, _OFFSETS] // 8, out=ends[1:])
-    # frames need not be aligned
+    # frames may be unaligned
     offsets = np.empty(ends[-1], dtype=np.int64)
     sums = np.empty(len(which), dtype=np.uint32)
     names = np.empty(len(which), dtype=np.int64)
@@ -84,7 +84,7 @@ def decode_together(
         *further, seal = messages[at][1][_LETTERS + 1 :]
         if batch is None or crc32c(further, found) != int.from_bytes(seal, "little"):
             continue
-        # what is wrong with a context, ``decode_batch`` says
+        # ``decode_batch`` reports what is wrong with a context
         with suppress(WireError):
             decoded[at] = with_context(batch, further), packed.packed
     return decoded
@@ -96,7 +96,7 @@ def _address(frame: memoryview) -> int:
 
 @njit(cache=True, nogil=True)
 def _look(address, places, sizes, ends, offsets, sums, names):
-    """Put of each message the sum up to its offsets, the offsets and the number of names.
+    """Store each message's checksum up to its offsets, its offsets and its number of names.
 
     The number is -1 if ``count_names`` cannot count them or the offsets are inconsistent.
     """

@@ -1,9 +1,9 @@
-"""Listening sockets that can be shut: a process needs a file descriptor for every connection.
+"""Listening sockets that can be shut, since a process needs a file descriptor for every connection.
 
-libzmq accepts every connection. Without a descriptor it aborts the process (ipc) or retries forever
-(TCP), and unbinding an endpoint ends its connections too. So the listening sockets are made here
-and lent to libzmq. A shut door keeps new connections away from libzmq and leaves the existing ones
-alone.
+libzmq accepts every connection. Without a free descriptor it aborts the process (ipc) or retries
+forever (TCP), and unbinding an endpoint ends its connections, too. So the listening sockets are
+made here and lent to libzmq. A shut door keeps new connections away from libzmq and leaves the
+existing ones alone.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from streamer.daemon.process import spare
 from streamer.protocol.endpoints import socket_path
 
 _WAITING = 128
-# of a connection over TCP, in seconds: whose other side has vanished without a word, as with a
-# machine that loses its power, is ended after two minutes in which nothing came
+# TCP keep-alive, in seconds: a connection whose peer vanished silently, for example because its
+# machine lost power, is ended after two minutes without traffic
 _KEEP_ALIVE = {
     socket.TCP_KEEPIDLE: 60,
     socket.TCP_KEEPINTVL: 15,
     socket.TCP_KEEPCNT: 4,
 }
 
-# of Linux, asm-generic/socket.h
+# from Linux, asm-generic/socket.h
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
-# one instruction of the classic packet filter, "return 0": drop
+# one instruction of the classic packet filter, "return 0": drop the packet
 _DROP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0), 8)
 
 
 class Door:
     """A listening socket, whose descriptor is lent to libzmq; OSError if it cannot be bound.
 
-    endpoint: ``ipc`` or ``tcp``, with its real port. listening: the socket of a door in another
-    process, which removes it.
+    endpoint: ``ipc`` or ``tcp``, with its real port. listening: the socket of a door that another
+    process made and will remove.
     """
 
     def __init__(self, endpoint: str, listening: socket.socket | None = None) -> None:
@@ -48,16 +48,16 @@ class Door:
         self._path = socket_path(endpoint)
         self._lock = threading.Lock()
         self._removed = False
-        # in the place of a shut Unix-domain socket: new connections wait
+        # takes the place of a shut Unix-domain socket, so that new connections wait
         self._closed: socket.socket | None = None
         if listening is not None:
             self._socket = listening
             return
         self._socket = _bound(endpoint, self._path)
         if self._path is not None:
-            # left by a killed daemon
+            # left behind by a killed daemon
             aside(self._path).unlink(missing_ok=True)
-        # a waiting connection reaches libzmq even after the door is shut
+        # a connection that waits now still reaches libzmq after the door is shut
         waiting = max(1, min(_WAITING, spare(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 8))
         self._socket.listen(waiting)
         self._socket.setblocking(False)
@@ -70,7 +70,7 @@ class Door:
         return self._socket.fileno()
 
     def lend(self) -> int:
-        """A descriptor of the socket for libzmq, which closes it."""
+        """A descriptor of the socket for libzmq, which will close it."""
         return os.dup(self._socket.fileno())
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Door:
                 program = struct.pack("HP", 1, ctypes.addressof(_DROP))
                 self._socket.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
                 return
-            # without the file, or a descriptor for the other socket, nobody can connect either
+            # without the file, or without a descriptor for the second socket, nobody can connect
             with contextlib.suppress(OSError):
                 os.rename(self._path, aside(self._path))
                 self._closed = _bound(self.endpoint, self._path)
@@ -105,7 +105,7 @@ class Door:
                 self._closed = None
 
     def reopen(self) -> None:
-        """Accept connections again after another process that had the door ended."""
+        """Accept connections again after the end of another process that had the door."""
         with self._lock:
             if self._removed:
                 return
@@ -138,7 +138,7 @@ def _bound(endpoint: str, path: Path | None) -> socket.socket:
     try:
         if path is None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # its connections inherit these
+            # accepted connections inherit these options
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _KEEP_ALIVE.items():
                 made.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -153,5 +153,5 @@ def _bound(endpoint: str, path: Path | None) -> socket.socket:
 
 
 def aside(path: Path) -> Path:
-    """The place of a socket file while its door is shut."""
+    """Where the socket file lies while its door is shut."""
     return path.with_name(path.name + ".full")

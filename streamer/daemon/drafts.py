@@ -1,4 +1,4 @@
-"""Records of the stream that are no new batch: a dictionary, a revision, the end of one."""
+"""Records of the stream other than new batches: a dictionary, a revision, the end of a revision."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from streamer.protocol.transport.sending import Message
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A record before what depends on those before it is known.
+    """A record without the parts that depend on the records before it.
 
-    meta: what only the record has, not its messages. about: the header fields that its messages
-    share. frames: in front of those of its messages; the first is the names of the reads, if it is
-    about a batch. subject: the record that it is about. counts: what it adds to the totals.
+    meta: fields of the record that its messages lack. about: the header fields that its messages
+    share. frames: those before the frames of its messages; if it is about a batch, the first has
+    the names of the reads. subject: the record that it is about. counts: added to the totals.
     """
 
     at: int
@@ -37,7 +37,7 @@ class Draft:
 
 
 class Entry:
-    """A draft in its place in the stream; as ``Publication``."""
+    """A draft in its place in the stream, with the interface of ``Publication``."""
 
     def __init__(self, draft: Draft, heads: Heads) -> None:
         self.at = draft.at
@@ -63,7 +63,7 @@ class Entry:
 
 
 class DraftGroup:
-    """Drafts that are recorded and published together, then ``done`` is called."""
+    """Drafts that are recorded and published together; afterwards ``done`` is called."""
 
     matched: Sequence[Matched] = ()
 
@@ -76,14 +76,14 @@ class DraftGroup:
         self._made: list[Entry] | None = None
 
     def publications(self, *, intervals: bool) -> list[Entry]:
-        """One for each draft; as those of ``MatchedGroup``."""
+        """One entry for each draft, with the interface of ``MatchedGroup``."""
         if self._made is None:
             self._made = [Entry(draft, self._heads) for draft in self._drafts]
         return self._made
 
 
 AnyGroup = MatchedGroup | DraftGroup
-"""What the engine hands on."""
+"""What the engine passes on."""
 
 
 def dictionary_draft(
@@ -96,9 +96,10 @@ def dictionary_draft(
     grows: bool,
     sources: Sequence[str] = (),
 ) -> Draft:
-    """A dictionary that counts from batch ``batch`` on; one that grows keeps its k-mers for ever.
+    """The record of a dictionary in use from batch ``batch`` on; a growing one keeps all k-mers.
 
-    at: of the record. fingerprint: of the dictionary. sources: the files that it was read from.
+    at: number of the record. fingerprint: that of the dictionary. sources: the files it was read
+    from.
     """
     kmers = int(dictionary.codes.size)
     meta = {
@@ -107,7 +108,7 @@ def dictionary_draft(
         "kmers": kmers,
         "batch": batch,
         "sources": list(sources),
-        # in its frames
+        # these are in its frames
         "sourced": kmers if grows else 0,
     }
     names = msgpack.packb(list(dictionary.targets.names))
@@ -116,6 +117,6 @@ def dictionary_draft(
 
 
 def settled_draft(at: int, version: int, batch: int) -> Draft:
-    """From batch ``batch`` on, all answers are of the dictionary of this version."""
+    """The record that all answers from batch ``batch`` on are of this dictionary version."""
     content = Content({"version": version, "from_batch": batch}, (), ())
     return Draft(at, SETTLED, contents={"settled": content})

@@ -1,4 +1,4 @@
-"""How long batches took, as the counts of a histogram."""
+"""How long batches took, as a histogram."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ BOUNDS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
-"""Seconds, the largest of each bucket; a last bucket has the rest."""
+"""The upper bound of each bucket, in seconds; a last bucket counts longer ones."""
 
 
 class Durations:
-    """Written by one thread, read by any. counts: of each bucket. seconds: of all together."""
+    """Written by one thread, read by any. counts: one for each bucket. seconds: the sum of all."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.seconds = 0.0
 
     def add(self, begun: Iterable[float]) -> None:
-        """Count what ends now. begun: when, in monotonic seconds."""
+        """Count batches that end now. begun: when each began, in monotonic seconds."""
         now = time.monotonic()
         for at in begun:
             passed = now - at

@@ -1,4 +1,4 @@
-"""The engine thread: matches accepted batches, in order, and kept ones again after a reload."""
+"""The engine thread: matches accepted batches in order, and kept batches again after a reload."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from streamer.protocol.header import Header, Reason, WireError
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
 
-# groups matched but not yet published: results are larger than reads, so only a few
+# groups matched but not yet published; few, since results are larger than reads
 _AHEAD = 3
-# bases of waiting batches that are matched together: a GPU works on millions at a time
+# bases of waiting batches that are matched together, since a GPU works on millions at a time
 _TOGETHER = 1 << 24
-# results that are not published hold the engine up; who asks for decisions does not wait for that
+# the engine waits for unpublished results, but no longer than this while decisions are due
 _SLOT_SECONDS = 0.005
-# until the journal is read again that could not be
+# seconds until a journal that could not be read is tried again
 _TRY_SECONDS = 1.0
 
 log = structlog.get_logger("engine")
@@ -54,10 +54,10 @@ log = structlog.get_logger("engine")
 class EngineWorker(Worker):
     """Loads the dictionary, then matches the batches in ``inbox`` and passes them to ``forward``.
 
-    restored: where it goes on. kept: the batches of the journal, if there is one.
+    restored: the state to continue from. kept: the batches of the journal, if there is one.
 
-    Waiting batches are matched and passed on as a group. Each group takes one of ``slots``, to be
-    released once its results are out. ``make_batch`` and ``make_together`` are those of the
+    Waiting batches are matched and passed on as a group. Each group takes one of ``slots``, which
+    is released once its results are out. ``make_batch`` and ``make_together`` are those of the
     matcher; they change if a GPU fails.
     """
 
@@ -77,12 +77,12 @@ class EngineWorker(Worker):
         self.slots = threading.Semaphore(_AHEAD)
         self.make_batch: Make = ReadBatch.from_letters
         self.make_together: MakeTogether | None = None
-        # the one in use, and whether batches are in it now
+        # the matcher in use, and whether it is matching batches now
         self.matcher: StreamMatcher | None = None
         self.matching = False
         self._board = board
         self._spec = board.config.spec
-        # what the stream brings is added where a reload or a snapshot needs it
+        # k-mers of the stream are collected here if a reload or a snapshot needs them
         self._restored = restored
         panel = board.config.panel
         limits = panel.enough_breadth, panel.enough_depth, panel.enough_reads
@@ -97,12 +97,12 @@ class EngineWorker(Worker):
         self.deciding = Deciding(board.config)
         self._warm_up = warm_up
         self._limit_said = False
-        # kept batches that could not be read, and when they are tried again
+        # kept batches that could not be read, and when to try them again
         self._unread = False
         self._try_again = 0.0
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
-        """Have reads decided on, as ``Deciding.ask``; from any thread."""
+        """Queue reads to be decided on, as ``Deciding.ask``; from any thread."""
         self.deciding.ask(batch, answer)
         self.inbox.wake()
 
@@ -112,7 +112,7 @@ class EngineWorker(Worker):
         self.inbox.wake()
 
     def prepare(self, dictionary: Dictionary) -> StreamMatcher | None:
-        """A matcher of another dictionary, made ahead if it can be; from any thread."""
+        """A matcher for another dictionary, made ahead if possible; from any thread."""
         on_cluster = self._board.config.cluster.address
         if self._spec.changes or self._spec.device == "cuda" or on_cluster:
             return None
@@ -122,7 +122,7 @@ class EngineWorker(Worker):
     # ---- the thread ----------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Load, then match until told to stop."""
+        """Load the dictionary, then match until told to stop."""
         with ExitStack() as stack:
             self._make_matcher = matchers(self._board.config, stack)
             self._work()
@@ -137,7 +137,7 @@ class EngineWorker(Worker):
             self._warm_up(config, self._spec)
             self._begin(loaded)
         try:
-            # these objects stay: searching them for garbage would hold everything up
+            # these objects stay, and searching them for garbage would stall everything
             gc.collect()
             gc.freeze()
             self.ready.set()
@@ -229,7 +229,7 @@ class EngineWorker(Worker):
     # ---- dictionaries --------------------------------------------------------------------------
 
     def _begin(self, loaded: Dictionary) -> None:
-        """The matcher that goes on where the journal ends; other sources are a reload."""
+        """Make the matcher that continues where the journal ends; changed sources are a reload."""
         restored, found = self._restored, fingerprint(loaded)
         start = restored.start(self._spec)
         first = not restored.fingerprint and not restored.number
@@ -248,11 +248,11 @@ class EngineWorker(Worker):
         else:
             self._note_revision()
         if not (self._spec.changes and self._spec.sources):
-            # k-mers are copied into the matcher's structures
+            # the matcher has copied the k-mers
             self._restored = Restored(number=restored.number, fingerprint=found)
 
     def _switch(self, new: Reloaded) -> None:
-        """Match against another dictionary from now on."""
+        """Match with another dictionary from now on."""
         with self.stage_work.step("the new dictionary to be taken over"):
             self._take_over(new)
         self.stage_work.done += 1
@@ -271,7 +271,7 @@ class EngineWorker(Worker):
                 matcher = self._make_matcher(new.dictionary, self._spec, start)
             self.deciding.use(matcher)
         except Exception as error:
-            # the old one goes on, whatever the new one lacks: memory, threads, a target
+            # whatever the new matcher lacks (memory, threads, a target), the old one stays in use
             new.reply(not_loaded(error))
             return
         matcher.succeed(before)
@@ -295,12 +295,12 @@ class EngineWorker(Worker):
         self._note(matcher)
 
     def _count_kept(self, loaded: Dictionary, start: Start) -> None:
-        """Count the batches of the journal: their counts are not stored."""
+        """Count the batches of the journal, since target counts are not stored."""
         tally, matcher = self._board.tally, self._matcher
         if tally is None or self._kept is None or not self._restored.number:
             return
         if not matcher.fixed:
-            # one that learns nothing from them, with the same k-mers
+            # a matcher with the same k-mers that learns nothing from these batches
             spec = replace(self._spec, mode="frozen", seed_bases=0, track_tree=False)
             matcher = make_matcher(self._board.config, loaded, spec, start)
         log.info("counting the batches of the journal")
@@ -321,10 +321,10 @@ class EngineWorker(Worker):
         number: int | None = None,
         reply: Reply = lambda _: None,
     ) -> Header:
-        """Say that this dictionary takes the place of another version; what a reload replies.
+        """Record that this dictionary replaces another version; returns the reply to a reload.
 
-        number: of the first batch that is kept, if it is known.
-        A growing dictionary only gains, and without a journal nothing is kept.
+        number: that of the first kept batch, if known.
+        A growing dictionary only gains k-mers, and without a journal no batches are kept.
         """
         draft = self._dictionary(loaded, found)
         self._revision.reloaded(self._matcher.version, draft.at, draft.meta["batch"])
@@ -344,7 +344,7 @@ class EngineWorker(Worker):
         return outcome
 
     def _outcome(self, before: int) -> Header:
-        """What a reload replies; before: the version that there was."""
+        """The reply to a reload; before: the previous version."""
         revision = self._board.revision
         return {
             "version_before": before,
@@ -364,14 +364,14 @@ class EngineWorker(Worker):
         )  # fmt: skip
 
     def _remember(self, results: Sequence[BatchResult]) -> None:
-        """K-mers that a matcher of other sources has to know, too."""
+        """Collect k-mers that a matcher of reloaded sources must know, too."""
         self._restored.grown += [r.new_kmers for r in results if r.new_kmers.size]
         self._restored.learned += [r.learned for r in results if r.learned.size]
 
     # ---- kept batches --------------------------------------------------------------------------
 
     def _place(self) -> tuple[int, int] | None:
-        """Where the next kept batches to be matched again are, if there are any."""
+        """The records of the next kept batches to match again, if there are any."""
         if self._kept is None or self._revision.revision is None or not self._matcher.fixed:
             return None
         if self._unread and time.monotonic() < self._try_again:
@@ -412,11 +412,11 @@ class EngineWorker(Worker):
             log.info("kept batches are revised", version=version)
 
     def _note_revision(self, batch: int | None = None) -> None:
-        """Note how many batches are left to be matched again; batch: the next one, if known."""
+        """Note how many batches are left to match again; batch: the next one, if known."""
         revision, kept, noted = self._revision.revision, self._kept, None
         if revision is not None and kept is not None:
             batch = kept.number(revision.after) if batch is None else batch
-            # not recorded yet
+            # the dictionary is not recorded yet
             batch = self._restored.number if batch is None else batch
             noted = {"version": revision.version, "batches": max(0, revision.batch - batch)}
         self._board.revision = noted
@@ -428,7 +428,7 @@ class EngineWorker(Worker):
 
 
 def together(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
-    """Batches in groups of about ``_TOGETHER`` bases, each of one batch at least."""
+    """Split batches into groups of about ``_TOGETHER`` bases, with at least one batch each."""
     group: list[Accepted] = []
     bases = 0
     for item in items:

@@ -1,10 +1,10 @@
 """The configuration of the daemon: TOML in, checked settings out, every fault with its key.
 
-tables      a model each: keys, types, defaults
-faults      what is wrong, in the words of the keys
-origin      the line or the option that set a key
+tables      a model for each table: keys, types, defaults
+faults      error messages in terms of the keys
+origin      the line or option that set a key
 toml_lines  the line of each key
-loading     all of it
+loading     the whole process
 """
 
 from streamer.daemon.config.loading import load

@@ -1,6 +1,6 @@
-"""What is wrong with a configuration, in the words of its keys.
+"""What is wrong with a configuration, in terms of its keys.
 
-Of a key alone what its type refuses; of several keys what does not fit together.
+A fault concerns one key, whose value its type refuses, or several keys that do not fit together.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _shown(given: object) -> str:
     try:
         return repr(given)
     except ValueError:
-        # Python writes none of more than 4300
+        # Python does not convert integers of more than 4300 digits to text
         return "an integer of thousands of digits"
 
 
@@ -110,7 +110,7 @@ def folder_faults(given: str, absolute: str) -> Iterator[Fault]:
 
 
 def job_faults(jobs: JobsTable, absolute: Sequence[str]) -> Iterator[Fault]:
-    """What jobs need. absolute: of its directories."""
+    """Faults in what jobs need. absolute: the absolute paths of its directories."""
     for at, (name, path) in enumerate(zip(jobs.directories, absolute, strict=True)):
         if not os.path.isdir(path):
             yield f"jobs.directories.{at}", f"no such folder: '{name}' (looked for {path})"
@@ -145,7 +145,7 @@ _WEB_PACKAGES = "starlette", "uvicorn"
 
 
 def web_file_faults(web: WebTable) -> Iterator[Fault]:
-    """What the live page needs and this machine lacks."""
+    """Packages that the live page needs and this machine lacks."""
     if not web.endpoint:
         return
     missing = [name for name in _WEB_PACKAGES if importlib.util.find_spec(name) is None]
@@ -160,7 +160,7 @@ def web_file_faults(web: WebTable) -> Iterator[Fault]:
 
 
 def _text_faults(tables: Mapping[str, ConfigTable]) -> Iterator[Fault]:
-    """Paths that are given to SQLite, or stored: where they lie may make them no text."""
+    """Paths that are passed to SQLite, or stored, and are not UTF-8 because of their folder."""
     journal, dictionary, jobs = (tables.get(name) for name in ("journal", "dictionary", "jobs"))
     paths: dict[str, str] = {}
     if isinstance(journal, JournalTable) and journal.durability != "none":
@@ -176,7 +176,7 @@ def _text_faults(tables: Mapping[str, ConfigTable]) -> Iterator[Fault]:
 
 
 def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
-    """Faults between keys of the tables that are valid by themselves."""
+    """Faults between keys of tables that are each valid."""
     dictionary, matching = tables.get("dictionary"), tables.get("matching")
     if isinstance(dictionary, DictionaryTable):
         nothing = not dictionary.sources and not dictionary.seed_bases
@@ -281,7 +281,7 @@ def _cluster_faults(cluster: ClusterTable, matching: MatchingTable) -> Iterator[
 
 
 def _match_faults(spec: MatchSpec) -> Iterator[Fault]:
-    """For users, what ``MatchSpec.faults`` names."""
+    """The faults of ``MatchSpec.faults``, in words for users."""
     near = f"with semantics '{spec.semantics}'" if spec.near else "without a distance"
     kernels = f"is '{spec.kernel}', {near} it must be one of {', '.join(spec.kernels)}"
     limits = "is {}, must be {} dictionary.k = {}".format

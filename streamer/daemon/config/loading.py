@@ -49,7 +49,7 @@ _KEYS = {
     for key in model.model_fields
     if key not in _TABLES
 }
-"""The full path of a key without its table: in the first table that has it."""
+"""The full path of a key that was given without its table: in the first table that has it."""
 
 
 def load(
@@ -61,9 +61,9 @@ def load(
 ) -> Config:
     """The configuration of a TOML file (None: all defaults) with ``table.key=value`` overrides.
 
-    ConfigError holds every fault. ``check_files`` also checks whether the dictionary's sources
-    exist; clients need only the endpoints. ``check_targets`` reads them for the targets that other
-    tables name; the daemon finds these out with the dictionary.
+    ConfigError holds every fault. ``check_files`` also checks that the dictionary's sources exist;
+    clients need only the endpoints. ``check_targets`` reads the sources to check the names of
+    targets in other tables; the daemon does that when it loads the dictionary.
     """
     origin = SettingOrigin(path or "<defaults>")
     content = _read(path, origin) if path else {}
@@ -138,10 +138,10 @@ def load(
 
 
 def _target_faults(config: Config) -> Iterator[Fault]:
-    """Of the names of targets, if there are any."""
+    """Check the names of targets, if there are any."""
     if not (config.decision.names or config.panel.groups):
         return
-    # it loads kernels
+    # imported late, since it loads kernels
     from streamer.dictionary.targets import target_names
 
     try:
@@ -167,7 +167,7 @@ def _read(path: str, origin: SettingOrigin) -> dict[str, Any]:
     except UnicodeDecodeError:
         what = "not valid TOML: it is not UTF-8 text"
     except ValueError as error:
-        # a number of thousands of digits
+        # a number with thousands of digits
         what = f"not valid TOML: {error}"
     except RecursionError:
         what = "not valid TOML: arrays or tables are nested too deeply"

@@ -11,7 +11,7 @@ from streamer.daemon.config.toml_lines import key_lines
 
 @dataclass
 class SettingOrigin:
-    """Where settings come from: the ``text`` of a file and, by key, ``overrides`` of ``--set``."""
+    """Where settings come from: the ``text`` of a file, and ``overrides`` of ``--set`` by key."""
 
     source: str
     text: str = ""
@@ -19,11 +19,11 @@ class SettingOrigin:
 
     @cached_property
     def lines(self) -> dict[str, int]:
-        """The lines of the keys in the file, found only if there is a fault to report."""
+        """The lines of the keys in the file, computed only if there is a fault to report."""
         return key_lines(self.text)
 
     def of(self, *keys: str) -> str:
-        """Where the first of the keys was set; overrides come before the file."""
+        """Where the first of the keys was set; overrides take precedence over the file."""
         paths = [path for key in keys for path in _outward(key)]
         for path in paths:
             if path in self.overrides:
@@ -35,7 +35,7 @@ class SettingOrigin:
 
 
 def _outward(key: str) -> Iterator[str]:
-    """The key, then the keys that contain it, without the table."""
+    """The key, then the keys that contain it, up to but without the table."""
     yield key
     while key.count(".") > 1:
         key = key.rpartition(".")[0]

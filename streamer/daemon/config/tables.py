@@ -1,4 +1,4 @@
-"""The tables: a model each, whose types say what a key may hold."""
+"""The tables, each a model whose types say what a key may hold."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ConfigTable(BaseModel):
     @field_validator("*")
     @classmethod
     def _without_nul(cls, value: Any) -> Any:
-        """Most texts are paths, and the system takes no NUL in these."""
+        """Refuse NUL: most strings are paths, which cannot hold one."""
         texts = [value] if isinstance(value, str) else value if isinstance(value, list) else ()
         if any("\0" in text for text in texts):
             problem = "holds a NUL"
@@ -51,7 +51,7 @@ class ConfigTable(BaseModel):
 
 
 def _endpoint(name: str) -> Any:
-    """A default that depends on the environment, and is checked as what is given."""
+    """A default that depends on the environment; it is checked like a given value."""
     return Field(default_factory=lambda: default_endpoint(name), validate_default=True)
 
 
@@ -109,7 +109,7 @@ class ControlTable(ConfigTable):
 
 
 class SyncTable(ConfigTable):
-    """Where what was said before is asked for; served only with a journal."""
+    """Where clients replay past messages; served only with a journal."""
 
     endpoint: Endpoint = _endpoint("sync")
     connections: int = Field(default=64, ge=1, le=1 << 16)
@@ -119,7 +119,7 @@ class SyncTable(ConfigTable):
 
 
 class JournalTable(ConfigTable):
-    """What outlives the daemon; a limit of 0 keeps everything."""
+    """What survives the daemon; a limit of 0 keeps everything."""
 
     durability: Literal["none", "os", "fsync"] = "none"
     directory: str = Field(default_factory=_journal_directory)
@@ -128,7 +128,7 @@ class JournalTable(ConfigTable):
 
 
 class ClusterTable(ConfigTable):
-    """The Ray cluster whose workers match; without an address this process does."""
+    """The Ray cluster whose workers match reads; without an address this process does."""
 
     address: str = ""
     workers: int = Field(default=0, ge=0, le=1 << 16)
@@ -136,7 +136,7 @@ class ClusterTable(ConfigTable):
 
 
 class WatchTable(ConfigTable):
-    """The folder of a run whose reads are sent; without one none is watched."""
+    """The folder of a sequencing run to watch for reads; without one none is watched."""
 
     directory: str = ""
     settle: float = Field(default=5.0, ge=0, le=86_400)
@@ -146,7 +146,7 @@ class WatchTable(ConfigTable):
 
 
 class DecisionTable(ConfigTable):
-    """Which reads are worth sequencing; without names nothing is decided."""
+    """Which reads are worth sequencing; without target names nothing is decided."""
 
     enrich: list[str] = []
     deplete: list[str] = []
@@ -157,7 +157,7 @@ class DecisionTable(ConfigTable):
 
     @property
     def names(self) -> list[str]:
-        """Those that are listed; of the two lists one has some."""
+        """The listed targets; only one of the two lists may be filled."""
         return self.enrich or self.deplete
 
 
@@ -167,7 +167,7 @@ def _results_directory() -> str:
 
 
 class JobsTable(ConfigTable):
-    """Batch jobs: what they may read, and take; without directories there are none."""
+    """Batch jobs: which files they may read and what they may use; without directories none run."""
 
     directories: list[str] = []
     results: str = Field(default_factory=_results_directory)
@@ -178,7 +178,7 @@ class JobsTable(ConfigTable):
 
 
 class AnswersTable(ConfigTable):
-    """What is counted of all reads so far; once loaded, ``targets`` is true or false."""
+    """What is counted over all reads so far; after loading, ``targets`` is true or false."""
 
     targets: bool | None = None
     coverage: bool = False
@@ -188,7 +188,7 @@ class AnswersTable(ConfigTable):
 
 
 class PanelTable(ConfigTable):
-    """Targets that are watched together, and how much of them is enough."""
+    """Targets that are watched together, and when there is enough of them."""
 
     groups: dict[str, list[str]] = {}
     enough_breadth: float = Field(default=0.0, ge=0, le=1)
@@ -197,7 +197,7 @@ class PanelTable(ConfigTable):
 
     @property
     def limits(self) -> bool:
-        """Whether anything can be enough."""
+        """Whether any limit is set."""
         return bool(self.enough_breadth or self.enough_depth or self.enough_reads)
 
     def fields(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class PanelTable(ConfigTable):
 
 
 class SecurityTable(ConfigTable):
-    """Who is admitted; without a folder of keys everybody who reaches a socket."""
+    """Who is admitted; without a folder of keys, everybody who can reach a socket."""
 
     keys: str = ""
 
@@ -224,7 +224,7 @@ class MetricsTable(ConfigTable):
 
 
 class WebTable(ConfigTable):
-    """Where the live page is, and who may see it; without an address there is none."""
+    """Where the live page is served, and who may see it; without an address it is not."""
 
     endpoint: HttpAddress = ""
     token: WebToken = ""

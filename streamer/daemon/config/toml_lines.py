@@ -6,15 +6,15 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-# only a line with one of these can end a value of several lines
+# only a line with one of these can end a multi-line value
 _CLOSING = ("]", "}", '"""', "'''")
 
 
 def key_lines(text: str) -> dict[str, int]:
     """The line (from 1) on which each key and table of a valid document is first named.
 
-    Keys are paths, ``table.key``. The document is cut into the shortest valid parts, a header or a
-    key with its value each, so that ``tomllib`` alone defines the syntax.
+    Keys are paths, ``table.key``. The document is cut into its shortest valid parts, each a table
+    header or a key with its value, so ``tomllib`` alone defines the syntax.
     """
     lines = text.replace("\r\n", "\n").split("\n")
     found: dict[str, int] = {}
@@ -35,7 +35,7 @@ def key_lines(text: str) -> dict[str, int]:
 
 
 def _part(lines: list[str], start: int) -> tuple[int, dict[str, Any]]:
-    """The line after the part that begins on line ``start``, and the part's content."""
+    """The line after the part that begins on line ``start``, and the content of the part."""
     for end in range(start, len(lines)):
         if end > start and not any(sign in lines[end] for sign in _CLOSING):
             continue
@@ -47,10 +47,10 @@ def _part(lines: list[str], start: int) -> tuple[int, dict[str, Any]]:
 
 
 def _paths(content: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The path of every key, outer ones first."""
+    """The path of every key, outer keys first."""
     for key, value in content.items():
         yield (key,)
-        # [[table]] makes a list of one table
+        # [[table]] gives a list of one table
         inner = value[0] if isinstance(value, list) and value else value
         if isinstance(inner, dict):
             for path in _paths(inner):

@@ -1,4 +1,4 @@
-"""The secret that opens the live page: its form, and a file that holds it."""
+"""The secret token of the live page: its syntax, and a file that holds it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import re
 
 _FEWEST, _MOST = 16, 256
-# no blanks, nothing that a cookie, a header or a URL would change
+# no blanks, and nothing that a cookie, a header or a URL would change
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 
 
 def check_token(token: str) -> str:
-    """The token, or "" for none; ValueError, which does not repeat it, if it is neither."""
+    """The token if it is valid or empty; else a ValueError that does not repeat it."""
     if not token:
         return token
     if not _FEWEST <= len(token) <= _MOST:
