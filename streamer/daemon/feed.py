@@ -32,21 +32,21 @@ from streamer.protocol.transport.sending import Message, send_all
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper
 
-# subscribers send only names of topics, behind the name of a command; libzmq keeps every
-# subscription, whatever it is, in a tree that takes 50 bytes for each of its bytes
+# subscribers send only the name of a command and a topic; libzmq stores every subscription,
+# whatever it is, in a tree that takes 50 bytes for each of its bytes
 _OPTIONS: dict[int, int] = {
     zmq.MAXMSGSIZE: MAX_SUBSCRIPTION,
-    # all subscriptions, and the ends of all, not only the first and last of each
+    # report every subscription and unsubscription, not only the first and last of a topic
     zmq.XPUB_VERBOSER: 1,
 }
 _SUBSCRIPTIONS_AT_ONCE = 1000
-# between two looks at the connections, while much waits for them
+# between two checks of the connections, while much waits for them
 _LOOK_MILLISECONDS = 5
-# between two lines of the log
+# between two log lines
 _REPORT_SECONDS = 10.0
-# of a message at least, with what libzmq takes for its frames
+# the least memory of a message, with what libzmq takes for its frames
 _MESSAGE_BYTES = 4096
-# assumed where bytes cannot be counted: that of a batch of a megabyte
+# the size assumed if bytes cannot be counted: that of a message about a batch of one megabyte
 _LARGE_MESSAGE_BYTES = 128 * 1024
 _LEAST_MESSAGES = 16
 _MOST_MESSAGES = 1 << 30
@@ -57,7 +57,7 @@ log = structlog.get_logger("feed")
 def high_water(budget: int, *, counted: bool) -> int:
     """The socket's high-water mark, in messages for one subscriber, from a budget in bytes.
 
-    counted: whether messages that wait are counted in bytes, too.
+    counted: whether waiting messages are counted in bytes, too.
 
     Changing it while the socket lives can silence a subscriber for good: libzmq's reader reports
     its progress only at multiples of half the mark, so a subscriber that has read everything can
@@ -101,7 +101,7 @@ class FeedWorker(SocketWorker):
             self._guarded = GuardedSubscriptions(peers, self._core.subscriptions)
         self._held = HeldBytes()
         self._backlog = Backlog(board.config.feed.buffer_bytes)
-        # by connection, that is inode
+        # by connection, identified by its inode
         self._descriptors: dict[int, int] = {}
         self._reported = -_REPORT_SECONDS
         self._novelty_told: list[int] = []
@@ -145,14 +145,14 @@ class FeedWorker(SocketWorker):
             self.release(socket)
 
     def _publish_waiting(self, socket: zmq.Socket[bytes]) -> None:
-        # the end is announced last of all
+        # the end is announced after everything else
         states = self._board.announcements
         while states and states[0] not in FINAL:
             self._announce(socket, states.popleft())
         groups, work = self.inbox.take(), self.stage_work
         work.taken = len(groups)
         for group in groups:
-            # before and behind it: right after a burst nobody has read it
+            # before and after each group, since right after a burst nobody has read it
             self._end_slow()
             with work.step("a group of batches to be laid out and sent"):
                 self._publish(socket, group)
@@ -161,7 +161,7 @@ class FeedWorker(SocketWorker):
         self._end_slow()
 
     def _publish(self, socket: zmq.Socket[bytes], group: AnyGroup) -> None:
-        """Publish what was matched, or drafted, together."""
+        """Publish a group that was matched or drafted together."""
         made = group.publications(intervals=self.wants("match") or self.wants("mismatch"))
         messages = self._core.publish(made, time.time_ns())
         counts = Counter[str]()
@@ -175,7 +175,7 @@ class FeedWorker(SocketWorker):
         self._send(socket, messages)
         self._board.durations.add([one.accepted.at for one in group.matched])
         tally, matched = self._board.tally, group.matched
-        # those of another dictionary are matched again
+        # batches matched with another dictionary will be matched again
         if tally is not None and matched and matched[0].dictionary is tally.dictionary:
             tally.add([one.result for one in matched])
         if self._board.novelty is not None:
@@ -189,14 +189,15 @@ class FeedWorker(SocketWorker):
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         totals, version = self._board.totals.fields(), self._board.version
         now = time.monotonic()
-        # first: who was denied a topic would take its head in the beat for a gap
+        # denials come first: a subscriber that was denied a topic would take its head in the beat
+        # for a gap
         self._send(socket, self._core.denials(time.time_ns()))
         self._send(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
         self._tell_counts(socket)
         self._tell_novelty(socket)
 
     def _tell_counts(self, socket: zmq.Socket[bytes]) -> None:
-        """Publish what has changed in the counts of targets."""
+        """Publish the target counts that have changed."""
         tally, core, fields = self._board.tally, self._core, self._board.answers()
         if tally is None:
             return
@@ -208,7 +209,7 @@ class FeedWorker(SocketWorker):
             self._send(socket, core.tally("enough", tally.enough(), time.time_ns(), **fields))
 
     def _tell_novelty(self, socket: zmq.Socket[bytes]) -> None:
-        """Publish where the novelty curve ends, if that is elsewhere than before."""
+        """Publish the end of the novelty curve, if it has moved."""
         curve, core = self._board.novelty, self._core
         if curve is None or not core.wants("novelty"):
             return
@@ -223,7 +224,7 @@ class FeedWorker(SocketWorker):
         send_all(socket, messages, self._held)
 
     def _end_slow(self) -> None:
-        """End the connection of a subscriber that holds up too much memory; libzmq frees it."""
+        """End the connection of a subscriber that makes libzmq hold too much memory."""
         held, now = self._held.bytes, time.monotonic()
         self._board.feed_waiting = held
         if not self._backlog.wants_look(held, now):
@@ -278,13 +279,13 @@ class FeedWorker(SocketWorker):
         self._board.ignored_subscriptions = held.ignored
 
     def _add(self, prefix: bytes, descriptor: int) -> None:
-        """A subscription; a connection with too many of what is no topic is ended."""
+        """Add a subscription; a connection with too many that match no topic is ended."""
         connection = self._note(descriptor)
         if not self._core.subscriptions.add(prefix, connection):
             self._end_offender(descriptor)
 
     def _note(self, descriptor: int) -> int:
-        """The connection that a descriptor belongs to now."""
+        """Note and return the connection that a descriptor belongs to now."""
         connection = inode(descriptor)
         if connection != ENDED:
             self._descriptors[connection] = descriptor
@@ -300,7 +301,7 @@ class FeedWorker(SocketWorker):
 
 
 def _queued(descriptor: int) -> int:
-    """The bytes in the kernel that the peer of a connection has not taken."""
+    """The bytes in the kernel that the peer of a connection has not received."""
     with contextlib.suppress(OSError):
         return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     return 0

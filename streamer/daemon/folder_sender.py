@@ -1,7 +1,7 @@
 """The watch thread: keeps a ``streamer send --watch`` running on the folder of ``[watch]``.
 
-A process of its own, as a user would start one: it sends over the ingest socket, and its ledger and
-its mark let each record count once, however it ends.
+It is a separate process, as a user would start it, and sends over the ingest socket. Its ledger and
+its mark make each record count once, however the process ends.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from streamer.daemon.worker import Worker
 from streamer.protocol.keys import ClientKeys
 from streamer.watching.ledger import ledger_of
 
-# between two starts, doubled up to the longest while it keeps failing
+# between two starts; doubled after each failure, up to the longest
 _PAUSE_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
-# for the acknowledgements of what it has sent
+# to wait for acknowledgements of what was sent
 _END_SECONDS = 3.0
 
 log = structlog.get_logger("watch")
 
 
 class WatchWorker(Worker):
-    """Starts the watcher, again if it fails, and ends it; what it says goes to the log.
+    """Starts the watcher, restarts it if it fails, and ends it; its output goes to the log.
 
-    endpoint: that of ingest. keys: of the watcher. bound_as: the endpoint as it is configured.
+    endpoint: that of ingest. keys: those of the watcher. bound_as: the endpoint as configured.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class WatchWorker(Worker):
         super().__init__("watch", notify)
         self._keys = None if keys is None else in_memory(keys.text())
         if not table.ledger and bound_as.endswith((":*", ":0")):
-            # by default it belongs to the endpoint, which is another one after each start
+            # the default ledger depends on the endpoint, which may change with each start
             ledger = ledger_of(table.directory, table.name, bound_as)
             table = table.model_copy(update={"ledger": ledger})
         self._table = table
@@ -56,7 +56,7 @@ class WatchWorker(Worker):
         self._wake: Mailbox[None] = Mailbox()
 
     def stop(self) -> None:
-        """Ask the watcher to send what it has read, and the thread to end."""
+        """Ask the watcher to send what it has read and the thread to end."""
         super().stop()
         self._wake.wake()
 
@@ -86,13 +86,13 @@ class WatchWorker(Worker):
             pause = min(2 * pause, _LONGEST_SECONDS)
 
     def _run(self) -> int:
-        """One life of the watcher; its exit code."""
+        """Run the watcher once; returns its exit code."""
         table = self._table
         # -P: nothing of the working directory is imported
         launcher = [sys.executable, "-P", "-m", "streamer.cli.daemon_child", str(os.getpid())]
         command = ["send", "--watch", table.directory, "--to", self._endpoint]
         command += ["--settle", str(table.settle)]
-        # no file has an empty name: without patterns the run never ends
+        # no file has an empty name, so without a pattern the run never ends
         command += [f"--until={pattern}" for pattern in table.until or [""]]
         command += ["--name", table.name] if table.name else []
         command += ["--ledger", table.ledger] if table.ledger else []
@@ -118,7 +118,7 @@ class WatchWorker(Worker):
         return child.returncode
 
     def _relay(self, child: subprocess.Popen[bytes]) -> None:
-        """Its lines to the log, until it has ended or is to end."""
+        """Copy its lines to the log until it ends or must end."""
         assert child.stderr is not None
         lines = child.stderr.fileno()
         os.set_blocking(lines, False)
@@ -155,7 +155,7 @@ class WatchWorker(Worker):
 
 
 def _log(line: str) -> None:
-    """A line of the watcher, as one of the daemon."""
+    """Log a line of the watcher as one of the daemon's."""
     line = line.removeprefix("streamer: ")
     fault = line.startswith("error: ")
     (log.warning if fault else log.info)(line.removeprefix("error: "))

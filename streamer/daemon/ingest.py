@@ -43,16 +43,16 @@ from streamer.sequences.read_batch import ReadBatch
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper
 
-# messages, and bytes, taken before acknowledgements go out and the inbox is read
+# messages and bytes received before acknowledgements go out and the inbox is read
 _BURST = 64
 _BURST_BYTES = 1 << 24
-# to refuse messages that have come, before the socket is closed
+# to refuse messages that have already come, before the socket is closed
 _END_SECONDS = 1.0
-# for producers to read the end: libzmq drops unread messages when a connection ends
+# to let producers read the last answers: libzmq drops unread messages when a connection ends
 _READ_SECONDS = 0.2
 # a message of the protocol has at most 5 frames; further frames are dropped
 _MAX_FRAMES = 8
-# of a refused message
+# the fields of a refused message that are logged
 _LOGGED = "producer", "epoch", "seq", "reason"
 
 log = structlog.get_logger("ingest")
@@ -61,7 +61,7 @@ log = structlog.get_logger("ingest")
 class _Message:
     """A message of a producer: all frames, and those between the header and the checksum.
 
-    rights: of its sender.
+    rights: those of its sender.
     """
 
     def __init__(self, route: bytes, frames: list[memoryview], rights: Rights) -> None:
@@ -70,12 +70,12 @@ class _Message:
         self.sealed = frames
         self.frames = frames[1:-1]
         self._header: Header | None = None
-        # ahead of time, together with others
+        # the batch, if it was decoded ahead of time together with others
         self.decoded: tuple[ReadBatch, bytes] | None = None
 
     @property
     def header(self) -> Header:
-        """The fields of the header, unpacked when asked for; WireError if there is none."""
+        """The fields of the header, unpacked on demand; WireError if there is none."""
         if self._header is None:
             if not self.sealed:
                 raise WireError(Reason.MALFORMED, "a message without frames")
@@ -84,8 +84,8 @@ class _Message:
 
     @property
     def content(self) -> int:
-        """The checksum of the frames, from that of the message; WireError if that is wrong."""
-        # those decoded ahead have been checked
+        """The checksum of the frames, from that of the message; WireError if it is wrong."""
+        # a batch that was decoded ahead has been checked
         if self.decoded is None:
             unseal(self.sealed)
         whole = int.from_bytes(self.sealed[-1], "little")
@@ -95,10 +95,10 @@ class _Message:
 class IngestWorker(SocketWorker):
     """Accepts batches and passes them to ``forward`` in the order of acceptance.
 
-    ``makers`` returns what makes a batch, as in ``decode_batch``, and what makes many in one step,
-    if anything does. ``drained`` is set once the daemon drains and no batch is left. known, number,
-    content_of: as in ``IngestCore``. begin, forget: with a journal, called with its ``epochs`` and
-    ``silent``. forget_seconds: as in ``Settings``.
+    ``makers`` returns a function that makes a batch, as in ``decode_batch``, and one that makes
+    many in one step, or None. ``drained`` is set once the daemon drains and no batch is left.
+    known, number, content_of: as in ``IngestCore``. begin, forget: with a journal, called with the
+    core's ``epochs`` and ``silent``. forget_seconds: as in ``Settings``.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class IngestWorker(SocketWorker):
     ) -> None:
         super().__init__("ingest", board, context, notify, gate)
         self._peers = KnownPeers(gate, "ingest")
-        # what has happened to batches, to be told to the core
+        # events that concern batches, for the core
         self.inbox: Mailbox[Callable[[], None]] = Mailbox()
-        # routes of connections that are not kept, for one answer
+        # routes of connections that are ended after one answer
         self._unknown: set[bytes] = set()
         self.drained = False
         self._forward = forward
@@ -141,7 +141,7 @@ class IngestWorker(SocketWorker):
         self._begin = begin or self._core.begun
         self._forget = forget or self._core.forgotten
 
-    # ---- what others report, from their threads ------------------------------------------------
+    # ---- reports of other threads --------------------------------------------------------------
 
     def begun(self, epochs: Sequence[tuple[str, int]]) -> None:
         """These epochs of producers have been stored."""
@@ -152,7 +152,7 @@ class IngestWorker(SocketWorker):
         self.inbox.put(partial(self._core.forgotten, names))
 
     def published(self, items: Sequence[Accepted]) -> None:
-        """The results of batches, which are durable, are out, in order: credit becomes free."""
+        """The results of durable batches are out, in order: their credit becomes free."""
         self.inbox.put(partial(self._core.published, items))
 
     def journal_full(self, full: bool) -> None:
@@ -172,11 +172,11 @@ class IngestWorker(SocketWorker):
             zmq.ROUTER,
             {
                 zmq.MAXMSGSIZE: frame_limit,
-                # a few messages a connection, so that some can come while others are decoded
+                # a few messages for each connection, so that some arrive while others are decoded
                 zmq.RCVHWM: min(1000, max(8, self._limits.memory_bytes // frame_limit // 4)),
                 zmq.SNDHWM: 1000,
-                # a client that connects again with its routing id is answered there; with keys
-                # nobody takes over from a connection that may be another client's
+                # a client that reconnects with its routing id takes over from its old connection;
+                # with keys nobody does, since that may be another client's connection
                 zmq.ROUTER_HANDOVER: int(not self._peers.guarded),
             },
         )
@@ -194,9 +194,9 @@ class IngestWorker(SocketWorker):
             self.release(socket)
 
     def _turn(self, socket: zmq.Socket[bytes]) -> int:
-        """Answer the messages that have come; how many.
+        """Answer the messages that have come; returns how many.
 
-        The state of the daemon is read once a turn, so that the batches a turn accepts, its credit
+        The state of the daemon is read once a turn, so the batches that a turn accepts, its credit
         and the state in its answers agree. The drain waits for every accepted batch.
         """
         with self.stage_work.step("messages to be taken and answered"):
@@ -239,7 +239,7 @@ class IngestWorker(SocketWorker):
     def _admitted(
         self, received: Sequence[list[memoryview]], senders: Sequence[Sender]
     ) -> list[_Message]:
-        """The messages of those who may send."""
+        """The messages of the clients that may send."""
         admitted: list[_Message] = []
         for frames, sender in zip(received, senders, strict=True):
             route = bytes(frames[0])
@@ -272,7 +272,7 @@ class IngestWorker(SocketWorker):
 
     def _handle(self, message: _Message) -> None:
         try:
-            # the checksum comes first: nothing that a damaged message says is believed
+            # the checksum comes first: no field of a damaged message is trusted
             content, header = message.content, message.header
         except WireError as error:
             self._core.refuse(message.route, error, {})
@@ -299,11 +299,11 @@ class IngestWorker(SocketWorker):
         self._forward(self._core.accept(offer, batch, names, growing))
 
     def _may_have(self, route: bytes, header: Header) -> bool:
-        """Whether an answer may go to whoever is at the route now."""
+        """Whether the client that now has the route may get an answer."""
         rights = self._peers.reached(route)
         if header["type"] == "refused":
             return rights is not None or route in self._unknown
-        # the state of a producer, which another client may have spoken for by this route
+        # an answer has the state of a producer, perhaps that of the route's previous client
         return rights is not None and rights.may_send(header["producer"])
 
     def _send(self, socket: zmq.Socket[bytes]) -> None:
@@ -319,14 +319,14 @@ class IngestWorker(SocketWorker):
                     about = {key: header[key] for key in _LOGGED if key in header}
                     log.debug("refused", **about, why=header["message"])
             messages.append([route, *frames])
-        # first the status: who has an answer finds its message counted there
+        # the status first: a client that has an answer finds its message counted there
         board, core = self._board, self._core
         producers = core.producers
         board.refused = core.refused
         board.queued_bytes, board.queued_batches = producers.queued_bytes, producers.queued_batches
         board.producers, board.active_producers = len(producers), producers.active
         board.undurable = core.undurable_batches, core.undurable_bytes, core.undurable_since
-        # a ROUTER drops answers to a peer that is gone or does not read; the next one replaces them
+        # a ROUTER drops answers to a peer that is gone or does not read; the next one has all
         send_all(socket, messages)
         self._unknown.clear()
         self.stage_work.taken = 0

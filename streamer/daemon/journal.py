@@ -1,4 +1,4 @@
-"""The journal thread: matched batches are committed before anything is said about them."""
+"""The journal thread: commits matched batches before they are published and acknowledged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from streamer.protocol.header import size_of
 Epochs = Sequence[tuple[str, int]]
 """Names of producers, each with an epoch that begins once it is stored."""
 
-# after each record that a snapshot reads, which takes a little less
+# after each record that a snapshot reads; reading one takes a little less
 _PAUSE_SECONDS = 0.0002
 
 log = structlog.get_logger("journal")
@@ -54,9 +54,9 @@ def open_journal(config: Config, *, accept_loss: bool) -> Journal | None:
 class JournalWorker(Worker):
     """Commits the groups in ``inbox``, then passes them to ``forward``.
 
-    replayed: bytes, new k-mers and records after the last snapshot. committed: called after each
-    commit, begun: with epochs of producers that are stored. forgotten: with names of which nothing
-    is stored any more. full: called when the disk has become full, and when there is room again.
+    replayed: bytes, new k-mers and records after the last snapshot. These are called: committed
+    after each commit; begun with producers' epochs that are stored; forgotten with names of which
+    nothing is stored any more; full when the disk becomes full and when there is room again.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class JournalWorker(Worker):
         self._full = full
         self._silent: deque[str] = deque()
         self._snapshot_thread: threading.Thread | None = None
-        # how that ended: whether it is stored, or why nothing works any more
+        # the outcome of a snapshot: whether it is stored, or the error that ends this thread
         self._snapshot_end: bool | BaseException = False
         self._core: LogCore[AnyGroup | Epochs, Record | Begun] = LogCore(
             lambda group: entries_of(group, time.time_ns()), Replay(*replayed)
         )
 
     def forget(self, names: Sequence[str]) -> None:
-        """Forget producers of whom no record is kept, by and by. From any thread."""
+        """Queue producers to be forgotten if no record of theirs is kept; from any thread."""
         self._silent += names
 
     def work(self) -> None:
@@ -137,7 +137,7 @@ class JournalWorker(Worker):
             log.info("there is room again: batches are accepted")
         for group in core.appended():
             if isinstance(group, AnyGroup):
-                # a producer hears that it is durable once it is published, a moment later
+                # a producer learns that it is durable once it is published, a moment later
                 self._forward(group)
             else:
                 self._begun(group)
@@ -149,7 +149,7 @@ class JournalWorker(Worker):
         work.taken = core.waiting
 
     def _snapshot(self) -> None:
-        """Bound what a restart reads. All records since the last one are seen: appends go on."""
+        """Store a snapshot, to bound what a restart reads, while appends continue."""
         self._core.snapshot_begun()
         thread = threading.Thread(target=self._store_snapshot, name="snapshot")
         try:
@@ -175,18 +175,18 @@ class JournalWorker(Worker):
         self.inbox.wake()
 
     def _pause(self) -> None:
-        # others get the GIL; at the end nobody else wants it
+        # gives other threads the GIL; when the daemon ends nobody else wants it
         if not self.stopping.is_set():
             time.sleep(_PAUSE_SECONDS)
 
     def _expire(self) -> None:
-        """Drop what is too old or too much."""
+        """Delete records that are too old or too many."""
         expired = 0
         look_later = suppress(JournalFull, JournalUnread)
         with look_later, self.stage_work.step("old records to be deleted"):
             expired = self._journal.expire(time.time_ns())
             self._board.journal = self._journal.usage()
-            # those that come meanwhile have their turn later
+            # names that come meanwhile are handled later
             names = [self._silent[at] for at in range(len(self._silent))]
             if names and (gone := self._journal.forget(names)):
                 self._forgotten(gone)
@@ -196,12 +196,12 @@ class JournalWorker(Worker):
 
 
 def _log_put_off(error: Exception) -> None:
-    """Without a snapshot a restart reads more; it is tried again."""
+    """Log that a snapshot failed: a restart reads more until it is tried again."""
     log.warning("no snapshot could be stored", why=str(error) or "out of memory")
 
 
 def entries_of(group: AnyGroup | Epochs, now: int) -> tuple[Sequence[Record | Begun], Replay]:
-    """What is to be stored of a group, and what it adds to a restart; now: in nanoseconds."""
+    """What to store of a group, and what it adds to a restart; now: in nanoseconds."""
     if not isinstance(group, AnyGroup):
         return [Begun(name, epoch, now) for name, epoch in group], Replay()
     records = [

@@ -1,8 +1,9 @@
 """Lays out the frames of ``match``, ``mismatch`` and ``read`` of a group of batches.
 
-If all matches of a batch have one target set, these topics follow from two bits a symbol, and one
-kernel lays out all such batches. For the others it takes the reports. Either way a topic becomes
-frames in memory, the names of the reads and then its columns, which are sent from where they lie.
+If all matches of a batch have the same target set, two bits for each symbol determine these topics,
+and one kernel lays out all such batches. The others are laid out from their reports. Either way a
+topic becomes frames in memory, the names of the reads and then its columns, which are sent without
+a copy.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ _PER_THREAD = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """The frames of one batch. Without intervals there are none of ``match`` and ``mismatch``.
+    """The frames of one batch; without intervals there are none of ``match`` and ``mismatch``.
 
-    sums: over its reads. name_bytes: of the frame of names. rows, targets: by topic, its rows and
-    the targets that they name, ascending. crcs: by topic, in the order of LAID_OUT, -1 without
-    ISA-L. address: of the addresses and sizes of the frames. owner: keeps all memory alive.
+    sums: over its reads. name_bytes: size of the frame of names. rows, targets: by topic, its rows
+    and the targets that they name, ascending. crcs: checksums by topic, in the order of LAID_OUT,
+    -1 without ISA-L. address: that of the table of the frames' addresses and sizes. owner: keeps
+    all memory alive.
     """
 
     sums: reports.Sums
@@ -76,10 +78,10 @@ class Laid:
 
 
 def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
-    """The frames of each batch, of ``match`` and ``mismatch`` only with ``intervals``.
+    """The frames of each batch; those of ``match`` and ``mismatch`` only with ``intervals``.
 
-    One thread lays out all batches of one target set: it does 20 billion symbols a second, and
-    waking another thread takes as long as a million symbols.
+    A single thread lays out all batches with one target set: it processes 20 billion symbols a
+    second, and waking another thread takes as long as a million symbols.
     """
     together = _lay_out_together([m for m in group if m.result.sets is None], intervals)
     others = [m for m in group if m.result.sets is not None]
@@ -147,10 +149,10 @@ def _lay_out_reports(matched: Matched, intervals: bool) -> Laid:
 
 
 def distinct(numbers: NDArray[Any], nothing: int | np.uint32) -> list[int]:
-    """The distinct numbers but for ``nothing``, ascending."""
+    """The distinct numbers except ``nothing``, ascending."""
     present = numbers[numbers != nothing]
     if not present.size:
         return []
     least, most = int(present.min()), int(present.max())
-    # mostly there is one
+    # usually there is only one
     return [least] if least == most else np.unique(present).tolist()

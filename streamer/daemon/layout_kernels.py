@@ -1,6 +1,6 @@
 """The kernel that lays out a group of batches for the feed (streamer/daemon/layout.py).
 
-Without the GIL it goes over the bits of all batches: it counts where runs of windows begin (an
+Without the GIL it passes over the bits of all batches: it counts the starts of runs of windows (an
 upper bound of the rows), allocates all columns, writes them in one pass, run by run, and computes
 their checksums:
 
@@ -8,8 +8,8 @@ their checksums:
     names read start end windows                                                  mismatch
     names read length windows matches mismatches skipped best_target              read
 
-A run is followed 64 symbols at a time: ``starts & (matches ^ flip)`` has all bits set where windows
-are alike; ``flip`` is all ones for those that do not match.
+A run is followed 64 symbols at a time: ``starts & (matches ^ flip)`` has a bit set for each window
+of the same kind; ``flip`` is all ones for windows that do not match.
 """
 
 # mypy: no-check-untyped-defs
@@ -34,17 +34,17 @@ LAID_OUT = ("match", "mismatch", "read")
 _WIDTHS = [[0, *(c.dtype.itemsize for c in TOPICS[name].columns)] for name in LAID_OUT]
 _PARTS = list(pairwise(accumulate(map(len, _WIDTHS), initial=0)))
 SPANS = dict(zip(LAID_OUT, _PARTS, strict=True))
-"""By topic: its frames among all of a batch, the names of the reads first."""
+"""By topic: the range of its frames among those of a batch, the names of the reads first."""
 FRAMES = _PARTS[-1][1]
 
 _MATCH, _MISMATCH, _READS = (first for first, _ in _PARTS)
-# bytes a row of each frame; 0 for names
+# bytes of a row in each frame; 0 for names
 _ROW_BYTES = tuple(width for widths in _WIDTHS for width in widths)
 
-# columns of the kernel's input
+# columns of the kernel's input table
 _STARTS, _MATCHES, _BYTES, _OFFSETS, _COUNT, _K, _SET, _TARGET, _NAMES, _NAME_BYTES = range(10)
 TABLE = 10
-# and of its results
+# columns of its results
 _WINDOWS, _HITS, _SKIPPED, _ON_TARGET, _HIT_ROWS, _MISS_ROWS, _CRCS = range(7)
 _RESULTS = _CRCS + len(LAID_OUT)
 
@@ -53,7 +53,7 @@ _LINE = 64
 
 @njit(cache=True)
 def describe(table, batch, starts, matches, offsets, names, k, only_set, target):
-    """Put a batch into the table, in a tenth of the time that NumPy takes to return addresses.
+    """Put a batch into the table, in a tenth of the time that NumPy takes to give the addresses.
 
     starts, matches: uint8, at least eight bytes.
     """
@@ -77,7 +77,7 @@ def _at(address):
 
 @njit(cache=True, nogil=True)
 def _count_runs(starts, matches):
-    """Upper bounds of the runs that match and of those that do not, as if there were one read."""
+    """Upper bounds of the matching and mismatching runs, as if all reads were one."""
     hit_runs = np.uint64(0)
     miss_runs = np.uint64(0)
     last = np.uint64(63)
@@ -86,34 +86,34 @@ def _count_runs(starts, matches):
         found = word_at(matches, at)
         hit = here & found
         miss = here & ~found
-        # the word before is loaded again, so that the loop vectorizes
+        # the previous word is loaded again so that the loop vectorizes
         here = word_at(starts, at - 8) >> last
         found = word_at(matches, at - 8) >> last
         hit_runs += popcount(hit & ~((hit << _ONE) | (here & found)))
         miss_runs += popcount(miss & ~((miss << _ONE) | (here & ~found)))
-    # in the first word, and behind the last whole one, at most every other bit begins a run
+    # in the first word, and after the last whole one, at most every other bit begins a run
     return np.int64(hit_runs) + 32 + 16, np.int64(miss_runs) + 32 + 16
 
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ONE = np.uint64(1)
-# eight bytes hold at least this many bits from any bit of the first on
+# eight bytes hold at least this many bits from any bit of the first byte on
 _STEP = 56
 _FULL = np.uint64((1 << _STEP) - 1)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _run_end(starts, matches, here, found, at, last):
-    """The end of the run at ``at``, whose bits were loaded.
+    """The end of the run at ``at``; ``here`` and ``found`` hold the bits loaded there.
 
-    Its length is not computed but found by branches, which the processor predicts: it need not
-    wait for a word to know where the next one is.
+    Its length is found by branches, which the processor predicts, instead of being computed: so the
+    processor need not wait for one word to know where the next one is.
     """
-    flip = (found & _ONE) - _ONE  # all bits where it does not match
+    flip = (found & _ONE) - _ONE  # all ones if the run does not match
     like = here & (found ^ flip)
     if like & _FULL != _FULL:
         return min(at + np.int64(trailing_zeros(~like)), last)
-    # from the first bit of a byte on, all bits of a word count
+    # a word loaded from the first bit of a byte counts in full
     at = (at + _STEP) & ~7
     while at + 256 <= last:
         byte = at >> 3
@@ -149,7 +149,7 @@ def _put_run(columns, row, read, start, windows, k):
 
 @njit(cache=True, nogil=True)
 def _write(starts, matches, offsets, k, only_set, target, hit_to, targets, miss_to, rows):
-    """Write the runs and the row of every read; the sums, and the rows of each kind."""
+    """Write the runs and the row of every read; returns the sums and the rows of each kind."""
     windows = np.int64(0)
     matched = np.int64(0)
     skipped = np.int64(0)
@@ -159,14 +159,14 @@ def _write(starts, matches, offsets, k, only_set, target, hit_to, targets, miss_
     for read in range(offsets.size - 1):
         begin = offsets[read]
         length = offsets[read + 1] - begin
-        last = offsets[read + 1] - k + 1  # behind where the last window starts
+        last = offsets[read + 1] - k + 1  # one after the start of the last window
         hits = np.int64(0)
         misses = np.int64(0)
         at = begin
         while at < last:
             here, found = bits_from(starts, matches, at)
             if not here & _ONE:
-                # nothing starts here
+                # no window starts here
                 at += np.int64(trailing_zeros(here)) if here & _FULL else _STEP
                 continue
             start = at
@@ -217,7 +217,7 @@ def _read_columns(memory, base, frames):
 
 @njit(cache=True, nogil=True)
 def _places(table, frames, intervals):
-    """Put the start and the maximal size of each column into ``frames``; the sum of all bytes."""
+    """Put the start and maximal size of each column into ``frames``; returns the bytes of all."""
     total = np.int64(0)
     for batch in range(table.shape[0]):
         row = table[batch]
@@ -225,7 +225,7 @@ def _places(table, frames, intervals):
         hits = np.int64(0)
         misses = np.int64(0)
         if intervals:
-            # a run that crosses into the next read counts for both
+            # a run that crosses into the next read counts in both
             starts = carray(_at(row[_STARTS]), row[_BYTES], np.uint8)
             matches = carray(_at(row[_MATCHES]), row[_BYTES], np.uint8)
             hits, misses = _count_runs(starts, matches)
@@ -257,19 +257,19 @@ def checksums(crc, frames, sums):
 
 @njit(cache=True, nogil=True)
 def lay_out_all(table, crc, intervals):
-    """The memory with all columns, the results of each batch, and its frames.
+    """Lay out all batches: the memory with all columns, the results of each batch, and its frames.
 
     table: int64[batches, TABLE], filled by ``describe``. crc: ``crc32c_address``, or 0. Returns
     uint8[bytes]; int64[batches, 9]: windows, matches, skipped windows, reads on target, rows of
-    ``match`` and of ``mismatch``, a checksum a topic; int64[batches, FRAMES, 2]: address and bytes
-    of each frame.
+    ``match`` and of ``mismatch``, a checksum for each topic; int64[batches, FRAMES, 2]: address and
+    bytes of each frame.
     """
     batches = table.shape[0]
     counts = np.zeros((batches, _RESULTS), np.int64)
     frames = np.empty((batches, FRAMES, 2), np.int64)
     memory = np.empty(_places(table, frames, intervals) + _LINE, np.uint8)
     base = np.int64(memory.ctypes.data)
-    # columns begin with a cache line
+    # each column begins at a cache line
     skip = -base & (_LINE - 1)
     for batch in range(batches):
         row = table[batch]

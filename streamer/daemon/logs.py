@@ -1,7 +1,7 @@
 """The daemon's log on standard error: lines for people on a terminal, JSON lines otherwise.
 
-The log never stops the work: in a daemon's process standard error is a stream that drops what
-cannot be written (``unfailing``), from the log and from everything else.
+The log never blocks the work: in a daemon's process standard error is a stream that drops what
+cannot be written (``unfailing``), whether the log or something else writes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Format = Literal["auto", "console", "json"]
 def configure(level: Level = "info", format_: Format = "auto") -> bool:
     """Set up structlog for this process; ``auto`` is ``console`` on a terminal.
 
-    Python's warnings become lines of the log. Returns whether the lines are for people.
+    Python's warnings become log lines. Returns whether the format is that for people.
     """
     human = format_ == "console" or (format_ == "auto" and sys.stderr.isatty())
     stamp = structlog.processors.TimeStamper(
@@ -47,7 +47,7 @@ def configure(level: Level = "info", format_: Format = "auto") -> bool:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        # looked up anew for each line, because sys.stderr changes
+        # looked up for each line, because sys.stderr changes
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
@@ -75,8 +75,9 @@ def _log_warning(
 MOST_WAITING = 1 << 20
 """Bytes of lines that may wait for a reader of the log."""
 
-# when the daemon ends: so many looks while nothing of the last lines can be written, and at most.
-# Looks and not seconds: where processes wait for a CPU, so does the reader of the log
+# when the daemon ends: the number of checks without progress on the last lines before they are
+# given up, and the most checks. Checks, not seconds: if processes wait for a CPU, so does the
+# reader of the log
 _END_LOOKS, _LOOK_SECONDS, _END_SECONDS = 100, 0.01, 10.0
 
 
@@ -99,7 +100,7 @@ class LogStream(io.TextIOBase):
         self._torn = False
         self._written = 0
         self._begun = threading.local()
-        # each with the number of lines dropped before it
+        # lines, each with the number of lines dropped before it
         self._lines: deque[tuple[bytes, int]] = deque()
         self._changed = threading.Condition()
         self._ending = False
@@ -124,7 +125,7 @@ class LogStream(io.TextIOBase):
         return self._target.fileno()
 
     def write(self, text: str) -> int:
-        """Take text; a line is queued once it is complete."""
+        """Accept text; a line is queued once it is complete."""
         whole, newline, rest = (getattr(self._begun, "text", "") + text).rpartition("\n")
         self._begun.text = rest
         if newline:
@@ -140,7 +141,7 @@ class LogStream(io.TextIOBase):
         return len(text)
 
     def finish(self) -> None:
-        """Write the waiting lines, as long as there is a reader of them."""
+        """Write the waiting lines, as long as somebody reads them."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -185,7 +186,7 @@ class LogStream(io.TextIOBase):
             self._target.flush()
             return
         left = memoryview(b"\n" + data if self._torn else data)
-        # the rest of a failed line must not become the start of another
+        # the rest of a failed line must not become the start of the next one
         begun = False
         try:
             while left:
@@ -217,7 +218,7 @@ _current: LogStream | None = None
 
 @contextmanager
 def unfailing() -> Iterator[None]:
-    """Meanwhile writing to standard error neither fails nor blocks this process."""
+    """In this context, writing to standard error neither fails nor blocks this process."""
     global _current
     target = sys.stderr
     if isinstance(target, LogStream):

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Mailbox(Generic[T]):
     """Items from any thread to one reader, which waits for ``fileno()`` to become readable.
 
-    It is unbounded: the credit of producers bounds what is in the daemon.
+    It is unbounded, since the credit of producers bounds what is in the daemon.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,8 @@ class Mailbox(Generic[T]):
         # reentrant: a signal handler may call wake() while its own thread closes
         self._lock = threading.RLock()
         self._closed = False
-        # a token that a waker takes and the reader puts back: without it a byte is in the pipe, or
-        # on its way. So nobody writes or reads for nothing, as each call gives the GIL away
+        # a token that a waker takes and the reader puts back; while it is taken, a byte is in the
+        # pipe or about to be. This avoids needless writes and reads, each of which releases the GIL
         self._asleep: deque[None] = deque([None])
 
     def fileno(self) -> int:
@@ -61,16 +61,16 @@ class Mailbox(Generic[T]):
                 os.write(self._writer, b"\0")
 
     def wait(self, seconds: float) -> None:
-        """Return once there is something to take, after ``seconds`` at the latest."""
+        """Return once there is something to take, or after ``seconds``."""
         waiting = select.poll()
         waiting.register(self._reader, select.POLLIN)
         waiting.poll(int(seconds * 1000))
 
     def take(self) -> list[T]:
         """Everything that has been put since the last call."""
-        # first the wake, then the items: an item put in between leaves a wake behind
+        # first the wake, then the items, so that an item put in between leaves a wake
         if not self._asleep:
-            # a byte that is still on its way leads to another call
+            # a byte that is still to come causes another call
             with contextlib.suppress(BlockingIOError):
                 os.read(self._reader, 1)
                 self._asleep.append(None)
@@ -80,7 +80,7 @@ class Mailbox(Generic[T]):
         return taken
 
     def close(self) -> None:
-        """Close the pipe; later items go nowhere."""
+        """Close the pipe; later items are dropped."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -1,4 +1,4 @@
-"""Matchers of a daemon: on which device, in this process or on a cluster."""
+"""Makes the matchers of a daemon: on which device, and in this process or on a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = structlog.get_logger("engine")
 
 
 def spec_on_device(config: Config) -> MatchSpec:
-    """What to match, on the device to use; StreamerError if ``cuda`` is asked for and missing."""
+    """What to match, on the device to use; StreamerError if ``cuda`` is required and missing."""
     spec = config.spec
     if config.cluster.address:
         return replace(spec, device="cpu")
@@ -41,11 +41,11 @@ MakeMatcher = Callable[[Dictionary, MatchSpec, Start | None], StreamMatcher]
 
 
 def matchers(config: Config, stack: ExitStack) -> MakeMatcher:
-    """Makes matchers of this process, or on the cluster that it is connected to from now on."""
+    """A function that makes matchers in this process or on the cluster, which it connects to."""
     wanted = config.cluster
     if not wanted.address:
         return partial(make_matcher, config)
-    # it is not installed everywhere, and takes a second to import
+    # Ray is not installed everywhere, and takes a second to import
     from streamer.cluster.cluster_matcher import ClusterMatcher
     from streamer.cluster.connecting import connected
 
@@ -64,6 +64,6 @@ def matchers(config: Config, stack: ExitStack) -> MakeMatcher:
 def make_matcher(
     config: Config, dictionary: Dictionary, spec: MatchSpec, start: Start | None = None
 ) -> StreamMatcher:
-    """The matcher of ``spec``; if a GPU fails, the CPU takes over where the device is ``auto``."""
+    """The matcher of ``spec``; with the device ``auto`` the CPU takes over if a GPU fails."""
     on_fallback = log.warning if config.matching.device == "auto" else None
     return StreamMatcher(dictionary, spec, start=start, on_fallback=on_fallback)

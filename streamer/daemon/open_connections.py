@@ -1,4 +1,4 @@
-"""Connections of a socket by their descriptors: which they are, and their end."""
+"""Connections of a socket by their descriptors: how to identify and end them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from socket import SHUT_RDWR, SO_ACCEPTCONN, SOL_SOCKET
 from socket import socket as stream_socket
 
 ENDED = -1
-"""In the place of a descriptor or an inode of a connection that has ended."""
+"""Stands for the descriptor or inode of a connection that has ended."""
 
 
 def inode(descriptor: int) -> int:
-    """What tells a connection apart: its descriptor may belong to another one soon."""
+    """The inode, which identifies a connection; its descriptor may soon belong to another one."""
     try:
         return os.fstat(descriptor).st_ino
     except OSError:
@@ -20,16 +20,16 @@ def inode(descriptor: int) -> int:
 
 
 def end(descriptor: int) -> None:
-    """End a connection: libzmq then frees all that it keeps for it."""
+    """End a connection; libzmq then frees all memory of it."""
     with contextlib.suppress(OSError):
         own = os.dup(descriptor)
         try:
             connection = stream_socket(fileno=own)
         except OSError:
-            # a file has the descriptor now
+            # the descriptor now belongs to a file
             os.close(own)
             return
         with connection:
-            # shutting a listening socket down would shut everybody out
+            # shutting down a listening socket would shut everybody out
             if not connection.getsockopt(SOL_SOCKET, SO_ACCEPTCONN):
                 connection.shutdown(SHUT_RDWR)

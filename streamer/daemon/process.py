@@ -1,4 +1,4 @@
-"""What the daemon asks of its processes: memory that stays, file descriptors, priority."""
+"""Settings of the daemon's processes: memory that is kept, file descriptors, priority."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import signal
 import sys
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1  # of Linux, prctl.h
+_PR_SET_PDEATHSIG = 1  # from Linux, prctl.h
 
 # parameters of mallopt in glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-# the largest that it takes
+# the largest value that it takes
 _FROM_HEAP = 1 << 25
 _KEPT_BYTES = 1 << 30
 
-# the most descriptors for connections, whatever the limit is: each takes tens of kilobytes
+# the most descriptors for connections, whatever the limit: each takes tens of kilobytes
 _MOST = 1 << 16
-# left for connections that come before the doors are shut, and for files; most of a small limit,
-# because libzmq accepts hundreds while the thread that watches waits for a core
+# reserved for files, and for connections that come before the doors are shut; most of a small
+# limit, because libzmq accepts hundreds while the watching thread waits for a core
 _SPARE = 4096
 
 
 def keep_freed_memory() -> None:
     """Make malloc keep freed memory: blocks below 32 MiB come from the heap. Needs glibc.
 
-    By default malloc gets large blocks from the kernel and returns them, as each thread does with
-    its arena, so that every batch is written to fresh pages: 256 page faults a megabyte, which cost
-    more than everything else that happens to it. Existing threads keep their arenas.
+    By default malloc gets large blocks from the kernel and returns them, and each thread does so
+    with its arena. Every batch is then written to fresh pages: 256 page faults a megabyte, which
+    cost more than everything else done with it. Existing threads keep their arenas.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -42,7 +42,7 @@ def keep_freed_memory() -> None:
 
 
 def raise_limit() -> int:
-    """Raise the limit of descriptors as far as possible; returns how many may be open then."""
+    """Raise the limit on descriptors as far as possible; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -51,7 +51,7 @@ def raise_limit() -> int:
 
 
 def spare(limit: int) -> int:
-    """How many descriptors of a limit are not for connections."""
+    """How many descriptors of a limit are reserved, that is, not for connections."""
     return max(limit - _MOST, min(limit * 5 // 8, _SPARE))
 
 
@@ -65,12 +65,12 @@ def end_with(parent: int) -> None:
     """Have this process killed when the thread of ``parent`` that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        # it ended before that
+        # the parent has already ended
         sys.exit(1)
 
 
 def in_memory(secret: str) -> int:
-    """The descriptor of a file of keys that is on no disk, for another process."""
+    """The descriptor of a file that is in memory only, to pass keys to another process."""
     descriptor = os.memfd_create("keys")
     os.fchmod(descriptor, 0o600)
     os.write(descriptor, secret.encode())
@@ -78,10 +78,10 @@ def in_memory(secret: str) -> int:
 
 
 def give_way(nice: int) -> None:
-    """Have other processes use the CPU first; nice: as in nice(2), 1 to 19.
+    """Yield the CPU to other processes; nice: as in nice(2), 1 to 19.
 
-    Linux may share the CPU among sessions before it looks at processes (``autogroup`` in sched(7)).
-    To a process in a session of its own, nice(2) then makes no difference, but this file does.
+    Linux may divide the CPU among sessions first, then among processes (``autogroup`` in sched(7)).
+    For a process in its own session nice(2) then makes no difference, but this file does.
     """
     os.nice(nice)
     with contextlib.suppress(OSError):
@@ -89,7 +89,7 @@ def give_way(nice: int) -> None:
 
 
 def core_seconds() -> tuple[float, float]:
-    """Seconds that the main thread was on a core, and waited for one; zeros where Linux is mute."""
+    """Seconds that the main thread spent on a core and waiting for one; zeros if unknown."""
     try:
         ran, waited, _ = Path("/proc/self/schedstat").read_text().split()
     except (OSError, ValueError):

@@ -25,14 +25,15 @@ from streamer.protocol.transport.sending import Message
 from streamer.sequences.context import ReadContext
 from streamer.sequences.read_batch import ReadBatch
 
-# of a set: thousands of genomes may hold a k-mer, and every batch names the sets that it matches
+# the most targets named of a set: thousands of genomes may hold a k-mer, and every batch names the
+# sets that it matches
 _SET_TARGETS = 64
 
 
 class MatchedGroup:
     """Batches that were matched together; their messages are made when first asked for.
 
-    heads: those of the records that messages were made of.
+    heads: the last record on each topic, up to the records that messages were made of.
     """
 
     def __init__(self, matched: Sequence[Matched], heads: Heads) -> None:
@@ -41,9 +42,9 @@ class MatchedGroup:
         self._made: list[Publication] | None = None
 
     def publications(self, *, intervals: bool) -> list[Publication]:
-        """One for each batch; only with ``intervals`` they have ``match`` and ``mismatch``.
+        """One publication for each batch, with ``match`` and ``mismatch`` only if ``intervals``.
 
-        To be asked of one group after the other.
+        Call it for one group after the other, in order.
         """
         if self._made is None:
             laid = lay_out(self.matched, intervals=intervals)
@@ -54,7 +55,7 @@ class MatchedGroup:
 
 
 class Content(NamedTuple):
-    """What a message about a batch says: header fields, described columns, and their frames."""
+    """The content of a message about a batch: header fields, described columns, their frames."""
 
     fields: Header
     described: Sequence[tuple[str, str, int]]
@@ -62,7 +63,7 @@ class Content(NamedTuple):
 
 
 class Findings:
-    """What there is to say about a batch. topics: those that have something, in order."""
+    """The results of a batch. topics: those that have any, in order."""
 
     def __init__(self, matched: Matched, laid: Laid) -> None:
         self.matched = matched
@@ -95,7 +96,7 @@ class Findings:
         self.topics = [topic for topic, there in present.items() if there]
 
     def content(self, topic: str) -> Content:
-        """What the message for a topic says. Its frames live as long as the findings."""
+        """The content of the message on a topic. Its frames live as long as the findings."""
         if topic in LAID_OUT:
             laid = self._laid
             _, *views = laid.frames(topic)[0].views()
@@ -114,7 +115,7 @@ class Findings:
         return self._contents[topic]
 
     def _further(self, topic: str) -> tuple[Header, Columns]:
-        """What a topic has beside what is laid out: the context of reads, where it is known."""
+        """What a topic has besides the laid-out columns: the context of reads, if known."""
         context = self.matched.result.batch.context
         if topic != "read" or context is None:
             return {}, {}
@@ -134,8 +135,8 @@ class Findings:
 class Publication(Findings):
     """The messages of a batch.
 
-    at: the record. prev: the topics that have a message, in order, and of each the last record
-    before with one. They depend on the stream, not on who listens.
+    at: number of the record. prev: the topics that have a message, in order, each with the last
+    record before on that topic. They depend on the stream, not on the subscribers.
     """
 
     def __init__(self, matched: Matched, laid: Laid, heads: Heads) -> None:
@@ -161,7 +162,7 @@ class Publication(Findings):
         }
 
     def _has(self, topic: str) -> bool:
-        """Whether a topic that is live only was wanted when the batch was matched."""
+        """Whether a live-only topic had subscribers when the batch was matched."""
         match topic:
             case "word":
                 return self.matched.result.depths is not None
@@ -172,7 +173,7 @@ class Publication(Findings):
     def message(self, topic: str, header: Header) -> Message | None:
         """The frames of the message for a topic, ``header`` first in its header.
 
-        None for one that nobody wanted when the batch was matched.
+        None for a topic that nobody subscribed to when the batch was matched.
         """
         if not self._has(topic):
             return None
@@ -207,7 +208,7 @@ def _named(targets: TargetSets, numbers: Iterable[int]) -> list[list[object]]:
 def _sets(targets: TargetSets, numbers: Iterable[int]) -> Header:
     """Sets of targets, and the names of all targets in them, once each.
 
-    Of a large set the first targets, and how many it has.
+    A large set is given by its first targets and its size.
     """
     sets: list[list[Any]] = []
     shown: set[int] = set()
@@ -293,7 +294,7 @@ def decision_content(
 
 
 def context_content(context: ReadContext) -> tuple[Header, Columns]:
-    """The header fields and columns that say of which channel and barcode reads are."""
+    """The header fields and columns with the channel and barcode of reads."""
     names = [[number, name] for number, name in enumerate(context.barcode.labels)]
     values = context.channel, context.barcode.index
     columns = zip(TOPICS["read"].optional, values, strict=True)

@@ -1,4 +1,4 @@
-"""The sources of the dictionary are read anew while matching goes on."""
+"""Reads the sources of the dictionary again while matching continues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamer.matching.starting import load_dictionary
 from streamer.protocol.header import Header, Reason, WireError
 
 Reply = Callable[[Header | WireError], None]
-"""Takes the further keys of a reply, or why there is none; from any thread."""
+"""Takes the further fields of a reply, or an error; called from any thread."""
 
 log = structlog.get_logger("reload")
 
@@ -27,7 +27,7 @@ log = structlog.get_logger("reload")
 class Reloaded:
     """A dictionary that has been read; whoever takes it calls ``reply`` once.
 
-    matcher: made of it, if that could be done ahead.
+    matcher: its matcher, if it could be made ahead.
     """
 
     dictionary: Dictionary
@@ -37,9 +37,9 @@ class Reloaded:
 
 
 class Reloader:
-    """Reads the sources on a thread of its own and passes the dictionary to ``forward``.
+    """Reads the sources in its own thread and passes the dictionary to ``forward``.
 
-    prepare: makes a matcher ahead, if it can be.
+    prepare: makes a matcher ahead, if possible.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Reloader:
         self._busy = threading.Lock()
 
     def begin(self, state: str, reply: Reply) -> None:
-        """Begin a reload, which replies later; WireError if there can be none now."""
+        """Begin a reload, which replies later; WireError if none is possible now."""
         sources = self._config.dictionary.sources
         if not sources:
             raise WireError(Reason.SOURCES, "dictionary.sources is empty: nothing can be reloaded")
@@ -86,12 +86,12 @@ class Reloader:
             loaded = load_dictionary(self._config.spec, on_notice=log.warning)
             self._forward(Reloaded(loaded, fingerprint(loaded), self._prepare(loaded), reply))
         except Exception as error:
-            # whatever it is: else the client would wait for ever, and no other reload could begin
+            # any error: otherwise the client would wait for ever, and no other reload could begin
             reply(not_loaded(error))
 
 
 def not_loaded(error: Exception) -> WireError:
-    """Why a dictionary does not take the place of the one before."""
+    """The error for a dictionary that could not replace the one in use."""
     if isinstance(error, StreamerError | OSError | ValueError | MemoryError):
         return WireError(Reason.SOURCES, str(error) or "out of memory")
     why = " ".join(str(error).split())

@@ -17,18 +17,18 @@ from streamer.journal.record import Record
 from streamer.journal.stored_snapshots import PIECE_BYTES, SnapshotFile
 from streamer.protocol.header import Reason, WireError
 
-# of records that several pulls may want, and places where pulls go on reading
+# bytes of cached records, which several pulls may read, and positions where pulls continue
 _CACHE_BYTES, _PLACES = 32 << 20, 64
-# of a snapshot, between two bursts of others
+# bytes of a snapshot to check between two bursts of other requests
 _CHECK_BYTES = 16 << 20
 
 log = structlog.get_logger("sync")
 
 
 class ReplayedJournal:
-    """The journal, as pulls read it: each at its own place, often the same records.
+    """The journal as pulls read it: each at its own position, often the same records.
 
-    reader: closed with it.
+    reader: closed with this.
     """
 
     def __init__(self, reader: JournalReader) -> None:
@@ -38,19 +38,19 @@ class ReplayedJournal:
         try:
             snapshot = self._reader.snapshot()
         except JournalDamage as damage:
-            # who asks for it is told; what records there are can be had
+            # a client that asks for the lost state is told; the records can still be read
             self._report(damage)
             snapshot = None
         self._at = 0 if snapshot is None else snapshot.at
         self._heads = Heads({} if snapshot is None else msgpack.unpackb(snapshot.meta)["heads"])
         self._cache: OrderedDict[int, StoredMessages] = OrderedDict()
         self._cached = 0
-        # by the record before the next one; each has the file of that record open
+        # by the last record read: an iterator over the next ones, which has the file open
         self._places: OrderedDict[int, Iterator[Record]] = OrderedDict()
         self._oldest = 0
 
     def look(self) -> Stored:
-        """What is committed now, or as far as that could be read."""
+        """The committed extent of the journal, as far as it can be read."""
         reader, unread = self._reader, None
         try:
             if reader.refresh() > self._at:
@@ -68,14 +68,14 @@ class ReplayedJournal:
         return Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads, unread)
 
     def _let_go(self) -> None:
-        """Close the files of records that are no longer kept: deleted, they would use the disk."""
+        """Close files of expired records; deleted but open, they would still use the disk."""
         for at in [at for at in self._places if at < self._oldest]:
             del self._places[at]
 
     def after(self, at: int) -> StoredMessages | None:
-        """The next record after ``at``; None if there is none that was not given up.
+        """The next record after ``at`` that was not given up, or None.
 
-        JournalDamage: it cannot be read. JournalExpired: it is no longer kept.
+        JournalDamage if it cannot be read, JournalExpired if it is no longer kept.
         """
         found = self._cache.get(at)
         if found is None:
@@ -92,7 +92,7 @@ class ReplayedJournal:
         place = self._places.pop(at, None)
         record = None if place is None else next(place, None)
         if record is None:
-            # also where a place has come to what was the head when it was made
+            # also if the iterator has reached what was the head when it was made
             place = self._reader.records(at)
             record = next(place, None)
         if place is None or record is None:
@@ -103,14 +103,14 @@ class ReplayedJournal:
         return StoredMessages(record, self._reader.stream, self._reader.epoch)
 
     def checked(self) -> bool:
-        """Whether the last stored state is known to be whole; each call checks more of it.
+        """Whether the last stored state has been verified; each call verifies more of it.
 
-        JournalDamage if it is not.
+        JournalDamage if it is damaged.
         """
         reader = self._reader
         while (row := reader.snapshot()) is not None:
             if not row.file:
-                # all records there are make up for it
+                # all records are there and make up for it
                 if reader.oldest == 1:
                     break
                 message = "the stored state was given up, the next one is still to come: try again"
@@ -130,9 +130,9 @@ class ReplayedJournal:
             raise
 
     def state(self) -> SyncState | None:
-        """The state that is known to be whole, if there is one; only its next part is in memory.
+        """The verified state, if there is one; only its next part is in memory.
 
-        JournalDamage may also come with a part.
+        JournalDamage may still be raised for a part.
         """
         snapshot = self._snapshot
         if snapshot is None:
@@ -153,7 +153,7 @@ class ReplayedJournal:
         return SyncState(snapshot.row.at, fields, parts, snapshot.pieces(0))
 
     def _report(self, error: JournalError) -> None:
-        """Log what is wrong with the journal itself, once."""
+        """Log an error of the journal itself, once."""
         if str(error) != self._problem:
             self._problem = str(error)
             log.error("the journal cannot be read", problem=self._problem)
@@ -164,6 +164,6 @@ class ReplayedJournal:
 
 
 def refusal(error: JournalError) -> WireError:
-    """What a client is told of it; what may pass it tries again."""
+    """The error that a client gets; it retries what may be temporary."""
     reason = Reason.DAMAGED if isinstance(error, JournalDamage) else Reason.CREDIT
     return WireError(reason, str(error))

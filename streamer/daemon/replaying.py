@@ -1,6 +1,6 @@
-"""Replay of a journal on a ROUTER socket, whatever reads the clock, sends frames and logs.
+"""Replay of a journal on a ROUTER socket; the clock, the network and the log are passed in.
 
-The process of sync runs it on a socket, the simulator on its own network.
+The sync process runs it on a socket, the simulator on its own network.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from streamer.journal.journal_errors import JournalDamage, JournalError, Journal
 from streamer.protocol.header import Buffer
 
 MOST_HELD = 1000
-"""Answers that may wait for a connection before it is given up."""
+"""How many answers may wait for a connection before it is given up."""
 
 
 class HandedOver(Enum):
-    """What became of a message that was handed to a ROUTER."""
+    """What became of a message that was handed to a ROUTER socket."""
 
     SENT = "sent"
     GONE = "gone"
@@ -30,8 +30,8 @@ class HandedOver(Enum):
 class SyncReplay:
     """Answers requests from a journal, a burst of one request at a time.
 
-    now: the time in seconds. send: hands a message over without waiting. on_damage: gets a damaged
-    record, which is then left out, or what ends a request, with ``ends`` true.
+    now: returns the time in seconds. send: hands a message over without waiting. on_damage: is
+    called for a damaged record, which is skipped, or with ``ends`` for damage that ends a request.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class SyncReplay:
         return bool(self._held)
 
     def see(self) -> int:
-        """Learn what has been committed; the number of the last record."""
+        """Check what has been committed; returns the number of the last record."""
         stored = self._journal.look()
         self.core.see(stored)
         return stored.head
 
     def turn(self) -> bool:
-        """A burst of one request; whether there was one to go on."""
+        """Serve a burst of one request; returns whether there was one."""
         flow = self.core.turn(self._now())
         if flow is None:
             return False
@@ -101,14 +101,14 @@ class SyncReplay:
             if record is None:
                 core.give_up(pull, now)
             else:
-                # a record without messages costs reading
+                # a record without messages must be read, too
                 sent += core.give(pull, record, now) + (record.size >> 4)
 
     def send(self) -> bool:
-        """Send what waits and what is new; whether there was room for some of what waited."""
+        """Send what waits and what is new; returns whether any waiting message found room."""
         flushed = [self._flush(route) for route in [*self._held]]
         out, self.core.out = self.core.out, []
-        # what was asked for there is forgotten: nothing follows what does not come
+        # forget the requests of the connection: nothing may follow a lost message
         given_up: set[Route] = set()
         for route, frames in out:
             if route in given_up:
@@ -124,7 +124,7 @@ class SyncReplay:
         return any(flushed)
 
     def _try(self, route: Route, frames: Sequence[Buffer]) -> bool:
-        """Send a message, or keep it until there is room; whether there was."""
+        """Send a message, or keep it until there is room; returns whether there was."""
         match self._hand_over(route, frames):
             case HandedOver.FULL:
                 self._held.setdefault(route, deque()).appendleft(frames)
@@ -136,7 +136,7 @@ class SyncReplay:
         return True
 
     def _flush(self, route: Route) -> bool:
-        """Send what waits for a connection; whether there was room for some of it."""
+        """Send what waits for a connection; returns whether any of it found room."""
         waiting, some = self._held[route], False
         while waiting:
             if not self._try(route, waiting.popleft()):
@@ -147,6 +147,6 @@ class SyncReplay:
         return True
 
     def give_up(self, route: Route) -> None:
-        """A connection has ended, or reads nothing."""
+        """Forget a connection that has ended or reads nothing."""
         self._held.pop(route, None)
         self.core.gone(route)

@@ -1,8 +1,8 @@
-"""What a daemon goes on from: the journal's last snapshot, and the records after it.
+"""The state that a daemon continues from: the journal's last snapshot and the records after it.
 
-A snapshot is a record's worth of state: a map of counters, the k-mers that the stream brought,
-those that a distance is measured to, and those that sources had. It is made by reading the journal,
-as a restart does.
+A snapshot holds the state after a record: a map of counters, the k-mers that the stream brought,
+the k-mers that a distance is measured to, and those of the sources. It is made by reading the
+journal, as a restart does.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import Header, raw, size_of
 
 _NO_CODES = np.zeros(0, np.uint64)
-# records between two pauses, where only their rows are read
+# records between two pauses, if only their database rows are read
 _SKIMMED_TOGETHER = 8
 
 
 @dataclass
 class Loss:
-    """k-mers of the stream or of sources that were given up with records or a snapshot.
+    """The k-mers of the stream or of sources that were given up with records or a snapshot.
 
-    kmers: how many are known of. unknown: whether there may be more.
+    kmers: how many are known to be lost. unknown: whether there may be more.
     """
 
     kmers: int = 0
@@ -51,7 +51,7 @@ class Loss:
         return f"{known or 'unknown'}{' or more' if known and self.unknown else ''}"
 
     def add(self, record: Header) -> None:
-        """A record with this meta was given up."""
+        """Count a given-up record with this meta."""
         self.kmers += record.get("counts", {}).get("new_kmers", 0) + record.get("sourced", 0)
         self.unknown |= not record
 
@@ -60,12 +60,12 @@ class Loss:
 class Restored:
     """The state after record ``at``.
 
-    fingerprint: of the dictionary that the sources gave, 0 before the first. sources: the files
-    that it was read from, as far as that is stored. heads: by topic, the
-    last record with a message on it. counts: the totals. novelty: the curve of new k-mers. core:
-    the revision that is under way. grown, learned: parts of those of ``Start``. sourced: k-mers as
-    they stood in sources, of a dictionary that keeps them for ever. replayed: bytes, new k-mers and
-    records read after the snapshot. loss: what is missing of them.
+    fingerprint: that of the dictionary read from the sources, 0 before the first. sources: the
+    files that it was read from, if stored. heads: by topic, the last record with a message on it.
+    counts: the totals. novelty: the curve of new k-mers. core: the revision in progress. grown,
+    learned: parts of those of ``Start``. sourced: k-mers as they stood in sources, for a dictionary
+    that keeps them for ever. replayed: bytes, new k-mers and records read after the snapshot. loss:
+    the k-mers that are missing.
     """
 
     at: int = 0
@@ -85,7 +85,7 @@ class Restored:
     loss: Loss = field(default_factory=Loss)
 
     def start(self, spec: MatchSpec) -> Start:
-        """Where the matcher goes on."""
+        """The state that the matcher continues from."""
         sourced = concatenated(self.sourced, _NO_CODES)
         known = sourced
         if spec.near and sourced.size:
@@ -98,8 +98,8 @@ class Restored:
     def add(self, records: Iterable[Record | Outline | Skimmed]) -> None:
         """Take in the records that follow.
 
-        Of an Outline only its numbers are left. One that was Skimmed has brought no k-mers, and is
-        missing from the curve.
+        An Outline has only its numbers left. A Skimmed record brought no k-mers and is missing from
+        the curve.
         """
         for record in records:
             self.at = record.at
@@ -133,7 +133,7 @@ class Restored:
                 self.core.revised(record.about)
 
     def keep_sourced(self, codes: NDArray[np.uint64]) -> None:
-        """Keep k-mers of sources, as they stand there, for ever."""
+        """Keep k-mers of sources for ever, as they stand there."""
         if codes.size:
             self.sourced = [np.unique(np.concatenate([*self.sourced, codes]))]
 
@@ -166,13 +166,13 @@ def restore(
 ) -> Restored:
     """The state after the journal's last record; JournalDamage for a record that cannot be read.
 
-    Without k-mers that were given up the dictionary is another version. pause: called now and then,
-    after each record that was read. learns: whether batches may bring k-mers; if not, they are not
-    read, and the curve of new k-mers stays as it is.
+    If k-mers were given up, the dictionary gets another version. pause: called after each record
+    that was read. learns: whether batches may bring k-mers; if not, they are not read, and the
+    curve of new k-mers stays as it is.
     """
     restored = Restored()
     snapshot = journal.snapshot()
-    # records make up for k-mers that were given up, if all of them are kept
+    # records make up for k-mers that were given up, if all records are kept
     if snapshot is not None and (snapshot.frames or journal.oldest > 1):
         meta = msgpack.unpackb(snapshot.meta)
         counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
@@ -204,7 +204,7 @@ def restore(
 
 
 def _learn_again(journal: Journal, restored: Restored, of_sources: int) -> None:
-    """Of the k-mers until then, take those that records still have; of_sources: of all these."""
+    """Take the lost k-mers from the records that still have them; of_sources: k-mers of sources."""
     kept = Restored()
     kept.add(journal.history(journal.oldest - 1, restored.at))
     restored.grown, restored.learned, restored.sourced = kept.grown, kept.learned, kept.sourced
@@ -215,7 +215,7 @@ def _learn_again(journal: Journal, restored: Restored, of_sources: int) -> None:
 def put_snapshot(
     journal: Journal, pause: Callable[[], None] = lambda: None, *, learns: bool = True
 ) -> None:
-    """Store the state after the journal's last record, so that a restart reads no more than it.
+    """Store the state after the journal's last record, so that a restart reads only that.
 
     pause, learns: as in ``restore``.
     """
@@ -229,7 +229,7 @@ def put_snapshot(
 
 
 def identity(spec: MatchSpec) -> bytes:
-    """What the records of a journal mean: one of another identity cannot be gone on with."""
+    """Identifies what the records of a journal mean; one of another identity cannot be used."""
     values = {
         "k": spec.k,
         "mode": spec.mode,
@@ -242,7 +242,7 @@ def identity(spec: MatchSpec) -> bytes:
 
 
 def fingerprint(dictionary: Dictionary) -> int:
-    """A checksum of k-mers, their targets and names, which is never 0."""
+    """A checksum of the k-mers, their targets and names; it is never 0."""
     targets = dictionary.targets
     names = "\0".join(targets.names).encode()
     arrays = dictionary.codes, dictionary.sets, targets.starts, targets.members

@@ -1,4 +1,4 @@
-"""The state that a daemon starts with: that of its journal, with what was lost told and stored."""
+"""The state that a daemon starts with, from its journal; losses are reported and stored."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ log = structlog.get_logger("daemon")
 
 
 def restored_of(journal: Journal | None) -> Restored:
-    """The state after the journal's last record; without a journal that of a new daemon.
+    """The state after the journal's last record; without a journal, that of a new daemon.
 
-    A loss is stored with the state. JournalError if that state cannot be had; the journal is closed
-    then.
+    A loss is stored with the state. JournalError if the state cannot be read; the journal is then
+    closed.
     """
     if journal is None:
         return Restored()

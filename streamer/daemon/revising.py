@@ -1,4 +1,4 @@
-"""Kept batches are matched again, some at a time; a draft for each whose answers have changed."""
+"""Matches kept batches again, some at a time; makes a draft for each whose answers changed."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from streamer.matching.target_tally import TargetTally
 from streamer.protocol.header import Buffer, Header, raw
 from streamer.sequences.read_batch import ReadBatch
 
-# of kept batches in one step, after which others have their turn; records that are looked at for it
+# bases of kept batches in one step, after which new batches may follow; records read for it
 _BASES, _RECORDS = 1 << 20, 64
 
 log = structlog.get_logger("revision")
 
 
 class RevisionStep(NamedTuple):
-    """What a step has brought.
+    """The outcome of a step.
 
-    at: it got as far as this record. batch: number of the next batch, None if there was none.
-    settled: the revision is over.
+    at: the last record that it covered. batch: number of the next batch, None if there is none.
+    settled: whether the revision is over.
     """
 
     at: int
@@ -50,7 +50,7 @@ class RevisionStep(NamedTuple):
 
 
 class KeptBatches:
-    """The batches of a journal. records: that are looked at in one step."""
+    """The batches of a journal. records: how many are examined in one step."""
 
     def __init__(self, journal: Journal, records: int = _RECORDS) -> None:
         self._journal = journal
@@ -58,11 +58,11 @@ class KeptBatches:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The oldest record that is kept, and the last one."""
+        """The oldest kept record and the last one."""
         return self._journal.oldest, self._journal.head
 
     def number(self, after: int = 0) -> int | None:
-        """Number of the first batch that is kept behind a record; None if none is recorded."""
+        """Number of the first kept batch after a record; None if none is recorded."""
         journal = self._journal
         after = max(after, journal.oldest - 1)
         while after < journal.head:
@@ -87,9 +87,9 @@ class KeptBatches:
         stored: Dictionary | None,
         tally: TargetTally | None = None,
     ) -> RevisionStep:
-        """Match the next batches after ``place``; drafts with numbers from ``at`` on.
+        """Match the next batches after ``place`` again; returns drafts numbered from ``at`` on.
 
-        stored: as in ``Matched``. tally: counts the batches. Behind the last one the revision is
+        stored: as in ``Matched``. tally: counts the batches. After the last batch the revision is
         settled. JournalUnread: nothing was done.
         """
         after, until = place
@@ -113,7 +113,7 @@ class KeptBatches:
         )
 
     def matched(self, matcher: StreamMatcher) -> Iterator[list[BatchResult]]:
-        """What all batches match now, some at a time; ``matcher`` is ``fixed``."""
+        """The current results of all batches, some at a time; ``matcher`` is ``fixed``."""
         oldest, until = self.extent
         after = oldest - 1
         while after < until:
@@ -122,10 +122,10 @@ class KeptBatches:
                 yield matcher.match_again([batch.reads for batch in batches])
 
     def _read(self, after: int, until: int) -> tuple[list[StoredBatch], int]:
-        """Some of the batches after a record, and the record up to which these are all."""
+        """Some of the batches after a record, and the last record that they cover."""
         batches: list[StoredBatch] = []
         bases, first = 0, after
-        # those that are no longer kept in the meantime need no answers
+        # batches that have expired in the meantime need no answers
         with suppress(JournalExpired):
             try:
                 for record in self._journal.records(after, until):
@@ -173,7 +173,7 @@ class KeptBatches:
 def _found(
     batches: Sequence[StoredBatch], matcher: StreamMatcher, stored: Dictionary | None
 ) -> list[Findings]:
-    """What there is to say about batches now."""
+    """The current findings of batches."""
     if not batches:
         return []
     results = matcher.match_again([batch.reads for batch in batches])
@@ -213,7 +213,7 @@ def _revision_draft(
 def _stored_revision(
     record: Record,
 ) -> tuple[Header, NDArray[np.uint32], Iterator[tuple[str, Content]]]:
-    """Meta of a revision, the reads that it names, and what it says of them."""
+    """The meta of a revision, the reads that it names, and its contents."""
     meta = msgpack.unpackb(record.meta)
     _, (_, _, fields, described) = meta["topics"]
     _, retracted, *columns = record.frames
@@ -241,7 +241,7 @@ def _mask(index: NDArray[np.uint32], reads: int) -> NDArray[np.bool_]:
 
 
 def _behind(damage: JournalDamage) -> int:
-    """Report a damaged record, which is passed over; its number."""
+    """Log a damaged record, which is skipped; returns its number."""
     if damage.record is None:
         raise damage
     log.error("damaged record: it is not matched again", problem=str(damage))

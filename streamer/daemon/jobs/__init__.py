@@ -1,1 +1,1 @@
-"""Batch jobs: commands on files, each in a process of its own at low priority."""
+"""Batch jobs: commands on files, each in its own process at low priority."""

@@ -1,7 +1,7 @@
-"""The process of a job: what it says, how far it is, how it ended.
+"""The process of a job: its output, its progress, how it ended.
 
-The lines of its standard error are kept for the reason of a failure, its progress comes on a pipe
-as lines of a number from 0 to 1.
+The last lines of its standard error give the reason of a failure. Its progress comes on a pipe, as
+lines with a number from 0 to 1.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _AT_ONCE = 1 << 16
 
 
 class JobProcess:
-    """A process that runs ``line``, a command of the program whose paths are absolute.
+    """A process that runs ``line``, a command of this program with absolute paths.
 
-    shown_from: what is left out of the names of inputs in messages and rows. device_bytes: of GPU
-    memory, 0: no GPU. most_bytes: of a file that it writes. It ends with the thread that makes
-    this. OSError if it cannot be started.
+    shown_from: a prefix to remove from the names of inputs in messages and rows. device_bytes: the
+    GPU memory it may use, 0: no GPU. most_bytes: the most bytes of a file that it writes. It
+    ends with the thread that started it. OSError if it cannot be started.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class JobProcess:
         try:
             self._child = subprocess.Popen(
                 [*launcher, *line],
-                # numba takes settings that name code from its working directory: one of root
+                # numba reads settings, which may name code, from the working directory: use root's
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -56,7 +56,7 @@ class JobProcess:
         try:
             self._end = os.pidfd_open(self._child.pid)
         except OSError:
-            # no descriptor is left: a process that nobody could end must not go on
+            # no descriptor is left: a process that nobody could end must not continue
             self._child.kill()
             self._child.wait()
             self._child.stderr.close()
@@ -71,11 +71,11 @@ class JobProcess:
         return self._child.pid
 
     def descriptors(self) -> tuple[int, ...]:
-        """What is readable when there is something to ``look`` at."""
+        """Descriptors that become readable when ``look`` has something to do."""
         return self._end, self._progress, self._errors
 
     def look(self) -> bool:
-        """Take what it has said; whether it has ended. ``share`` is how far it is."""
+        """Read its output and progress (``share``); returns whether it has ended."""
         ended = self._child.poll() is not None
         self._said = (self._said + _all(self._errors))[-_KEPT_BYTES:]
         *whole, self._numbers = (self._numbers + _all(self._progress)).split(b"\n")
@@ -93,7 +93,7 @@ class JobProcess:
         self._signal(signal.SIGKILL)
 
     def reason(self) -> str:
-        """Why it failed, as one line; empty if it did not. Once it has ended."""
+        """Why it failed, as one line, empty if it did not; call this once it has ended."""
         code = self._child.returncode
         if code == 0:
             return ""
@@ -123,7 +123,7 @@ class JobProcess:
 
 
 def _all(pipe: int) -> bytes:
-    """What is in a pipe, as far as it is short."""
+    """The content of a pipe, up to a short limit."""
     try:
         return os.read(pipe, _AT_ONCE)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What requests about jobs hold, and whose jobs a client may ask for."""
+"""The fields of requests about jobs, and whose jobs a client may ask about."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from streamer.daemon.core.rights import Rights
 from streamer.protocol.header import Header, Reason, WireError
 
 ALL_JOBS = "all-jobs"
-"""What ``control`` of a key must allow for jobs of others."""
+"""The command that a key's ``control`` must allow to see jobs of others."""
 
 MAX_LINE_BYTES = 16_384
 MAX_KEY_BYTES = 64
 MAX_FOLDER_BYTES = 4096
-"""Of Linux, PATH_MAX, with a NUL at the end."""
+"""PATH_MAX of Linux, which includes the NUL at the end."""
 
 
 def sees(rights: Rights, job: Job) -> bool:
-    """Whether a client may ask for a job: its own, or with ALL_JOBS any."""
+    """Whether a client may ask about a job: its own, or any with ALL_JOBS."""
     return job.owner.key == rights.key or rights.may_order(ALL_JOBS)
 
 
 def limit_of(rights: Rights, job: Job) -> int:
-    """Of the jobs of the owner, as far as the one who asks knows it."""
+    """The limit on the jobs of the owner, as far as the requesting client knows it."""
     return rights.limits.jobs if job.owner.key == rights.key else 0
 
 
 def line_of(request: Header) -> tuple[str, ...]:
-    """The command and its arguments; WireError."""
+    """The command and its arguments; WireError if they are malformed."""
     line = request.get("line")
     if not isinstance(line, list) or not line or not all(isinstance(word, str) for word in line):
         problem = "field 'line' must be an array of strings: a command and its arguments"
         raise WireError(Reason.MALFORMED, problem)
-    # a blank between words, as in a shell
+    # plus a blank between words, as in a shell
     if sum(1 + len(word.encode(errors="replace")) for word in line) - 1 > MAX_LINE_BYTES:
         problem = f"the command line has more than {MAX_LINE_BYTES} bytes: use files"
         raise WireError(Reason.TOO_LARGE, problem)
@@ -43,7 +43,7 @@ def line_of(request: Header) -> tuple[str, ...]:
 
 
 def key_of(request: Header) -> str:
-    """The key that the client made for this job, empty if there is none; WireError."""
+    """The key that the client chose for this job, or empty; WireError if it is malformed."""
     key = request.get("key", "")
     if not isinstance(key, str) or len(key.encode(errors="replace")) > MAX_KEY_BYTES:
         problem = f"field 'key' must be a text of at most {MAX_KEY_BYTES} bytes"
@@ -52,7 +52,7 @@ def key_of(request: Header) -> str:
 
 
 def folder_of(request: Header) -> str:
-    """The folder that relative paths start from, empty if there is none; WireError."""
+    """The folder where relative paths start, or empty; WireError if it is malformed."""
     folder = request.get("folder", "")
     if not isinstance(folder, str) or (folder and not os.path.isabs(folder)):
         raise WireError(Reason.MALFORMED, "field 'folder' must be an absolute path")

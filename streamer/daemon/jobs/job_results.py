@@ -1,4 +1,4 @@
-"""The folder of results: one Arrow IPC file a job, ``ID.arrow``, and the database of the jobs."""
+"""The folder of results: an Arrow IPC file for each job, ``ID.arrow``, and the job database."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from streamer.errors import StreamerError
 
 _OURS = re.compile(r"\.?[0-9a-f]{8}\.arrow(\..*\.part)?")
 MAX_PIECE_BYTES = 1 << 16
-"""Of a result, in one reply."""
+"""The most bytes of a result in one reply."""
 
 
 class JobResults:
-    """The folder, which one daemon has; StreamerError if it cannot be used."""
+    """The folder, used by one daemon at a time; StreamerError if it cannot be used."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
@@ -36,33 +36,33 @@ class JobResults:
 
     @property
     def database(self) -> Path:
-        """Where jobs are stored."""
+        """The database in which jobs are stored."""
         return self.folder / "jobs.db"
 
     def path(self, id_: str) -> Path:
-        """The result of a job."""
+        """The file with the result of a job."""
         return self.folder / f"{id_}.arrow"
 
     def size(self, id_: str) -> int | None:
-        """Bytes of a result, None if there is none."""
+        """The size of a result in bytes, None if there is none."""
         try:
             return self.path(id_).stat().st_size
         except OSError:
             return None
 
     def piece(self, id_: str, offset: int) -> bytes:
-        """Bytes of a result from an offset on, at most MAX_PIECE_BYTES; OSError."""
+        """At most MAX_PIECE_BYTES of a result from an offset on; OSError if it cannot be read."""
         with open(self.path(id_), "rb") as file:
             return os.pread(file.fileno(), MAX_PIECE_BYTES, offset)
 
     def remove(self, id_: str) -> None:
-        """Remove the result of a job, and what of it is not complete."""
+        """Remove the result of a job, complete or not."""
         for file in (self.path(id_), *self.folder.glob(f".{id_}.arrow.*.part")):
             with contextlib.suppress(OSError):
                 file.unlink()
 
     def clear(self, known: Collection[str]) -> None:
-        """Remove results that are no known job's, and those that are not complete."""
+        """Remove results of unknown jobs and incomplete results."""
         for file in self.folder.iterdir():
             name = file.name
             if _OURS.fullmatch(name) and (name[0] == "." or name.split(".")[0] not in known):
@@ -70,11 +70,11 @@ class JobResults:
                     file.unlink()
 
     def forget_database(self) -> None:
-        """Remove the database: nothing is to outlive this daemon."""
+        """Remove the database: nothing shall survive this daemon."""
         for suffix in ("", "-wal", "-journal"):
             with contextlib.suppress(OSError):
                 os.unlink(f"{self.database}{suffix}")
 
     def close(self) -> None:
-        """Leave the folder to others."""
+        """Release the folder for other daemons."""
         os.close(self._lock)

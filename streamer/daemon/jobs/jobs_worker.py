@@ -1,4 +1,4 @@
-"""The jobs thread: stores jobs, runs them in processes of their own, and replies about them."""
+"""The jobs thread: stores jobs, runs each in its own process, and answers requests about them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = structlog.get_logger("jobs")
 
 
 class JobReply(Protocol):
-    """Takes the further keys of a reply, and its frames, or why there is none; from any thread."""
+    """Takes the further fields and the frames of a reply, or an error; called from any thread."""
 
     def __call__(self, outcome: Header | WireError, frames: Sequence[Buffer] = ()) -> None: ...
 
@@ -50,7 +50,7 @@ class _Asked(NamedTuple):
 
 
 class JobsWorker(Worker):
-    """Runs the jobs of ``[jobs]`` once made; StreamerError if its folder cannot be used.
+    """Runs the jobs of ``[jobs]``; StreamerError if its folder cannot be used.
 
     parse: checks command lines.
     """
@@ -64,7 +64,7 @@ class JobsWorker(Worker):
         self._results = JobResults(self._table.results)
         self._closing = False
         self._processes: dict[str, JobProcess] = {}
-        # jobs whose state could not be stored, and those that could not be forgotten
+        # jobs whose state could not be stored, and those that could not be deleted
         self._unstored: dict[str, Job | None] = {}
         self._store_fails = False
         self._store: StoredJobs | None = None
@@ -82,18 +82,18 @@ class JobsWorker(Worker):
     # ---- from other threads ------------------------------------------------------------------
 
     def ask(self, command: str, request: Header, rights: Rights, reply: JobReply) -> None:
-        """Have one of JOB_COMMANDS obeyed, which replies later; WireError if not now."""
+        """Queue one of JOB_COMMANDS, which replies later; WireError if too many wait."""
         if self.inbox.length >= _MAX_REQUESTS:
             raise WireError(Reason.BUSY, "too many requests about jobs wait: try again later")
         self.inbox.put(_Asked(command, request, rights, reply))
 
     def end(self) -> None:
-        """Take no more jobs, and end those that run."""
+        """Take no more jobs and end those that run."""
         self._closing = True
         self.inbox.wake()
 
     def stop(self) -> None:
-        """As ``end``; then the thread ends, too."""
+        """As ``end``; the thread ends afterwards."""
         super().stop()
         self.end()
 
@@ -122,7 +122,7 @@ class JobsWorker(Worker):
             self._release()
 
     def _opened(self) -> list[Job]:
-        """Open the database; the jobs in it. Without a journal nothing outlives the daemon."""
+        """Open the database and return its jobs; without a journal nothing survives the daemon."""
         durability = self._board.config.journal.durability
         if durability == "none":
             self._results.forget_database()
@@ -154,7 +154,7 @@ class JobsWorker(Worker):
         waiting.poll(int(seconds * 1000) + 1)
 
     def _look(self) -> None:
-        """What running jobs have said, and which have ended."""
+        """Read the output of running jobs, and note which have ended."""
         for id_, process in list(self._processes.items()):
             ended = process.look()
             self._core.progress(id_, process.share)
@@ -167,12 +167,12 @@ class JobsWorker(Worker):
             del self._processes[id_]
             self._core.ended(id_, reason, size or 0, time.time())
             if reason:
-                # a killed one leaves what it has written
+                # a killed job leaves what it has written
                 self._results.remove(id_)
         self._core.tick(time.monotonic())
 
     def _apply(self) -> None:
-        """Do what the core has decided."""
+        """Carry out what the core has decided."""
         steps = self._core.steps()
         while steps.start:
             for job in steps.start:
@@ -197,7 +197,7 @@ class JobsWorker(Worker):
         self._board.jobs = self._core.counts()
 
     def _put(self) -> None:
-        """Store what has changed; what cannot be, for lack of room, with the next change."""
+        """Store what has changed; what finds no room is stored with the next change."""
         if self._store is None:
             self._unstored.clear()
         for id_, job in list(self._unstored.items()):
@@ -230,7 +230,7 @@ class JobsWorker(Worker):
             self._core.ended(job.id, str(error) or type(error).__name__, 0, time.time())
 
     def _checked(self, line: Sequence[str], folder: str) -> ParsedLine:
-        """A line of which a job may be made; StreamerError."""
+        """The parsed line of a valid job; StreamerError if it is not one."""
         parsed = self._parse(line, folder)
         config = self._board.config
         own = [self._table.results, config.journal.directory, config.security.keys]
@@ -257,7 +257,7 @@ class JobsWorker(Worker):
                         self._core.cancel(job, time.time(), time.monotonic())
                     elif asked.command == "retry":
                         self._core.retry(job, limit_of(asked.rights, job))
-                    # stored before the reply
+                    # it is stored before the reply
                     self._apply()
                     outcome = {"job": job.fields()}
         except WireError as error:
@@ -298,7 +298,7 @@ class JobsWorker(Worker):
         return made
 
     def _page(self, request: Header, rights: Rights) -> Header:
-        """Jobs from a number on, as many as fit."""
+        """As many jobs as fit, from a number on."""
         first = integer(request, "first") if "first" in request else 0
         jobs = [job for job in self._core.jobs if sees(rights, job)]
         page: list[Header] = []
@@ -330,7 +330,7 @@ class JobsWorker(Worker):
             raise WireError(Reason.DAMAGED, problem) from None
 
     def _job(self, request: Header, rights: Rights) -> Job:
-        """The job that a request is about; WireError as for none if it is another client's."""
+        """The job that a request is about; for another client's job, the WireError as for none."""
         job = self._core.job(request.get("job"))
         if not sees(rights, job):
             raise no_job(job.id)
@@ -342,7 +342,7 @@ def _why(job: Job) -> dict[str, Any]:
 
 
 def _job(fields: dict[str, Any]) -> Job:
-    """A job as it was stored."""
+    """The job with these stored fields."""
     fields = {name: fields[name] for name in Job.__dataclass_fields__ if name in fields}
     made = Job(**fields)
     made.line, made.owner = tuple(made.line), Owner(*made.owner)

@@ -1,6 +1,6 @@
-"""Metrics for Prometheus, read from the board when they are asked for.
+"""Metrics for Prometheus, read from the board at each scrape.
 
-exported        every metric: its name, labels, meaning, and where its values come from
+exported        every metric: its name, labels, meaning, and the source of its values
 target_series   reads by target and barcode, in a bounded number of series
 device_memory   the memory of GPUs, without waiting for a GPU that hangs
 scrape          the text of a scrape

@@ -1,4 +1,4 @@
-"""The memory of GPUs, asked for in a thread of its own: a GPU that hangs never answers."""
+"""The memory of GPUs, queried in its own thread because a GPU that hangs never answers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-# what a driver takes at most, unless something is wrong
+# how long a driver takes at most, unless something is wrong
 _PATIENCE_SECONDS = 0.5
 
 UsedAndSize = tuple[int, int]
-"""Bytes in use, and bytes that there are."""
+"""Bytes in use, and bytes in total."""
 
 
 class DeviceMemory:
-    """What was last known; several threads may ask."""
+    """The last known values; several threads may ask."""
 
     def __init__(self) -> None:
         self._known: dict[int, UsedAndSize] = {}
@@ -22,7 +22,7 @@ class DeviceMemory:
         self._lock = threading.Lock()
 
     def read(self, cards: Sequence[int]) -> dict[int, UsedAndSize]:
-        """By the numbers of GPUs, without those that were never known."""
+        """The memory of each GPU, by number, without those that never answered."""
         if not cards:
             return {}
         with self._lock:
@@ -31,7 +31,7 @@ class DeviceMemory:
                 thread = threading.Thread(
                     target=self._ask, args=(cards,), name="device memory", daemon=True
                 )
-                # without one more thread what is known stays
+                # if no thread can be started, the last values stay
                 with suppress(RuntimeError):
                     thread.start()
                     self._thread = thread
@@ -40,7 +40,7 @@ class DeviceMemory:
         return {number: self._known[number] for number in cards if number in self._known}
 
     def fields(self, cards: Sequence[int]) -> dict[str, dict[str, int]]:
-        """The same as a reply to ``status`` has it."""
+        """The same in the form of a reply to ``status``."""
         return {
             str(number): {"used_bytes": used, "size_bytes": size}
             for number, (used, size) in self.read(cards).items()
@@ -53,5 +53,5 @@ class DeviceMemory:
             try:
                 self._known[number] = memory_of(number)
             except RuntimeError:
-                # a GPU that fails is reported by whoever works with it
+                # a GPU failure is reported by the thread that uses it
                 self._known.pop(number, None)

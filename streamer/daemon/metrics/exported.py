@@ -1,4 +1,4 @@
-"""Every metric of the daemon: its name, labels, meaning, and where its values come from."""
+"""Every metric of the daemon: its name, labels, meaning, and the source of its values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from streamer.protocol.header import PROTOCOL
 
 Kind = Literal["counter", "gauge", "histogram"]
 Samples = Iterable[tuple[tuple[str, ...], float]]
-"""The values of labels, and the value of the metric with these."""
+"""Values of the labels, and the value of the metric for them."""
 
 STATES = (STARTING, RUNNING, FULL, DRAINING, ENDED, FAILED)
 
 
 class Moment(NamedTuple):
-    """What values are read from: the reply to ``status``, the board, stages by name."""
+    """The sources of values: the reply to ``status``, the board, stages by name."""
 
     status: Mapping[str, Any]
     board: Board
@@ -29,9 +29,9 @@ class Moment(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """name: as in a scrape, with ``_total`` for a counter. read: its samples.
+    """A metric. name: as in a scrape, with ``_total`` for a counter. read: returns its samples.
 
-    Without ``read`` another module has the values.
+    Without ``read``, another module has the values.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Metric(NamedTuple):
 
 
 def _status(*keys: str) -> Callable[[Moment], Samples]:
-    """The value of a key of the status, by its path; none where a part of it is missing."""
+    """Reads the value at a path of keys in the status; no sample if a key is missing."""
 
     def read(moment: Moment) -> Samples:
         value: Any = moment.status

@@ -1,7 +1,7 @@
 """The HTTP server of the metrics: a thread of the daemon that cannot bring the daemon down.
 
-Each connection has a thread, the number of connections is limited, and one that is not done in
-time is ended: a scraper that reads slowly, or says nothing, holds up nobody.
+Each connection has a thread, the number of connections is limited, and a connection that takes too
+long is ended, so a scraper that reads slowly or sends nothing blocks nobody.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEY = "metrics.endpoint"
 PATH = "/metrics"
 
 _MOST_CONNECTIONS = 16
-# for a request and its answer, all together
+# for a request and its answer together
 _CONNECTION_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 _JOIN_SECONDS = 2.0
@@ -39,7 +39,7 @@ log = structlog.get_logger("metrics")
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Listens at the configured address once made; EndpointError if that cannot be bound.
+    """Listens at the configured address from construction; EndpointError if it cannot be bound.
 
     endpoint: the address as bound, with its real port.
     """
@@ -66,11 +66,11 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Begin to answer requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer nobody any more; connections are ended."""
+        """Stop answering, and end all connections."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join(_JOIN_SECONDS)
@@ -94,14 +94,14 @@ class MetricsServer(ThreadingMixIn, TCPServer):
             return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, if there can be one more."""
+        """Answer in a thread, if another can be started."""
         try:
             super().process_request(request, client_address)
         except RuntimeError:
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """The connection has ended."""
+        """Forget a connection that has ended."""
         with self._lock:
             self._begun.pop(request, None)
         super().shutdown_request(request)
@@ -111,7 +111,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         self._end_connections(_CONNECTION_SECONDS)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection has broken, or a scrape has failed: that is for the log alone."""
+        """Log a broken connection or a failed scrape; nothing else depends on it."""
         log.debug("connection ended", exc_info=True)
 
     def _end_connections(self, seconds: float) -> None:
@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _CONNECTION_SECONDS
 
     def do_GET(self) -> None:
-        """The metrics, or where they are."""
+        """Answer with the metrics, or with their path."""
         if self.path.partition("?")[0] != PATH:
             self._answer(HTTPStatus.NOT_FOUND, f"metrics are at {PATH}\n".encode(), "text/plain")
             return
@@ -158,4 +158,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Scrapes are not logged."""
+        """Do not log scrapes."""

@@ -1,4 +1,4 @@
-"""The text of a scrape: what the board says at this moment, in the formats of Prometheus."""
+"""The text of a scrape: the state of the board at this moment, in the formats of Prometheus."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class BoardCollector(Collector):
         self._board = board
         self._stages = stages
         self._series = TargetSeries(board.config.metrics.target_series)
-        # the counts of another dictionary begin anew
+        # counts start again with another dictionary
         self._tally: TargetTally | None = None
         self._memory = DeviceMemory()
 
     def collect(self) -> Iterator[Family]:
         """All metrics that have a value now."""
         board = self._board
-        # first, as a batch is counted here last: no scrape has more of these than reads in all
+        # read first, since batches are counted here last: so no scrape has more of these than reads
         targets = self._targets()
         moment = Moment(board.fields(), board, self._stages)
         for metric in METRICS:
@@ -81,7 +81,7 @@ def _family(metric: Metric, samples: Iterable[tuple[tuple[str, ...], float]]) ->
 
 
 class Scrape:
-    """Makes the text of scrapes, one after the other."""
+    """Makes the text of scrapes, one at a time."""
 
     def __init__(self, board: Board, stages: Mapping[str, MeasuredStage]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -90,7 +90,7 @@ class Scrape:
         self._lock = threading.Lock()
 
     def text(self, accept: str) -> tuple[bytes, str]:
-        """The text and its type, in the best format of those in an ``Accept`` header."""
+        """The text and its content type, in the best format that an ``Accept`` header names."""
         encode, kind = choose_encoder(accept)
         with self._lock:
             return encode(self._registry), kind

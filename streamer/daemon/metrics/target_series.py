@@ -1,8 +1,8 @@
 """Reads by target and barcode, in a bounded number of series.
 
 A time series costs memory wherever it is stored, and a panel may have a million pairs of target
-and barcode. A pair gets a series with its first read and keeps it; once there are as many as may
-be, further pairs are counted together.
+and barcode. A pair gets a series with its first read and keeps it; once the limit is reached,
+further pairs are counted together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OTHER: Pair = ("other", "other")
 
 
 class TargetSeries:
-    """Which pairs have a series; at most ``limit``, and one more for all others together."""
+    """Which pairs have a series: at most ``limit``, plus one for all others together."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -26,7 +26,7 @@ class TargetSeries:
     def counts(
         self, rows: Iterable[tuple[str | None, str | None, int]], *, anew: bool = False
     ) -> dict[Pair, int]:
-        """Reads by pair. rows: barcode, target, reads. anew: no pair has a series yet."""
+        """Reads by pair. rows: barcode, target, reads. anew: forget which pairs have a series."""
         if anew:
             self._own.clear()
         counts: dict[Pair, int] = {}
