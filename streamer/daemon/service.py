@@ -55,18 +55,18 @@ if TYPE_CHECKING:
     from streamer.daemon.jobs.job_inputs import Parse
     from streamer.daemon.metrics.metrics_server import MetricsServer
 
-# longer than both parts of the self-test with keys, which says what is wrong
+# longer than both parts of the self-test with keys, which reports what is wrong
 _BIND_SECONDS = 30.0
-# one moves 2 to 3 GB a second; connections are spread over them
+# one thread moves 2 to 3 GB a second; connections are spread over them
 _IO_THREADS = 4
-# for the engine to end, and at least for each of the other threads
+# for the engine to end, and the least for each of the other threads
 _JOIN_SECONDS, _LEAST_SECONDS = 10.0, 2.0
-# messages on their way have a second (SocketWorker.release)
+# SocketWorker.release gives messages in flight a second
 _TERM_SECONDS = 5.0
 # after this long a waiting thread requests the GIL; in the default 5 ms a GPU matches 100 batches
 _SWITCH_SECONDS = 0.0005
 _LOOK_SECONDS = 0.5
-# of silence, until a producer's name is forgotten, where keep_hours does not say
+# how long a producer is silent before its name is forgotten, without keep_hours
 _KEEP_HOURS = 720
 
 log = structlog.get_logger("daemon")
@@ -75,8 +75,8 @@ log = structlog.get_logger("daemon")
 class Service:
     """A daemon in this process: ``start``, then ``wait`` until it has drained or failed.
 
-    accept_loss: start without what is damaged in the journal. parse_job: checks command lines of
-    jobs; without it there are none. StreamerError if the journal cannot be gone on with.
+    accept_loss: start without the damaged parts of the journal. parse_job: checks command lines of
+    jobs; without it jobs are disabled. StreamerError if the journal cannot be continued.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Service:
         if self._jobs is not None:
             self._workers.append(self._jobs)
         self._watch: WatchWorker | None = None
-        # as the journal says, from its thread
+        # whether the journal is full, set from its thread
         self._disk_full = False
         self._connections: Connections | None = None
         self._stages = stages = self._watched()
@@ -176,7 +176,7 @@ class Service:
     def start(self) -> dict[str, str]:
         """Bind all sockets and begin to load the dictionary; returns the endpoints as bound.
 
-        StreamerError if a socket cannot be bound; nothing is left behind then.
+        StreamerError if a socket cannot be bound; nothing is then left behind.
         """
         keep_freed_memory()
         limit = raise_limit()
@@ -205,8 +205,8 @@ class Service:
         return dict(self.board.endpoints)
 
     def _guard(self, limit: int) -> None:
-        """Refuse connections from now on that would take the last descriptors."""
-        # control is the last to be shut
+        """From now on, refuse connections that would take the last descriptors."""
+        # control is shut last
         order = (self._feed, self._ingest, self._control)
         doors = [worker.door for worker in order if worker.door is not None]
         try:
@@ -221,7 +221,7 @@ class Service:
     def _serve_metrics(self) -> None:
         if not self.board.config.metrics.endpoint:
             return
-        # a fifth of a second that only those pay who want metrics
+        # this import takes a fifth of a second, so only daemons with metrics pay for it
         from streamer.daemon.metrics.metrics_server import MetricsServer
 
         try:
@@ -259,12 +259,12 @@ class Service:
         web.start()
 
     def _issue(self, rights: Rights) -> ClientKeys | None:
-        """A key for a client that the daemon starts, None if nobody needs one."""
+        """A key for a client that the daemon starts, None if it needs none."""
         return None if self._gate is None else self._gate.issue(rights)
 
     def drain(self, why: str) -> None:
-        """Finish the accepted batches, take nothing more, then end. From any thread."""
-        # a signal handler calls this too, so it must not take a lock that the main thread holds
+        """Finish the accepted batches, accept nothing more, then end; from any thread."""
+        # a signal handler calls this, too, so it must not take a lock that the main thread may hold
         self._drain_wanted = why
         self._changed.wake()
 
@@ -293,7 +293,7 @@ class Service:
         return [worker.name for worker in self._workers if worker.is_alive()]
 
     def leave(self, code: int) -> NoReturn:
-        """End the process at once, and leave no socket file behind."""
+        """End the process at once, without leaving socket files behind."""
         for endpoint in self.board.endpoints.values():
             path = socket_path(endpoint)
             for file in (path, aside(path)) if path is not None else ():
@@ -302,7 +302,7 @@ class Service:
         os._exit(code)
 
     def _watched(self) -> dict[str, MeasuredStage]:
-        """What the metrics and the watchdog know of the stages, by name."""
+        """The stages that the metrics and the watchdog see, by name."""
         stages: dict[str, MeasuredStage] = {
             "ingest": WatchedStage(self._ingest, self._ingest.inbox),
             "engine": EngineStage(self._engine),
@@ -315,7 +315,7 @@ class Service:
         return stages
 
     def _known(self, restored: Restored) -> dict[str, Any]:
-        """What ingest knows from the journal."""
+        """The arguments of ingest that come from the journal."""
         forget_seconds = 3600 * (self.board.config.journal.keep_hours or _KEEP_HOURS)
         if self._journal is None or self._recorder is None:
             return {"forget_seconds": forget_seconds}
@@ -348,7 +348,7 @@ class Service:
         self._changed.wake()
 
     def _committed(self) -> None:
-        """Something is in the journal; called in its thread."""
+        """Records were committed; called in the journal's thread."""
         if self._sync is not None:
             self._sync.committed()
 
@@ -392,9 +392,9 @@ class Service:
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
         if self._jobs is not None:
-            # it takes some seconds
+            # this takes some seconds
             self._jobs.end()
-        # the engine first, the feed late: it announces the end, which sync brings to all
+        # the engine first, the feed late: it announces the end, which sync still delivers
         order = (
             self._watch,
             self._engine,
@@ -430,7 +430,7 @@ class Service:
                 self._journal.close()
         if any(worker.is_alive() for worker in self._sockets):
             return
-        # in case libzmq does not return, which SocketWorker.bind should prevent
+        # in case libzmq does not return, although SocketWorker.bind should prevent that
         ending = threading.Thread(target=self._context.term, name="sockets", daemon=True)
         ending.start()
         ending.join(_TERM_SECONDS)

@@ -1,4 +1,4 @@
-"""A daemon as a process: it runs until a signal, or a command, has drained it."""
+"""A daemon as a process: it runs until a signal or a command has drained it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(
     """Run a daemon until SIGINT, SIGTERM or ``drain`` on its control socket has drained it.
 
     Call it in the main thread. A second signal ends the process at once. ``ready`` is called with
-    the endpoints as bound. accept_loss: start without what is damaged in the journal. Log lines
+    the endpoints as bound. accept_loss: start without the damaged parts of the journal. Log lines
     that cannot be written are dropped. parse_job: checks command lines of jobs.
     StreamerError if the daemon cannot start or one of its threads fails.
     """
@@ -41,7 +41,7 @@ def run(
     previous: dict[int, Any] = {
         n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)
     }
-    # who ignores it, as a caller may do, never learns how processes of its own have ended
+    # the caller may have ignored SIGCHLD; then exit codes of child processes would be lost
     previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         endpoints = service.start()

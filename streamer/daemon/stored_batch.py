@@ -1,13 +1,13 @@
-"""A matched batch as a record of the journal, and back.
+"""Converts a matched batch to a record of the journal, and back.
 
 A record's meta is a msgpack map; its frames are
 
     names  offsets  bases  gaps  learned  columns of the first topic  of the next  ...  context
 
 names: a msgpack array. offsets: int64. bases, gaps: the reads as ``trie.packed_codes`` packs them.
-learned: uint64, ``BatchResult.learned``. The columns are those of the feed's messages, so that
-replaying a record says what was said. Event words are not stored. context: as its producer sent it,
-there if the meta says ``context``.
+learned: uint64, ``BatchResult.learned``. The columns are those of the feed's messages, so a replay
+repeats the same content. Event words are not stored. context: as its producer sent it, present if
+the meta has ``context``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def to_record(publication: Publication, now: int) -> Record:
 
 
 class StoredBatch:
-    """A batch as a record has it."""
+    """A batch as stored in a record."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -72,7 +72,7 @@ class StoredBatch:
         """The header fields that all messages about the batch share."""
         self.counts: dict[str, int] = self._meta["counts"]
         self.prev: dict[str, int] = {topic: prev for topic, prev, *_ in self._meta["topics"]}
-        """The topics that it has messages on; of each the last ``at`` before."""
+        """The topics that it has messages on, each with the last ``at`` before on that topic."""
 
     @property
     def names(self) -> bytes:
@@ -91,7 +91,7 @@ class StoredBatch:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """Where the reads lie among its symbols, from 0."""
+        """The offsets of the reads among its symbols, from 0: int64[reads + 1]."""
         return self._array(1, np.int64)
 
     @property
@@ -101,7 +101,7 @@ class StoredBatch:
 
     @property
     def new_kmers(self) -> NDArray[np.uint64]:
-        """The k-mers that it added to the dictionary."""
+        """The k-mers that it added to the dictionary: uint64[k-mers]."""
         codes, _, _ = self._delta()
         return np.frombuffer(codes, np.uint64)
 

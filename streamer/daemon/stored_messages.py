@@ -1,11 +1,11 @@
-"""What the feed said about a record, from the record alone: no column is looked into.
+"""The feed's messages about a record, rebuilt from the record without decoding its columns.
 
 A record's meta is a msgpack map; its frames are
 
     names  offsets  bases  gaps  learned  columns of the first topic  of the next  ...
 
-as ``stored_batch`` describes them. A revision has only the names before its columns, other records
-that are no batch have no messages with columns. This module imports no numba.
+as ``stored_batch`` describes them. A revision has only the names before its columns; other records
+that are not batches have no messages with columns. This module does not import numba.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FRAMES_OF_READS = 5
 """Frames of a batch before those of the topics."""
 
 _FRAMES_BEFORE = {BATCH: FRAMES_OF_READS, REVISION: 1, SETTLED: 0}
-"""Of the kinds that have messages."""
+"""The same for each kind of record that has messages."""
 
 
 def stored_topics(kind: str, meta: bytes) -> dict[str, int]:
-    """The topics that a record has messages on; of each the last record before with one."""
+    """The topics that a record has messages on, each with the last record before on that topic."""
     if kind not in _FRAMES_BEFORE:
         return {}
     return {topic: prev for topic, prev, *_ in msgpack.unpackb(meta)["topics"]}
@@ -42,7 +42,7 @@ def frames_of(
     described: Sequence[Any],
     columns: Sequence[Buffer],
 ) -> list[Buffer]:
-    """A message without its checksum; names: of the reads, None for one that is about no batch."""
+    """A message without its checksum; names: those of the reads, None if there is no batch."""
     wire = f"{topic}.".encode()
     if names is None:
         return [wire, msgpack.packb(header)]
@@ -52,7 +52,7 @@ def frames_of(
 class StoredMessages:
     """The messages about a record.
 
-    stream, epoch: what their headers are to name.
+    stream, epoch: the values for their headers.
     """
 
     def __init__(self, record: Record, stream: str, epoch: int) -> None:
@@ -72,7 +72,7 @@ class StoredMessages:
     def message(self, topic: str) -> Sequence[Buffer]:
         """The frames of the feed's message, without their checksum; KeyError if there is none.
 
-        ``epoch`` and ``time`` are those of now and of the record, all else is as it was.
+        ``epoch`` is the current one, ``time`` that of the record; all else is as it was.
         """
         if topic not in self._made:
             self._made[topic] = self._make(topic)

@@ -1,7 +1,7 @@
-"""The sync thread: listens, and starts the process that serves once somebody connects.
+"""The sync thread: listens, and starts the process that serves once a client connects.
 
-Nobody who does not use sync pays for the process. If it dies, connections wait in the listening
-socket, and the next one starts another process: clients repeat their pulls by themselves.
+A daemon whose sync is not used does not pay for the process. If the process dies, connections wait
+in the listening socket, and the next one starts another process; clients repeat their pulls.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from streamer.protocol.endpoints import EndpointError
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper
 
-# for the process of a daemon that was killed to notice that
+# to let the sync process of a killed daemon notice that and end
 _CLAIM_SECONDS, _RETRY_SECONDS = 5.0, 0.02
 # between two starts
 _PAUSE_SECONDS = 1.0
-# for messages on their way
+# for messages in flight
 _END_SECONDS = 3.0
-# between two signs of life that are asked for
+# between two requests for a sign of life
 _ASK_SECONDS = 1.0
 
 log = structlog.get_logger("sync")
@@ -49,7 +49,7 @@ log = structlog.get_logger("sync")
 class SyncWorker(SocketWorker):
     """Starts, watches and ends the process that replays the journal.
 
-    ``committed`` is to be called after every commit.
+    Call ``committed`` after every commit.
     """
 
     def __init__(
@@ -59,23 +59,23 @@ class SyncWorker(SocketWorker):
         notify: Callable[[], None],
         gate: Gatekeeper | None = None,
     ) -> None:
-        # the process has a gatekeeper of its own, which begins with the keys of this one
+        # the process has its own gatekeeper, which begins with the keys of this one
         super().__init__("sync", board, context, notify, gate)
         self._wake: Mailbox[None] = Mailbox()
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        # the end of the pipe that tells the process of commits
+        # the end of the pipe that notifies the process of commits
         self._pipe: int | None = None
-        # bytes put into pipes so far: the process takes them out, as long as it goes on
+        # bytes written to pipes so far: a live process reads them
         self._said = 0
         self._asked = 0.0
-        # of processes that have ended, and of this one when it was last looked at
+        # CPU seconds of processes that have ended, and of the current one when last checked
         self._cpu_before = self._cpu = 0.0
         self._begun = -_PAUSE_SECONDS
 
     @property
     def process(self) -> int | None:
-        """Number of the process, None while there is none."""
+        """The PID of the process, None while there is none."""
         child = self._child
         return None if child is None else child.pid
 
@@ -86,16 +86,16 @@ class SyncWorker(SocketWorker):
                 self._said += os.write(self._pipe, b"\0")
 
     def queued(self) -> int:
-        """Notices that the process has not taken."""
+        """Notifications that the process has not read."""
         with self._lock:
             return 0 if self._pipe is None else _unread(self._pipe)
 
     def busy_seconds(self) -> float:
-        """Seconds of a CPU that the processes took so far, as of a moment ago."""
+        """CPU seconds that the processes have used so far, as of a moment ago."""
         return self._cpu_before + self._cpu
 
     def look(self) -> StageLook:
-        """What the watchdog needs to know: a process that goes on takes what it is told."""
+        """The state of the stage for the watchdog: a live process reads its notifications."""
         with self._lock:
             said, queued = self._said, 0 if self._pipe is None else _unread(self._pipe)
         process = self.process
@@ -103,7 +103,7 @@ class SyncWorker(SocketWorker):
         return StageLook(said - queued, queued > 0, waits_for)
 
     def stop(self) -> None:
-        """Ask the thread to end, now."""
+        """Ask the thread to end now."""
         super().stop()
         self._wake.wake()
 
@@ -125,7 +125,7 @@ class SyncWorker(SocketWorker):
             self._wake.close()
 
     def _listen_patiently(self) -> Door:
-        """Listen once the process of a daemon that was killed has let go of the endpoint."""
+        """Listen, once the sync process of a killed daemon, if any, has released the endpoint."""
         deadline = time.monotonic() + _CLAIM_SECONDS
         while True:
             try:
@@ -137,7 +137,7 @@ class SyncWorker(SocketWorker):
     def _wait_for_somebody(self, door: Door) -> None:
         waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
-        # a process that ends at once is not started again at once
+        # a process that ends at once is not restarted at once
         if time.monotonic() - self._begun >= _PAUSE_SECONDS:
             waiting.register(door.fileno(), select.POLLIN)
         found = dict(waiting.poll(POLL_MILLISECONDS))
@@ -149,7 +149,7 @@ class SyncWorker(SocketWorker):
         self._begun = time.monotonic()
         # -P: nothing of the working directory is imported
         launcher = [sys.executable, "-P", "-m", "streamer.daemon.sync_process"]
-        # of the process, not of this one
+        # the signal handling of the process, not of this one
         inherited: list[int] = []
         writer = held = -1
         try:
@@ -197,7 +197,7 @@ class SyncWorker(SocketWorker):
         )
 
     def _wait_for_its_end(self) -> bool:
-        """Whether the process has ended meanwhile."""
+        """Whether the process ends within a moment."""
         assert self._child is not None
         waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
@@ -213,7 +213,7 @@ class SyncWorker(SocketWorker):
         return self._child.poll() is not None
 
     def _see_to_it(self) -> None:
-        """Note how busy the process was, and have it show now and then that it goes on."""
+        """Note how busy the process was, and ask it now and then for a sign of life."""
         assert self._child is not None
         self._cpu = cpu_seconds(self._child.pid)
         now = time.monotonic()
@@ -251,5 +251,5 @@ class SyncWorker(SocketWorker):
 
 
 def _unread(pipe: int) -> int:
-    """How many bytes of a pipe nobody has taken."""
+    """The number of unread bytes in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

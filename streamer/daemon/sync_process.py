@@ -1,8 +1,8 @@
-"""The process of sync: reads what is committed in the journal, and sends it to who pulls.
+"""The sync process: reads committed records of the journal and sends them to clients that pull.
 
-The daemon starts it (``streamer.daemon.sync``) and holds one end of a pipe: a byte says that
-records were committed, its end that the daemon has ended, and then this process ends, too. It never
-writes to the journal, and it yields the CPU to the daemon.
+The daemon starts it (``streamer.daemon.sync``) and holds one end of a pipe: a byte means that
+records were committed, the end of the pipe that the daemon has ended; then this process ends, too.
+It never writes to the journal, and it yields the CPU to the daemon.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
 NICE = 10
 
 ENDING = b"e"
-"""The daemon is about to end: what is committed is still sent."""
+"""The daemon is about to end; what is committed is still sent."""
 
-# then it ends when it has had nothing to do for a while, or at last
+# after that the process ends when it has been idle for the first time, or after the second
 _QUIET_SECONDS, _ENDING_SECONDS = 0.3, 2.0
 
-# messages that may wait for one connection: clients that give credit for what they have not read
-# get no further than this
+# messages that may wait for one connection: this stops clients that give credit for what they
+# have not read
 _WAITING_MESSAGES = 512
 # requests between two bursts of replay
 _REQUESTS = 256
 _IDLE_MILLISECONDS = 100
-# a connection without room tells nobody when there is some: it is tried again less and less often
+# libzmq does not report when a connection has room again: it is tried less and less often
 _RETRY_MILLISECONDS = 1, 16
-# pyzmq would combine its flags anew for each frame
+# computed once, since pyzmq would combine its flags for each frame
 _MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 _LINGER_MILLISECONDS = 1000
-# up to this, a copy of a message takes less time than to have libzmq say that it has sent it
+# up to this size, copying a message takes less time than a notification that it was sent
 _COPIED_BYTES = 1 << 18
 
 log = structlog.get_logger("sync")
@@ -70,10 +70,10 @@ log = structlog.get_logger("sync")
 
 @dataclass(frozen=True)
 class SyncTask:
-    """What the process is to do. listener, wake: descriptors that it inherits.
+    """The task of the process. listener, wake: descriptors that it inherits.
 
-    keys: the folder of keys, empty for none; held: a file with those that the daemon goes by, which
-    the folder may not have any more. They are secret, other than this task.
+    keys: the folder of keys, empty for none. held: a file with the keys that the daemon uses, which
+    the folder may no longer have. These keys are secret, unlike this task.
     """
 
     endpoint: str
@@ -117,7 +117,7 @@ class Server:
         self._pace = Pace()
         self._head = 0
         self._cores = core_seconds()
-        # connections that are not kept, for one answer
+        # connections that are ended after one answer
         self._unknown: set[Route] = set()
 
     def serve(self) -> None:
@@ -139,7 +139,7 @@ class Server:
                     poller.unregister(self._wake)
                     quiet = time.monotonic()
                     last = quiet + _ENDING_SECONDS
-            # before the look at the journal: they may be about what has just been committed
+            # before the journal is checked: they may be about what has just been committed
             requests = self._requests() if self._socket in events else []
             if events:
                 self._see()
@@ -165,13 +165,13 @@ class Server:
             self._pace.committed(time.monotonic())
 
     def _rest(self) -> None:
-        """Leave the CPU to others if they need it, after a burst."""
+        """Pause after a burst if other threads need the CPU."""
         (ran, waited), before = core_seconds(), self._cores
         self._cores = ran, waited
         time.sleep(self._pace.rest(time.monotonic(), ran - before[0], waited - before[1]))
 
     def _requests(self) -> list[tuple[Sender, list[bytes]]]:
-        """Messages that have come, each with the key of its sender, some at a time."""
+        """Some of the messages that have come, each with the key of its sender."""
         found: list[tuple[Sender, list[bytes]]] = []
         with contextlib.suppress(zmq.Again):
             while len(found) < _REQUESTS:
@@ -217,14 +217,14 @@ def _log_damage(error: JournalError, ends: bool) -> None:
 
 
 def main() -> None:
-    """The body of the process; its arguments: the number of the daemon's, and a SyncTask."""
-    # it may get no core for long, and the next daemon wants the endpoint
+    """The body of the process; its arguments: the daemon's PID, and a SyncTask."""
+    # this process may get no core for long, and the next daemon needs the endpoint
     end_with(int(sys.argv[1]))
-    # the daemon says when to end, at its own end
+    # the daemon ends this process at its own end
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     give_way(NICE)
-    # frames and headers come by the thousand, and are in no cycles
+    # frames and headers come by the thousand and form no cycles
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
     task = SyncTask.from_json(sys.argv[2])
@@ -249,8 +249,8 @@ def run(task: SyncTask) -> None:
         options = {
             zmq.LINGER: _LINGER_MILLISECONDS,
             zmq.ROUTER_MANDATORY: 1,
-            # a client that connects again with its routing id is answered there; with keys
-            # nobody takes over from a connection that may be another client's
+            # a client that reconnects with its routing id takes over from its old connection; with
+            # keys nobody does, since that may be another client's connection
             zmq.ROUTER_HANDOVER: int(gate is None),
             zmq.SNDHWM: _WAITING_MESSAGES,
             zmq.MAXMSGSIZE: 2 * MAX_HEADER_BYTES,
@@ -278,10 +278,10 @@ def run(task: SyncTask) -> None:
 
 
 def _gatekeeper(task: SyncTask, context: zmq.Context[zmq.Socket[bytes]]) -> Gatekeeper | None:
-    """That of this process, None without keys; without it the process ends."""
+    """The gatekeeper of this process, None without keys; if it fails, the process ends."""
     if not task.keys:
         return None
-    # what reads the permissions takes time to import
+    # imported late: the code that reads the permissions takes time to import
     from streamer.daemon.security.gatekeeper import Gatekeeper
     from streamer.daemon.security.key_folder import KeyFolder
 

@@ -1,6 +1,6 @@
-"""A few reads take the whole path of a batch before the first batch comes.
+"""Sends a few reads through all stages of a batch before the first batch comes.
 
-This compiles every kernel on the path and wakes a GPU and its driver.
+This compiles every kernel on the way and wakes a GPU and its driver.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READS = [("warm-up", "ACGT" * 16), ("none", "")]
 
 
 def warm_up(config: Config, spec: MatchSpec) -> None:
-    """Decode, match, publish and store two reads, with a dictionary of their own."""
+    """Decode, match, publish and store two reads, with a small dictionary made for them."""
     few = ReadBatch.from_sequences(*zip(*_READS, strict=True))
     stored = Dictionary.from_batches([few], spec.k, "forward" if spec.near else spec.strands)
     matcher = make_matcher(config, stored, spec)

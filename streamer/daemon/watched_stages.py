@@ -1,4 +1,4 @@
-"""The stages that the watchdog looks at, each seen through the thread that has the work."""
+"""The stages that the watchdog checks, each through the thread that does its work."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import Worker
 from streamer.matching.tree_worker import TreeWorker
 
-# of a thread with work that it has not begun with
+# what a stage waits for if its thread has not begun with the work
 _UNBEGUN = "its thread to begin with what waits"
 
 log = structlog.get_logger("watchdog")
 
 
 class MeasuredStage(Protocol):
-    """What there is to know of a stage; any thread may ask."""
+    """The measurements of a stage; any thread may ask."""
 
     def queued(self) -> int:
-        """Items that wait or are in work."""
+        """Items that wait or are being processed."""
 
     def busy_seconds(self) -> float:
         """Seconds of work so far."""
 
     def look(self) -> StageLook:
-        """What the watchdog needs to know."""
+        """The state of the stage for the watchdog."""
 
 
 class WatchedStage:
@@ -43,7 +43,7 @@ class WatchedStage:
         self._work = worker.stage_work
 
     def queued(self) -> int:
-        """Items that wait or are in work."""
+        """Items that wait or are being processed."""
         return self._inbox.length + self._work.taken
 
     def busy_seconds(self) -> float:
@@ -51,7 +51,7 @@ class WatchedStage:
         return self._work.busy_seconds
 
     def look(self) -> StageLook:
-        """What the watchdog needs to know."""
+        """The state of the stage for the watchdog."""
         work = self._work
         return StageLook(
             work.done, self.queued() > 0, work.waits_for or _UNBEGUN, held_up=work.held_up
@@ -59,14 +59,14 @@ class WatchedStage:
 
 
 class EngineStage(WatchedStage):
-    """The engine, which is held up by the tree and by a GPU, too."""
+    """The engine, which also waits for the tree worker and for GPUs."""
 
     def __init__(self, engine: EngineWorker) -> None:
         super().__init__(engine, engine.inbox)
         self._engine = engine
 
     def look(self) -> StageLook:
-        """Its progress is also what a long batch gives step by step."""
+        """The state of the stage for the watchdog; steps within a long batch count as progress."""
         found, engine = super().look(), self._engine
         if engine.matcher is None or not engine.matching:
             return found
@@ -78,7 +78,7 @@ class EngineStage(WatchedStage):
 
 
 class TreeStage:
-    """The tree worker of the matcher in use; a reload brings another one."""
+    """The tree worker of the matcher in use; a reload replaces it."""
 
     def __init__(self, engine: EngineWorker) -> None:
         self._engine = engine
@@ -87,7 +87,7 @@ class TreeStage:
         self._busy_before = 0.0
 
     def queued(self) -> int:
-        """Merges and snapshots that wait or are in work."""
+        """Merges and snapshots that wait or are being processed."""
         tree = self._tree()
         return 0 if tree is None else tree.queued
 
@@ -96,13 +96,13 @@ class TreeStage:
         tree = self._tree()
         with self._lock:
             if tree is not self._last:
-                # what the one before does after this is not counted
+                # what the previous worker does from now on is not counted
                 self._busy_before += 0.0 if self._last is None else self._last.work.busy_seconds
                 self._last = tree
             return self._busy_before + (0.0 if tree is None else tree.work.busy_seconds)
 
     def look(self) -> StageLook:
-        """What the watchdog needs to know."""
+        """The state of the stage for the watchdog."""
         tree = self._tree()
         if tree is None:
             return StageLook(0, False, "")
@@ -120,7 +120,7 @@ class GpuStage:
         self._engine = engine
 
     def look(self) -> StageLook:
-        """What the watchdog needs to know."""
+        """The state of the stage for the watchdog."""
         engine, matcher = self._engine, self._engine.matcher
         if matcher is None or matcher.device != "cuda" or not engine.matching:
             return StageLook(0, False, "")
@@ -135,7 +135,7 @@ class GpuStage:
 
 
 class StageGuard:
-    """Has the watchdog look at stages, notes on the board what it finds, and logs changes."""
+    """Runs the watchdog over all stages, puts its findings on the board, and logs changes."""
 
     def __init__(self, board: Board, stages: Mapping[str, Callable[[], StageLook]]) -> None:
         self._board = board
@@ -143,7 +143,7 @@ class StageGuard:
         self._core = Watchdog(STUCK_SECONDS)
 
     def look(self) -> None:
-        """Look once; to be called about twice a second."""
+        """Check once; call it about twice a second."""
         core = self._core
         looks = {name: look() for name, look in self._stages.items()}
         new, freed = core.look(looks, time.monotonic())

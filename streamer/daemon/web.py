@@ -1,9 +1,9 @@
 """The thread of the live page: listens, and keeps a process running that serves the page.
 
-The process (``streamer.web``) is a client of the daemon like any other, so whatever it meets on the
-network, it cannot harm the daemon. If it dies it is started again; meanwhile connections wait in
-the listening socket. It learns its task, the token included, on its standard input, which nobody
-else can read, and ends when that ends.
+The process (``streamer.web``) is a client of the daemon like any other, so nothing that it meets on
+the network can harm the daemon. If it dies it is restarted; meanwhile connections wait in the
+listening socket. It reads its task, including the token, from its standard input, which nobody
+else can read, and ends when that input ends.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from streamer.protocol.keys import ClientKeys
 KEY = "web.endpoint"
 
 _WAITING = 128
-# between two starts: at first, and at most where it dies again and again
+# between two starts: at first, and at most if it dies again and again
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
-# a process that lived as long is well
+# a process that lived this long was healthy
 _WELL_SECONDS = 60.0
-# to tell the pages of the end
+# for its pages to show the end
 _END_SECONDS = 3.0
 
 log = structlog.get_logger("web")
 
 
 class WebWorker(Worker):
-    """Listens at the configured address once made; StreamerError if it cannot listen there.
+    """Listens at the configured address from construction; StreamerError if it cannot listen there.
 
-    endpoint: the address as bound, with its real port. keys: of the process.
+    endpoint: the address as bound, with its real port. keys: those of the process.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class WebWorker(Worker):
 
     @property
     def process(self) -> int | None:
-        """Number of the process, None while there is none."""
+        """The PID of the process, None while there is none."""
         child = self._child
         return None if child is None else child.pid
 
     def stop(self) -> None:
-        """Ask the thread to end, now."""
+        """Ask the thread to end now."""
         super().stop()
         self._wake.wake()
 
     def close(self) -> None:
-        """Close the sockets of a worker that has ended, or was never started."""
+        """Close the sockets of a worker that has ended or was never started."""
         self._socket.close()
         self._wake.close()
 
@@ -137,7 +137,7 @@ class WebWorker(Worker):
         )
 
     def _wait_for_its_end(self) -> None:
-        """Return once the process has ended, or this thread is to."""
+        """Return once the process has ended or this thread must end."""
         while self._child is not None and self._child.poll() is None:
             if self.stopping.is_set():
                 return
@@ -151,7 +151,7 @@ class WebWorker(Worker):
             self._wake.take()
 
     def _forget_child(self) -> None:
-        """Close its standard input: if it lives, it ends."""
+        """Close the standard input of the process, which ends it if it is alive."""
         child, self._child = self._child, None
         if child is not None and child.stdin is not None:
             with contextlib.suppress(BrokenPipeError):

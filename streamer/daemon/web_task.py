@@ -1,4 +1,4 @@
-"""What the daemon tells the process of the live page, on its standard input."""
+"""The task of the live page's process, which the daemon writes to its standard input."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Literal
 from streamer.daemon.logs import Level
 
 UNBEGUN_ENDS = signal.SIGUSR1
-"""Ends a process that still imports what it needs, which may take seconds; later it is ignored."""
+"""Ends a process that is still importing, which may take seconds; afterwards it is ignored."""
 
 
 @dataclass(frozen=True)
 class WebTask:
-    """endpoint: HOST:PORT as bound. listener: the descriptor of that socket, which it inherits.
+    """The task. endpoint: HOST:PORT as bound. listener: the descriptor of that socket, inherited.
 
-    feed, control: endpoints of the daemon. token: "" if the page needs none. hosts: further names
-    that the page is called by. panel: the arguments of ``matching.target_tally.Panel``. keys: the
-    fields of ``ClientKeys``, none where the daemon asks for no keys.
+    feed, control: endpoints of the daemon. token: "" if the page needs none. hosts: further host
+    names of the page. panel: the arguments of ``matching.target_tally.Panel``. keys: the fields of
+    ``ClientKeys``, none if the daemon needs no keys.
     """
 
     endpoint: str

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from streamer.daemon.board import Board
     from streamer.daemon.security.gatekeeper import Gatekeeper
 
-# the longest that a thread waits before it checks whether to stop
+# the longest time that a thread waits before it checks whether to stop
 POLL_SECONDS = 0.2
 POLL_MILLISECONDS = 200
-# for messages on their way when a socket is closed
+# for messages in flight when a socket is closed
 _LINGER_MILLISECONDS = 1000
 
 
@@ -38,11 +38,11 @@ class Worker(threading.Thread):
         self._notify = notify
 
     def work(self) -> None:
-        """The body of the thread; it makes, uses and closes its sockets."""
+        """The body of the thread, which makes, uses and closes its sockets."""
         raise NotImplementedError
 
     def run(self) -> None:
-        """Do the work and store its error."""
+        """Do the work, and store the error if it fails."""
         try:
             self.work()
         except BaseException as error:
@@ -57,9 +57,9 @@ class Worker(threading.Thread):
 
 
 class SocketWorker(Worker):
-    """A worker with one bound socket; ``name`` is also the table of the configuration.
+    """A worker with one bound socket; ``name`` is also its table of the configuration.
 
-    gate: admits clients, None: everybody.
+    gate: admits clients; None admits everybody.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class SocketWorker(Worker):
         self._context = context
 
     def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
-        """The socket, with its options, bound; ``endpoint`` then holds the real address."""
+        """Make the socket with these options and bind it; ``endpoint`` is then the real address."""
         door = self.listen()
         socket = self._context.socket(kind)
-        # set now, not at close: a connection whose peer left earlier lingers as set then, by
-        # default as long as a message waits for it, and the context would never terminate
+        # set now, not at close: for a peer that left earlier, the value at that time counts, by
+        # default to wait as long as a message is queued, and the context would never terminate
         socket.setsockopt(zmq.LINGER, _LINGER_MILLISECONDS)
         try:
             for option, value in options.items():
@@ -95,7 +95,7 @@ class SocketWorker(Worker):
             socket.setsockopt(zmq.USE_FD, door.lend())
             socket.bind(self.endpoint)
             if self.gate is not None:
-                # before a message is taken
+                # before a message is received
                 self.gate.test(self.name, self.endpoint)
         except BaseException:
             door.remove()
@@ -112,13 +112,13 @@ class SocketWorker(Worker):
         return poller
 
     def release(self, socket: zmq.Socket[bytes]) -> None:
-        """Close the socket, giving messages on their way a second, and remove its file."""
+        """Close the socket, give messages in flight a second, and remove its file."""
         if self.door is not None:
             self.door.remove()
         socket.close()
 
     def listen(self) -> Door:
-        """Claim the endpoint and listen there; ``door`` and ``endpoint`` are then known."""
+        """Claim the endpoint and listen there; sets ``door`` and ``endpoint``."""
         claim(self.key, self.endpoint)
         path = socket_path(self.endpoint)
         if path is not None and aside(path).exists() and not aside(path).is_socket():

@@ -1,7 +1,7 @@
-"""The gatekeeper's thread: answers libzmq who may connect (ZAP, RFC 27), and follows the keys.
+"""The gatekeeper's thread: tells libzmq who may connect (ZAP, RFC 27), and follows the key folder.
 
-libzmq asks it for every connection, before a message of that connection is taken. It asks for a
-domain, that is a socket, and a key: a key without a right on that socket is refused there.
+libzmq asks about every connection before it accepts a message from it. A question names a domain,
+that is a socket, and a key: a key without any right on that socket is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamer.protocol.transport.curve import key_of, new_pair
 _ENDPOINT = "inproc://zeromq.zap.01"
 _VERSION = b"1.0"
 _ADMITTED, _REFUSED = (b"200", b"OK"), (b"400", b"refused")
-# between two looks at the folder; a change is read once it stands for two of them
+# between two checks of the folder; a change is read once two checks have seen it
 _LOOK_SECONDS = 0.4
 _REPORT_SECONDS = 10.0
 
@@ -33,8 +33,8 @@ log = structlog.get_logger("security")
 class Gatekeeper(Worker):
     """Admits those who have a right in the folder of keys; KeysError if it cannot be used.
 
-    held: the keys that it goes by; at first those given, or else those in the folder.
-    version: rises whenever they change. refused: connections so far. server: the daemon's key.
+    held: the keys in force; at first those given, or else those in the folder. version: rises
+    whenever they change. refused: connections refused so far. server: the daemon's key.
     """
 
     def __init__(
@@ -54,42 +54,42 @@ class Gatekeeper(Worker):
         # why the folder could not be read
         self._fault = ""
         self._context = context
-        # of the daemon's own clients
+        # keys of the daemon's own clients
         self._own: dict[str, Rights] = {}
-        # of the self-test
+        # keys of the self-test
         self._wrong: set[str] = set()
         self._looked = time.monotonic()
         self._reported = -_REPORT_SECONDS
 
     @property
     def keys(self) -> int:
-        """How many there are in the folder."""
+        """How many keys are in the folder."""
         return len(self.held.rights)
 
     def rights(self, user: str, domain: str) -> Rights | None:
-        """What the owner of a public key may do, None if nothing on this socket."""
+        """The rights of the owner of a public key, None if it has none on this socket."""
         found = self._own.get(user) or self.held.rights.get(user)
         return found if found is not None and found.may_enter(domain) else None
 
     def issue(self, rights: Rights) -> ClientKeys:
-        """A new key for a client that the daemon starts; it is only in memory."""
+        """A new key for a client that the daemon starts; it exists only in memory."""
         pair = new_pair()
         self._own[pair.public] = rights._replace(key=pair.public)
         return ClientKeys(rights.name, *pair, self.server.public)
 
     def withdraw(self, keys: ClientKeys) -> None:
-        """Admit this key no longer."""
+        """Stop admitting this key."""
         self._own.pop(keys.public, None)
         self.version += 1
 
     def test(self, name: str, endpoint: str) -> None:
-        """StreamerError unless the socket ``name`` refuses those that it should."""
+        """Self-test the socket ``name``; StreamerError unless it refuses wrong keys."""
         wrong = wrong_keys(self.server.public)
         self._wrong.add(wrong.public)
         check_door(name, endpoint, wrong)
 
     def begin(self) -> None:
-        """Start, and return once it answers; StreamerError if it cannot."""
+        """Start, and return once the thread answers; StreamerError if it cannot."""
         self.start()
         self.ready.wait()
         if self.error is not None:
@@ -97,7 +97,7 @@ class Gatekeeper(Worker):
             raise StreamerError(message) from self.error
 
     def end(self) -> None:
-        """Stop, and return once it has stopped: then its sockets admit nobody."""
+        """Stop, and return once the thread has ended; its sockets then admit nobody."""
         self.stop()
         self.join()
 
@@ -116,7 +116,7 @@ class Gatekeeper(Worker):
             socket.close()
 
     def _answer(self, request: list[bytes]) -> list[bytes]:
-        """The reply to one question; one that is not understood is a refusal."""
+        """The reply to one question; a malformed question is refused."""
         number = request[1] if len(request) > 1 else b""
         status, user, metadata = _REFUSED, b"", b""
         if len(request) == 7 and request[0] == _VERSION and len(request[6]) == 32:
@@ -140,20 +140,20 @@ class Gatekeeper(Worker):
             log.warning("connection refused", socket=domain, address=address, **who)
 
     def _follow(self) -> None:
-        """Read the folder anew if it has changed; one that cannot be used changes nothing."""
+        """Read the folder again if it has changed; if it cannot be used, nothing changes."""
         now = time.monotonic()
         if now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
         state, before = state_of(self._folder), self._seen
         self._seen = state
-        # a file is not read while it is being written
+        # do not read a file while it is being written
         if state == self.held.state or state != before:
             return
         try:
             held = KeyFolder.read(self._folder)
         except StreamerError as error:
-            # some pass without a trace in the folder, as a lack of descriptors: it is tried again
+            # some errors, such as a lack of descriptors, leave no trace in the folder: try again
             if str(error) != self._fault:
                 self._fault = str(error)
                 log.error("the keys stay as they were", why=self._fault)
@@ -161,7 +161,7 @@ class Gatekeeper(Worker):
         self._fault = ""
         if held.server != self.server:
             log.error("the daemon's own key changes only at its start", folder=self._folder)
-        # at once: another thread may hand it on
+        # assigned in one step, since another thread may be reading it
         self.held = held._replace(server=self.server)
         self.version += 1
         log.info("keys read anew", keys=self.keys)

@@ -1,13 +1,13 @@
-"""The subscriptions of a feed with keys: one holds only once it is known to be allowed.
+"""The subscriptions of a feed with keys: each takes effect only once it is known to be allowed.
 
-Without keys libzmq applies a subscription by itself, and a message may follow before this process
-hears of it. Here the socket is "manual": it applies what it is told to, for the connection whose
-subscription was taken last.
+Without keys libzmq applies a subscription itself, and a message may follow before this process
+learns of it. Here the socket is "manual": libzmq applies what it is told to, for the connection
+whose subscription was received last.
 
-That is so only while all that comes are subscriptions. libzmq (xpub.cpp of 4.3.5) queues
-connections with subscriptions only, but takes one of them with every message: behind a message that
-is none, what it is told would go to the connection of a later subscription, with another key. So
-until the queue is empty nothing is applied then, and whoever asks for something has to come again.
+This holds only as long as every message received is a subscription. libzmq (xpub.cpp of 4.3.5)
+queues a connection for each subscription, but dequeues one with every message. After any other
+message, a subscription would be applied for the connection of a later one, with another key. So
+nothing is applied then until the queue is empty, and clients that ask meanwhile must ask again.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from streamer.protocol.header import WireError
 from streamer.protocol.transport.curve import HANDSHAKE_BYTES, NOBODY, sender_of
 
 OPTIONS: dict[int, int] = {zmq.XPUB_MANUAL: 1, zmq.MAXMSGSIZE: HANDSHAKE_BYTES}
-"""Of the socket, before it is bound."""
+"""Options of the socket, set before it is bound."""
 
 MAX_SUBSCRIPTION = 64
-"""In bytes; a longer one ends the connection."""
+"""In bytes; a longer subscription ends the connection."""
 
 _DENIED = DENIED_TOPIC.encode()
 
 
 class GuardedSubscriptions:
-    """What the connections of a feed may have of what they ask for; ``held`` has what they have."""
+    """Applies the allowed subscriptions of a feed's connections; ``held`` has those in effect."""
 
     def __init__(self, peers: KnownPeers, held: Subscriptions) -> None:
         self._peers = peers
         self._held = held
-        # by connection, of those that were denied something
+        # by connection, for those that were denied something
         self._denied: dict[int, int] = {}
-        # whether libzmq would apply a subscription for another connection
+        # whether libzmq would apply a subscription for the wrong connection
         self._shifted = False
 
     def caught_up(self) -> None:
-        """No message is left to be taken."""
+        """No message is left to be received."""
         self._shifted = False
 
     def obey(self, socket: zmq.Socket[bytes], frame: zmq.Frame) -> bool:
-        """Apply a subscription that was just taken, or its end; whether the connection may stay."""
+        """Apply a received subscription or its end; returns whether the connection may stay."""
         sender, message = sender_of(frame), frame.bytes
         begins, prefix = message[:1] == b"\x01", message[1:]
         if message[:1] not in (b"\x00", b"\x01"):
             self._shifted = True
             return False
         if sender == NOBODY:
-            # of a connection that has ended: sweep removes all that it had
+            # the connection has ended: sweep removes all its subscriptions
             return True
         connection = inode(sender.descriptor)
         if connection == ENDED:
@@ -76,19 +76,19 @@ class GuardedSubscriptions:
             self._denied[connection] = sender.descriptor
             self._held.deny(prefix.decode("ascii", "replace"), connection, sender.user, str(error))
         if prefix == _DENIED:
-            # the words to this key only
+            # subscribe to the denials for this key only
             socket.setsockopt(zmq.SUBSCRIBE, prefix + sender.user.encode())
             return True
         verdict = "leave" if rights is None else self._held.add_of(prefix, connection, rights)
         if connection in self._held.denied:
             self._denied[connection] = sender.descriptor
-        # not the prefix: that of all topics is also one of what is said to other keys
+        # not the prefix itself: the prefix of all topics also matches denials for other keys
         for topic in self._held.topics_of(connection) - before:
             socket.setsockopt_string(zmq.SUBSCRIBE, topic)
         return verdict != "end"
 
     def sweep(self, now: float) -> bool:
-        """Forget what connections had that have ended or lost rights; whether there were any."""
+        """Remove subscriptions of connections that ended or lost rights; returns if any did."""
         gone = [int(route) for route in self._peers.sweep(now)]
         gone += [one for one, where in self._denied.items() if inode(where) != one]
         for connection in gone:

@@ -1,7 +1,7 @@
 """The folder of ``[security] keys``: the daemon's own key, and the permissions of the others.
 
-server.key         the daemon's pair
-permissions.toml   a table a client: its public key, and what it may do
+server.key         the daemon's key pair
+permissions.toml   a table for each client: its public key, and what it may do
 clients/NAME.key   the secret keys of clients, to be handed out; the daemon does not need them
 """
 
@@ -29,7 +29,7 @@ SERVER_FILE, PERMISSIONS_FILE = "server.key", "permissions.toml"
 
 
 class Permission(BaseModel):
-    """A table of the permissions; unknown keys and values of another type are refused."""
+    """A table of the permissions; it refuses unknown keys and values of the wrong type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -46,7 +46,7 @@ class Permission(BaseModel):
 
 
 class KeyFolder(NamedTuple):
-    """What is in the folder. rights: by public key. state: changes when a file does."""
+    """The content of the folder. rights: by public key. state: changes when a file does."""
 
     server: KeyPair
     rights: Mapping[str, Rights]
@@ -54,17 +54,17 @@ class KeyFolder(NamedTuple):
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> KeyFolder:
-        """The folder as it is now; KeysError if it cannot be used."""
+        """Read the folder; KeysError if it cannot be used."""
         state = state_of(folder)
         return cls(server_of(folder), permissions_of(folder), state)
 
     def to_json(self) -> str:
-        """For another process; it has the daemon's secret key."""
+        """As text for another process; it contains the daemon's secret key."""
         return json.dumps([self.server, list(self.rights.values()), self.state])
 
     @classmethod
     def from_json(cls, text: str) -> KeyFolder:
-        """What ``to_json`` wrote."""
+        """The folder that ``to_json`` wrote."""
         server, rights, state = json.loads(text)
         found = [
             Rights(name, key, tuple(send), tuple(watch), sync, tuple(control), KeyLimits(*limits))
@@ -78,7 +78,7 @@ class KeyFolder(NamedTuple):
 
 
 def state_of(folder: str | os.PathLike[str]) -> tuple[object, ...]:
-    """Changes when one of the files does, or who may read them."""
+    """A value that changes when one of the files or its permissions change."""
     state: list[object] = []
     for path in (Path(folder, SERVER_FILE), Path(folder, PERMISSIONS_FILE), Path(folder)):
         try:
@@ -87,14 +87,14 @@ def state_of(folder: str | os.PathLike[str]) -> tuple[object, ...]:
             state.append(error.errno)
         else:
             state.append((found.st_mode, found.st_uid))
-            # a change of a key of a client does not concern the daemon
+            # changes of clients' key files do not concern the daemon
             if path != Path(folder):
                 state.append((found.st_mtime_ns, found.st_size, found.st_ino))
     return tuple(state)
 
 
 def server_of(folder: str | os.PathLike[str]) -> KeyPair:
-    """The daemon's pair; KeysError if there is none that others cannot read."""
+    """The daemon's key pair; KeysError if it is missing or others can read it."""
     if not os.path.isdir(folder):
         raise KeysError(folder, "no such folder: streamer keygen makes one")
     check_private(folder)
@@ -130,7 +130,7 @@ def _rights(path: Path, name: str, table: Any) -> Rights:
         name,
         check_key(path, f"{name}.public", held.public),
         tuple(held.send),
-        # the dot of a topic may be written or not
+        # the dot at the end of a topic is optional
         tuple(topic.removesuffix(".") for topic in held.watch),
         held.sync,
         tuple(held.control),

@@ -1,8 +1,8 @@
 """Which connection of a socket has which key, and the end of those whose key was removed.
 
-libzmq asks the gatekeeper once a connection. Afterwards each message tells the key of its sender
-and the descriptor of its connection, and a connection is ended by closing that descriptor. One that
-has said nothing is not known here, but nothing is taken from it, and nothing is sent to it.
+libzmq asks the gatekeeper once for each connection. Afterwards each message comes with the key of
+its sender and the descriptor of its connection, and a connection is ended through that descriptor.
+A connection that has sent nothing is not known here, but nothing is received from it or sent to it.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ class _Peer(NamedTuple):
 class KnownPeers:
     """The connections of the socket ``domain``; without a gatekeeper everybody may do everything.
 
-    strict: a connection ends with every change of its rights, not only with the last one.
+    strict: a connection ends with every change of its rights, not only when it loses all of them.
     """
 
     def __init__(self, gate: Gatekeeper | None, domain: str, *, strict: bool = False) -> None:
         self._gate = gate
         self._domain = domain
         self._strict = strict
-        # by the route of messages to it, or whatever else names it
+        # by the route of messages to it, or by whatever else names it
         self._peers: dict[bytes, _Peer] = {}
         self._version = 0 if gate is None else gate.version
         self._swept = 0.0
-        # whose each connection is
+        # the key of each connection
         self._keys: dict[int, str] = {}
-        # routes that a connection had which has ended, and another one has now
+        # routes of an ended connection that now belong to another one
         self._replaced: list[bytes] = []
-        # one too many, to be ended once they have read that
+        # excess connections, to be ended once they have read the refusal
         self._doomed: list[tuple[int, int]] = []
 
     @property
     def guarded(self) -> bool:
-        """Whether keys are asked for."""
+        """Whether the socket needs keys."""
         return self._gate is not None
 
     def rights(self, route: bytes, sender: Sender) -> Rights | None:
-        """What the sender of a message may do; None: its key was removed, and its connection ends.
+        """The rights of a message's sender; None if its key was removed: its connection then ends.
 
         WireError if its key has too many connections.
         """
@@ -67,8 +67,8 @@ class KnownPeers:
             return None
         connection = inode(sender.descriptor)
         if connection != ENDED and self._keys.setdefault(connection, sender.user) != sender.user:
-            # a message outlives its connection, whose descriptor another one may have now, and a
-            # connection has one key: one of the two is taken for what it is not
+            # a message may outlive its connection, whose descriptor another one then has. But a
+            # connection has only one key, so one of the two seen is not its own
             end(sender.descriptor)
             return None
         known = self._peers.get(route)
@@ -82,16 +82,16 @@ class KnownPeers:
         return held
 
     def replaced(self) -> list[bytes]:
-        """Routes that have come to another connection since the last call.
+        """Routes that have passed to another connection since the last call.
 
-        A client chooses its routing id, perhaps that of another one that has gone: what that one
-        asked for is not the new one's.
+        A client chooses its routing id, perhaps that of a client that has gone: it must not get the
+        answers to the earlier client's requests.
         """
         replaced, self._replaced = self._replaced, []
         return replaced
 
     def reached(self, route: bytes) -> Rights | None:
-        """What the client may do that gets what is sent there now, None if nobody should."""
+        """The rights of the client that the route now leads to, None if it may get nothing."""
         if self._gate is None:
             return EVERYTHING
         peer = self._peers.get(route)
@@ -100,13 +100,13 @@ class KnownPeers:
         return self._gate.rights(peer.rights.key, self._domain)
 
     def reaches(self, route: bytes) -> bool:
-        """Whether what is sent there still comes to the connection with the right to it."""
+        """Whether the route still leads to the connection that was admitted with it."""
         return self.reached(route) is not None
 
     def sweep(self, now: float) -> list[bytes]:
-        """Forget connections that have ended, and end those whose key was removed: their routes.
+        """Forget ended connections and end those whose key was removed; returns their routes.
 
-        now: monotonic seconds. It is to be called often.
+        now: monotonic seconds. Call it often.
         """
         if self._gate is None:
             return []

@@ -1,4 +1,4 @@
-"""Makes a folder of keys, and keys in it; nothing that is there is changed."""
+"""Makes a folder of keys, and keys in it; existing files and keys are never changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from streamer.protocol.keys import (
 )
 from streamer.protocol.transport.curve import new_pair
 
-# of a file, and of a table of TOML without quotes
+# valid as a file name and as a bare TOML key
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _PERMISSIONS = """\
@@ -44,23 +44,23 @@ _PERMISSIONS = """\
 
 
 class Made(NamedTuple):
-    """What was made: the file of a client's key, and what it may do."""
+    """A new key: the file of a client, and its rights."""
 
     path: Path
     rights: Rights
 
 
 def make_keys(folder: Path, wanted: Sequence[Rights]) -> list[Made]:
-    """Make the folder if it is not there, and a key for each of these; KeysError if that fails.
+    """Make the folder if it is missing, and a key for each of these; KeysError if that fails.
 
-    Names that are there already are refused before anything is made.
+    Existing names are refused before anything is made.
     """
     for one in wanted:
         if not _NAME.fullmatch(one.name):
-            problem = f"{one.name!r} is no name of a key: letters, digits, - and _, at most 64"
+            problem = f"{one.name!r} is not a valid key name: letters, digits, - and _, at most 64"
             raise KeysError(folder, problem)
         for pattern in (*one.send, *one.watch, *one.control):
-            # others could not be written as TOML, and no name that is asked for has them
+            # other characters cannot be written as TOML, and no valid name has them
             if not pattern.isprintable():
                 raise KeysError(folder, f"{pattern!r} has characters that cannot be printed")
     try:
@@ -80,14 +80,14 @@ def make_keys(folder: Path, wanted: Sequence[Rights]) -> list[Made]:
 
 
 def client_file(folder: Path, name: str) -> Path:
-    """Where the key of a client is."""
+    """The file with the key of a client."""
     return folder / CLIENTS / f"{name}{KEY_SUFFIX}"
 
 
 def _make(folder: Path) -> None:
-    """The folder, made if it is not there."""
+    """Make the folder if it is missing."""
     if not folder.exists():
-        # another keygen may make it meanwhile
+        # another keygen may make it at the same time
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     elif not any(folder.iterdir()):
         folder.chmod(0o700)
@@ -96,7 +96,7 @@ def _make(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other keygen is at work in the folder: each writes the permissions anew."""
+    """Lock the folder: each keygen rewrites the permissions."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -106,7 +106,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _prepare(folder: Path) -> KeyPair:
-    """The key of the daemon, made if the folder is new."""
+    """The daemon's key pair, made if the folder is new."""
     (folder / CLIENTS).mkdir(mode=0o700, exist_ok=True)
     check_private(folder / CLIENTS)
     if not (folder / SERVER_FILE).exists():
@@ -119,7 +119,7 @@ def _prepare(folder: Path) -> KeyPair:
 
 
 def _add(folder: Path, server: KeyPair, wanted: Rights) -> Made:
-    """First the key, then the permission: whoever reads the latter finds the former."""
+    """Write first the key, then the permission, so that every permission has its key."""
     pair = new_pair()
     path = client_file(folder, wanted.name)
     _write(path, ClientKeys(wanted.name, *pair, server.public).text())
@@ -138,7 +138,7 @@ def _add(folder: Path, server: KeyPair, wanted: Rights) -> Made:
     try:
         _write(permissions, before.rstrip("\n") + "\n\n" + "\n".join(table) + "\n")
     except BaseException:
-        # a key without a permission would only keep its name from being used
+        # a key without a permission would only block its name
         path.unlink()
         raise
     return Made(path, wanted._replace(key=pair.public))
@@ -150,7 +150,7 @@ def _array(texts: Sequence[str]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """A file that only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, whole or not at all."""
     descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""The self-test at start: a wrong key, and no key, must be refused by a failed authentication.
+"""The self-test at start: a client with a wrong key or without a key must fail to authenticate.
 
-What a socket demands depends on options that libzmq ignores without a word if one of them is
-missing, and then admits anybody. So each socket is tried before its first message is taken.
+If one of its security options is missing, libzmq silently ignores the others and admits anybody. So
+each socket is tested before its first message is received.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def wrong_keys(server: str) -> ClientKeys:
 
 
 def check_door(name: str, endpoint: str, wrong: ClientKeys) -> None:
-    """StreamerError unless the socket ``name`` at ``endpoint`` refuses a wrong key, and none."""
-    # without a key the connection may end before its end is explained
+    """StreamerError unless the socket ``name`` at ``endpoint`` refuses a wrong key and no key."""
+    # without a key, the connection may end before the reason arrives
     keyless = (Handshake.MISMATCH, Handshake.BROKEN)
     for keys, wanted in ((wrong, (Handshake.REFUSED,)), (None, keyless)):
         outcome = _outcome(endpoint, zmq.SUB if name == "feed" else zmq.DEALER, keys)
@@ -38,7 +38,7 @@ def check_door(name: str, endpoint: str, wrong: ClientKeys) -> None:
 
 
 def _outcome(endpoint: str, kind: int, keys: ClientKeys | None) -> Handshake | None:
-    # as another process: nothing of this one is shared
+    # like another process: share nothing with this one
     target = reachable(endpoint)
     with zmq.Context() as context, context.socket(kind) as socket:
         socket.linger = 0
@@ -50,7 +50,7 @@ def _outcome(endpoint: str, kind: int, keys: ClientKeys | None) -> Handshake | N
         try:
             socket.connect(target)
             outcome = None
-            # an event may tell nothing yet
+            # an event may be inconclusive
             while outcome is None and handshakes.monitor.poll(int(_SECONDS * 1000)):
                 outcome = handshakes.take()
             return outcome

@@ -80,7 +80,7 @@ def test_keys_are_added_and_none_is_changed(tmp_path, streamer):
     }
     assert path.read_text().startswith(before.pop(path).rstrip("\n"))
     assert {p: p.read_text() for p in before} == before
-    for name, said in (("a", "has a key 'a' already"), ("a b", "is no name of a key")):
+    for name, said in (("a", "has a key 'a' already"), ("a b", "is not a valid key name")):
         code, out, err = streamer("keygen", folder, "--name", "new", "--name", name)
         assert (code, out) == (1, "")
         assert said in err
