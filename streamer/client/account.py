@@ -1,4 +1,4 @@
-"""The batches and reads of a producer, and how far the daemon has taken them."""
+"""The batches and reads of a producer, and how far the daemon has processed them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from streamer.protocol.header import Buffer
 class Batch:
     """An unacknowledged batch.
 
-    frames: those between header and checksum, checksum: theirs. reads: how many; last: the name of
-    the last; sent: how often. mark: recorded with it. growing: the reads are decided on only.
+    frames: those between header and checksum. checksum: that of these frames. reads: how many.
+    last: the name of the last read. sent: how often it was sent. mark: recorded with it. growing:
+    whether its reads are only decided on.
     """
 
     frames: list[Buffer]
@@ -28,7 +29,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An acknowledged batch: the reads acknowledged up to its end, and the name of the last."""
+    """An acknowledged batch: the number of reads acknowledged with it, and the last one's name."""
 
     sequence: int = 0
     reads: int = 0
@@ -37,13 +38,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The batches of an epoch: the first ``durable`` are acknowledged, ``held`` are the next.
+    """The batches of an epoch: the first ``durable`` are acknowledged, ``held`` has the next ones.
 
-    It is replaced as a whole: an interrupt, which may come between any two steps of Python, finds
-    it before or after a change, and no batch is counted or numbered twice.
+    It is immutable and replaced as a whole. So an interrupt, which may come between any two steps
+    of Python, finds it before or after a change, and no batch is counted or numbered twice.
 
     acknowledged, matched: the last such batch. unmatched: the acknowledged batches after the
-    matched ones. dropped: reads that were sent, but were refused, or lost with the daemon.
+    matched ones. dropped: reads that were sent but refused, or lost with the daemon.
     """
 
     epoch: int
@@ -61,14 +62,14 @@ class Account:
 
     @property
     def sent(self) -> int:
-        """Reads that have gone out, also those that were refused or lost."""
+        """Reads that have been sent, including those that were refused or lost."""
         on_their_way = sum(batch.reads for batch in self.held if batch.sent)
         return self.acknowledged.reads + on_their_way + self.dropped
 
     def advanced(self, durable: int, matched: int, earlier: int | None = None) -> Account:
-        """After the daemon has accepted batches up to ``durable`` and matched up to ``matched``.
+        """The account after batches up to ``durable`` were stored and up to ``matched`` matched.
 
-        earlier: batches of earlier epochs that are not matched, None: not known.
+        earlier: batches of earlier epochs that are not matched, None if unknown.
         """
         count = max(0, min(durable, self.total) - self.durable)
         last = self.acknowledged
@@ -89,20 +90,20 @@ class Account:
         )
 
     def without(self, sequence: int, epoch: int) -> Account:
-        """Without a refused batch; the others are numbered from 1 again in a new epoch."""
+        """The account without a refused batch; the others are numbered from 1 in a new epoch."""
         at = sequence - 1 - self.durable
         return replace(
             self,
             epoch=epoch,
             durable=0,
             held=self.held[:at] + self.held[at + 1 :],
-            # matched before any other batch, as ``earlier`` ones
+            # they are matched before any other batch, like ``earlier`` ones
             unmatched=tuple(replace(mark, sequence=0) for mark in self.unmatched),
             dropped=self.dropped + self.held[at].reads,
         )
 
     def restarted(self, lost: int, epoch: int) -> Account:
-        """After a restart of the daemon, which lost the last ``lost`` acknowledged batches."""
+        """The account after a restart that lost the last ``lost`` acknowledged batches."""
         kept = self.unmatched[: len(self.unmatched) - lost]
         last = kept[-1] if kept else self.matched
         if not lost:

@@ -7,7 +7,7 @@ from streamer.protocol.header import Header, shown
 
 
 def told(value: object) -> str:
-    """A text that a daemon sends; what is none is shown."""
+    """A text that a daemon sent; any other value is shown as it is."""
     return value if isinstance(value, str) else shown(value)
 
 
@@ -27,7 +27,7 @@ class DaemonSilentError(DaemonError):
 
 
 class KeysRefusedError(DaemonError):
-    """The daemon does not admit this client: its key, or the want of one."""
+    """The daemon does not admit this client, because of its key or because it has none."""
 
 
 class DaemonLostError(DaemonError):
@@ -42,7 +42,7 @@ class DaemonLostError(DaemonError):
 
 
 class DaemonFailedError(DaemonError):
-    """The daemon has announced that it ends because of a fault."""
+    """The daemon has announced that it ends because of an error."""
 
     def __init__(self, endpoint: str) -> None:
         problem = "the daemon failed: batches that it had accepted may be missing here"
@@ -50,14 +50,14 @@ class DaemonFailedError(DaemonError):
 
 
 class StalledError(DaemonError, TimeoutError):
-    """The daemon answers, but does not make progress in time."""
+    """The daemon answers but makes no progress in time."""
 
 
 class RefusedError(DaemonError):
     """The daemon refuses a batch or a request.
 
-    reason: a word of the protocol. sequence: of the batch. read, index, position: the name and
-    0-based index of the read at fault, and the 0-based place of the bad byte, where known.
+    reason: a word of the protocol. sequence: that of the batch. read, index, position: the name and
+    0-based index of the faulty read and the 0-based position of its bad byte, if known.
     """
 
     def __init__(self, endpoint: str, header: Header) -> None:
@@ -71,9 +71,10 @@ class RefusedError(DaemonError):
 
 
 class CursorError(DaemonError):
-    """A place in a stream that the daemon cannot go on from.
+    """A position in a stream from which the daemon cannot continue.
 
-    reason: ``too-old``, ``stream`` or ``future``. oldest, head: the records that it can serve.
+    reason: ``too-old``, ``stream`` or ``future``. oldest, head: the first and last record that it
+    can serve.
     """
 
     def __init__(self, endpoint: str, reason: str, oldest: int, head: int) -> None:
@@ -89,8 +90,8 @@ class CursorError(DaemonError):
 class LostBatchesError(DaemonError):
     """The daemon was restarted and has lost batches that it had accepted.
 
-    Durability ``none`` allows this. The producer sends unacknowledged batches again, in a new
-    epoch, when it is used further.
+    Durability ``none`` allows this. If the producer is used further, it sends its unacknowledged
+    batches again in a new epoch.
     """
 
     def __init__(self, endpoint: str, lost: int) -> None:

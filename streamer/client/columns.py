@@ -1,8 +1,8 @@
-"""Checks of a message's columns, so that its readers can rely on every row.
+"""Checks the columns of a message, so that readers can rely on every row.
 
-A checksum shows that a message arrived as it was sent, not that it was sent as docs/protocol.md
-says: a short column, an index without a name or a k-mer of more than k bases would come out as
-wrong rows, or as an error far from its cause.
+A checksum shows that a message arrived as it was sent, not that it follows docs/protocol.md: a
+short column, an index without a name or a k-mer of more than k bases would lead to wrong rows, or
+to an error far from its cause.
 """
 
 # mypy: no-check-untyped-defs
@@ -30,16 +30,16 @@ _SIZES = {
     ]
     for name, topic in BATCH_TOPICS.items()
 }
-"""By topic: columns of one length, those of rows and those of chunks."""
+"""By topic: groups of columns of equal length, those of rows and those of chunks."""
 
 
 def check_columns(
     topic: Topic, columns: Columns, *, reads: int, k: int, known: Collection[int], limit: int
 ) -> None:
-    """WireError unless the columns hold those of the topic and every row is consistent.
+    """WireError unless these are the columns of the topic and every row is consistent.
 
-    columns: only those of the topic. reads: of the batch. known: the numbers of sets, or of
-    targets, that are named. limit: of the distance, 0 without.
+    reads: how many the batch has. known: the numbers of the sets, or of the targets, that the
+    header names. limit: that of the distance, 0 without one.
     """
     _check_dtypes(topic, columns)
     values = tuple(columns[column.name] for column in topic.columns)
@@ -68,7 +68,7 @@ def _check_dtypes(topic: Topic, columns: Columns) -> None:
 
 
 def optional_columns(topic: Topic, columns: Columns, rows: int) -> Columns:
-    """The optional columns of a topic, -1 in those that a message lacks; or a WireError."""
+    """The optional columns of a topic, filled with -1 if a message lacks them; or a WireError."""
     found = {}
     for column in topic.optional:
         values = columns.get(column.name)
@@ -87,7 +87,7 @@ def optional_columns(topic: Topic, columns: Columns, rows: int) -> Columns:
 def check_numbers(name: str, targets: NDArray[Any], known: Collection[int], none: int) -> None:
     """WireError unless every number of the column is ``none`` or one of ``known``."""
     if none in known:
-        raise WireError(Reason.MALFORMED, f"{name} {none} is named, but means none")
+        raise WireError(Reason.MALFORMED, f"{name} {none} is named, but is reserved for none")
     numbers = np.array(sorted(known) or [none], dtype=np.int64)
     bad = _first_bad(_are_known, (targets,), numbers, none)
     if bad >= 0:
@@ -98,7 +98,7 @@ def check_numbers(name: str, targets: NDArray[Any], known: Collection[int], none
 def _first_bad(
     fine: Callable[..., bool], columns: tuple[NDArray[Any], ...], *limits: object
 ) -> int:
-    """The first row with which the rows are not ``fine``, -1 if all are."""
+    """The index of the first row that is not ``fine``, -1 if all are."""
     if fine(*columns, *limits):
         return -1
     return bisect_left(
@@ -108,9 +108,9 @@ def _first_bad(
     )
 
 
-# Kernels that tell whether all rows are consistent. They take the columns of a topic, then the
-# number of reads, k and the limit of the distance. They look at all rows without a branch, so that
-# SIMD does many in one step; they are so short that releasing the GIL would take longer.
+# Kernels that check whether all rows are consistent. They take the columns of a topic, then the
+# number of reads, k and the limit of the distance. They check all rows without a branch, so that
+# SIMD handles many at once; they are so short that releasing the GIL would take longer.
 
 
 @njit(cache=True)
@@ -131,7 +131,7 @@ def _are_runs_with_target(read, start, end, windows, _target, reads, k, limit):
 def _are_summaries(
     read, length, windows, matches, mismatches, skipped, _best_target, reads, k, _limit
 ):
-    """Whether the windows of every read match, do not, or are skipped."""
+    """Whether the windows of every read are its matches, mismatches and skipped windows."""
     fine = True
     for i in range(read.size):
         fine &= (read[i] < reads) & (length[i] >= 0) & (windows[i] >= 0) & (skipped[i] >= 0)
@@ -200,7 +200,7 @@ _CHECKS: dict[str, Callable[..., bool]] = {
 
 @njit(cache=True)
 def _first_bad_chunk(chunk_words, words):
-    """-1 if every word belongs to one chunk."""
+    """-1 if every word belongs to one chunk, else the index of a bad chunk."""
     for i in range(chunk_words.size):
         if not 0 <= chunk_words[i] <= words:
             return i
@@ -210,7 +210,7 @@ def _first_bad_chunk(chunk_words, words):
 
 @njit(cache=True)
 def _are_known(values, known, none):
-    """Whether each is ``none`` or one of ``known``, which ascend; mostly there is one."""
+    """Whether each value is ``none`` or one of the ascending ``known``, usually a single one."""
     fine = True
     first = known[0]
     for i in range(values.size):

@@ -1,4 +1,4 @@
-"""What the clients have in common: one connected socket, and its end."""
+"""The base of all clients: one connected socket, and how it is closed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from streamer.protocol.transport.handshakes import Handshake, Handshakes
 Context = zmq.Context[zmq.Socket[bytes]]
 
 Keys = ClientKeys | str | os.PathLike[str] | None
-"""Of a client: as read, or the file or folder that they are in (KeysError if they are not)."""
+"""The keys of a client, or the file or folder that holds them (KeysError if it does not)."""
 
-# between two looks whether the daemon admits this client
+# between two checks whether the daemon admits this client
 _LOOK_SECONDS = 0.2
 
 
 class Connection:
-    """A client with a socket connected to ``endpoint``; DaemonError if that is no endpoint.
+    """A client with a socket connected to ``endpoint``; DaemonError if that is not an endpoint.
 
-    answer_seconds: how long the daemon may be silent. context: by default one of its own. keys: to
+    answer_seconds: how long the daemon may be silent. context: by default its own. keys: those to
     show to the daemon; KeysRefusedError if it does not admit them.
     """
 
@@ -64,8 +64,8 @@ class Connection:
             raise DaemonError(endpoint, f"is not an endpoint: {error}") from None
 
     def _check_admitted(self) -> None:
-        """KeysRefusedError if the daemon has not admitted this client; called while it waits."""
-        # libzmq does not try again after a refusal
+        """KeysRefusedError if the daemon has refused this client; called while waiting."""
+        # libzmq does not retry after a refusal
         self._outcome = outcome = self._handshakes.take() or self._outcome
         if outcome not in (None, Handshake.ADMITTED):
             raise KeysRefusedError(self.endpoint, self._not_admitted(outcome))
@@ -73,22 +73,22 @@ class Connection:
     def _not_admitted(self, outcome: Handshake | None) -> str:
         keys = self.keys
         if keys is None:
-            return "not admitted: the daemon asks for a key (--keys FILE)"
+            return "not admitted: the daemon needs a key (--keys FILE)"
         if outcome == Handshake.MISMATCH:
             return "the daemon has no keys: connect without one"
         if outcome == Handshake.REFUSED:
             return (
                 f"not admitted: the key '{keys.name}' ({keys.public}) has no right on this socket"
             )
-        return f"not admitted: the daemon has another key than {keys.server}, or none"
+        return f"not admitted: the daemon's key is not {keys.server}, or it has none"
 
     def _post(self, message: Sequence[Buffer]) -> None:
-        """Send a message, or drop it where a socket would wait: without room, or once refused."""
+        """Send a message, or drop it if the socket would block: without room, or once refused."""
         with suppress(zmq.Again):
             self._socket.send_multipart(message, zmq.NOBLOCK)
 
     def _poll(self, seconds: float) -> bool:
-        """Whether a message comes in time; KeysRefusedError as in ``_check_admitted``."""
+        """Wait for a message; returns whether one came. Errors as in ``_check_admitted``."""
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -117,4 +117,4 @@ class Connection:
             self.close()
 
     def _finish(self) -> None:
-        """What a ``with`` statement does at its end, unless an error ends it."""
+        """Called at the end of a ``with`` block, unless an error ends it."""

@@ -1,4 +1,4 @@
-"""``Control``: asks the daemon for its status, and sends it commands."""
+"""``Control``: asks the daemon for its status and sends it commands."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ from streamer.protocol.header import (
 from streamer.protocol.schema import ACTIONS, TOPICS
 from streamer.protocol.transport.handshakes import Handshake
 
-# between two questions whether a daemon that takes long is still there
+# between two checks whether a daemon that takes long is still there
 _ASK_SECONDS = 1.0
-# for a daemon that may have taken a job: it may load a dictionary first after a restart
+# how long to wait for a daemon that may have taken a job: after a restart it may first load a
+# dictionary
 _PATIENCE_SECONDS = 60.0
 
 
@@ -44,8 +45,8 @@ _DECISION = TOPICS["decision"]
 class ReadDecision(NamedTuple):
     """What to do with a read: ``proceed``, ``stop_receiving`` or ``unblock``.
 
-    target: that it is on, None if it is on none. matches: windows that match its best target,
-    windows: those without an ambiguity code, of the first ``bases`` symbols of the read.
+    target: the one that the read is on, or None. matches: windows that match its best target.
+    windows: those without an ambiguity code. Both are of the first ``bases`` symbols of the read.
     """
 
     read: str
@@ -57,9 +58,9 @@ class ReadDecision(NamedTuple):
 
 
 class NoveltyPoint(NamedTuple):
-    """A point of the novelty curve: reads, their bases and the k-mers that were new, so far.
+    """A point of the novelty curve: reads, their bases and their new k-mers so far.
 
-    new: those since the point before.
+    new: new k-mers since the previous point.
     """
 
     reads: int
@@ -71,8 +72,8 @@ class NoveltyPoint(NamedTuple):
 class CoverageBin(NamedTuple):
     """A part of a target, from base ``start`` to ``end``, exclusive.
 
-    kmers: windows of the target that start there, without an ambiguity code. seen: those whose
-    k-mer was matched at least once. matches: how often these k-mers were matched, in all.
+    kmers: windows of the target without an ambiguity code that start there. seen: those whose
+    k-mer was matched at least once. matches: how often these k-mers were matched in total.
     """
 
     start: int
@@ -86,7 +87,7 @@ _Row = TypeVar("_Row", NoveltyPoint, CoverageBin)
 
 
 class Control(Connection):
-    """Requests to the daemon's control socket at ``endpoint``, one after the other.
+    """Sends requests to the daemon's control socket at ``endpoint``, one at a time.
 
     >>> from streamer.client import Control, Producer
     >>> with Producer("tcp://127.0.0.1:5701") as producer:
@@ -151,11 +152,11 @@ class Control(Connection):
     def targets(
         self, *, by_barcode: bool = False, found: bool = False
     ) -> tuple[list[str], list[list[Any]]]:
-        """Columns and rows of ``match --report targets``, of all reads so far.
+        """Columns and rows of ``match --report targets``, over all reads so far.
 
-        found: only rows with a count that is not 0; a daemon before this option sends all.
+        found: only rows with a count other than 0; a daemon without this option sends all rows.
         The rows come in several replies, each with the counts of its moment. RefusedError if the
-        daemon does not count, or is still starting.
+        daemon does not count or is still starting.
         """
         by: dict[str, Any] = {"by": "barcode"} if by_barcode else {}
         if found:
@@ -166,27 +167,27 @@ class Control(Connection):
             of = reply.get("of")
             reply = self.request("targets", first=reply["next"], **by)
             if reply.get("of") != of:
-                # a new barcode has moved the rows
+                # a new barcode has moved the rows: start again
                 reply, rows = self.request("targets", first=0, **by), []
             rows += reply["rows"]
         return reply["columns"], rows
 
     def panel(self) -> dict[str, Any]:
-        """What is enough of a target: ``groups``, ``breadth``, ``depth`` and ``reads``.
+        """When there is enough of a target: ``groups``, ``breadth``, ``depth`` and ``reads``.
 
-        RefusedError by a daemon before this command.
+        RefusedError if the daemon is older than this command.
         """
         return dict(self.request("panel")["panel"])
 
     def novelty(self) -> list[NoveltyPoint]:
-        """The novelty curve of all reads so far; its last point is its end.
+        """The novelty curve of all reads so far, up to its current end.
 
         RefusedError if the dictionary learns nothing from reads.
         """
         return self._rows(NoveltyPoint, *self._reply(self._ask("novelty")))
 
     def coverage(self, target: str, bins: int = 100) -> list[CoverageBin]:
-        """Rows of ``match --report coverage`` of one target, of all reads so far.
+        """Rows of ``match --report coverage`` for one target, over all reads so far.
 
         bins: at most 10,000. RefusedError if there is no such target, if the daemon does not count
         coverage (``answers.coverage``), or is still starting.
@@ -210,22 +211,22 @@ class Control(Connection):
         return [kind(*row) for row in rows]
 
     def drain(self) -> None:
-        """Order the daemon to finish what it has accepted and to end."""
+        """Tell the daemon to finish what it has accepted and end."""
         self.request("drain")
 
     def reload(self) -> Header:
-        """Have the daemon read the sources of its dictionary anew, however long that takes.
+        """Have the daemon read the sources of its dictionary again, however long that takes.
 
-        The reply says what counts from now on (docs/protocol.md, section Control). RefusedError if
-        the old dictionary stays, DaemonSilentError if the daemon falls silent.
+        The reply describes the dictionary now in use (docs/protocol.md, section Control).
+        RefusedError if the old dictionary stays, DaemonSilentError if the daemon falls silent.
         """
         return self._late_reply("reload")
 
     def ask(self, reads: Iterable[tuple[str, str | bytes]]) -> list[ReadDecision]:
-        """What to do with these reads, by the daemon's table ``decision``; nothing is counted.
+        """What to do with these reads, by the daemon's table ``decision``; they are not counted.
 
-        A read may be asked about again when there is more of it. At most a million letters a call.
-        RefusedError if the daemon decides nothing, or not now.
+        A read may be asked about again as it grows. At most a million letters a call. RefusedError
+        if the daemon decides nothing, or not now.
         """
         reads = list(reads)
         number = self._ask("ask", encode_reads(reads), form="columns")
@@ -243,32 +244,33 @@ class Control(Connection):
         ]
 
     def submit(self, line: Sequence[str], folder: str = "") -> dict[str, Any]:
-        """Have the daemon run a command on files: its job (docs/protocol.md, section Jobs).
+        """Have the daemon run a command on files; returns its job (docs/protocol.md, section Jobs).
 
-        line: ``asm``, ``hamming``, ``primer`` or ``lcs`` and its arguments, without those about
-        output. folder: that relative paths start from, on the daemon's machine. RefusedError.
+        line: ``asm``, ``hamming``, ``primer`` or ``lcs`` and its arguments, without options for
+        output. folder: where relative paths start, on the daemon's machine. RefusedError if it is
+        refused.
 
-        A daemon that is silent or restarted meanwhile is asked again, for the same job; one before
-        that is asked once. DaemonSilentError after a minute, or sooner if there never was a daemon.
+        If the daemon is silent or restarted meanwhile, it is asked again for the same job; older
+        daemons are asked once. DaemonSilentError after a minute, or sooner if none ever answered.
         """
         key = secrets.token_hex(8)
         return self._job("submit", _PATIENCE_SECONDS, line=list(line), folder=folder, key=key)
 
     def jobs(self) -> list[dict[str, Any]]:
-        """The jobs that this client may see, in the order of their submission."""
+        """The jobs that this client may see, in the order of submission."""
         found: list[dict[str, Any]] = []
         first = again = 0
         while True:
             reply = self._late_reply("jobs", first=first)
             page = reply["jobs"]
             if again and (not page or page[0]["id"] != found[-1]["id"]):
-                # one that was forgotten, or runs again, has moved the others
+                # a job that was forgotten or runs again has moved the others
                 found, first, again = [], 0, 0
                 continue
             found += page[again:]
             if reply["next"] is None:
                 return found
-            # the last one once more
+            # repeat the last one, to notice if jobs have moved
             again = int(len(page) > 1)
             first = reply["next"] - again
 
@@ -277,20 +279,20 @@ class Control(Connection):
         return self._job("job", job=id_)
 
     def cancel(self, id_: str) -> dict[str, Any]:
-        """End a job that waits or runs; it may take some seconds. RefusedError if it has ended."""
+        """Cancel a job that waits or runs, which may take seconds. RefusedError if it has ended."""
         return self._job("cancel", job=id_)
 
     def retry(self, id_: str) -> dict[str, Any]:
-        """Run a job again that failed, was cancelled or interrupted. RefusedError of others."""
+        """Run a failed, cancelled or interrupted job again. RefusedError for other jobs."""
         return self._job("retry", job=id_)
 
     def result(self, id_: str) -> tuple[str, int]:
-        """Where the result of a job is on the daemon's machine, and its bytes. RefusedError."""
+        """The path of a result on the daemon's machine, and its size. RefusedError if none."""
         reply = self._late_reply("result", job=id_)
         return str(reply["path"]), int(reply["bytes"])
 
     def result_parts(self, id_: str) -> Iterator[Buffer]:
-        """The result of a job, an Arrow IPC file, part by part over the socket. RefusedError."""
+        """The result of a job, an Arrow IPC file, in parts. RefusedError if there is none."""
         offset, size = 0, 1
         while offset < size:
             reply, frames = self._reply(self._ask("result", job=id_, offset=offset))
@@ -323,11 +325,11 @@ class Control(Connection):
         return dict(self._late_reply(command, patience, **fields)["job"])
 
     def _late_reply(self, command: str, patience: float = 0.0, **fields: Any) -> Header:
-        """The reply to a command, however long it takes, as long as the daemon is there.
+        """The reply to a command, however long it takes, as long as the daemon is alive.
 
-        patience: 0, or the command has a key by which the daemon knows it: it is sent again to one
-        that is silent or restarted, and seconds that one which was there may be silent. DaemonError
-        if another daemon is there by now that cannot be asked again.
+        patience: 0, or for a command with a key, which the daemon recognizes if it is repeated: the
+        seconds that a daemon may be silent. The command is sent again if the daemon is silent or
+        restarted. DaemonError if a restarted daemon cannot be asked again.
         """
         numbers, first = [self._ask(command, **fields)], self._ask("status")
         heard = asked = sent = time.monotonic()
@@ -347,7 +349,7 @@ class Control(Connection):
             heard = time.monotonic()
             number = reply.get("id", numbers[0])
             if number in numbers:
-                # the first one may still be answered
+                # the first request may still be answered
                 if number == numbers[0] or reply.get("reason") != Reason.BUSY:
                     return self._accepted(reply)
                 continue
@@ -366,7 +368,7 @@ class Control(Connection):
                 sent = heard
 
     def _ask(self, command: str, frames: Sequence[Buffer] = (), **fields: Any) -> int:
-        """Send a request; its number."""
+        """Send a request; returns its number."""
         self._requests += 1
         request = {"v": PROTOCOL, "id": self._requests, "command": command} | fields
         try:
@@ -375,7 +377,7 @@ class Control(Connection):
             message = f"{error.object!r} is not UTF-8"
             raise UsageError(message) from None
         if len(packed) > MAX_HEADER_BYTES:
-            # of one far beyond that the daemon would end the connection without a word
+            # if a message is far larger, the daemon ends the connection without an answer
             message = (
                 f"'{command}' with {len(packed)} bytes: at most {MAX_HEADER_BYTES} can be sent"
             )
@@ -384,12 +386,12 @@ class Control(Connection):
         return self._requests
 
     def _receive(self, seconds: float) -> tuple[Header, *tuple[Buffer, ...]]:
-        """The next reply and its further frames; an empty one if none comes in time."""
+        """The next reply and its further frames; an empty reply if none comes in time."""
         if not self._poll(seconds):
             return ({},)
         try:
             header, *frames = unseal(self._socket.recv_multipart())
-            # a decision names all targets
+            # a decision names all targets, so its header may be large
             return unpack(header, limited=False), *frames
         except WireError as error:
             raise self._invalid(error) from None
@@ -404,8 +406,8 @@ class Control(Connection):
 
 
 def _is_about(reply: Header, number: int) -> bool:
-    """Whether this is the reply to a request, not a late one to another that was given up.
+    """Whether this is the reply to a request, not a late reply to one that was given up.
 
-    One without a number is about a request that could not be read.
+    A reply without a number is about a request that could not be read.
     """
     return bool(reply.get("id", number) == number)

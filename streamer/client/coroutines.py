@@ -1,7 +1,7 @@
-"""``Producer`` and ``Subscriber`` for asyncio: the blocking ones in all but how they wait.
+"""``Producer`` and ``Subscriber`` for asyncio: like the blocking ones except in how they wait.
 
-Each object belongs to one task. A call that is cancelled leaves it as an interrupt leaves the
-blocking one: what was handed over stays, and goes out with the next call.
+Each object belongs to one task. Cancelling a call has the effect of an interrupt on the blocking
+one: batches that were handed over stay and are sent with the next call.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Producer(ProducerSteps):
         mark: bytes | Mark = b"",
         growing: bool = False,
     ) -> None:
-        """Send a batch: returns when it is on its way, which requires credit."""
+        """Send a batch; returns once it is sent, which requires credit."""
         await self._run(self._sending(reads, timeout, mark, growing))
 
     async def flush(self, *, timeout: float | None = None, matched: bool = False) -> None:
-        """Return once everything sent is durable, and with ``matched`` matched and published."""
+        """Return once everything sent is durable, and with ``matched``, matched and published."""
         await self._run(self._flushing(timeout, matched))
 
     async def settle(self, *, timeout: float | None = None) -> None:
-        """Send nothing more, and return once the daemon has answered for all that has gone out."""
+        """Send nothing more; return once the daemon has answered for everything sent."""
         await self._run(self._settling(timeout))
 
     async def _run(self, steps: ProducerStep) -> None:
@@ -91,18 +91,18 @@ class Subscriber(FeedReader):
     >>> asyncio.run(main())
     'read5'
 
-    ``async for message in feed`` goes on until the daemon ends.
+    ``async for message in feed`` continues until the daemon ends.
     """
 
     async def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message of the topics, or what is to be said of them; None if none came in time.
+        """The next message on the topics, or notice about them; None if none came in time.
 
         timeout: in seconds. Without a timeout: DaemonLostError once the daemon is ``lost``.
         """
         return await self._run(self._receiving(timeout))
 
     async def wait_for_daemon(self, timeout: float) -> bool:
-        """Whether a message of the daemon, a beat at the latest, came in ``timeout`` seconds."""
+        """Whether a message, at least a beat, came within ``timeout`` seconds."""
         return await self._run(self._hearing(timeout))
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -119,7 +119,7 @@ class Subscriber(FeedReader):
             result: T = done.value
             return result
         finally:
-            # messages may come without a pause: other tasks have their turn
+            # messages may come without a pause: let other tasks run
             await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
@@ -132,10 +132,10 @@ class Subscriber(FeedReader):
 async def _wait(
     sockets: Sequence[zmq.Socket[bytes]], seconds: float, events: int = int(zmq.POLLIN)
 ) -> bool:
-    """Whether a socket is ready for one of the events within so many seconds.
+    """Whether a socket is ready for one of the events within this many seconds.
 
-    Its descriptor becomes readable when there is something new for libzmq to look at, and stays so
-    until it has looked: here, or when a message is sent or taken. Other tasks have their turn.
+    Its descriptor becomes readable when libzmq has something to process, and stays so until that is
+    done: here, or when a message is sent or received. Other tasks run meanwhile.
     """
     if not seconds:
         await asyncio.sleep(0)
@@ -152,7 +152,7 @@ async def _wait(
             if left <= 0:
                 return False
             try:
-                # wait_for of Python 3.11 may lose a cancel
+                # wait_for of Python 3.11 may lose a cancellation
                 async with asyncio.timeout(left):
                     await changed.wait()
             except TimeoutError:

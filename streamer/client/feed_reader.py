@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio ``Subscriber`` have in common: all but how they wait."""
+"""The common base of the blocking and the asyncio ``Subscriber``: everything except waiting."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from streamer.protocol.transport.copying import Copier
 T = TypeVar("T")
 
 Steps = Generator[float, bool, T]
-"""What takes time, step by step: between two, a message is awaited for at most so many seconds.
+"""A long operation in steps; it yields how many seconds to wait for a message before the next step.
 
-Whoever runs it sends whether one came. After 0 seconds it goes on at once, once others had a turn.
+Its runner sends back whether a message came. 0 seconds: only let other tasks run.
 """
 
 _POLL_SECONDS = 0.2
 _RECEIVE_MESSAGES = 10_000
-# a message has at most 29; one of more than this is damaged
+# a message has at most 29 frames; one with more than this is damaged
 _MOST_FRAMES = 32
 
 
 def topic_names(topics: Sequence[str]) -> tuple[str, ...]:
-    """The names of topics, given with or without their dot, each once; UsageError for others."""
+    """The names of topics, given with or without their dot, each once; UsageError if unknown."""
     names = tuple(dict.fromkeys(topic.removesuffix(".") for topic in topics))
     for name in names:
         if name not in TOPICS:
@@ -51,7 +51,7 @@ def topic_names(topics: Sequence[str]) -> tuple[str, ...]:
 
 
 class FeedReader(Connection):
-    """A subscriber that takes what has come; ``Subscriber`` documents it."""
+    """A subscriber whose calls are steps; ``Subscriber`` documents it."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class FeedReader(Connection):
         super().__init__(endpoint, answer_seconds, context, zmq.SUB, options, keys)
         if self.keys is not None:
             self._socket.subscribe(DENIED_TOPIC)
-        # beats last: once they arrive, all subscriptions hold
+        # beats last: once one arrives, all subscriptions are in effect
         for topic in (*(topic for topic in self.topics if topic != "beat"), "status", "beat"):
             self._socket.subscribe(TOPICS[topic].wire)
         self._copier = Copier(self._socket, frames=_MOST_FRAMES)
@@ -84,21 +84,21 @@ class FeedReader(Connection):
 
     @property
     def _sockets(self) -> list[zmq.Socket[bytes]]:
-        """Where messages come from."""
+        """The sockets that messages come from."""
         return [self._socket, *([] if self._sync is None else [self._sync.socket])]
 
     @property
     def cursor(self) -> Cursor | None:
-        """The place behind the messages received; None before the daemon is heard, or without sync.
+        """The position after the received messages; None without sync or before any message.
 
-        Whoever stores it together with the effects of the messages so far, and begins from it, has
-        each effect once.
+        Store it together with the effects of the messages so far, and begin from it: then each
+        message takes effect once.
         """
         return None if self._healing is None else self._healing.cursor
 
     @property
     def healing(self) -> bool:
-        """Whether messages are missing that are asked for."""
+        """Whether missing messages are being pulled."""
         return self._healing is not None and self._healing.healing
 
     @property
@@ -113,12 +113,12 @@ class FeedReader(Connection):
 
     @property
     def damage(self) -> WireError | None:
-        """What was wrong with the last of them."""
+        """The error of the last damaged message."""
         return self._core.damage
 
     @property
     def gaps(self) -> int:
-        """How often messages were missed."""
+        """How many gaps there were."""
         return self._core.gaps
 
     @property
@@ -138,7 +138,7 @@ class FeedReader(Connection):
 
     @property
     def failed(self) -> bool:
-        """Whether the daemon ended without publishing all that it accepted."""
+        """Whether the daemon ended without publishing everything that it accepted."""
         return self._core.failed
 
     @property
@@ -159,7 +159,7 @@ class FeedReader(Connection):
         while (message := self._core.next()) is None:
             taken, now = self._take_one(), time.monotonic()
             left = _POLL_SECONDS if deadline is None else deadline - now
-            # what has come is taken, but messages of which nothing is said may never end
+            # take what has come, but not for ever: messages that lead to no output may never end
             if taken and left > -_POLL_SECONDS:
                 if now > turn + _POLL_SECONDS:
                     turn = now
@@ -190,7 +190,7 @@ class FeedReader(Connection):
         return None
 
     def _wait(self, seconds: float) -> Steps[None]:
-        """Wait for a message, for up to ``seconds`` and _POLL_SECONDS."""
+        """Wait for a message for at most ``seconds`` and _POLL_SECONDS."""
         wait = min(seconds, _POLL_SECONDS)
         before = time.monotonic()
         if not (yield wait):
@@ -202,7 +202,7 @@ class FeedReader(Connection):
     # ---- messages ------------------------------------------------------------------------------
 
     def _take_one(self) -> bool:
-        """Process a message of each socket; whether there was one."""
+        """Process a message from each socket; returns whether there was one."""
         received = self._copier.take()
         if received is not None:
             self._core.take(*received)
@@ -212,7 +212,7 @@ class FeedReader(Connection):
         return received is not None or answered
 
     def _ask(self) -> bool:
-        """Exchange messages with sync; whether one came."""
+        """Exchange messages with sync; returns whether one came."""
         assert self._sync is not None
         assert self._healing is not None
         healing, now = self._healing, time.monotonic()

@@ -44,7 +44,7 @@ def rows_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
 
 
 def table(message: Known) -> Table:
-    """The rows of a message but for an upgrade: ``topic``, then the columns of its topic."""
+    """The rows of a message other than an upgrade: ``topic``, then the columns of its topic."""
     topic = TOPICS[message.stamp.topic]
     shown = topic.shown.split()
     if isinstance(message, BatchMessage):
@@ -64,7 +64,7 @@ def table(message: Known) -> Table:
 
 
 def tables(message: Known) -> Iterator[Table]:
-    """The rows of any message; those of an upgrade by ``table``, the topic that they are as on."""
+    """The rows of any message; an upgrade has a table for each of its parts."""
     if not isinstance(message, Upgrade):
         yield table(message)
         return
@@ -102,11 +102,11 @@ _MADE: dict[str, Callable[[Any], Column]] = {
     "chunk_base": lambda message: np.repeat(message.chunk_base, message.chunk_words),
     "chunk_version": lambda message: np.repeat(message.chunk_version, message.chunk_words),
 }
-"""Columns that differ from the message's own array of that name."""
+"""Columns that differ from the message's array of the same name."""
 
 
 def _kmers(codes: NDArray[np.uint64], k: int) -> Lookup:
-    """The letters of codes, in parts: decoding takes 16 bytes a letter."""
+    """The letters of codes, decoded in parts, since decoding takes 16 bytes a letter."""
     parts = range(0, codes.size, _AT_ONCE)
     return texts([kmer for i in parts for kmer in decode_kmers(codes[i : i + _AT_ONCE], k)])
 

@@ -1,4 +1,4 @@
-"""The messages of the feed as types; the arrays of a message are equally long unless noted."""
+"""The messages of the feed as types; the arrays of a message have one length unless noted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from streamer.protocol.header import Header
 class Stamp:
     """The fields that every message has.
 
-    stream: which stream of records. epoch: which run of the daemon. at: number of the record that
-    it is about, of a Beat or Status the last one published. previous: the one before ``at`` that
-    had a message on this topic, 0 for none and for a Beat or Status. time: nanoseconds since 1970.
-    head: all header fields as sent.
+    stream: identifies the stream of records. epoch: identifies the run of the daemon. at: number of
+    the record that it is about; for a Beat or Status, the last one published. previous: the last
+    record before ``at`` with a message on this topic, 0 for none and for a Beat or Status. time:
+    nanoseconds since 1970. head: all header fields as sent.
     """
 
     topic: str
@@ -37,8 +37,8 @@ class Origin:
     """The batch that a message is about.
 
     batch: number in the order of acceptance, from 0. base: stream position of its first symbol.
-    version_before, version: of the dictionary before and after it. names: of all its reads, to
-    which every column ``read`` is an index.
+    version_before, version: those of the dictionary before and after it. names: those of all its
+    reads; every column ``read`` is an index into them.
     """
 
     batch: int
@@ -87,13 +87,13 @@ class Intervals(BatchMessage):
 
     @property
     def labels(self) -> dict[int, str]:
-        """The names of each set's targets joined by ``;``, at most 8 and then ``...``."""
+        """By set, the names of its targets joined by ``;``, at most 8 and then ``...``."""
         return labels_of(self.sets)
 
 
 @dataclass(frozen=True, slots=True)
 class Near(BatchMessage):
-    """``near``: the nearest k-mer of every end that has one within ``limit`` edits.
+    """``near``: for every end with a k-mer within ``limit`` edits, the nearest one.
 
     sets: as in Intervals.
     """
@@ -118,7 +118,7 @@ class Near(BatchMessage):
 
 @dataclass(frozen=True, slots=True)
 class Automaton(BatchMessage):
-    """``ltb``: the bitmaps (thesis Fig. 31) of every end that has one, within ``limit`` edits."""
+    """``ltb``: the bitmaps (thesis Fig. 31) of every end that has any, within ``limit`` edits."""
 
     limit: int
     read: NDArray[np.uint32]
@@ -143,7 +143,7 @@ class NewKmers(BatchMessage):
 
 @dataclass(frozen=True, slots=True)
 class ReadSummaries(BatchMessage):
-    """``read``: one row a read of the batch. labels: the names of targets by number.
+    """``read``: one row for each read of the batch. labels: the names of targets by number.
 
     channel, barcode, barcodes: as in ReadDecisions.
     """
@@ -165,8 +165,8 @@ class ReadSummaries(BatchMessage):
 class ReadDecisions(BatchMessage):
     """``decision``: what to do with each read of the batch. labels: as in ReadSummaries.
 
-    channel: of the sequencer, barcode: a key of ``barcodes``; -1 for none.
-    action: an index to ``schema.ACTIONS``. target: 0xFFFFFFFF for none.
+    channel: that of the sequencer; barcode: a key of ``barcodes``; both -1 for none.
+    action: an index into ``schema.ACTIONS``. target: 0xFFFFFFFF for none.
     """
 
     read: NDArray[np.uint32]
@@ -185,7 +185,7 @@ class ReadDecisions(BatchMessage):
 class Words(BatchMessage):
     """``word``: event words (thesis Fig. 11), chunk after chunk; ``word`` is the longer array.
 
-    error: why there are none although there were events, else empty.
+    error: why there are no words although there were events, else empty.
     """
 
     word: NDArray[np.uint64]
@@ -197,9 +197,9 @@ class Words(BatchMessage):
 
 @dataclass(frozen=True, slots=True)
 class Retract(BatchMessage):
-    """``retract``: all that was said of these reads counts no longer: Upgrade has what does.
+    """``retract``: earlier messages about these reads are void; an Upgrade follows.
 
-    Its origin has the versions of the dictionary that they were said with, and that counts now.
+    Its origin has the version of the dictionary that they were made with, and the new one.
     """
 
     read: NDArray[np.uint32]
@@ -207,10 +207,10 @@ class Retract(BatchMessage):
 
 @dataclass(frozen=True, slots=True)
 class Upgrade(BatchMessage):
-    """``upgrade``: what is said now of the reads that the Retract before names.
+    """``upgrade``: the new answers about the reads that the preceding Retract names.
 
-    parts: by topic, what its message would say of these reads; a topic without rows is missing.
-    totals: what changes in the totals.
+    parts: by topic, the rows that its message would have for these reads; a topic without rows is
+    missing. totals: the changes of the totals.
     """
 
     parts: dict[str, BatchMessage]
@@ -219,7 +219,7 @@ class Upgrade(BatchMessage):
 
 @dataclass(frozen=True, slots=True)
 class Settled(RecordMessage):
-    """``settled``: all answers from batch ``from_batch`` on are of this dictionary's version."""
+    """``settled``: all answers from batch ``from_batch`` on are of this dictionary version."""
 
     version: int
     from_batch: int
@@ -227,10 +227,10 @@ class Settled(RecordMessage):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """``beat``: the last record of every topic, so that a lost tail shows, and the totals.
+    """``beat``: the last record of every topic, so that a lost tail is noticed, and the totals.
 
-    state: of the daemon. published: the topics that this daemon can have messages on; None if it
-    does not say.
+    state: that of the daemon. published: the topics that this daemon can have messages on; None if
+    it does not say.
     """
 
     stamp: Stamp
@@ -254,10 +254,10 @@ class Status:
 class TallyRows:
     """``targets``, ``barcodes``, ``enough``, ``novelty``: rows of counts so far.
 
-    rows: with the columns of the topic, ``schema.TOPICS[topic].shown``.
+    rows: have the columns of the topic, ``schema.TOPICS[topic].shown``.
 
-    version: of the dictionary; with another one all counts begin anew. complete: False while kept
-    batches are still to be counted.
+    version: that of the dictionary; with another one all counts start over. complete: False while
+    kept batches are still to be counted.
     """
 
     stamp: Stamp
@@ -277,7 +277,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class NewEpoch:
-    """The daemon was restarted with its journal: the stream and its records go on."""
+    """The daemon was restarted with its journal: the stream and its records continue."""
 
     before: int
     epoch: int
@@ -285,7 +285,7 @@ class NewEpoch:
 
 @dataclass(frozen=True, slots=True)
 class NewStream:
-    """Records and the dictionary begin anew: another daemon, or the same one without a journal.
+    """Records and the dictionary start over: another daemon, or the same one without a journal.
 
     before, stream: equal if the daemon has lost records of the stream that it had published.
     """
@@ -296,10 +296,11 @@ class NewStream:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A cursor cannot be gone on from; what follows it is what comes after record ``at``.
+    """The stream cannot continue from the cursor; it continues after record ``at`` instead.
 
-    reason: ``too-old`` (records in between are no longer kept), ``stream`` (it is of another
-    stream) or ``future`` (the stream ends before it). stream: the one that messages are of now.
+    reason: ``too-old`` (records in between are no longer kept), ``stream`` (the cursor is of
+    another stream) or ``future`` (the stream ends before it). stream: that of the messages that
+    follow.
     """
 
     reason: str
@@ -309,14 +310,14 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing up to record ``at`` is missing behind the messages queued before."""
+    """After the messages queued before this, nothing up to record ``at`` is missing."""
 
     stream: str
     at: int
 
 
 Standing = Beat | Status
-"""What says where the stream stands."""
+"""Messages with the current end of the stream."""
 
 Known = RecordMessage | Standing | TallyRows
 Message = Known | Gap | NewEpoch | NewStream | Reset

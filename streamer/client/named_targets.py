@@ -1,4 +1,4 @@
-"""The targets that a message of the feed names, and its sets of targets."""
+"""The targets and sets of targets that a message of the feed names."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from streamer.protocol.header import Header, Reason, WireError
 from streamer.protocol.schema import BATCH_TOPICS, NO_TARGET
 
 Sets = dict[int, tuple[str, ...]]
-"""The names of the targets in each set, by its number."""
+"""By number of a set, the names of its targets."""
 
 
 _NONE: tuple[object, object, dict[int, str], Sets] = ((), (), {}, {})
 
 
 class Named:
-    """What a message names; mostly the next one of its topic names the same."""
+    """Caches what the last messages named, since the next one of a topic often names the same."""
 
     def __init__(self) -> None:
         self._last = dict.fromkeys(BATCH_TOPICS, _NONE)
 
     def of(self, topic: str, header: Header) -> tuple[dict[int, str], Sets]:
-        """The names of targets by number, and of those in each set by its number."""
+        """The names of targets by number, and those in each set by its number."""
         targets, sets = header.get("targets", ()), header.get("sets", ())
         last_targets, last_sets, names, members = self._last[topic]
         if targets != last_targets or sets != last_sets:
             names = named_in(header, "targets")
             members = _sets(header, names)
-            # at once, as other threads may read it
+            # assigned in one step, as other threads may read it
             self._last[topic] = targets, sets, names, members
         return names, members
 
 
 NAMED = Named()
-"""Shared: its state only saves time."""
+"""Shared by all, since it is only a cache."""
 
 
 def named_in(header: Header, field: str) -> dict[int, str]:
-    """The names in a field, which is an array of [number, name], by their numbers."""
+    """The names in a field, an array of [number, name], by number."""
     entries = header.get(field, [])
     try:
         _check_arrays(entries)
-        # behind the name, a later daemon may say more
+        # a later daemon may send more after the name
         names = {number: name for number, name, *_ in entries}
     except (TypeError, ValueError):
         names = {None: None}
@@ -51,12 +51,12 @@ def named_in(header: Header, field: str) -> dict[int, str]:
 
 
 def _sets(header: Header, names: dict[int, str]) -> Sets:
-    """The names of the targets of each set by its number."""
+    """By number of a set, the names of its targets."""
     sets: Sets = {}
     entries = header.get("sets", [])
     try:
         _check_arrays(entries)
-        # behind the targets, a later daemon may say more
+        # a later daemon may send more after the targets
         for number, targets, *_ in entries:
             _check_arrays(targets, of=int)
             sets[number] = tuple([names[target] for target in targets])
@@ -69,11 +69,11 @@ def _sets(header: Header, names: dict[int, str]) -> Sets:
 
 
 def _check_arrays(entries: object, of: type = list) -> None:
-    """TypeError unless it is an array of arrays, or of others."""
+    """TypeError unless it is an array of arrays, or of another type."""
     if not isinstance(entries, list) or not set(map(type, entries)) <= {of}:
         raise TypeError
 
 
 def labels_of(sets: Sets) -> dict[int, str]:
-    """The names of each set's targets joined by ``;``, at most 8 and then ``...``."""
+    """By set, the names of its targets joined by ``;``, at most 8 and then ``...``."""
     return {number: label_of(names) for number, names in sets.items()}

@@ -23,7 +23,7 @@ Reads = Iterable[Pair]
 
 
 Mark = Callable[[int], bytes]
-"""The mark of a batch, from the number of reads up to its end."""
+"""Gives the mark of a batch from the number of reads up to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def parts(
     endpoint: str,
     mark: Mark = lambda _: b"",
 ) -> Iterator[Batch]:
-    """Batches of at most ``most`` bytes; DaemonError about a read that is too large by itself."""
+    """Batches of at most ``most`` bytes; DaemonError for a read that is too large by itself."""
     done = 0
     for batch in _parts(reads, most, endpoint):
         done += batch.reads

@@ -13,27 +13,27 @@ from streamer.client.messages import Message
 
 
 class Subscriber(FeedReader):
-    """Receives the messages of ``topics`` from the feed at ``endpoint``, as typed objects.
+    """Receives the messages on ``topics`` from the feed at ``endpoint``, as typed objects.
 
     The arrays of a message are parts of one block of memory, which lives as long as any of them:
     copy those that you keep longer than their message.
 
-    Messages that are damaged, or not as docs/protocol.md says, are dropped and counted in
-    ``damaged``; ``damage`` is the last such error. They show as a Gap like any other lost message.
-    ``gaps`` counts the gaps. With the endpoint of ``sync`` they are pulled from there: each message
-    comes once, by topic in order, and a Gap is left only where the journal is damaged (and of
-    ``word``, which it does not have). ``cursor``: where to begin, else with what is said next; one
-    that cannot be gone on from gives a Reset. Topics, columns and fields of a later daemon are
-    ignored.
+    Messages that are damaged or do not follow docs/protocol.md are dropped and counted in
+    ``damaged``; ``damage`` is the last such error. Like any lost message they lead to a Gap;
+    ``gaps`` counts these. With the endpoint of ``sync``, missing messages are pulled from there:
+    each message comes once, by topic in order. A Gap then remains only where the journal is
+    damaged, and for ``word``, which is not stored. ``cursor``: where to begin, by default with the
+    next live message; a cursor that the stream cannot continue from gives a Reset. Topics, columns
+    and fields of later daemons are ignored.
 
-    ``state`` is that of the daemon, as last heard. ``ended``: it has announced its end; ``failed``:
-    it has not published all that it accepted. Without a beat for ``answer_seconds`` it is ``lost``;
-    should it send again, its messages are received as before. ``published``: the topics that the
-    daemon can have messages on, None as long as that is unknown.
+    ``state`` is the last known state of the daemon. ``ended``: it has announced its end.
+    ``failed``: it ended without publishing everything that it accepted. Without a beat for
+    ``answer_seconds`` it is ``lost``; if it sends again, its messages are received as before.
+    ``published``: the topics that the daemon can have messages on, None while unknown.
 
     >>> from streamer.client import Producer, ReadSummaries, Subscriber
     >>> feed = Subscriber("tcp://127.0.0.1:5702", topics=["read"])
-    >>> feed.wait_for_daemon(10)  # the feed goes to those who listen
+    >>> feed.wait_for_daemon(10)  # messages before that are missed
     True
     >>> with Producer("tcp://127.0.0.1:5701") as producer:
     ...     producer.send([("read2", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])
@@ -43,8 +43,8 @@ class Subscriber(FeedReader):
     (True, 'read2', array([12]))
     >>> feed.close()
 
-    ``for message in feed`` goes on until the daemon ends. With ``sync`` and a cursor nothing is
-    missed, from the first record on if it is still there:
+    ``for message in feed`` continues until the daemon ends. With ``sync`` and a cursor nothing is
+    missed, from the first record on if it is still kept:
 
     >>> from streamer.client import Cursor
     >>> feed = Subscriber("tcp://127.0.0.1:5702", topics=["read"],
@@ -55,14 +55,14 @@ class Subscriber(FeedReader):
     """
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message of the topics, or what is to be said of them; None if none came in time.
+        """The next message on the topics, or notice about them; None if none came in time.
 
         timeout: in seconds. Without a timeout: DaemonLostError once the daemon is ``lost``.
         """
         return self._run(self._receiving(timeout))
 
     def wait_for_daemon(self, timeout: float) -> bool:
-        """Whether a message of the daemon, a beat at the latest, came in ``timeout`` seconds."""
+        """Whether a message, at least a beat, came within ``timeout`` seconds."""
         return self._run(self._hearing(timeout))
 
     def __iter__(self) -> Iterator[Message]:

@@ -1,4 +1,4 @@
-"""``Sync``: what the daemon has said, from any place, and the state at a record."""
+"""``Sync``: replays past messages from any position, and fetches the stored state."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _POLL_SECONDS = 0.2
 
 
 class Sync(SyncSocket):
-    """Asks a daemon with a journal at its endpoint of sync, one thing after the other.
+    """Sends requests to the sync endpoint of a daemon with a journal, one at a time.
 
-    Where an answer is due and none comes for ``answer_seconds``: DaemonSilentError. RefusedError if
-    a request is refused.
+    DaemonSilentError if a due answer does not come within ``answer_seconds``, RefusedError if a
+    request is refused.
 
     >>> from streamer.client import Producer, Sync
     >>> with Producer("tcp://127.0.0.1:5701") as producer:
@@ -64,13 +64,13 @@ class Sync(SyncSocket):
         keys: Keys = None,
     ) -> None:
         super().__init__(endpoint, answer_seconds, context, keys)
-        # what comes late is told apart
+        # distinguishes late answers to earlier requests
         self._numbers = count(1)
         self._positions: Positions | None = None
 
     @property
     def cursor(self) -> Cursor | None:
-        """The place behind the last message that ``pull`` returned."""
+        """The position after the last message that ``pull`` returned."""
         return None if self._positions is None else self._positions.cursor
 
     def heads(self) -> Extent:
@@ -87,7 +87,7 @@ class Sync(SyncSocket):
                     return extent_of(header)
 
     def snapshot(self) -> StoredState:
-        """The last stored state; ``pull`` from its cursor brings what follows."""
+        """The last stored state; ``pull`` from its cursor to get what follows."""
         core = FetchCore(next(self._numbers))
         with self._checking():
             while True:
@@ -124,18 +124,19 @@ class Sync(SyncSocket):
         until: int | None = None,
         follow: bool = False,
     ) -> Iterator[RecordMessage | Gap]:
-        """The messages behind a cursor (None: from the first record), in order, each once.
+        """The messages after a cursor (None: from the first record), in order, each once.
 
-        They end with record ``until``, or with the last one there is; with ``follow`` they go on as
-        records are committed. A Gap stands where the journal is damaged. CursorError if sync
-        cannot go on from the cursor. The arrays of a message are parts of one block of memory.
+        They end with record ``until``, or with the last one committed; with ``follow`` they
+        continue as records are committed. A Gap marks where the journal is damaged. CursorError if
+        sync cannot continue from the cursor. The arrays of a message are parts of one block of
+        memory.
         """
         names = topic_names(topics)
         core = PullCore(names, self._numbers)
         start = cursor or Cursor("", 0)
         at = self._positions = Positions(names, start)
         core.begin(start.stream, at.at, time.monotonic(), until)
-        # records are left out: on which topics shows later
+        # records were skipped; later messages show on which topics
         left_out = False
         try:
             while True:
@@ -175,7 +176,7 @@ class Sync(SyncSocket):
                         stamp = message.stamp
                         at.stream = stamp.stream
                         if not left_out:
-                            # of earlier records there is nothing to come
+                            # nothing more will come from earlier records
                             at.passed(stamp.at - 1)
                         last = at.last[stamp.topic]
                         if stamp.previous > last:

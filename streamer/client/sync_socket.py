@@ -10,12 +10,12 @@ from streamer.client.connection import Connection, Context, Keys
 from streamer.protocol.header import Buffer
 from streamer.protocol.transport.copying import Copier
 
-# a message has at most 30; one of more than this is damaged
+# a message has at most 30 frames; one with more than this is damaged
 _MOST_FRAMES = 32
 
 
 class SyncSocket(Connection):
-    """Never waits: not for room, nor for a message, nor for a daemon that is away."""
+    """A connection that never blocks: not for room, for a message or for a missing daemon."""
 
     def __init__(
         self, endpoint: str, answer_seconds: float, context: Context | None, keys: Keys = None
@@ -25,10 +25,10 @@ class SyncSocket(Connection):
         self._copier = Copier(self._socket, frames=_MOST_FRAMES)
 
     def take(self) -> tuple[list[memoryview], int | None] | None:
-        """A message that has come, as ``Copier.take``."""
+        """A message that has come, as ``Copier.take`` returns it."""
         return self._copier.take()
 
     def send(self, requests: deque[list[Buffer]]) -> None:
-        """Send requests; those without room are dropped, as what is not answered is repeated."""
+        """Send requests; without room they are dropped, since unanswered requests are repeated."""
         while requests:
             self._post(requests.popleft())

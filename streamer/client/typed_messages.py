@@ -1,4 +1,4 @@
-"""From decoded messages of the feed to their types, every field and row checked."""
+"""Converts decoded messages of the feed to their types, with every field and row checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from trie.codes import MAX_K
 
 
 def typed(message: FeedMessage) -> Known:
-    """A decoded message as its type; WireError if it is not as docs/protocol.md says."""
+    """A decoded message as its type; WireError if it does not follow docs/protocol.md."""
     try:
         return _typed(message)
     except WireError as error:
@@ -97,13 +97,13 @@ def _about_batch(stamp: Stamp, message: FeedMessage) -> BatchMessage:
 
 
 def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Columns) -> BatchMessage:
-    """The rows of a topic; head: with the fields that it has beside others."""
+    """The rows of a topic; head: has the fields of this topic."""
     names, sets = NAMED.of(topic, head)
     limit = integer(head, "distance") if topic in ("near", "ltb") else 0
     wanted = TOPICS[topic]
     given = columns
     if len(columns) > len(wanted.columns):
-        # a later daemon may send more
+        # a later daemon may send more columns
         known = {column.name for column in wanted.columns}
         columns = {name: values for name, values in columns.items() if name in known}
     named = sets if topic in SETS_OF else names
@@ -140,7 +140,7 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
 
 
 def _parts(stamp: Stamp, origin: Origin, head: Header, columns: Columns) -> dict[str, BatchMessage]:
-    """The rows that an upgrade has of each topic; those of a later daemon are left out."""
+    """The rows that an upgrade has for each topic; unknown topics of a later daemon are skipped."""
     found = {}
     for wire, fields in _map(head, "parts").items():
         topic = NAMES.get(wire, "")
@@ -172,7 +172,7 @@ def _map(header: Header, key: str) -> Header:
 
 
 def _heads(header: Header) -> dict[str, int]:
-    """The last record by topic, without the topics of a later daemon."""
+    """The last record by topic, without unknown topics of a later daemon."""
     heads = _map(header, "heads")
     return {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
 

@@ -19,11 +19,11 @@ from streamer.protocol.sync_messages import opened, request
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """What the records up to ``cursor`` have led to; what follows it is the rest of the stream.
+    """The state after the records up to ``cursor``; pulling from the cursor gives the rest.
 
-    version: of the dictionary. batch, base: number and stream position of the next batch. heads: by
-    topic, the last record with a message on it. totals: as in ``status``. kmers: uint64, those that
-    the stream has added to the dictionary, in their order.
+    version: that of the dictionary. batch, base: number and stream position of the next batch.
+    heads: by topic, the last record with a message on it. totals: as in ``status``. kmers: uint64,
+    those that the stream has added to the dictionary, in order.
     """
 
     cursor: Cursor
@@ -36,7 +36,7 @@ class StoredState:
 
 
 class FetchCore:
-    """One request for the state; ``requests`` are to be sent."""
+    """One request for the state; send what is in ``requests``."""
 
     def __init__(self, number: int, window: int = WINDOW) -> None:
         self.requests: deque[list[Buffer]] = deque()
@@ -47,7 +47,7 @@ class FetchCore:
     def take(
         self, frames: Sequence[Buffer], crc: int | None = None
     ) -> StoredState | Refused | None:
-        """Process an answer: the state with its last part; WireError for a damaged one."""
+        """Process an answer; returns the state with its last part. WireError if it is damaged."""
         header, body = opened(frames, crc)
         if header.get("id") != self._number:
             return None
@@ -67,7 +67,7 @@ class FetchCore:
         version, batch, base, kmers = integers(header, ("version", "batch", "base", "kmers"))
         heads, totals = header.get("heads"), header.get("totals")
         if len(joined) != 8 * kmers or not isinstance(heads, dict) or not isinstance(totals, dict):
-            raise WireError(Reason.MALFORMED, "a state that is not whole")
+            raise WireError(Reason.MALFORMED, "the state is incomplete")
         named = {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
         cursor = Cursor(text(header, "stream"), integer(header, "at"))
         codes = np.frombuffer(joined, "<u8").astype(np.uint64, copy=False)

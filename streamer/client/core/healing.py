@@ -1,8 +1,8 @@
-"""A subscriber that has a way to ask again: what it missed on the feed it pulls over sync.
+"""A subscriber that heals gaps: what it missed on the feed it pulls over sync.
 
-Live messages are taken as they come while none is missing. Once one is, what comes meanwhile waits
-in a bounded buffer, and a pull brings everything after the last complete record; then the buffer
-follows. By topic, messages come out in the order of their records, each once.
+While no message is missing, live messages are delivered as they come. Once one is missing, live
+messages wait in a bounded buffer, and a pull brings everything after the last complete record; then
+the buffer follows. Each message is delivered once, by topic in the order of records.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS
 
 BUFFER_BYTES = 64 << 20
 
-# between two pulls when there is no room for another
+# seconds between two pulls if the daemon has no room for one
 _PAUSE = 1.0
 
 
 class HealingCore(SubscriberCore):
     """The state of a subscriber that heals itself.
 
-    cursor: where it begins; without one, with what is said next. What ``pull`` requests goes to
-    sync, and what comes from there to ``answer``; ``tick`` is to be called often. buffer_bytes: of
-    live messages that wait. refusal: why sync refuses to serve, if it does.
+    cursor: where it begins; None: with the next live message. Send the requests of ``pull`` to
+    sync, and pass what comes from there to ``answer``; call ``tick`` often. buffer_bytes: the
+    limit of waiting live messages. refusal: why sync refuses to serve, if it does.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class HealingCore(SubscriberCore):
         self._healed = [topic for topic in topics if topic in RECORD_TOPICS.keys() - LIVE_ONLY]
         self.pull = PullCore(self._healed, count(1))
         self.refusal: Header | None = None
-        # nothing was heard, so there is no place to begin
+        # nothing was received yet, so there is no position to begin from
         self._fresh = cursor is None
-        # something is missing, up to record ``_needed`` at least
+        # something is missing, at least up to record ``_needed``
         self.healing = cursor is not None and bool(self._healed)
         self._needed = 0
-        # records are left out of the pull: on which topics shows later
+        # the pull skipped records; later messages show on which topics
         self._left_out = False
         self._next_pull = self._unanswered = 0.0
         start = cursor or Cursor("", 0)
-        # what is queued, and of that what is out
+        # positions of the messages that are queued, and of those that were delivered
         self._in, self._out = Positions(self._healed, start), Positions(self._healed, start)
         self._buffer: deque[tuple[RecordMessage, int]] = deque()
         self._buffer_bytes = buffer_bytes
@@ -69,12 +69,12 @@ class HealingCore(SubscriberCore):
 
     @property
     def cursor(self) -> Cursor | None:
-        """Behind the messages that are out; None before the daemon was heard."""
+        """The position after the delivered messages; None before the daemon was heard."""
         return None if self._fresh else self._out.cursor
 
     @property
     def ended(self) -> bool:
-        """Whether the daemon has announced its end, and nothing is missing."""
+        """Whether the daemon has announced its end and nothing is missing."""
         return super().ended and not self.healing
 
     @property
@@ -98,7 +98,7 @@ class HealingCore(SubscriberCore):
     # ---- sync -------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Ask for what is missing, also again; ``now`` in seconds of any clock."""
+        """Ask for what is missing, repeatedly if necessary; ``now`` is in seconds of any clock."""
         pull = self.pull
         if self.healing and (pull.overdue(now) or (not pull.active and now >= self._next_pull)):
             self._left_out = False
@@ -132,13 +132,13 @@ class HealingCore(SubscriberCore):
         if stamp.at <= last:
             return
         if stamp.previous > last:
-            # damaged in the journal, too
+            # it is damaged in the journal, too
             self._miss(stamp.topic, last, stamp.previous)
         self._in.message(stamp.topic, stamp.at)
         self.ready.append(message)
 
     def _passed(self, stream: str, at: int) -> None:
-        """A pull is behind this record: it need not begin earlier again, on any topic."""
+        """A pull has passed this record: on no topic need the next one begin earlier."""
         self._in.stream = stream
         if at > self._in.at and not self._left_out:
             self._in.passed(at)
@@ -162,7 +162,7 @@ class HealingCore(SubscriberCore):
             self._live(message, size)
 
     def _reset(self, refused: CursorRefused) -> None:
-        """Go on at the oldest record, or where the stream ends if the cursor is beyond."""
+        """Continue at the oldest record, or at the end of the stream if the cursor is beyond it."""
         extent = refused.extent
         at = extent.head if refused.reason == "future" else extent.oldest - 1
         self._in = self._behind(refused.reason, extent.stream, at, self._in)
@@ -171,7 +171,7 @@ class HealingCore(SubscriberCore):
         self.ready.append(Reset(refused.reason, extent.stream, at))
 
     def _behind(self, reason: str, stream: str, at: int, before: Positions) -> Positions:
-        """Where a reset leads; what is had beyond that does not come again."""
+        """The positions after a reset; messages delivered beyond them do not come again."""
         ahead = before.last if reason == "too-old" else {}
         return Positions(self._healed, Cursor(stream, at, ahead))
 
@@ -190,7 +190,7 @@ class HealingCore(SubscriberCore):
             super()._note(message)
 
     def _begins(self, message: Known, head: int) -> bool:
-        """Take in a stream or an epoch that is new; False for a message of an earlier epoch."""
+        """Start a new stream or epoch if the message has one; False if its epoch is over."""
         self.heard = True
         stamp = message.stamp
         if stamp.stream == self.stream and stamp.epoch < self.epoch:
@@ -230,7 +230,7 @@ class HealingCore(SubscriberCore):
         self._buffer.append((message, size))
         self._buffered += size
         if self._buffered > self._buffer_bytes:
-            # they are pulled, too
+            # these records are pulled, too
             self._buffer.clear()
             self._buffered = 0
 

@@ -1,4 +1,4 @@
-"""Where a consumer of the feed stands: which messages it has, and what it stores to go on."""
+"""The position of a consumer of the feed: which messages it has, and what it stores to resume."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _MOST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in a stream: everything up to record ``at`` is had; stored with its effects.
+    """A position in a stream: everything up to record ``at`` was received.
 
-    ahead: topics of which later messages are had, too; of each the record of the last one. A
-    message is applied once if its effects and the cursor after it are stored together.
+    ahead: topics with later messages that were received, too, each with the record of the last
+    one. If the effects of a message and the cursor after it are stored together, each message takes
+    effect once.
     """
 
     stream: str
@@ -29,7 +30,7 @@ class Cursor:
 
     @classmethod
     def from_json(cls, text: str) -> Cursor:
-        """The cursor that ``to_json`` wrote; StreamerError if it is none."""
+        """The cursor that ``to_json`` wrote; StreamerError if it is not one."""
         try:
             fields = json.loads(text)
             found = cls(str(fields["stream"]), fields["at"], dict(fields.get("ahead", {})))
@@ -43,7 +44,7 @@ class Cursor:
 
 
 class Positions:
-    """By topic, the record up to which all of its messages are had.
+    """By topic, the record up to which all messages were received.
 
     last: the last message of each topic, or a later record up to which all was ``complete``.
     """
@@ -55,22 +56,22 @@ class Positions:
 
     @property
     def at(self) -> int:
-        """Everything up to this record is had."""
+        """Everything up to this record was received."""
         return max(self._at, min(self.last.values(), default=0))
 
     @property
     def cursor(self) -> Cursor:
-        """As it is stored."""
+        """The positions as a cursor, to be stored."""
         at = self.at
         return Cursor(self.stream, at, {t: last for t, last in self.last.items() if last > at})
 
     def message(self, topic: str, at: int) -> None:
-        """The next message of a topic, about record ``at``, is had."""
+        """The next message of a topic, about record ``at``, was received."""
         if topic in self.last:
             self.last[topic] = at
 
     def passed(self, at: int) -> None:
-        """Nothing up to record ``at`` is still to come; ``last`` shows what was left out."""
+        """Nothing up to record ``at`` will still come; ``last`` shows what was skipped."""
         self._at = max(self._at, at)
 
     def complete(self, at: int) -> None:

@@ -1,4 +1,4 @@
-"""One pull over sync: what to ask for, and what the answers say. Without I/O."""
+"""One pull over sync without I/O: what to ask for, and what the answers mean."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from streamer.protocol.schema import NAMES, TOPICS
 from streamer.protocol.sync_messages import opened, request
 
 WINDOW = 8 << 20
-"""Bytes that may be on their way."""
+"""Bytes that may be in flight."""
 
-# without a word from the other side
+# silence of the daemon after which a pull is repeated
 _PATIENCE = 3.0
 _TRIES = 3
 
@@ -39,21 +39,21 @@ class Reached(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """The records after ``after`` up to ``until`` are damaged: their messages do not come."""
+    """The records after ``after`` up to ``until`` are damaged; their messages will not come."""
 
     after: int
     until: int
 
 
 class CursorRefused(NamedTuple):
-    """A place that cannot be gone on from: ``too-old``, ``stream`` or ``future``."""
+    """A position from which no pull can continue: ``too-old``, ``stream`` or ``future``."""
 
     reason: str
     extent: Extent
 
 
 class Refused(NamedTuple):
-    """A pull that is refused; ``header``: with its reason."""
+    """A pull was refused; ``header`` has the reason."""
 
     header: Header
 
@@ -62,16 +62,16 @@ Event = RecordMessage | Reached | Unreadable | CursorRefused | Refused
 
 
 class PullCore:
-    """Pulls one after the other, each with one of ``numbers``; ``requests`` are to be sent.
+    """Pulls one after the other, each with one of ``numbers``; send what is in ``requests``.
 
-    What comes of an earlier one is passed over. damaged, damage: as those of ``Subscriber``.
+    Late answers to an earlier pull are ignored. damaged, damage: as those of ``Subscriber``.
     """
 
     def __init__(self, topics: Sequence[str], numbers: Iterator[int], window: int = WINDOW) -> None:
         self.requests: deque[list[Buffer]] = deque()
         self.damaged = 0
         self.damage: WireError | None = None
-        # without a good message in between
+        # damaged answers without a good one in between
         self.damaged_again = 0
         self.active = False
         self._asked = frozenset(topics)
@@ -79,17 +79,17 @@ class PullCore:
         self._window = window
         self._numbers = numbers
         self._number = 0
-        # bytes without credit, and the most that may be on their way
+        # bytes received for which no credit was given, and the most that may be in flight
         self._read, self._granted = 0, window
-        # for this pull, and for all
+        # seconds for this pull, and for all
         self._heard = self._answered = 0.0
-        # of the message before: all messages of a batch have the same
+        # the names in the previous message; all messages of a batch have the same
         self._names: Sequence[str] = ()
 
     def begin(self, stream: str, after: int, now: float, until: int | None = None) -> None:
         """Ask for what follows record ``after``."""
         if not self.active:
-            # before, no answer was due
+            # no answer was due before
             self._answered = now
         self.end()
         self._number = next(self._numbers)
@@ -107,22 +107,22 @@ class PullCore:
             self._ask("stop")
 
     def silence(self, now: float) -> float:
-        """Seconds since the last answer, or since the pull if that was asked for later."""
+        """Seconds since the last answer, or since the pull if that was requested later."""
         return now - self._answered if self._number else 0.0
 
     @property
     def hopeless(self) -> bool:
-        """Whether asking again brings the same damage: it is not the way that damages messages."""
+        """Whether asking again gives the same damage, so the network is not the cause."""
         return self.damaged_again > _TRIES
 
     def overdue(self, now: float) -> bool:
-        """Whether the other side has fallen silent: then it is to be asked again."""
+        """Whether the daemon has fallen silent and must be asked again."""
         return self.active and now - self._heard > _PATIENCE
 
     def take(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> Event | None:
-        """Process an answer; crc: of all frames but the last, if known.
+        """Process an answer; crc: that of all frames but the last, if known.
 
-        A damaged one is noted, and what is missing has to be asked for again.
+        A damaged answer is noted; what is missing must be requested again.
         """
         try:
             header, body = opened(frames, crc)
@@ -131,20 +131,20 @@ class PullCore:
                 return None
             if header.get("type") == "refused" and "id" not in header:
                 return self._unread(header)
-            # beats are about the connection
+            # beats concern the connection
             return self._event(header, body) if header.get("id") == self._number else None
         except WireError as error:
             self.damaged += 1
             self.damage = error
             self.damaged_again += 1
-            # as if it had been silent for long
+            # treated like a long silence
             self._heard = now - 2 * _PATIENCE
             return None
 
     def _unread(self, header: Header) -> Event:
-        """The other side could not read a request: which one, it cannot say."""
+        """The daemon could not read a request, but cannot say which one."""
         if header.get("reason") == Reason.CHECKSUM:
-            # as if the answer to it were damaged
+            # treated like a damaged answer to it
             raise WireError(Reason.CHECKSUM, "a request was damaged on its way")
         self.active = False
         return Refused(header)
@@ -162,7 +162,7 @@ class PullCore:
                 message = typed(decoded)
                 self.damaged_again = 0
                 if not isinstance(message, RecordMessage):
-                    raise WireError(Reason.MALFORMED, "a message that is about no record")
+                    raise WireError(Reason.MALFORMED, "a message without a record")
                 return message
             case "reached":
                 return Reached(integer(header, "at"), extent_of(header))
@@ -174,7 +174,7 @@ class PullCore:
             case "refused":
                 self.active = False
                 return Refused(header)
-        # also what a later version may say
+        # includes what a later version may send
         return None
 
     def _credit(self, size: int) -> None:
@@ -188,7 +188,7 @@ class PullCore:
 
 
 def extent_of(header: Header) -> Extent:
-    """What an answer says about the journal; WireError if it is not as docs/protocol.md says."""
+    """The extent of the journal in an answer; WireError if it does not follow docs/protocol.md."""
     heads = header.get("heads")
     if not isinstance(heads, dict):
         raise WireError(Reason.MALFORMED, "field 'heads' must be a map")

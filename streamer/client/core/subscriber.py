@@ -1,7 +1,7 @@
-"""What a subscriber makes of the feed: which messages are new, which are missing, is the daemon up?
+"""A subscriber without I/O: which messages are new, which are missing, whether the daemon is up.
 
-Without I/O: messages go in as frames, time as what has passed without one; typed messages and what
-they imply about missing ones come out, in order.
+Frames of messages and the time without messages go in; typed messages and notices about missing
+ones come out, in order.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FINAL = ("ended", "failed")
 
 
 class SubscriberCore:
-    """The state of a subscriber to ``topics``; ``ready`` holds what it has to say.
+    """The state of a subscriber to ``topics``; ``ready`` holds what to deliver.
 
     A message on a topic is new if its record ``at`` is later than the last one of that topic, and
     one is missing if its ``previous`` is later, too. Beats and status messages name the last record
-    of every topic, so that a lost tail shows. Records go on over restarts of a daemon with a
-    journal (NewEpoch); of another stream everything is forgotten (NewStream).
+    of every topic, so a lost tail is noticed. Records continue over restarts of a daemon with a
+    journal (NewEpoch); with another stream everything starts over (NewStream).
 
     The attributes are those of ``Subscriber``.
     """
@@ -45,23 +45,23 @@ class SubscriberCore:
         self.damaged = 0
         self.damage: WireError | None = None
         self.gaps = 0
-        # what the daemon does not allow, if it said so
+        # topics that the daemon has denied
         self.denial: Header | None = None
         self.heard = False
         self.state = ""
         self.published: frozenset[str] | None = None
         self.stream = ""
         self.epoch = 0
-        # the last record by topic; of all of them, also on other topics
+        # the last record by topic, and over all topics
         self.last: dict[str, int] = {}
         self.at = 0
-        # seconds without a message, and without those of a stopped process
+        # seconds without a message; those of a stopped process do not count
         self._silence = 0.0
-        # of the message before: all messages of a batch have the same
+        # the names in the previous message; all messages of a batch have the same
         self._names: Sequence[str] = ()
 
     def next(self) -> Message | None:
-        """What comes next, if there is something."""
+        """The next message to deliver, if there is one."""
         while self.ready:
             message = self.ready.popleft()
             self._leave(message)
@@ -70,7 +70,7 @@ class SubscriberCore:
         return None
 
     def _leave(self, message: Message | Done) -> None:
-        """A message leaves the queue."""
+        """Called when a message leaves the queue."""
 
     @property
     def ended(self) -> bool:
@@ -88,11 +88,11 @@ class SubscriberCore:
         return self.heard and not self.ended and self._silence > self.answer_seconds
 
     def wait(self, seconds: float) -> None:
-        """So long no message has come."""
+        """No message has come for this long."""
         self._silence += seconds
 
     def take(self, frames: Sequence[Buffer], crc: int | None = None) -> None:
-        """Process a message; ``crc``: of all frames but the last, if known."""
+        """Process a message; ``crc``: that of all frames but the last, if known."""
         self._silence = 0.0
         try:
             decoded = decode_feed(frames, crc, self._names)
@@ -109,15 +109,15 @@ class SubscriberCore:
         self._note(message)
 
     def _note(self, message: Known) -> None:
-        """Queue what the message implies about those before it, then the message itself."""
+        """Queue what the message implies about earlier ones, then the message itself."""
         self.heard = True
         stamp = message.stamp
         topic, at = stamp.topic, stamp.at
         numbered = topic in RECORD_TOPICS
         if (stamp.stream, stamp.epoch) != (self.stream, self.epoch):
             if stamp.stream == self.stream and stamp.epoch < self.epoch:
-                return  # from before a restart
-            # the first record of a new epoch is later than all that were said
+                return  # sent before a restart
+            # the first record of a new epoch is later than all published before
             self._begin(stamp.stream, stamp.epoch, at - numbered)
         self.at = max(self.at, at)
         if numbered:
@@ -134,7 +134,7 @@ class SubscriberCore:
             self.ready.append(message)
 
     def _begin(self, stream: str, epoch: int, head: int) -> None:
-        """Hear another stream or epoch; ``head``: its last record before this message."""
+        """Begin another stream or epoch; ``head``: its last record before this message."""
         if stream != self.stream or head < self.at:
             if self.stream:
                 self.ready.append(NewStream(self.stream, stream))
@@ -147,7 +147,7 @@ class SubscriberCore:
         self.published = None
 
     def _compare(self, message: Standing) -> None:
-        """Notice what is missing at the end of a topic, which no later message shows."""
+        """Notice messages missing at the end of a topic, which no later message shows."""
         self.state = message.state
         if isinstance(message, Beat):
             self.published = message.published
@@ -159,13 +159,14 @@ class SubscriberCore:
                 self.last[topic] = head
 
     def _compared(self) -> list[str]:
-        """The topics whose last record is compared with what the daemon says."""
+        """The topics whose last record is compared with the daemon's."""
         return [topic for topic in self.topics if topic in RECORD_TOPICS]
 
     def _miss(self, topic: str, after: int, until: int) -> None:
-        """Say that the messages of records after ``after`` up to ``until`` did not come.
+        """Queue a Gap: the messages of records after ``after`` up to ``until`` did not come.
 
-        Whoever can ask for them again does so when this Gap comes out, before what is behind it.
+        A subclass that can ask for them again does so when this Gap is delivered, before what
+        follows it.
         """
         if topic in self.topics:
             self.gaps += 1

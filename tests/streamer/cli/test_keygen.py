@@ -214,7 +214,7 @@ def test_commands_show_their_key(tmp_path, streamer):
             assert code == 0 or "refused (sources)" in err
             code, out, err = streamer(*command)
             assert (code, out) == (1, "")
-            assert "not admitted: the daemon asks for a key (--keys FILE)" in err, command
+            assert "not admitted: the daemon needs a key (--keys FILE)" in err, command
             code, _, err = streamer(*command, "--keys", none)
             assert code == 1
             assert "not admitted: the daemon has another key" in err, command

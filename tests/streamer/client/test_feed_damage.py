@@ -256,7 +256,7 @@ def test_a_large_set_is_shown_with_its_first_targets():
         ({"v": 2.0}, "not protocol version 2"),
         ({"targets": [[[4], "phage"]]}, "field 'targets' must hold"),
         ({"targets": []}, "field 'sets' must hold"),
-        ({"sets": [[NO_TARGET, [4]]]}, "is named, but means none"),
+        ({"sets": [[NO_TARGET, [4]]]}, "is named, but is reserved for none"),
         ({"sets": [[4, [5]]]}, "field 'sets' must hold"),
         ({"sets": [[4, 4]]}, "field 'sets' must hold"),
         ({"sets": [[4]]}, "field 'sets' must hold"),

@@ -226,7 +226,7 @@ def test_a_right_that_is_taken_ends_the_subscriptions_to_it(tmp_path, daemon, ke
 def test_a_client_is_told_why_it_is_not_admitted(who, daemon, keys):
     given, said = {
         "wrong": (ClientKeys("w", *new_pair(), keys["all"].server), "has no right on this socket"),
-        "no key": (None, r"the daemon asks for a key \(--keys FILE\)"),
+        "no key": (None, r"the daemon needs a key \(--keys FILE\)"),
         "other server": (
             keys["all"]._replace(server=new_pair().public),
             "the daemon has another key",
