@@ -1,4 +1,4 @@
-"""Batches of reads as messages: columns (names, offsets, letters) or a list of pairs."""
+"""Batches of reads as messages: as columns (names, offsets, letters) or as a list of pairs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trie.cpu import array_pool
 from trie.windows import ascending
 
 _COLUMNS = 3
-"""Frames of form columns; a context may follow."""
+"""The number of frames of the form ``columns``; a context may follow."""
 
 NO_NAMES = bytes(msgpack.packb([]))
 """The frame of names of a batch without reads."""
@@ -40,7 +40,7 @@ Make = Callable[[Sequence[str], NDArray[np.int64], Buffer], ReadBatch]
 
 
 def encode_batch(batch: ReadBatch) -> list[Buffer]:
-    """The data frames of a batch as columns; copies, so the batch may change afterwards."""
+    """The data frames of a batch as columns; they are copies, so the batch may change later."""
     offsets = np.frombuffer(raw(batch.offsets), dtype=np.uint8)
     memory = array_pool.empty(offsets.size + batch.bases.size, np.uint8)
     memory[: offsets.size] = offsets
@@ -60,7 +60,7 @@ def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:
     for name, sequence in reads:
         names.append(name)
         sequences.append(_letters(sequence))
-    # the daemon refuses surrogates and names the read
+    # the daemon refuses surrogates, with the name of the read
     packed = msgpack.packb(names, unicode_errors="surrogatepass")
     return [packed, raw(offsets_of(sequences)), b"".join(sequences)]
 
@@ -70,7 +70,7 @@ def decode_batch(
 ) -> tuple[ReadBatch, bytes]:
     """The reads of a batch message, and its names as a msgpack array. WireError for any fault.
 
-    frames: those between the header and the checksum, which was checked before (``unseal``). make:
+    frames: those between the header and the checksum, which was verified before (``unseal``). make:
     builds the batch from names, offsets and joined letters; BadReadError for a bad letter.
     """
     match header.get("form"):
@@ -84,7 +84,7 @@ def decode_batch(
     try:
         return with_context(make(names, offsets, letters), frames[_COLUMNS:]), packed
     except BadReadError as error:
-        # a name may be as long as the batch, and refusals wait for producers that do not read them
+        # shortened: a name may be as long as the batch, and unread refusals stay in memory
         name = names[error.index][:MAX_NAME_BYTES]
         problem = f"read {error.index + 1} ({name}), position {error.position + 1}: {error}"
         raise WireError(
@@ -93,7 +93,7 @@ def decode_batch(
 
 
 def decode_names(frame: Buffer) -> Sequence[str]:
-    """The names in a frame, a msgpack array of printable strings; WireError if it is none."""
+    """The names in a frame, a msgpack array of printable strings; WireError if it is not one."""
     packed = PackedNames.of(frame)
     if packed is not None:
         return packed
@@ -115,7 +115,7 @@ def _from_columns(frames: Sequence[Buffer]) -> _Reads:
     if len(frames[1]) != 8 * (len(names) + 1):
         problem = f"{len(names)} names need {len(names) + 1} offsets of 8 bytes, not "
         raise WireError(Reason.MALFORMED, problem + f"{len(frames[1])} bytes")
-    # a copy, because frames need not be aligned
+    # a copy, because frames may be unaligned
     offsets = np.empty(len(names) + 1, dtype=np.int64)
     offsets.data.cast("B")[:] = frames[1]
     if sys.byteorder == "big":  # pragma: no cover
@@ -133,7 +133,7 @@ def _from_list(frames: Sequence[Buffer]) -> _Reads:
     sequences: list[bytes] = []
     for index, read in enumerate(_entries(frames[0], "the list of reads")):
         match read:
-            # behind the sequence, a later producer may say more
+            # a later producer may send more after the sequence
             case [str(name), str(sequence) | bytes(sequence), *_]:
                 names.append(name)
                 sequences.append(_letters(sequence))
@@ -162,9 +162,10 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _entries(frame: Buffer, what: str) -> Iterator[Any]:
-    """The elements of a msgpack array, one at a time; WireError if it is none.
+    """The elements of a msgpack array, one at a time; WireError if it is not an array.
 
-    Unpacking all at once would hold the GIL for up to a second, and with it every other thread.
+    Unpacking everything at once would hold the GIL, and block all other threads, for up to a
+    second.
     """
     unpacker = msgpack.Unpacker(
         unicode_errors="surrogateescape", max_buffer_size=len(frame) or 1, object_hook=text_keys

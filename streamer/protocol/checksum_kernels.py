@@ -1,7 +1,7 @@
-"""CRC-32C for kernels, which call ISA-L (isal's wheel), and sums of parts.
+"""CRC-32C for kernels, which call ISA-L (isal's wheel), and checksums of concatenated parts.
 
-The sum of two parts one after the other follows from the sums of both, so what a kernel has summed
-need not be read again because of a frame in front of it.
+The checksum of a concatenation follows from those of its parts, so data that a kernel has processed
+need not be read again when a frame is put in front of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _crc32_iscsi = foreign("unsigned", "pointer", "int", "unsigned")
 
 @njit(cache=True, nogil=True)
 def continue_crc32c(function: Any, value: Any, address: Any, size: Any) -> Any:
-    """For kernels: a sum continued over ``size`` bytes at an address.
+    """For kernels: continue a checksum over ``size`` bytes at an address.
 
     function: ``crc32c_address`` (uint64). value: uint32, as is the result. address: uint64.
     """
@@ -56,11 +56,11 @@ _POWERS = np.array([*accumulate(repeat(1 << 30, 63), lambda power, _: _product(p
 
 @njit(cache=True)
 def combine(crc_a: Any, crc_b: Any, length_b: Any) -> Any:
-    """The sum of two parts one after the other, from the sum of each and the bytes of the second.
+    """The checksum of two concatenated parts, from that of each and the length of the second.
 
-    ``combine(crc_a, crc_ab, length_b)`` is the sum of the second part. Also for kernels.
+    ``combine(crc_a, crc_ab, length_b)`` is the checksum of the second part. Also for kernels.
     """
-    # behind the first part come 8 * length_b bits of value 0, then the second is added
+    # append 8 * length_b zero bits to the first part, then add the second
     value = np.int64(crc_a)
     left = np.int64(length_b)
     power = 3

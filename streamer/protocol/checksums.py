@@ -1,7 +1,7 @@
-"""CRC-32C, the one of iSCSI and ext4, of frames.
+"""CRC-32C of frames, the checksum of iSCSI and ext4.
 
-Sums are as usual: inverted before and after, 0 for nothing, 0xE3069283 for ``123456789``. Kernels
-find theirs in ``checksum_kernels``; this module imports no numba.
+It is the usual one: inverted before and after, 0 for no data, 0xE3069283 for ``123456789``. For
+kernels see ``checksum_kernels``; this module does not import numba.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from crc32c import crc32c as _plain
 
 from trie.cpu.borrowed import Borrowed
 
-# up to this, releasing the GIL and waiting for it again takes longer than the sum
+# up to this size, releasing and retaking the GIL takes longer than the checksum
 _AT_ONCE = 1 << 18
 _ALL = 0xFFFFFFFF
 
 CALL_BYTES = 1 << 30
-"""ISA-L is called with up to this: the length is an int of C."""
+"""ISA-L is called with at most this many bytes, since the length is a C int."""
 
 ISA_L = Borrowed("ISA-L", "isal.isal_zlib", ("crc32_iscsi",))
-"""Without it ``crc32c`` computes all sums."""
+"""Without it the ``crc32c`` package computes all checksums."""
 
 
 def crc32c_address() -> int:
@@ -39,7 +39,7 @@ def _function(address: int) -> Callable[[int, int, int], int]:
 
 
 def crc32c(frames: Iterable[bytes | memoryview], value: int = 0) -> int:
-    """CRC-32C over the frames, one after the other; ``value``: the sum of what comes before them.
+    """CRC-32C over the concatenated frames; ``value``: the checksum of what precedes them.
 
     The GIL is released for large frames only.
     """

@@ -1,7 +1,7 @@
-"""The context of the reads of a batch as a frame: a msgpack map, a key a column that is known.
+"""The context of the reads of a batch as a frame: a msgpack map with a key for each known column.
 
-Texts are a table of the distinct ones and an index a read, so that a barcode costs four bytes.
-``BATCH_CONTEXT`` of ``streamer.protocol.schema`` lists the columns.
+Texts are a table of distinct texts and an index for each read, so a barcode costs four bytes a
+read. ``BATCH_CONTEXT`` of ``streamer.protocol.schema`` lists the columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_CHANNEL = 0x7FFFFFFF
 def encode_context(context: ReadContext | None) -> bytes | None:
     """The frame; None if nothing is known.
 
-    Of a text that is too long, or one too many, nothing is said.
+    Texts that are too long or too many are left out, as if unknown.
     """
     if context is None:
         return None
@@ -51,13 +51,13 @@ def encode_context(context: ReadContext | None) -> bytes | None:
 
 
 def too_many_labels(context: ReadContext | None) -> bool:
-    """Whether a column has more texts than a frame takes: the reads are sent in several batches."""
+    """Whether a column has too many texts for a frame; then send several batches."""
     columns = () if context is None else (context.run, context.barcode, context.sample)
     return any(len(c.labels) > MAX_LABELS and len(c.used().labels) > MAX_LABELS for c in columns)
 
 
 def decode_context(frame: Buffer, reads: int) -> ReadContext:
-    """The context of a number of reads; WireError if it is invalid. Unknown keys are ignored."""
+    """The context of ``reads`` reads; WireError if it is invalid. Unknown keys are ignored."""
     columns = unpack_frame(frame, "the context")
     if not isinstance(columns, dict):
         raise _malformed(problem="the context must be a map")
@@ -75,21 +75,21 @@ def decode_context(frame: Buffer, reads: int) -> ReadContext:
 
 
 def with_context(batch: ReadBatch, further: Sequence[Buffer]) -> ReadBatch:
-    """The batch with the context in what may be a frame; WireError as ``decode_context``."""
+    """The batch with the context in ``further``, if any; WireError as ``decode_context``."""
     return replace(batch, context=decode_context(further[0], len(batch))) if further else batch
 
 
 def _take_times(column: Any, times: NDArray[np.uint8]) -> None:
     reads, most = times.shape
     match column:
-        # behind what is known, a later producer may say more
+        # a later producer may send more after these
         case [int(width), bytes(text), *_] if _fits(width, most) and len(text) == width * reads:
             given = np.frombuffer(text, np.uint8).reshape(reads, width)
         case _:
             problem = f"'start_time' of the context must be a width up to {most} and its bytes"
             raise _malformed(problem=problem)
     if (bad := int(check_times(given, times))) >= 0:
-        problem = f"read {bad + 1}: 'start_time' of the context is no time"
+        problem = f"read {bad + 1}: 'start_time' of the context is not a time"
         raise _malformed(problem=problem, index=bad)
 
 

@@ -1,7 +1,7 @@
 """Endpoints: which are allowed, the private directory of the default ones, and sockets in use.
 
-Allowed are Unix-domain sockets (``ipc:///path``), which the file system protects, and TCP. Other
-addresses than those of this machine (``tcp://127.0.0.1:port``) need keys (``is_local``).
+Unix-domain sockets (``ipc:///path``), which the file system protects, and TCP are allowed.
+Addresses that other machines can reach, unlike ``tcp://127.0.0.1:port``, need keys (``is_local``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from streamer.errors import StreamerError
 
-# sockaddr_un.sun_path, with its closing zero byte
+# size of sockaddr_un.sun_path, with the zero byte at its end
 _MAX_PATH = 107
 _TCP = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/]+):(?P<port>\*|[0-9]{1,5})")
 _PROBE_SECONDS = 1.0
@@ -46,7 +46,7 @@ def default_endpoint(name: str) -> str:
 def check_endpoint(endpoint: str) -> str:
     """The endpoint as it is bound; ValueError if it is not allowed."""
     if not is_utf8(endpoint):
-        # pydantic takes no other text
+        # pydantic accepts no other text
         shown = endpoint.encode(errors="backslashreplace").decode()
         problem = f"'{shown}' is not UTF-8"
         raise ValueError(problem)
@@ -72,7 +72,7 @@ def check_endpoint(endpoint: str) -> str:
 
 
 def is_utf8(path: str) -> bool:
-    """Whether the bytes of a path are text, as ZeroMQ, SQLite and messages need them."""
+    """Whether a path is valid UTF-8, as ZeroMQ, SQLite and messages require."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -87,19 +87,19 @@ def is_local(endpoint: str) -> bool:
 
 
 def is_ipv6(endpoint: str) -> bool:
-    """Whether an endpoint is an address of IPv6, which sockets have to be told."""
+    """Whether an endpoint is an IPv6 address, for which sockets need an option."""
     return endpoint.startswith("tcp://[")
 
 
 def can_be_bound(endpoint: str) -> bool:
-    """Whether an endpoint names an address to listen at, and not a host by its name."""
+    """Whether an endpoint is an address to listen at, not a host name."""
     return endpoint.startswith("ipc://") or _address(endpoint) is not None
 
 
 def reachable(endpoint: str, via: str = "tcp://127.0.0.1:*") -> str:
-    """Where to connect to an endpoint as it was bound: one at all addresses is at that of ``via``.
+    """Where to connect to a bound endpoint; one bound to all addresses has the address of ``via``.
 
-    via: an endpoint at the same machine.
+    via: an endpoint on the same machine.
     """
     address, through = _address(endpoint), _TCP.fullmatch(via)
     if address is None or not address.is_unspecified:
@@ -123,7 +123,7 @@ def socket_path(endpoint: str) -> Path | None:
 
 
 def claim(key: str, endpoint: str) -> None:
-    """Make room for a socket: its directory, and no dead socket file in the way.
+    """Prepare the path of a socket: make its directory, remove a dead socket file.
 
     EndpointError if a process listens there, if a file that is not a socket is there, or if the
     default directory is not private. (libzmq itself would silently replace a live socket.)

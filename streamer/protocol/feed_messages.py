@@ -32,7 +32,7 @@ from streamer.sequences.packed_names import PackedNames
 Columns = dict[str, NDArray[Any]]
 
 DENIED_TOPIC = "denied."
-"""Subscribed to as it stands, this brings what the own key may not watch."""
+"""Subscribe to exactly this to be told what one's own key may not watch."""
 
 _STAMP = ("at", "prev", "epoch", "time")
 _NOTICE_STAMP = ("at", "epoch", "time")
@@ -40,7 +40,7 @@ _STREAM_DIGITS = 16
 _TOPIC_FRAMES = {topic.name: topic.wire.encode() for topic in FEED}
 _WIRE = {topic.name: topic.wire for topic in FEED}
 _NAMES = {topic.wire.encode(): topic.name for topic in FEED}
-# NumPy makes a name, or a dtype from it, anew each time
+# cached, because NumPy makes a dtype's name, or a dtype from a name, again each time
 _DTYPES = {column.type_name: column.dtype for topic in FEED for column in topic.columns}
 _TYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
@@ -49,9 +49,9 @@ _TYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 class FeedMessage:
     """One message of the feed, its checksum verified.
 
-    topic: its name without the dot, empty if it is unknown: a later daemon may send more. header:
-    as sent. names: of all reads of the batch, to which column ``read`` is an index. columns: arrays
-    by name, those of unknown types left out; empty for topics that are about no batch.
+    topic: its name without the dot, empty if unknown, since a later daemon may have more. header:
+    as sent. names: those of all reads of the batch, indexed by column ``read``. columns: arrays by
+    name, without unknown types; empty for topics that are not about a batch.
     """
 
     topic: str
@@ -83,18 +83,18 @@ def encode_head(
 
 
 def encode_notice(topic: str, header: Header) -> list[Buffer]:
-    """The frames of a message that is about no batch: it has a header only."""
+    """The frames of a message that is not about a batch: it only has a header."""
     return seal([_TOPIC_FRAMES[topic], msgpack.packb(header)])
 
 
 def encode_denied(key: str, header: Header) -> list[Buffer]:
-    """The frames of a message to the owner of a public key, about what it may not watch."""
+    """The frames of a message that tells the owner of a public key what it may not watch."""
     about = {"topic": DENIED_TOPIC, "reason": Reason.DENIED.value}
     return seal([f"{DENIED_TOPIC}{key}".encode(), msgpack.packb(header | about)])
 
 
 def described(topic: str, header: Header) -> str:
-    """The message's topic and record, for people."""
+    """A message's topic and record, for error messages."""
     at = header.get("at")
     return f"topic '{topic[:40]}', record {at if type(at) is int else 'unnumbered'}"
 
@@ -102,16 +102,16 @@ def described(topic: str, header: Header) -> str:
 def decode_feed(
     frames: Sequence[Buffer], crc: int | None = None, previous: Sequence[str] = ()
 ) -> FeedMessage:
-    """A message of the feed from its frames; WireError if it is damaged or of another protocol.
+    """Decode a message of the feed; WireError if it is damaged or of another protocol.
 
     The columns are views of the frames. crc: the checksum of all frames but the last, if known.
-    previous: the names in the message before, which are reused if they are the same.
+    previous: the names in the previous message, which are reused if they are the same.
     """
     return decode_body(unseal(frames, header=1, crc=crc), previous)
 
 
 def decode_body(frames: Sequence[Buffer], previous: Sequence[str] = ()) -> FeedMessage:
-    """As ``decode_feed``, from frames without the checksum, which has been verified."""
+    """As ``decode_feed``, but from frames without the checksum, which was verified before."""
     if len(frames) < 2:
         raise WireError(Reason.MALFORMED, "a message has a topic and a header")
     topic = _NAMES.get(bytes(frames[0]), "")
@@ -157,13 +157,13 @@ def _decode(
 
 
 def decode_columns(header: Header, frames: Sequence[Buffer]) -> Columns:
-    """The columns that a header describes, those of unknown types left out; or a WireError."""
+    """The columns that a header describes, without unknown types; WireError if they do not fit."""
     entries = header.get("columns")
     if not isinstance(entries, list) or len(entries) != len(frames):
         raise WireError(Reason.MALFORMED, "columns and frames do not agree")
     columns: Columns = {}
     for entry, frame in zip(entries, frames, strict=True):
-        # plain steps: a pattern takes six times as long as all of them
+        # plain steps: a match pattern takes six times as long as all of them
         if not isinstance(entry, list) or len(entry) < 3:
             raise WireError(Reason.MALFORMED, "a column without a description")
         name, type_name, rows = entry[:3]

@@ -1,6 +1,6 @@
-"""Headers of messages: msgpack maps, checked field by field, and what is wrong with a message.
+"""Headers of messages, which are msgpack maps, checked field by field; and errors in messages.
 
-docs/protocol.md specifies what this room implements; the two change together.
+docs/protocol.md specifies what this package implements; the two change together.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Reason(StrEnum):
 class WireError(StreamerError):
     """An unacceptable message. ``reason`` is for programs, the text is for people.
 
-    index, name: of the read at fault, 0-based. position: of the bad byte in it, 0-based. version: 1
-    for a message of that version.
+    index, name: those of the faulty read, 0-based. position: that of the bad byte in it, 0-based.
+    version: 1 for a message of that version.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class WireError(StreamerError):
         return WireError(self.reason, f"{what}: {self}", index=where, name=name, position=position)
 
     def fields(self) -> Header:
-        """The error as header fields, without those that are unknown."""
+        """The error as header fields, without unknown ones."""
         fields = {"read": self.name, "index": self.index, "position": self.position}
         fields["v"] = self.version
         known = {key: value for key, value in fields.items() if value is not None}
@@ -93,9 +93,9 @@ def pack(fields: Header) -> bytes:
 
 
 def unpack(frame: Buffer, *, limited: bool = True) -> Header:
-    """The fields of a header frame of this protocol version; WireError if it is none.
+    """The fields of a header frame of this protocol version; WireError if it is not one.
 
-    limited: its size, as that of all to the daemon.
+    limited: whether its size is limited, as for all messages to the daemon.
     """
     if limited and len(frame) > MAX_HEADER_BYTES:
         problem = f"the header has {len(frame)} bytes, at most {MAX_HEADER_BYTES} are allowed"
@@ -105,20 +105,20 @@ def unpack(frame: Buffer, *, limited: bool = True) -> Header:
         problem = f"the header must be a map, not {type(header).__name__}"
         raise WireError(Reason.MALFORMED, problem)
     version = header.get("v")
-    # neither True nor 2.0
+    # excludes True and 2.0
     if type(version) is not int or version != PROTOCOL:
         raise _other_version(version)
     return header
 
 
 def answer(fields: Header, frames: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The frames of an answer; one whose ``v`` is 1 has the form of version 1."""
+    """The frames of an answer; if its ``v`` is 1, in the form of version 1."""
     head = pack(fields)
     return [head] if fields["v"] == 1 else seal([head, *frames])
 
 
 def seal(frames: Iterable[Buffer], crc: int | None = None) -> list[Buffer]:
-    """The frames of a message and behind them their checksum; ``crc``: that of them, if known."""
+    """The frames of a message followed by their checksum; ``crc``: that checksum, if known."""
     sealed = [*frames]
     sealed.append((crc32c(sealed) if crc is None else crc).to_bytes(SEAL_BYTES, "little"))
     return sealed
@@ -127,10 +127,10 @@ def seal(frames: Iterable[Buffer], crc: int | None = None) -> list[Buffer]:
 def unseal(
     frames: Sequence[Buffer], *, header: int = 0, crc: int | None = None
 ) -> Sequence[Buffer]:
-    """The frames of a message without its last one, their checksum; WireError if that is wrong.
+    """The frames of a message without the last one, their checksum; WireError if it is wrong.
 
-    header: the place of the header, for messages of version 1, which had no such frame: they are
-    refused for their version. crc: the checksum of the frames but the last, if known.
+    header: the index of the header. Messages of version 1 had no checksum frame and are refused for
+    their version. crc: the checksum of all frames but the last, if known.
     """
     body = frames[:-1]
     if len(body) <= header or len(frames[-1]) != SEAL_BYTES:
@@ -150,7 +150,7 @@ def _refuse_version_1(frames: Sequence[Buffer], header: int) -> None:
         found = unpack_frame(frames[header], "the header")
     except (IndexError, WireError):
         return
-    # not any other version: a flipped bit may have made it one
+    # no other version: a flipped bit may have changed it
     if isinstance(found, dict) and type(found.get("v")) is int and found["v"] == 1:
         raise _other_version(1)
 
@@ -166,7 +166,7 @@ UNPACK_ERRORS = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
 
 
 def unpack_frame(frame: Buffer, what: str, unicode_errors: str = "strict") -> Any:
-    """The msgpack object in a frame; WireError if there is none. what: the frame, for people."""
+    """The msgpack object in a frame; WireError if there is none. what: the frame, for messages."""
     try:
         return msgpack.unpackb(frame, unicode_errors=unicode_errors, object_hook=text_keys)
     except UNPACK_ERRORS as error:
@@ -174,15 +174,15 @@ def unpack_frame(frame: Buffer, what: str, unicode_errors: str = "strict") -> An
 
 
 def text_keys(fields: Header) -> Header:
-    """A map that is unpacked; one of UNPACK_ERRORS if a key is no string.
+    """The unpacked map; one of UNPACK_ERRORS if a key is not a string.
 
-    msgpack lets bytes pass, too.
+    msgpack accepts bytes, too.
     """
     try:
-        # a tenth of the time of a look at each
+        # takes a tenth of the time of checking each key
         "".join(fields)
     except TypeError:
-        problem = "a key of a map is no string"
+        problem = "a map key is not a string"
         raise ValueError(problem) from None
     return fields
 
@@ -195,7 +195,7 @@ def not_msgpack(what: str, error: Exception) -> WireError:
 
 def shown(value: object) -> str:
     """An unexpected value of a message, abbreviated for people."""
-    # deeply nested values cannot be written out
+    # deeply nested values cannot be printed
     simple = value is None or isinstance(value, bool | int | float | str | bytes)
     return repr(value)[:40] if simple else f"of type {type(value).__name__}"
 
@@ -203,7 +203,7 @@ def shown(value: object) -> str:
 def integer(header: Header, key: str, least: int = 0, most: int = _MAX_INTEGER) -> int:
     """A field that must be an integer from ``least`` to ``most``."""
     value = header.get(key)
-    # True and False have a type of their own
+    # a type check, since True and False are integers, too
     if type(value) is not int or not least <= value <= most:
         limits = f"at least {least}" if most == _MAX_INTEGER else f"{least} to {most}"
         raise WireError(Reason.MALFORMED, f"field '{key}' must be an integer, {limits}")
@@ -219,7 +219,7 @@ def integers(header: Header, keys: Iterable[str]) -> list[int]:
 
 
 def flag(header: Header, key: str) -> bool:
-    """A field that must be true or false; without it false."""
+    """A field that must be true or false; false if it is missing."""
     value = header.get(key, False)
     if not isinstance(value, bool):
         raise WireError(Reason.MALFORMED, f"field '{key}' must be true or false")

@@ -11,7 +11,7 @@ _ADDRESS = re.compile(
 
 
 def check_http_address(address: str) -> str:
-    """The address, or "" for none; ValueError if it is neither."""
+    """The address if it is valid or empty; else a ValueError."""
     match = _ADDRESS.fullmatch(address)
     if address and (match is None or int(match["port"]) > 65535):
         problem = f"'{address}' is not an address: use HOST:PORT, as in 127.0.0.1:9771"
@@ -20,13 +20,13 @@ def check_http_address(address: str) -> str:
 
 
 def split_http_address(address: str) -> tuple[str, int]:
-    """Host, without brackets, and port of a checked address."""
+    """The host, without brackets, and port of a checked address."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the host of an address: ``localhost`` or a loopback one."""
+    """Whether only this machine can reach a host: ``localhost`` or a loopback address."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,6 +1,6 @@
-"""Keys of the daemon and its clients: their form, and the private files that hold them.
+"""Keys of the daemon and its clients: their syntax, and the private files that hold them.
 
-A key is a pair of CurveZMQ: 32 bytes each, public and secret, written as 40 characters of Z85.
+A key is a CurveZMQ key pair, public and secret, each 32 bytes written as 40 characters of Z85.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 from streamer.errors import StreamerError
 
 ADMIN = "admin"
-"""The key that a folder of keys is used with where it has several."""
+"""The key used from a folder with several keys."""
 
 PRIVATE = "# Whoever can read this file can act as its owner."
 
 KEY_CHARACTERS = 40
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-# characters that are four bytes together
+# five characters of Z85 encode four bytes
 _GROUP = 5
 CLIENTS, KEY_SUFFIX = "clients", ".key"
-"""Where a folder of keys has those of the clients: ``clients/NAME.key``."""
+"""The subfolder of a folder of keys with those of the clients: ``clients/NAME.key``."""
 
 
 class KeysError(StreamerError):
-    """Keys that cannot be used; path: of the file or folder at fault."""
+    """Keys that cannot be used; path: the faulty file or folder."""
 
     def __init__(self, path: str | os.PathLike[str], problem: str) -> None:
         self.path = os.fspath(path)
@@ -35,7 +35,7 @@ class KeysError(StreamerError):
 
 
 class KeyPair(NamedTuple):
-    """A public and its secret key, as 40 characters each."""
+    """A public key and its secret key, 40 characters each."""
 
     public: str
     secret: str
@@ -45,9 +45,9 @@ class KeyPair(NamedTuple):
 
 
 class ClientKeys(NamedTuple):
-    """What a client needs: its own pair, and the public key of the daemon that it talks to.
+    """What a client needs: its own key pair, and the public key of the daemon that it talks to.
 
-    name: of the key, for people.
+    name: that of the key, for people.
     """
 
     name: str
@@ -60,9 +60,9 @@ class ClientKeys(NamedTuple):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> ClientKeys:
-        """The keys in a file, or in a folder that ``streamer keygen`` made; KeysError if none are.
+        """The keys in a file or in a folder that ``streamer keygen`` made; KeysError if none.
 
-        Of a folder with several clients it is the key ``admin``.
+        From a folder with several clients, the key ``admin`` is used.
         """
         place = Path(path)
         if place.is_dir():
@@ -104,23 +104,23 @@ def _of_folder(folder: Path) -> Path:
 
 
 def check_key(path: str | os.PathLike[str], field: str, key: object) -> str:
-    """The key; KeysError, which does not repeat it, if it is none."""
+    """The key if it is valid; else a KeysError that does not repeat it."""
     if not isinstance(key, str) or len(key) != KEY_CHARACTERS or not set(_Z85).issuperset(key):
         raise KeysError(path, f"{field} must be a key: {KEY_CHARACTERS} characters of Z85")
     groups = (key[i : i + _GROUP] for i in range(0, KEY_CHARACTERS, _GROUP))
     if any(_number(group) >> 32 for group in groups):
-        # which libzmq does not take
-        raise KeysError(path, f"{field} is no key: some of its characters are wrong")
+        # libzmq does not accept these
+        raise KeysError(path, f"{field} is not a key: it has invalid characters")
     return key
 
 
 def check_pair(path: str | os.PathLike[str], public: str, secret: str) -> None:
-    """KeysError, which repeats neither, if two keys are not of one pair."""
-    # most commands have no keys to check
+    """KeysError, which repeats neither key, if the two are not a pair."""
+    # imported late, since most commands have no keys to check
     from streamer.protocol.transport.curve import public_of
 
     if public_of(secret) != public:
-        raise KeysError(path, "public and secret are not of one pair")
+        raise KeysError(path, "public and secret are not a pair")
 
 
 def _number(group: str) -> int:
@@ -131,7 +131,7 @@ def _number(group: str) -> int:
 
 
 def check_private(path: str | os.PathLike[str]) -> os.stat_result:
-    """KeysError if others may read or change a file or folder, or if it is another user's."""
+    """KeysError if others may read or change a file or folder, or if another user owns it."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -146,12 +146,12 @@ def check_private(path: str | os.PathLike[str]) -> os.stat_result:
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a private file; KeysError if it is none, or not TOML."""
+    """The content of a private file; KeysError if it is not private or not TOML."""
     check_private(path)
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
-    # also of numbers and tables that Python has no room for
+    # includes numbers and tables that are too large for Python
     except (ValueError, RecursionError) as error:
         raise KeysError(path, f"not valid TOML: {error}") from None
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The schema of the feed: every topic, header field and column, written down once.
+"""The schema of the feed: every topic, header field and column, defined once.
 
 The daemon lays out its messages by it, clients check and decode them by it, ``streamer watch``
-takes its columns from it, and the tables of docs/protocol.md are made from it (tests/golden).
+takes its columns from it, and the tables of docs/protocol.md are generated from it (tests/golden).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_BEST_TARGET = -1
 
 
 ACTIONS = ("proceed", "stop_receiving", "unblock")
-"""In the column ``action``: what the numbers mean."""
+"""The meaning of the numbers in the column ``action``."""
 
 
 class Field(NamedTuple):
@@ -29,7 +29,7 @@ class Field(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a topic; a chunk is what ``word`` reports the windows in."""
+    """A column of a topic; of ``word``, some columns have a value for each chunk of windows."""
 
     name: str
     type_name: str
@@ -47,10 +47,10 @@ class Topic(NamedTuple):
     """A topic of the feed, ``name`` without the dot that ends it on the wire.
 
     when: what makes the daemon send a message. fields: header fields that other topics lack.
-    shown: the columns of ``streamer watch`` but for ``topic`` and ``batch``. needs: the
+    shown: the columns of ``streamer watch``, without ``topic`` and ``batch``. needs: the
     configuration without which there are no messages. parts: the topics whose columns it has, each
-    with the name of its topic in front. optional: columns that only some of its messages have,
-    behind the others.
+    prefixed with the name of its topic. optional: columns that only some of its messages have,
+    after the others.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Topic(NamedTuple):
 
     @property
     def wire(self) -> str:
-        """Its name in messages and subscriptions: no topic begins with another one."""
+        """Its name in messages and subscriptions; the dot keeps topics from being prefixes."""
         return f"{self.name}."
 
 
@@ -298,23 +298,23 @@ FEED = (
 TOPICS = {topic.name: topic for topic in FEED}
 BATCH_TOPICS = {name: topic for name, topic in TOPICS.items() if topic.columns}
 TALLIES = frozenset(topic.name for topic in _TALLIES)
-"""Those with rows of counts so far."""
+"""Topics with rows of counts so far."""
 TALLY_TYPES: dict[str, tuple[str, set[type]]] = {
     **dict.fromkeys(["barcode", "group", "target"], ("strings", {str})),
     **dict.fromkeys(["breadth", "depth"], ("numbers", {float, int})),
 }
-"""What the values of such rows are by column, unless they are nil; in all others integers."""
+"""The types of values in such rows by column, unless they are nil; integers in all others."""
 RECORD_TOPICS = {n: t for n, t in TOPICS.items() if n not in {"beat", "status", *TALLIES}}
-"""Those whose messages have ``prev``: about a batch, or about the stream."""
+"""Topics whose messages have ``prev``: those about a batch or about the stream."""
 SETS_OF = frozenset(topic.name for topic in FEED if _SETS in topic.fields)
-"""Those whose targets are sets."""
+"""Topics whose targets are sets."""
 NAMES = {topic.wire: topic.name for topic in FEED}
-"""Of the topics on the wire."""
+"""Topics by their names on the wire."""
 
 MAX_LABELS = 1024
-"""Distinct texts of a column of the context, in one batch."""
+"""The most distinct texts of a context column in one batch."""
 MAX_LABEL_BYTES = 256
-"""Of such a text, in UTF-8."""
+"""The most bytes of such a text, in UTF-8."""
 
 BATCH_CONTEXT = (
     Field("channel", "bytes: int32 a read, -1: unknown"),
@@ -339,7 +339,7 @@ STAMP = (
     ),
     Field("time", "nanoseconds since 1970"),
 )
-"""In the header of every message, beside ``v`` and ``topic``."""
+"""Fields in the header of every message, besides ``v`` and ``topic``."""
 
 ORIGIN = (
     Field("batch", "number of the batch in the order of acceptance, from 0"),

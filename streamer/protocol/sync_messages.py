@@ -1,4 +1,4 @@
-"""Messages on the sync socket: requests of a client, and what any message holds."""
+"""Messages on the sync socket: requests of a client, and the parts of any message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def request(kind: str, number: int, **fields: Any) -> list[Buffer]:
 
 
 def opened(frames: Sequence[Buffer], crc: int | None = None) -> tuple[Header, Sequence[Buffer]]:
-    """The header and the frames behind it; WireError for a damaged message.
+    """The header and the frames after it; WireError if the message is damaged.
 
     crc: the checksum of all frames but the last, if known.
     """

@@ -1,7 +1,7 @@
-"""A message of many frames, received, copied and checked in one call (libzmq.py says why).
+"""Receives, copies and checks a message of many frames in one call (libzmq.py says why).
 
-A frame that is kept as received costs an object with a destructor, as much time as copying 30
-kilobytes. Messages of the feed have many small frames: each message becomes one block of memory.
+Keeping a received frame costs an object with a destructor, as much time as copying 30 kilobytes.
+Messages of the feed have many small frames, so each message is copied to one block of memory.
 """
 
 # mypy: no-check-untyped-defs
@@ -31,32 +31,32 @@ from streamer.protocol.transport.libzmq import (
 from trie.cpu.foreign import foreign
 from trie.cpu.jit import njit
 
-# frames begin at multiples of it, so that numbers are aligned
+# frames begin at multiples of this, so that numbers are aligned
 _ALIGNMENT = 8
 _copy = foreign("pointer", "pointer", "pointer", "size")
 
 
 class Copier:
-    """Takes messages of up to ``frames`` frames from ``socket``."""
+    """Receives messages of up to ``frames`` frames from ``socket``."""
 
     def __init__(self, socket: zmq.Socket[bytes], *, frames: int) -> None:
         self._socket = socket
         self._frames = frames
         self._crc = np.uint64(crc32c_address())
-        # one more for frames to drop
+        # one more, for frames to drop
         self._storage = np.empty((frames + 1) * MESSAGE_BYTES, dtype=np.uint8)
         self._sizes = np.empty(frames, dtype=np.int64)
         self._results = np.zeros(2, dtype=np.int64)
         if not LIBZMQ.missing:
-            # compile now rather than while somebody waits for an answer
+            # compile now rather than while a client waits for an answer
             self._take(np.uint64(0))
 
     def take(self) -> tuple[list[memoryview], int | None] | None:
-        """A message that has come, None if there is none; never waits.
+        """Receive a message, None if there is none; never waits.
 
         Returns its frames, none at all if there were too many, and the CRC-32C of all but the last,
-        None if ISA-L is missing. The frames begin at multiples of eight bytes of one block of
-        memory, which lives as long as one of them. zmq.ZMQError if the socket has been closed.
+        None if ISA-L is missing. The frames begin at multiples of eight bytes in one block of
+        memory, which lives as long as any of them. zmq.ZMQError if the socket has been closed.
         """
         if LIBZMQ.missing:
             return self._take_plainly()
@@ -88,10 +88,10 @@ class Copier:
 
 @njit(cache=True, nogil=True)
 def _take(api, crc, socket, storage, sizes, results):
-    """The message as one block of memory; results: how many frames (or NOTHING), its CRC-32C.
+    """The message as one block of memory; results: gets the frame count (or NOTHING), the CRC-32C.
 
-    Were all of it one tuple, an interrupt would come out as a SystemError: numba calls Python to
-    make an array, and does not check whether that failed if the array is part of a tuple.
+    The results are not returned with it, because an interrupt would then raise a SystemError: numba
+    calls Python to make an array, and does not check for failure if the array is part of a tuple.
     """
     base = np.uint64(storage.ctypes.data)
     frames = receive_frames(api, socket, base, sizes.size)

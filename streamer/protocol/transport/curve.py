@@ -1,4 +1,4 @@
-"""CURVE on a socket: keys of both sides, and who sent a message."""
+"""CURVE on a socket: the keys of both sides, and the sender of a message."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from zmq.utils import z85
 from streamer.protocol.keys import ClientKeys, KeyPair
 
 USER = "User-Id"
-"""The property of a message that names the key of its sender, as the authenticator said."""
+"""The property of a message with its sender's key, as the authenticator set it."""
 
 OVERHEAD_BYTES = 64
-"""What encryption adds to a frame, at most; ``MAXMSGSIZE`` counts it."""
+"""The most that encryption adds to a frame; ``MAXMSGSIZE`` counts it."""
 
 HANDSHAKE_BYTES = 1024
-"""The messages of a handshake are not larger."""
+"""The largest message of a handshake."""
 
 
 class Sender(NamedTuple):
-    """Where a message came from: the public key, and the descriptor of the connection.
+    """The sender of a message: its public key, and the descriptor of its connection.
 
-    Without CURVE the key is empty. Of a connection that has ended the descriptor is -1, if libzmq
-    said so itself; of one that ended after its message came it may belong to another one by now.
+    Without CURVE the key is empty. The descriptor is -1 if libzmq knows that the connection has
+    ended; if it ended after its message came, the descriptor may belong to another one by now.
     """
 
     user: str
@@ -34,13 +34,13 @@ NOBODY = Sender("", -1)
 
 
 def new_pair() -> KeyPair:
-    """A new key, from the random numbers of the system."""
+    """A new key pair, from the system's random numbers."""
     public, secret = zmq.curve_keypair()
     return KeyPair(public.decode(), secret.decode())
 
 
 def public_of(secret: str) -> str:
-    """The public key of a pair."""
+    """The public key that belongs to a secret key."""
     return zmq.curve_public(secret.encode()).decode()
 
 
@@ -50,17 +50,17 @@ def key_of(raw: bytes) -> str:
 
 
 def connect_with(socket: zmq.Socket[bytes], keys: ClientKeys) -> None:
-    """Have a client's socket, not connected yet, show and demand keys."""
+    """Have a client's socket, before it connects, present its key and require the daemon's."""
     socket.setsockopt_string(zmq.CURVE_PUBLICKEY, keys.public)
     socket.setsockopt_string(zmq.CURVE_SECRETKEY, keys.secret)
     socket.setsockopt_string(zmq.CURVE_SERVERKEY, keys.server)
 
 
 def demand(socket: zmq.Socket[bytes], secret: str, domain: str) -> None:
-    """Have a server's socket, not bound yet, admit only keys that the authenticator knows.
+    """Have a server's socket, before it is bound, admit only keys that the authenticator knows.
 
-    Without the domain and its enforcement libzmq admits any key if there is no authenticator, and
-    with enforcement alone even beside one.
+    Without a domain and its enforcement, libzmq admits any key if there is no authenticator; with
+    enforcement alone, it does so even if there is one.
     """
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt_string(zmq.CURVE_SECRETKEY, secret)
@@ -69,7 +69,7 @@ def demand(socket: zmq.Socket[bytes], secret: str, domain: str) -> None:
 
 
 def sender_of(frame: zmq.Frame) -> Sender:
-    """Who sent a message, from any of its frames."""
+    """The sender of a message, from any of its frames."""
     try:
         return Sender(str(frame.get(USER)), int(frame.get(zmq.SRCFD)))
     except zmq.ZMQError:
@@ -77,7 +77,7 @@ def sender_of(frame: zmq.Frame) -> Sender:
 
 
 def descriptor_of(frame: zmq.Frame) -> int:
-    """The connection that a message came from, -1 if it has ended; also without CURVE."""
+    """The descriptor of a message's connection, -1 if it has ended; also without CURVE."""
     try:
         return int(frame.get(zmq.SRCFD))
     except zmq.ZMQError:
@@ -85,7 +85,7 @@ def descriptor_of(frame: zmq.Frame) -> int:
 
 
 def receive_signed(socket: zmq.Socket[bytes], *, signed: bool) -> tuple[Sender, list[bytes]]:
-    """A message that has come, and its sender if it is signed; zmq.Again if there is none."""
+    """Receive a message, with its sender if ``signed``; zmq.Again if there is none."""
     if not signed:
         return NOBODY, socket.recv_multipart(zmq.NOBLOCK)
     frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)

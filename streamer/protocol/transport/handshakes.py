@@ -1,4 +1,4 @@
-"""What becomes of a client's handshakes: without it a refused one looks like silence."""
+"""Follows a client's handshakes, since otherwise a refusal looks like silence."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _EVENTS = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
-# one may break off because the other side ends just then
+# a single one may fail because the other side ends just then
 _BROKEN = 3
 
 
 class Handshake(Enum):
     """How handshakes ended: admitted; the key was refused; one side has keys and the other has
-    none; or they break off again and again, as where the server's key is another one.
+    none; or they fail repeatedly, for example because the server has another key.
     """
 
     ADMITTED = "admitted"
@@ -29,9 +29,9 @@ class Handshake(Enum):
 
 
 class Handshakes:
-    """Follows the handshakes of a socket, to be made before it connects.
+    """Follows the handshakes of a socket; make it before the socket connects.
 
-    monitor: the socket that is readable when there is something new.
+    monitor: a socket that is readable when there is something new.
     """
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
@@ -40,7 +40,7 @@ class Handshakes:
         self.monitor = socket.get_monitor_socket(_EVENTS)
 
     def take(self) -> Handshake | None:
-        """How the last handshake ended, None if nothing is new that would tell."""
+        """How the last handshake ended, None if there is nothing new."""
         outcome = None
         while self.monitor.poll(0):
             event = recv_monitor_message(self.monitor)
@@ -61,6 +61,6 @@ class Handshakes:
         return Handshake.BROKEN if self._broken >= _BROKEN else None
 
     def close(self) -> None:
-        """Follow no longer; before the socket is closed."""
+        """Stop following; call this before the socket is closed."""
         self._socket.disable_monitor()
         self.monitor.close(linger=0)

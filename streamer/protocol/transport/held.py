@@ -1,10 +1,10 @@
-"""How many bytes of messages that were sent wait in libzmq, over all connections.
+"""Counts the bytes of sent messages that wait in libzmq, over all connections.
 
-libzmq's limits count messages. A message that waits for several connections is in memory once, and
-libzmq calls a function when none needs it any longer: here one that subtracts its bytes from a
-counter and frees it. Each frame lies in a block of its own, behind a head of four words:
+libzmq's limits count messages, not bytes. A message that waits for several connections is in memory
+once, and libzmq calls a function when none needs it any more: here one that subtracts its bytes
+from a counter and frees it. Each frame has its own block of memory, which begins with four words:
 
-    bytes that are counted | address of the counter | address of free | unused
+        counted bytes | address of the counter | address of free | unused
 """
 
 # mypy: no-check-untyped-defs
@@ -32,14 +32,14 @@ HELD = Borrowed(
     "zmq.backend.cython._zmq",
     ("zmq_msg_init_data", "zmq_msg_send", "malloc", "free"),
 )
-"""Without it, or without the functions of ``libzmq.py``, nothing is counted."""
+"""Without these, or without the functions of ``libzmq.py``, nothing is counted."""
 
 SMALL_BYTES = 32
-"""Frames up to this lie in libzmq's own record of a message, and are not counted."""
+"""Frames up to this size lie within libzmq's message structure and are not counted."""
 
 _HEAD_BYTES = 32
 _FRAME_BYTES = 128
-"""What libzmq and malloc take for a frame, beside its bytes."""
+"""What libzmq and malloc need for a frame besides its bytes."""
 
 _INIT_DATA, _SEND, _MALLOC, _FREE = range(4)
 
@@ -49,19 +49,19 @@ _malloc = foreign("pointer", "size")
 _free = foreign("int", "pointer")
 _copy = foreign("pointer", "pointer", "pointer", "size")
 
-# libzmq may still write to them when nobody else knows them
+# kept for ever: libzmq may still write to them when nobody else refers to them
 _COUNTERS: list[NDArray[np.int64]] = []
 
 
 @instruction(types.int64, types.uint64, types.int64)
 def _add(builder: Any, address: Any, number: Any) -> Any:
-    """Add to a number in memory that several threads change."""
+    """Atomically add to a number in memory."""
     place = builder.inttoptr(address, I64.as_pointer())
     return builder.atomic_rmw("add", place, number, "monotonic")
 
 
 class HeldBytes:
-    """The bytes of sent messages that wait in libzmq, with what it takes for each frame."""
+    """The bytes of sent messages that wait in libzmq, including its overhead for each frame."""
 
     def __init__(self) -> None:
         self._counter = np.zeros(1, np.int64)
@@ -73,23 +73,23 @@ class HeldBytes:
 
     @property
     def missing(self) -> bool:
-        """Whether nothing can be counted."""
+        """Whether counting is impossible."""
         return bool(HELD.missing or LIBZMQ.missing)
 
     @property
     def bytes(self) -> int:
-        """How many wait now."""
+        """How many bytes wait now."""
         return int(self._counter[0])
 
     @property
     def table(self) -> NDArray[np.uint64]:
-        """For ``send_counted``; empty if nothing can be counted."""
+        """The table for ``send_counted``; empty if counting is impossible."""
         return self._table
 
 
 @functools.cache
 def _released() -> Any:
-    """The function for libzmq, compiled once a process: its threads call it without the GIL."""
+    """The callback for libzmq, compiled once a process; its threads call it without the GIL."""
 
     @numba.cfunc(types.void(types.uint64, types.uint64))
     def release(_data, block):
@@ -102,9 +102,10 @@ def _released() -> Any:
 
 @njit(cache=True, nogil=True)
 def send_counted(api, table, message, socket, place, size, flags):
-    """Send a frame, copied and counted; below 0 if it could not be sent.
+    """Send a frame, copied and counted; returns a negative number if it could not be sent.
 
-    api: of libzmq. table: of HeldBytes. message: address of a zmq_msg_t.
+    api: addresses of libzmq's functions. table: ``HeldBytes.table``. message: address of a
+    zmq_msg_t.
     """
     block = np.uint64(_malloc(table[2 + _MALLOC], size + _HEAD_BYTES))
     if block == 0:

@@ -1,8 +1,8 @@
 """libzmq's own functions, borrowed from pyzmq's wheel, for kernels that run without the GIL.
 
-pyzmq releases the GIL and takes it again for every frame. A batch and its results have 30 frames,
-several threads want the GIL, and waiting for it took longer than everything else the daemon does.
-So frames are sent and received many in a row. Without these functions pyzmq does it.
+pyzmq releases and retakes the GIL for every frame. A batch and its results have 30 frames, several
+threads want the GIL, and waiting for it took longer than everything else that the daemon does. So
+many frames are sent and received in one call. Without these functions pyzmq is used.
 """
 
 # mypy: no-check-untyped-defs
@@ -28,7 +28,7 @@ LIBZMQ = Borrowed(
         "zmq_msg_size",
         "zmq_msg_more",
         "zmq_send",
-        "memcpy",  # of libc, which libzmq itself uses; numba's loops copy byte by byte
+        "memcpy",  # that of libc, which libzmq uses; numba's loops copy byte by byte
         "zmq_msg_gets",
     ),
 )
@@ -46,7 +46,7 @@ msg_gets = foreign("pointer", "pointer", "pointer")
 NOBLOCK = int(zmq.NOBLOCK)
 
 MESSAGE_BYTES = 64
-"""Of a zmq_msg_t."""
+"""The size of a zmq_msg_t."""
 
 # the frames of a message arrive together, but a signal can interrupt a call
 _TRIES = 1_000
@@ -56,15 +56,16 @@ NOTHING, TORN = -1, -2
 
 @njit(cache=True, nogil=True)
 def receive_frames(api, socket, base, most):
-    """Receive one message into zmq_msg_t from ``base`` on: how many frames it has.
+    """Receive one message into zmq_msg_t from ``base`` on; returns how many frames it has.
 
-    The caller closes the first ``most`` of them; later ones are dropped already. There is room for
-    most + 1. NOTHING: no message has come. TORN: one did not come to its end; nothing is left open.
+    The caller closes the first ``most`` of them; later ones are dropped here. There must be room
+    for most + 1. NOTHING: no message has come. TORN: the message was incomplete; nothing is left
+    open.
     """
     frames = 0
     tries = 0
     while True:
-        # one that is too many is overwritten by the next
+        # an excess frame is overwritten by the next one
         place = base + np.uint64(min(frames, most) * MESSAGE_BYTES)
         msg_init(api[INIT], place)
         if msg_recv(api[RECV], place, socket, np.int32(NOBLOCK)) < 0:

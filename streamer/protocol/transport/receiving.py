@@ -1,4 +1,4 @@
-"""Messages of many frames, received in one call and not copied (libzmq.py says why)."""
+"""Receives messages of many frames in one call, without copying (libzmq.py says why)."""
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)
@@ -30,7 +30,7 @@ from streamer.protocol.transport.libzmq import (
 from trie.cpu.intrinsics import pointer
 from trie.cpu.jit import njit
 
-# of a message: the key of its sender, and the descriptor of its connection, as text
+# properties of a message, as text: its sender's key, and the descriptor of its connection
 _PROPERTIES = np.frombuffer(b"User-Id\0__fd\0", np.uint8)
 _SECOND = len(b"User-Id\0")
 _TEXT_BYTES = 64
@@ -44,18 +44,18 @@ def receive(
     size: int,
     senders: list[Sender] | None = None,
 ) -> list[list[memoryview]]:
-    """The messages that have come, up to ``messages`` and about ``size`` bytes; never waits.
+    """Receive up to ``messages`` messages and about ``size`` bytes; never waits.
 
-    Frames of a message beyond ``frames`` are dropped. senders: gets who sent each message.
+    Frames of a message beyond ``frames`` are dropped. senders: gets the sender of each message.
     """
     if LIBZMQ.missing:
         return _receive_plainly(socket, messages, frames, size, senders)
     capacity = messages * frames
-    # one more for frames to drop
+    # one more, for frames to drop
     storage = np.empty((capacity + 1) * MESSAGE_BYTES, dtype=np.uint8)
     places, sizes = np.empty(capacity, dtype=np.uint64), np.empty(capacity, dtype=np.int64)
     counts = np.zeros(messages, dtype=np.int64)
-    # two texts a message
+    # two texts for each message
     texts = np.zeros((messages if senders is not None else 0, 2, _TEXT_BYTES), dtype=np.uint8)
     arrays = storage, places, sizes, counts, _PROPERTIES, texts
     found = _receive(LIBZMQ.addresses, np.uint64(socket.underlying), *arrays, frames, size)
@@ -125,7 +125,7 @@ def _close(api, storage, at):
 
 @njit(cache=True)
 def _copy_text(address, text):
-    """Copy a C string, if there is one, as far as there is room for its end."""
+    """Copy a C string, if there is one, truncated to the space in ``text``."""
     if np.uint64(address) == 0:
         return
     letters = carray(pointer(np.uint64(address)), text.size, np.uint8)
@@ -137,7 +137,7 @@ def _copy_text(address, text):
 
 @njit(cache=True)
 def _receive(api, socket, storage, places, sizes, counts, properties, texts, most, limit):
-    """Receive whole messages; how many. counts: the frames of each, up to ``most``.
+    """Receive whole messages; returns how many. counts: gets the frames of each, up to ``most``.
 
     texts: gets the properties of the senders, if it has room.
     """

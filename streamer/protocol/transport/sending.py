@@ -1,4 +1,4 @@
-"""All frames of many messages, sent in one call (libzmq.py says why)."""
+"""Sends all frames of many messages in one call (libzmq.py says why)."""
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)
@@ -22,7 +22,7 @@ from trie.cpu.jit import njit
 
 _MORE = int(zmq.SNDMORE | zmq.NOBLOCK)
 _LAST = int(zmq.NOBLOCK)
-# smaller frames are copied together, which is faster than looking up their addresses
+# smaller frames are copied into one buffer, which is faster than looking up their addresses
 _SMALL = 1 << 13
 _NOT_COUNTED = np.zeros(0, np.uint64)
 
@@ -31,7 +31,7 @@ _zmq_send = foreign("int", "pointer", "pointer", "size", "int")
 
 
 class Placed(NamedTuple):
-    """Frames in memory: at ``address`` lie ``pairs`` of int64, the address and bytes of each frame.
+    """Frames in memory: at ``address`` are ``pairs`` of int64, each frame's address and size.
 
     owner: keeps that memory alive.
     """
@@ -41,11 +41,11 @@ class Placed(NamedTuple):
     owner: Any
 
     def frames(self) -> list[bytes]:
-        """The frames, copied."""
+        """Copies of the frames."""
         return [ctypes.string_at(*pair) for pair in self._pairs()]
 
     def views(self) -> list[memoryview]:
-        """The frames where they lie, to be used while ``owner`` lives."""
+        """Views of the frames, valid while ``owner`` lives."""
         arrays = [(ctypes.c_char * size).from_address(place) for place, size in self._pairs()]
         return [memoryview(array).cast("B") if len(array) else memoryview(b"") for array in arrays]
 
@@ -60,7 +60,7 @@ Message = Sequence[Buffer | Placed]
 def send_all(
     socket: zmq.Socket[bytes], messages: Sequence[Message], held: HeldBytes | None = None
 ) -> None:
-    """Send messages; never waits. held: counts them as long as libzmq holds them.
+    """Send messages; never waits. held: counts them as long as they wait in libzmq.
 
     For sockets that drop messages for a full peer. zmq.ZMQError if one cannot be sent.
     """
@@ -68,7 +68,7 @@ def send_all(
         return
     sent = 0
     if not LIBZMQ.missing:
-        # address (0: the next of the joined bytes), bytes (below 0: pairs), whether it is the last
+        # address (0: next in the joined bytes), size (below 0: pairs), whether it is the last
         parts: list[int] = []
         small: list[Buffer] = []
         for message in messages:
@@ -105,7 +105,7 @@ def _each(messages: Sequence[Message]) -> Iterator[tuple[Buffer, bool]]:
 
 @njit(cache=True, nogil=True)
 def _send(api, counting, socket, joined, table):
-    """Send the frames of ``table``: -1, or the number of the one that could not be sent."""
+    """Send the frames of ``table``; returns -1, or the index of the one that could not be sent."""
     message = np.empty(MESSAGE_BYTES // 8, np.uint64)
     at = np.uint64(joined.ctypes.data)
     number = 0

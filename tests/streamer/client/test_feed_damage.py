@@ -197,7 +197,7 @@ def test_numbers_that_cannot_be(topic, name, value):
 def test_a_key_that_is_no_string():
     frames = message("match")
     header = msgpack.unpackb(frames[1]) | {"later": {b"k": 1}}
-    with pytest.raises(WireError, match="a key of a map is no string"):
+    with pytest.raises(WireError, match="a map key is not a string"):
         decode_feed(seal([frames[0], msgpack.packb(header), *frames[2:-1]]))
 
 

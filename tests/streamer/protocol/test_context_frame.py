@@ -148,19 +148,19 @@ TWO = np.array([0, -1], "<i4").tobytes()
         ({"start_time": b"x"}, "'start_time' of the context must be a width", None),
         ({"start_time": [0, b""]}, "'start_time' of the context must be a width", None),
         ({"start_time": [36, b" " * 72]}, "'start_time' of the context must be a width", None),
-        ({"start_time": [3, b"\0\0\0abc"]}, "read 2: 'start_time' of the context is no time", 1),
+        ({"start_time": [3, b"\0\0\0abc"]}, "read 2: 'start_time' of the context is not a time", 1),
         ({"start_time": [True, b"\0\0"]}, "'start_time' of the context must be a width", None),
         *(
             (
                 {"start_time": [20, bytes(20) + b"2025-01-06T10:06:36Z".replace(part, other, 1)]},
-                "read 2: 'start_time' of the context is no time",
+                "read 2: 'start_time' of the context is not a time",
                 1,
             )
             for part, other in ((b"-", b"\r"), (b":", b"\x1a"), (b"T", b"\x14"), (b"Z", b"\x1a"))
         ),
         ({"run": [["a"]]}, "'run' of the context must be an array of texts and indices", None),
         ({"run": [[], None]}, "'run' of the context must be an array of texts and indices", None),
-        ({b"run": [["a"], TWO]}, "the context is not msgpack: a key of a map is no string", None),
+        ({b"run": [["a"], TWO]}, "the context is not msgpack: a map key is not a string", None),
         ({"barcode": [[""], TWO]}, "'barcode' of the context must have", None),
         ({"barcode": [[1], TWO]}, "'barcode' of the context must have", None),
         ({"barcode": [["a\n"], TWO]}, "printable texts of 256 bytes", None),

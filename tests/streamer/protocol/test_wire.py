@@ -312,7 +312,7 @@ def test_a_large_list_leaves_the_other_threads_running():
         (b"\x90\x90", "1 bytes follow it"),
         (b"\x91\xc1", "not msgpack"),
         (b"\x91\x92\xa1r\x01", r"read 1 must be \[name, sequence\]"),
-        (b"\x91\x93\xa1r\xa1A\x81\xc4\x01x\x01", "a key of a map is no string"),
+        (b"\x91\x93\xa1r\xa1A\x81\xc4\x01x\x01", "a map key is not a string"),
     ],
 )
 def test_a_list_that_is_none_is_malformed(frame, problem):

@@ -244,7 +244,7 @@ def test_characters_of_a_key_that_are_no_number_of_32_bits(tmp_path, keys, strea
         return
     code, out, err = streamer("status", "--at", f"ipc://{tmp_path}/nobody", "--keys", path)
     assert (code, out) == (1, "")
-    assert err == f"streamer: error: {path}: secret is no key: some of its characters are wrong\n"
+    assert err == f"streamer: error: {path}: secret is not a key: it has invalid characters\n"
 
 
 @pytest.mark.parametrize("name", ["server.key", "clients/all.key"])
@@ -256,7 +256,7 @@ def test_two_keys_of_different_pairs(name, tmp_path, keys, streamer):
     path.write_text("\n".join(public))
     config = tmp_path / "streamer.toml"
     config.write_text('[dictionary]\nseed_bases = 10\n[security]\nkeys = "keys"\n')
-    said = "public and secret are not of one pair\n"
+    said = "public and secret are not a pair\n"
     if name == "server.key":
         code, _, err = streamer("validate", "--config", config)
         assert err == f"streamer: error: {config}:4: security.keys: keys/server.key: {said}"
@@ -271,7 +271,7 @@ FAULTS = {
     f"[a]\npublic = '{'x' * 40}'\nsends = ['a']": "a.sends: extra inputs are not permitted",
     f"[a]\npublic = '{'x' * 40}'\nsend = 'a'": "a.send: input should be a valid list",
     f"[a]\npublic = '{'x' * 40}'\n[b]\npublic = '{'x' * 40}'": "have the same public key",
-    f"[a]\npublic = '{'x' * 35}%nSc1'": "a.public is no key: some of its characters are wrong",
+    f"[a]\npublic = '{'x' * 35}%nSc1'": "a.public is not a key: it has invalid characters",
     "a = 1": "'a' is in no table",
     "[a": "not valid TOML",
 }
