@@ -1,1 +1,1 @@
-"""The command line, thin over the packages that do the work; one module for each few commands."""
+"""The command line, a thin layer over the packages that do the work; a module for each command."""

@@ -30,14 +30,14 @@ COMMANDS = {
     "submit": "submit", "jobs": "jobs", "keygen": "keygen", "devices": "devices",
     "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
 }  # fmt: skip
-"""The commands, and the module of ``streamer.cli`` that each is in."""
+"""The commands, each with its module in ``streamer.cli``."""
 
-# what follows the name of a command in the line is that command's
+# what follows the name of a command belongs to that command
 _SETTINGS = {"submit": {"allow_interspersed_args": False}}
 
 
 def make_app(names: Iterable[str]) -> typer.Typer:
-    """The program with these commands. Each costs milliseconds of every start."""
+    """The program with these commands. Each adds milliseconds to every start."""
     made = typer.Typer(
         name="streamer",
         help="Match DNA reads against a dictionary of k-mers, live over ZeroMQ or from files; "
@@ -52,7 +52,7 @@ def make_app(names: Iterable[str]) -> typer.Typer:
             made.add_typer(module.app, name=name)
         else:
             function = name.replace("-", "_")
-            # a builtin's name has a line below it
+            # a command named like a builtin has an underscore at the end
             command = getattr(module, function, None) or getattr(module, f"{function}_")
             made.command(name, context_settings=_SETTINGS.get(name))(command)
     return made
@@ -74,15 +74,15 @@ def _options(
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Options of the program itself; ``--debug`` has been taken out of the line before."""
+    """Options of the program itself; ``--debug`` was removed from the line before."""
     memory_limit.prepare()
     if context.invoked_subcommand != "run":
-        # the daemon's log counts what is lost
+        # the daemon's log counts lost lines itself
         lose_messages()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit code is returned, errors are one line on standard error."""
+    """Run one command line; returns the exit code. An error is one line on standard error."""
     arguments, debug = _without_debug(sys.argv[1:] if argv is None else argv)
     lines, code = Interrupts().run(
         lambda: _outcome(arguments, debug), (["interrupted"], EXIT_INTERRUPTED)
@@ -94,18 +94,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
-    """Run one command line: what to report of an error, and the exit code."""
+    """Run one command line; returns the lines to report of an error, and the exit code."""
 
     def fail(lines: list[str], code: int) -> tuple[list[str], int]:
         if debug:
-            # if nothing can be written there is still the exit code
+            # if nothing can be written, the exit code still tells
             with contextlib.suppress(OSError):
                 traceback.print_exc()
         return lines, code
 
     try:
         with interrupts_as_such():
-            # without a command the help lists all
+            # without a command, the help lists all
             asked = [word for word in arguments[:1] if word in COMMANDS]
             result = typer.main.get_command(make_app(asked or COMMANDS)).main(
                 args=arguments, prog_name="streamer", standalone_mode=False, obj=debug
@@ -115,7 +115,7 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
     except StreamerError as error:
         return fail(error.lines(), error.exit_code)
     except TyperException as error:
-        # without a message the help has been shown
+        # without a message, the help has been shown
         message = error.format_message().strip()
         for words, plain in _PLAIN_WORDS:
             message = message.replace(words, plain)
@@ -138,11 +138,11 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
 
 
 _PLAIN_WORDS = (("Value error, ", ""), ("Input should be", "must be"))
-"""Terms of the library that checks options, and plain ones."""
+"""Terms of the library that checks options, and plain replacements."""
 
 
 def _without_debug(argv: Sequence[str]) -> tuple[list[str], bool]:
-    """The arguments without ``--debug``, which may stand anywhere, and whether it was there."""
+    """The arguments without ``--debug``, which may stand anywhere, and whether it was present."""
     words = list(argv)
     end = words.index("--") if "--" in words else len(words)
     others = [word for word in words[:end] if word != "--debug"]

@@ -117,16 +117,16 @@ def asm(
 
 
 class _Texts:
-    """Names of texts, from the first on that rows to come may have: a run may have many reads."""
+    """The names of texts that later rows may need; earlier ones are dropped: reads may be many."""
 
     def __init__(self) -> None:
         self._first = 0
         self._names: list[str] = []
 
     def named(self, pieces: Iterable[TextPiece]) -> Iterator[TextPiece]:
-        """The pieces, once the names of their texts are known."""
+        """Yield the pieces, after noting the names of their texts."""
         for piece in pieces:
-            # the first name may be known from the piece before
+            # the first name may be known from the previous piece
             self._names.extend(piece.reads.names[self._first + len(self._names) - piece.first :])
             yield piece
 

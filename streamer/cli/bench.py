@@ -1,4 +1,4 @@
-"""``streamer bench``: how fast it is here, beside its peers in the same run."""
+"""``streamer bench``: how fast it is on this machine, beside its peers in the same run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ClusterSection = StrEnum("ClusterSection", "jobs streams")
 Durability = StrEnum("Durability", "none os fsync")
 
 _gpus = typer.Option(
-    metavar="N,N", help="With cuda: only one table, the same work on N GPUs and on others in turns."
+    metavar="N,N", help="With cuda: one table only, the same work on each number of GPUs."
 )
-_section = typer.Option(help="Only this part; may be given again. Default: all.")
+_section = typer.Option(help="Only this part; may be repeated. Default: all.")
 
 
 def exact(
@@ -69,7 +69,7 @@ def levenshtein(
     bases: Annotated[
         int, typer.Option(min=1_000, help="Bases of the text; on CUDA 16 times as many.")
     ] = 4_000_000,
-    kmers: Annotated[int, typer.Option(min=100, help="In the dictionary that grows.")] = 1_000_000,
+    kmers: Annotated[int, typer.Option(min=100, help="The growing dictionary.")] = 1_000_000,
 ) -> None:
     """The full Levenshtein distance to dictionaries, sassy in the same run, and growing.
 
@@ -82,17 +82,17 @@ def daemon(
     device: Annotated[Device, typer.Option(help="Where the daemon matches.")] = "auto",
     k: Annotated[int, typer.Option("--kmer", "-k", min=1, max=31)] = 21,
     producers: Annotated[int, typer.Option(min=1, max=64, help="Processes that send.")] = 4,
-    bases: Annotated[int, typer.Option(min=1_000_000, help="Bases a measurement.")] = 1 << 31,
+    bases: Annotated[int, typer.Option(min=1_000_000, help="Bases of a measurement.")] = 1 << 31,
     durability: Annotated[
-        list[Durability] | None, typer.Option(help="Of the journal; may be given several times.")
+        list[Durability] | None, typer.Option(help="Durability of the journal; may be repeated.")
     ] = None,
     section: Annotated[list[DaemonSection] | None, _section] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="A measurement of the latency.")] = 20,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds of a latency measurement.")] = 20,
     kmers: Annotated[
-        int, typer.Option(min=1_000, help="In the journal of the restart.")
+        int, typer.Option(min=1_000, help="K-mers in the journal to restart from.")
     ] = 10_000_000,
-    restarts: Annotated[int, typer.Option(min=1, help="How often it is killed.")] = 100,
-    pairs: Annotated[int, typer.Option(min=1, help="Without and with open pages, or a job.")] = 6,
+    restarts: Annotated[int, typer.Option(min=1, help="How often the daemon is killed.")] = 100,
+    pairs: Annotated[int, typer.Option(min=1, help="Runs with and without pages or jobs.")] = 6,
     gpus: Annotated[str | None, _gpus] = None,
 ) -> None:
     """The daemon from socket to feed, and its journal: latency, pages, jobs, replay, restart.
@@ -135,10 +135,10 @@ def cluster(
     section: Annotated[list[ClusterSection] | None, _section] = None,
     workers: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=1024, help="Of a cluster; may be given again. Default: 1, 2."),
+        typer.Option(min=1, max=1024, help="Workers of a cluster; may be repeated. Default: 1, 2."),
     ] = None,
     bases: Annotated[
-        int, typer.Option(min=1_000_000, help="Of a stream; texts of asm have a twentieth.")
+        int, typer.Option(min=1_000_000, help="Bases of a stream; texts of asm have a twentieth.")
     ] = 200_000_000,
 ) -> None:
     """Jobs and streams on clusters of this machine, beside one process with as many threads.

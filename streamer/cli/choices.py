@@ -12,7 +12,7 @@ from streamer.matching.spec import Device
 FormatChoice = Literal["tsv", "jsonl"]
 
 SENT_BASES, SENT_READS = 1_000_000, 4_000
-"""Of a batch that ``send`` makes, at most but for its last read."""
+"""The most bases of a batch that ``send`` makes, except for its last read."""
 
 READS = "FASTA, FASTQ, SAM, BAM or CRAM, plain or compressed; - is standard input."
 
@@ -30,7 +30,7 @@ ClusterOption = Annotated[
     typer.Option(
         "--cluster",
         metavar="local|ADDRESS",
-        help="Run on Ray: a cluster on this machine, or the one at HOST:PORT. Equal rows.",
+        help="Run on Ray: a cluster on this machine, or the one at HOST:PORT. Same rows.",
     ),
 ]
 ProfileOption = Annotated[
@@ -64,7 +64,7 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on
 
 
 def say(line: str) -> None:
-    """Write one line of the program's own to standard error."""
+    """Write a line of the program to standard error."""
     typer.echo(f"streamer: {line}", err=True)
 
 

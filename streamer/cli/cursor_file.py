@@ -1,4 +1,4 @@
-"""The file in which ``streamer watch`` keeps its place in the stream."""
+"""The file in which ``streamer watch`` stores its position in the stream."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _STORE_SECONDS = 0.2
 
 
 class CursorFile:
-    """A cursor in a file, replaced as a whole.
+    """A cursor in a file, which is replaced as a whole.
 
-    live: rows are out once they are written, so the cursor is stored meanwhile; else they are when
-    their file is complete, and the cursor is stored then. found: there was one.
+    live: rows are final once they are written, so the cursor is stored now and then; otherwise they
+    are final when their file is complete, and the cursor is stored then. found: the file existed.
     """
 
     def __init__(self, path: str, *, live: bool) -> None:
@@ -31,7 +31,7 @@ class CursorFile:
         self._next = 0.0
 
     def read(self) -> Cursor | None:
-        """The cursor in the file; None if there is no file, StreamerError if it holds none."""
+        """The cursor in the file; None if there is no file, StreamerError if it has no cursor."""
         from streamer.client.core.positions import Cursor
 
         try:
@@ -48,7 +48,7 @@ class CursorFile:
         return self._stored
 
     def reach(self, cursor: Cursor | None) -> None:
-        """Everything up to here is written."""
+        """Everything up to this cursor is written."""
         self._cursor = cursor
         now = time.monotonic()
         if self.live and now >= self._next:
@@ -56,10 +56,10 @@ class CursorFile:
             self._next = time.monotonic() + _STORE_SECONDS
 
     def store(self) -> None:
-        """Store how far it has come."""
+        """Store the current position."""
         from streamer.output.output_file import write_file
 
         if self._cursor is not None and self._cursor != self._stored:
-            # it is read without a look at its suffix
+            # read back without regard to its suffix
             write_file(self.path, [self._cursor.to_json().encode()], plain=True)
             self._stored = self._cursor

@@ -14,14 +14,14 @@ def run(
     config: ConfigOption = None,
     settings: SettingsOption = None,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Start without what is damaged in the journal.")
+        bool, typer.Option("--accept-loss", help="Start without the damaged parts of the journal.")
     ] = False,
 ) -> None:
     """Run the daemon until SIGINT or SIGTERM, which drain it; a second signal ends it at once."""
     from streamer.daemon import logs
     from streamer.errors import ReportedError, StreamerError
 
-    # the stream that errors go to may be stuck, too
+    # standard error may block, too
     with logs.unfailing():
         try:
             _serve(config, settings, accept_loss)
@@ -46,7 +46,7 @@ def _serve(config: str | None, settings: list[str] | None, accept_loss: bool) ->
     except StreamerError as error:
         if for_people:
             raise
-        # programs read the error from the log
+        # log the error, since programs read the log
         logs.error(str(error))
         raise ReportedError(error) from error
 

@@ -1,6 +1,6 @@
 """``python -m streamer.cli.daemon_child PARENT ...``: a command line that ends with its daemon.
 
-PARENT: the number of the process that starts it.
+PARENT: the PID of the process that starts it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from streamer.daemon.process import end_with
 
 
 def main() -> None:
-    """Run the command line behind PARENT; it is killed when the thread that started it ends."""
+    """Run the command line after PARENT; it is killed when the thread that started it ends."""
     end_with(int(sys.argv.pop(1)))
     run()
 

@@ -29,11 +29,11 @@ KeysOption = Annotated[
 ]
 
 ANSWER_SECONDS = 5.0
-"""How long a daemon may be silent."""
+"""How many seconds a daemon may be silent."""
 
 
 def endpoint_of(name: str, given: str | None, config: str | None) -> str:
-    """The endpoint that a client connects to: as given, or that of the configuration."""
+    """The endpoint that a client connects to: the given one, or that of the configuration."""
     from streamer.errors import UsageError
     from streamer.protocol.endpoints import check_endpoint
 
@@ -53,9 +53,9 @@ def endpoint_of(name: str, given: str | None, config: str | None) -> str:
 
 
 def keys_of(given: str | None, config: str | None, endpoint: str) -> ClientKeys | None:
-    """The keys of a client: as given, or those of the configuration, None where it has none.
+    """The keys of a client: the given ones, or those of the configuration, None if it has none.
 
-    endpoint: where it connects; one that is not on this machine takes keys.
+    endpoint: where it connects; an endpoint that is not on this machine needs keys.
     """
     from streamer.errors import UsageError
     from streamer.protocol.endpoints import is_local
@@ -74,7 +74,7 @@ def keys_of(given: str | None, config: str | None, endpoint: str) -> ClientKeys 
 
 
 def open_control(at: str | None, config: str | None, keys: str | None) -> Control:
-    """The control socket of a running daemon, as the options say."""
+    """A connection to the control socket of a running daemon, found by these options."""
     from streamer.client.control import Control
 
     endpoint = endpoint_of("control", at, config)

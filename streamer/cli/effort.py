@@ -1,7 +1,7 @@
-"""How long a command takes on the CPU and beside a GPU, roughly, so that ``auto`` picks well.
+"""Estimates how long a command takes on the CPU and around a GPU, so that ``auto`` chooses well.
 
-The rates are those of docs/performance, of one thread. A factor of two hardly matters: near the
-point where both devices end together either is right.
+The rates are those of docs/performance, for one thread. A factor of two hardly matters: where both
+devices take about as long, either choice is right.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from streamer.cluster.connecting import Cluster
     from streamer.matching.spec import Device
 
-_PACKED = 1e-9  # seconds of a thread for a base that is packed and sent
+_PACKED = 1e-9  # thread seconds to pack and send a base
 _SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".bam", ".cram")
-_PER_BYTE = 4  # bases of a byte of a compressed file, at most
+_PER_BYTE = 4  # the most bases in a byte of a compressed file
 
 _MATCHED = (5e-9, 5e-8, 4e-7, 2e-6, 5e-6)
-"""Seconds for a base, by the distance."""
+"""Seconds for each base, by distance."""
 
-_FED = 2.5e-9  # for a base of a file that a GPU matches: batches go to it one after the other
+_FED = 2.5e-9  # a base of a file for a GPU, which gets one batch after the other
 
-_SEARCHED = 1e-9  # for a base and a word of a pattern: asm
-_COMPARED = 2e-10  # for a base and a pattern: hamming
-_PRIMED = 6e-12  # for two bases and a difference: primer
-_ALIGNED = 8e-12  # for a cell: lcs
+_SEARCHED = 1e-9  # a base and a word of a pattern: asm
+_COMPARED = 2e-10  # a base and a pattern: hamming
+_PRIMED = 6e-12  # two bases and a difference: primer
+_ALIGNED = 8e-12  # a cell of the table: lcs
 _WORD = 64
 
 
 def bases_of_files(paths: Sequence[str]) -> int | None:
-    """About how many bases files hold, rather too many; None if one has no size."""
+    """An upper estimate of the bases in files; None if one has no size."""
     from streamer.sequences.files import size_of_files
 
     total = 0
@@ -47,7 +47,7 @@ def bases_of_files(paths: Sequence[str]) -> int | None:
 
 
 def matching(reads: Sequence[str], distance: int | None) -> Effort | None:
-    """Of ``match`` and ``filter``; None if the reads have no size."""
+    """The effort of ``match`` and ``filter``; None if the reads have no size."""
     bases = bases_of_files(reads)
     if bases is None:
         return None
@@ -55,32 +55,32 @@ def matching(reads: Sequence[str], distance: int | None) -> Effort | None:
 
 
 def asm(text: str, patterns: Sequence[int], strands: int) -> Effort | None:
-    """Of ``asm``, for patterns of these lengths on so many strands."""
+    """The effort of ``asm``, for patterns of these lengths on this many strands."""
     return _of_text(text, asm_base(patterns, strands))
 
 
 def asm_base(patterns: Sequence[int], strands: int) -> float:
-    """Seconds of a thread for a base, of ``asm``."""
+    """Thread seconds of ``asm`` for each base."""
     return strands * sum(-(-length // _WORD) for length in patterns) * _SEARCHED
 
 
 def hamming(text: str, patterns: int, strands: int) -> Effort | None:
-    """Of ``hamming``, for so many patterns on so many strands."""
+    """The effort of ``hamming``, for this many patterns on this many strands."""
     return _of_text(text, hamming_base(patterns, strands))
 
 
 def hamming_base(patterns: int, strands: int) -> float:
-    """Seconds of a thread for a base, of ``hamming``."""
+    """Thread seconds of ``hamming`` for each base."""
     return strands * patterns * _COMPARED
 
 
 def primer(alpha: str, beta: str, k: int) -> Effort | None:
-    """Of ``primer``, where nothing is saved by seeds."""
+    """The effort of ``primer``, if seeds save nothing."""
     return _of_two(alpha, beta, k * _PRIMED)
 
 
 def lcs(a: str, b: str) -> Effort | None:
-    """Of ``lcs``, where the sequences are not similar."""
+    """The effort of ``lcs``, if the sequences are not similar."""
     return _of_two(a, b, _ALIGNED)
 
 
@@ -112,7 +112,7 @@ def choose_method(
 
 
 def say_where(choice: Choice, device: Device, quiet: bool) -> None:
-    """Say what ``--device auto`` has chosen."""
+    """Report what ``--device auto`` has chosen."""
     if device == "auto" and not quiet:
         say(choice.line())
 
@@ -125,7 +125,7 @@ def choose_there(
     device: Device,
     quiet: bool,
 ) -> Choice:
-    """The method and device on a cluster; what the cluster has is said."""
+    """The method and device on a cluster; reports what the cluster has."""
     choice = cluster.choose(methods, default, method, device)
     if not quiet:
         say(cluster.line())

@@ -12,7 +12,7 @@ from streamer.errors import StreamerError, UsageError
 def check_files(
     inputs: Sequence[str], output: str | None, files: Mapping[str, str | None] | None = None
 ) -> None:
-    """Inputs exist, outputs can be written, and no file has two uses.
+    """Check that inputs exist, outputs can be written, and no file has two uses.
 
     ``output`` is where the rows go, ``files`` the other outputs by their options.
     """
@@ -59,12 +59,12 @@ def _check_outputs(paths: list[str]) -> None:
 
 
 def _is_standard_output(path: str) -> bool:
-    """Whether a file is where standard output goes: /dev/stdout, or what it was redirected to."""
+    """Whether a file is standard output: /dev/stdout, or the file it was redirected to."""
     try:
         place = os.stat(path)
         ours = os.fstat(sys.stdout.fileno())
     except (OSError, ValueError):
-        # it does not exist, or standard output is no file
+        # the file does not exist, or standard output is not a file
         return False
-    # nobody reads what both write to /dev/null
+    # both may write to /dev/null
     return os.path.samestat(place, ours) and not os.path.samestat(place, os.stat(os.devnull))

@@ -40,7 +40,7 @@ from trie.cpu.threads import usable_cores
 R = TypeVar("R")
 
 _PAIRS = 1 << 13
-"""In a batch: their files are read by the number of records."""
+"""Records in a batch of pairs, whose files are read by the number of records."""
 
 _ENDLESS = 1 << 62
 
@@ -50,7 +50,7 @@ Outputs = list[NDArray[np.uint8]]
 
 @dataclass(frozen=True, slots=True)
 class FilterRun:
-    """The options of the command. keep: reads on target are written, else the others."""
+    """The options of the command. keep: whether to write the reads on target or the others."""
 
     reads: list[str]
     spec: MatchSpec
@@ -62,7 +62,7 @@ class FilterRun:
     summary: str | None
 
     def parameters(self) -> dict[str, object]:
-        """As they are in the summary."""
+        """The parameters in the form of the summary."""
         return {
             "reads": self.reads,
             "dictionary": list(self.spec.sources),
@@ -76,7 +76,7 @@ class FilterRun:
 
 
 def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
-    """Write the chosen records and the summary; what is written appears once all are read."""
+    """Write the chosen records and the summary; the files appear once everything is read."""
     notice = None if quiet else say
     work = effort.matching(run.reads, None)
     device = choose_device(
@@ -163,7 +163,7 @@ def _choice(
 
 
 class _Inputs:
-    """The files, and what has been read of each."""
+    """The files, and how much of each has been read."""
 
     def __init__(self, run: FilterRun, team: Team, on_bytes: Callable[[int], None]) -> None:
         self._team = team
@@ -183,14 +183,14 @@ class _Inputs:
         return (made() for made in self.works(lambda piece: (piece,)))
 
     def by_number(self, index: int) -> Generator[TextPiece]:
-        """The records of one file, always as many at a time."""
+        """The records of one file, the same number at a time."""
         limits = {"batch_bases": _ENDLESS, "batch_reads": _PAIRS, "full": True}
         return (made() for made in self._works(index, lambda piece: piece, **limits))
 
     def _works(
         self, index: int, work: Callable[[TextPiece], R], **limits: Any
     ) -> Iterator[Callable[[], R]]:
-        """As ``work_on_records``; DataError for a file of another format than those before it."""
+        """As ``work_on_records``; DataError if a file's format differs from those before it."""
         path = self._paths[index]
 
         def count(size: int) -> None:
@@ -211,7 +211,7 @@ class _Inputs:
 
 
 def _pairs(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:
-    """Reads of two files, as many of one as of the other; DataError where they are no mates."""
+    """Pieces of two files with equally many reads; DataError if two reads are not mates."""
     for index in range(0, len(run.reads), 2):
         paths = [shown_name(path) for path in run.reads[index : index + 2]]
         with (
@@ -232,9 +232,9 @@ def _mates(
         sizes = [0 if piece is None else len(piece.reads) for piece in pieces]
         if sizes[0] != sizes[1]:
             short = int(sizes[0] > sizes[1])
-            next(files[short], None)  # it may be faulty there
+            next(files[short], None)  # raises if the file is faulty there
             problem = (
-                f"the file ends behind {before + sizes[short]} records, {paths[1 - short]} has "
+                f"the file ends after {before + sizes[short]} records, {paths[1 - short]} has "
                 f"more: give the two files of the same pairs"
             )
             raise DataError(problem, file=paths[short])
@@ -243,7 +243,7 @@ def _mates(
 
 
 def _check_mates(pieces: tuple[TextPiece, ...], before: int, paths: Sequence[str]) -> None:
-    """DataError for the first two reads that are no mates; ``before``: pairs read earlier."""
+    """DataError for the first two reads that are not mates; ``before``: pairs read earlier."""
     names = [piece.reads.names for piece in pieces]
     assert isinstance(names[0], PackedNames)
     assert isinstance(names[1], PackedNames)

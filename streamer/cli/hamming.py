@@ -41,7 +41,7 @@ def hamming(
         ),
     ] = None,
     device: DeviceOption = "auto",
-    gpus: GpusOption = 1,  # two were slower: its hits come faster than a host takes them
+    gpus: GpusOption = 1,  # two were slower: hits come faster than the host can handle
     threads: ThreadsOption = 0,
     cluster: ClusterOption = None,
     format_: RowsFormatOption = "tsv",

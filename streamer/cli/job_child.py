@@ -1,8 +1,8 @@
 """A job's process: ``job_child PARENT REPORT DEVICE_BYTES MOST_BYTES SHOWN_FROM ...``.
 
-PARENT: the number of the process that starts it, whose thread it does not outlive. REPORT: a
-descriptor for its progress. DEVICE_BYTES: of GPU memory, 0: no GPU. MOST_BYTES: of a file.
-SHOWN_FROM: what is left out of the names of inputs.
+PARENT: the PID of the process that starts it; the job ends with the thread that started it. REPORT:
+a descriptor for its progress. DEVICE_BYTES: GPU memory it may use, 0: no GPU. MOST_BYTES: the most
+bytes of a file. SHOWN_FROM: a prefix to remove from the names of inputs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OOM_SCORE = 1000
 
 
 def main() -> None:
-    """Run the command line behind these five, at the lowest priority on half the cores."""
+    """Run the command line after these five, at the lowest priority on half the cores."""
     parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
     shown_from = sys.argv.pop(1)
     from streamer.cli import progress
@@ -32,7 +32,7 @@ def main() -> None:
     give_way(NICE)
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[-max(1, len(cores) // 2) :])
-    # without memory the kernel ends the job, not its daemon
+    # if memory runs out, the kernel ends the job, not its daemon
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     limit_files(most_bytes)
@@ -40,7 +40,7 @@ def main() -> None:
         os.environ["STREAMER_DEVICE_BYTES"] = str(device_bytes)
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    # behind the above: it takes half a second
+    # imported only now, since it takes half a second
     from streamer.sequences import source
 
     source.shown_from = shown_from
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def limit_files(most: int) -> None:
-    """Let no file of this process grow beyond ``most`` bytes, or a lower hard limit."""
+    """Limit the files of this process to ``most`` bytes, or to a lower hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
@@ -58,7 +58,7 @@ def limit_files(most: int) -> None:
 
 
 class ProgressPipe:
-    """Writes how far a command is to a pipe, as a line now and then."""
+    """Writes the progress of a command to a pipe, as a line now and then."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -69,7 +69,7 @@ class ProgressPipe:
         if not total or now < self._next:
             return
         self._next = now + _REPORT_SECONDS
-        # a reader that does not read is behind, not us
+        # a reader that does not read must not block the work
         with suppress(BlockingIOError, BrokenPipeError):
             os.write(self._pipe, b"%.4f\n" % (done / total))
 

@@ -1,4 +1,4 @@
-"""Command lines of jobs: parsed by the options of their commands, without running these."""
+"""Command lines of jobs: parsed with the options of their commands, but not run."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ INPUTS = {
     "primer": ("alpha", "beta"),
     "lcs": ("a", "b"),
 }
-"""The commands that can be jobs, and which of their parameters are files to be read."""
+"""The commands that can be jobs, and which of their parameters are input files."""
 
 CLIENT = ("output", "format_", "quiet")
-"""Parameters that concern whoever waits for the rows."""
+"""Parameters for the client that waits for the rows."""
 
 _FILES = ("bed", "fasta", "plot", "known", "known_table", "sequence", "blocks")
-NOT_FOR_JOBS = dict.fromkeys(_FILES, "a job gives rows only") | {
+NOT_FOR_JOBS = dict.fromkeys(_FILES, "a job only gives rows") | {
     "cluster": "a job runs on the daemon's machine"
 }
-"""Parameters that a job has none of, and why."""
+"""Parameters that a job cannot have, and why."""
 
 
 class JobLine(NamedTuple):
-    """A line as its command takes it.
+    """A parsed command line.
 
-    arguments: of the command, without those of CLIENT; each option is one word, so that a word
-    cannot be taken for another option. given: those of CLIENT, by name.
+    arguments: those of the command, without those of CLIENT; each option is one word, so that no
+    word can be taken for another option. given: those of CLIENT, by name.
     """
 
     command: str
@@ -44,19 +44,19 @@ class JobLine(NamedTuple):
 
 
 def parse_line(line: Sequence[str], folder: str) -> ParsedLine:
-    """Check a line as the daemon takes it; UsageError. folder: that relative paths start from."""
+    """Check a line for the daemon; UsageError if invalid. folder: where relative paths start."""
     found = read_line(line, folder, helps=False)
     if found.given:
-        message = f"{_option(found.command, next(iter(found.given)))}: not of a job, but its client"
+        message = f"{_option(found.command, next(iter(found.given)))}: for clients, not jobs"
         raise UsageError(message)
     return ParsedLine(found.arguments, found.inputs, found.device)
 
 
 def read_line(line: Sequence[str], folder: str = "", *, helps: bool = True) -> JobLine:
-    """A command and its arguments, as a user gives them; UsageError.
+    """Parse a command and its arguments as a user gives them; UsageError if they are invalid.
 
-    folder: that relative paths of ``arguments`` are placed in. helps: ``--help`` shows the help of
-    the command and raises ``typer.Exit``.
+    folder: where relative paths of ``arguments`` start. helps: ``--help`` shows the help of the
+    command and raises ``typer.Exit``.
     """
     command, *arguments = line or [""]
     if command not in INPUTS:
@@ -100,7 +100,7 @@ def read_line(line: Sequence[str], folder: str = "", *, helps: bool = True) -> J
 
 
 def _parsed(command: str, arguments: Sequence[str], *, helps: bool) -> Any:
-    """The context of a command that was parsed and is not run."""
+    """The context of a command that was parsed but is not run."""
     made: Any = _command(command)
     made.add_help_option = helps
     try:

@@ -1,4 +1,4 @@
-"""Waiting for a job, and its rows as its command would have written them."""
+"""Waits for a job, and writes its rows as its command would have written them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDED = ("done", "failed", "cancelled", "interrupted")
 
 
 def check_rows(output: str | None, format_: str) -> None:
-    """Fail before the work begins if the rows could not be written, or the result not be read."""
+    """Fail before the work begins if the rows cannot be written or the result cannot be read."""
     from streamer.cli.file_checks import check_files
     from streamer.output.rows import check_arrow
 
@@ -32,7 +32,7 @@ def check_rows(output: str | None, format_: str) -> None:
 def follow_job(control: Control, job: str, *, quiet: bool, cancelled: bool = False) -> None:
     """Return once a job is done; StreamerError if it ends otherwise.
 
-    cancelled: that is an end, too. An interrupt leaves the job running.
+    cancelled: whether a cancelled job is no error, too. An interrupt leaves the job running.
     """
     from streamer.cli.progress import progress
 
@@ -50,7 +50,7 @@ def _end_of(job: dict[str, Any]) -> str:
 
 
 def write_rows(control: Control, job: str, output: str | None, format_: Any) -> None:
-    """The rows of a job in a format, to a file or standard output (None or ``-``)."""
+    """Write the rows of a job in a format, to a file or standard output (None or ``-``)."""
     from streamer.output.output_file import OutputFile
     from streamer.output.rows import RowWriter
 
@@ -70,7 +70,7 @@ def write_rows(control: Control, job: str, output: str | None, format_: Any) -> 
 
 @contextmanager
 def _local(control: Control, job: str) -> Iterator[str]:
-    """The result as a file of this machine: where it is, or a copy that goes at the end."""
+    """The result as a file on this machine: the original, or a temporary copy."""
     from streamer.protocol.endpoints import is_local
 
     path, size = control.result(job)

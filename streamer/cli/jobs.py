@@ -1,4 +1,4 @@
-"""``streamer jobs``: what became of jobs, their results, and their end."""
+"""``streamer jobs``: lists jobs, cancels them, runs them again, and gets their results."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def jobs(
     at: ControlOption = None,
     config: ConfigOption = None,
     keys: KeysOption = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End the job ID.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the job ID.")] = False,
     retry: Annotated[
         bool,
-        typer.Option("--retry", help="Run job ID again: it failed, was cancelled or interrupted."),
+        typer.Option("--retry", help="Run the failed, cancelled or interrupted job ID again."),
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return once the job ID has ended.")] = False,
     result: Annotated[bool, typer.Option("--result", help="Write the rows of the job ID.")] = False,
@@ -89,7 +89,7 @@ def _show(found: Sequence[Mapping[str, Any]], format_: str | None) -> None:
 
 
 def _row(job: Mapping[str, Any]) -> list[str]:
-    """As COLUMNS; nothing in it is a tab or a line's end."""
+    """The values of COLUMNS; none contains a tab or a line end."""
     from datetime import UTC, datetime
 
     submitted = datetime.fromtimestamp(job["submitted"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

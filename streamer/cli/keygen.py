@@ -26,7 +26,7 @@ def keygen(
         typer.Option("--watch", metavar="TOPIC", help="It may watch these; may be repeated."),
     ] = None,
     sync: Annotated[
-        bool, typer.Option("--sync", help="It may ask for what was said before, on these topics.")
+        bool, typer.Option("--sync", help="It may replay past messages on these topics.")
     ] = False,
     control: Annotated[
         list[str] | None,
@@ -39,8 +39,8 @@ def keygen(
 
     DIR/clients/NAME.key is for the client and its --keys; DIR stays with the daemon. Without
     --send, --watch, --sync and --control a client may do everything; * is a wildcard. Rights and
-    limits are in DIR/permissions.toml: a running daemon follows its changes, so that a table that
-    is deleted there shuts its client out.
+    limits are in DIR/permissions.toml. A running daemon follows changes of this file: deleting a
+    table shuts its client out.
     """
     from pathlib import Path
 

@@ -36,7 +36,7 @@ LINE = 80
 """Letters in a line of FASTA."""
 
 NO_QUALITY = 255
-"""The mapping quality in PAF that stands for none."""
+"""The mapping quality in PAF that means none."""
 
 LcsMethod = Literal[
     "adaptive", "systolic", "diff", "bit-parallel", "block-step", "hirschberg", "dp"
@@ -160,7 +160,7 @@ def _record(path: str) -> NamedSequence:
     found = None
     for record in records(path):
         if found is not None:
-            problem = "a second record; one is compared, put it into a file of its own"
+            problem = "a second record; only one is compared: put it into a file of its own"
             raise DataError(problem, file=shown_name(path), record=2, name=record.name)
         found = record
     if found is None:
@@ -170,7 +170,7 @@ def _record(path: str) -> NamedSequence:
 
 
 def _text(path: str) -> NamedSequence:
-    """All bytes of a file, named by its path."""
+    """The bytes of a file as a sequence named by its path."""
     import sys
 
     import numpy as np

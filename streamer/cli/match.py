@@ -39,7 +39,7 @@ _FAULTS = {
     "device": "--kernel {kernel} runs on CUDA, not with --device {device}",
     "chunk": "--chunk {chunk} is shorter than a k-mer (-k {k})",
 }
-"""For users, what ``MatchSpec.faults`` names."""
+"""The faults of ``MatchSpec.faults``, in words for users."""
 
 
 def match(
@@ -229,7 +229,7 @@ def match(
 
 
 def _within(report: ReportName | None, distance: int | None, semantics: Semantics | None) -> bool:
-    """Whether k-mers within a distance are asked for; UsageError for what does not go together."""
+    """Whether the report is of matches within a distance; UsageError for conflicting options."""
     if report is not None and report not in NEAR_REPORTS:
         if distance or semantics == "ltb":
             message = f"--report {report} is of exact matching; with a distance: all, best"

@@ -44,7 +44,7 @@ def match_on_cluster(
             device = "cuda"
         if not quiet:
             say(cluster.line())
-        # here it is asked about the dictionary, and for the totals; workers match
+        # this one has the dictionary and the totals; workers match
         here = replace(spec, device="cpu", kernel="auto" if spec.cuda_kernel else spec.kernel)
         there = replace(spec, device=device)
         as_stored = save is not None and spec.strands == "both"

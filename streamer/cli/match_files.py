@@ -43,18 +43,18 @@ from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 
 BATCHES_A_GPU = 2
-"""That are matched together, for each GPU, if there are several."""
+"""Bases that are matched together for each of several GPUs."""
 
 BASES_OF_MANY_ROWS = 1 << 18
-"""Of a batch that gives a row a window, of about 30 bytes: several are in memory at a time."""
+"""Bases of a batch with a row of 30 bytes for each window; several batches are in memory."""
 
 BASES_COUNTED = 2_000_000
-"""Of a batch whose windows are counted by k-mer: each thread has one, of about 20 bytes a base."""
+"""Bases of a batch whose windows are counted by k-mer: each thread has one, 20 bytes a base."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The report that is wanted, by name, with the options of those of targets."""
+    """The requested report by name, with the options of target reports."""
 
     report: str
     rule: Assignment
@@ -62,7 +62,7 @@ class Asked:
     by_barcode: bool
 
     def answer(self, matcher: StreamMatcher) -> Answer:
-        """What makes its rows; StreamerError if the dictionary lacks what they are made of."""
+        """What makes its rows; StreamerError if the dictionary lacks the data for them."""
         spec, stored = matcher.spec, matcher.stored
         if self.report == "targets":
             return TargetAnswer(matcher, self.rule, by_barcode=self.by_barcode)
@@ -76,7 +76,7 @@ class Asked:
 
 
 def _check_places(dictionary: Dictionary, spec: MatchSpec) -> None:
-    """StreamerError if the places of k-mers in the targets are not known."""
+    """StreamerError if the positions of k-mers in the targets are unknown."""
     if dictionary.records is None and spec.sources:
         saved = next(path for path in spec.sources if is_saved(path))
         message = (
@@ -109,7 +109,7 @@ def match_files(
     if device == "cuda":
         spec = replace(spec, cards=stream_cards(gpus, changes=spec.changes, report=notice))
     spec = replace(spec, device=device)
-    # with both strands a saved file keeps how the k-mers stood in the records
+    # with both strands, a saved file also stores how the k-mers stood in the records
     keeps = save is not None and spec.strands == "both"
     with compile_notice(quiet=quiet):
         with Team(spec.threads or usable_cores()) as team:
@@ -127,12 +127,12 @@ def match_files(
                 if matcher.side_by_side and (answer.depths or spec.counted):
                     bases = BASES_OF_MANY_ROWS if answer.depths else BASES_COUNTED
                 if matcher.device == "cuda" and len(matcher.spec.cards) > 1:
-                    # of each batch every GPU takes some
+                    # every GPU takes some of each batch
                     bases, most = (
                         BATCHES_A_GPU * len(matcher.spec.cards) * n for n in (bases, most)
                     )
                 if spec.max_kmers:
-                    # growth ends with a batch: with the one that it ends with in a daemon
+                    # growth ends with a batch: the same one as in a daemon
                     bases, most = SENT_BASES, SENT_READS
                 run = _Run(matcher, answer, writer, team, grown, notice)
                 options: dict[str, Any] = {
@@ -149,7 +149,7 @@ def match_files(
                     )
                     parts = team.results(works, pulls="parse", works="match", takes="write")
                 else:
-                    # what grows depends on batches, and several GPUs share each
+                    # growth depends on batches, and several GPUs share each batch
                     full = spec.changes or len(matcher.spec.cards) > 1
                     batches: Iterator[ReadBatch] = read_batches(reads, full=full, **options)
                     if spec.near:
@@ -162,7 +162,7 @@ def match_files(
                             team.stages.count("write", len(some))
                 for table in answer.last():
                     writer.write(table)
-            # the rows are in their place now, and stay if this fails
+            # the rows are in place now, and stay even if this fails
             if save is not None:
                 tree = matcher.latest_snapshot().tree
                 save_dictionary(save, stored, grown.codes(), tree, spec.strands)
@@ -180,18 +180,18 @@ class _Run:
     notice: Callable[[str], None] | None
 
     def work(self, batch: ReadBatch) -> list[memoryview]:
-        """All there is to do for a batch, by a thread of its own."""
+        """Match and format a batch; each thread does this for its own batch."""
         with self.team.stages.spent("match"):
             return self._lines(self.matcher.match_alone(batch, want_depths=self.answer.depths))
 
     def in_turn(self, batches: Iterable[ReadBatch]) -> Iterator[Iterable[memoryview]]:
-        """One batch after the other is matched, by all threads."""
+        """Match one batch after the other, each with all threads."""
         parsed = self.team.line(batches, lambda batch: batch, 2, pulls="parse")
         if self.answer.ordered:
-            # by whoever pulls: a team may end its work on one result before that on an earlier one
+            # done by the consumer, in order: threads of a team may finish a later result first
             pulled = map(self._lines, self._matched(parsed))
             return self.team.line(pulled, list, 2, pulls="match", takes="write")
-        # many rows are formatted some at a time
+        # format many rows in parts
         lines = self._some_lines if self.answer.depths else self._lines
         return self.team.line(
             self._matched(parsed), lines, 2, pulls="match", works="format", takes="write"
@@ -218,7 +218,7 @@ class _Run:
 def _say_limited(
     matcher: StreamMatcher, batch: ReadBatch, notice: Callable[[str], None] | None
 ) -> None:
-    """Say that the k-mers of this batch and of all behind it are not added."""
+    """Report that the k-mers of this batch and all later ones are not added."""
     if notice is not None:
         first = f" (read {batch.names[0]})" if len(batch) else ""
         notice(
@@ -228,7 +228,7 @@ def _say_limited(
 
 
 def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBatch]:
-    """The batches, of which the first holds all seeds: its reads are matched against every one."""
+    """The batches, the first with all seeds, so that its reads are matched against all of them."""
     rest = iter(batches)
     first: list[ReadBatch] = []
     fault = None
@@ -237,7 +237,7 @@ def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBat
         while bases < seed and (batch := next(rest, None)) is not None:
             first.append(batch)
             bases += batch.bases.size
-    except DataError as error:  # after the reads in front of it
+    except DataError as error:  # raised after the reads before it
         fault = error
     if first:
         joined = joined_batches(first)

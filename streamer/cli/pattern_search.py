@@ -43,9 +43,9 @@ def check_search(
 def read_patterns(
     given: list[str] | None, path: str | None, convert: Callable[[str], T]
 ) -> tuple[str, list[str], list[T]]:
-    """Source, names and converted letters of the patterns; DataError for a letter that is no base.
+    """Source, names and converted letters of the patterns; DataError for an invalid letter.
 
-    Patterns of the command line are their own names.
+    Patterns given on the command line are their own names.
     """
     from streamer.sequences.files import read_letters
     from streamer.sequences.source import shown_name
@@ -68,7 +68,7 @@ def read_patterns(
 
 
 def line_format(format_: RowsFormat) -> Format:
-    """Of rows that a cluster's workers format; UsageError for one that has no lines."""
+    """The format for rows that a cluster's workers make; UsageError unless it has lines."""
     if format_ == "arrow":
         message = "--cluster: its rows are lines, --format tsv or jsonl"
         raise UsageError(message)
@@ -85,9 +85,9 @@ def searching(
     quiet: bool,
     size: int | None = None,
 ) -> Iterator[tuple[Rows, Iterator[TextPiece]]]:
-    """A writer of rows, and the pieces of the text, which overlap by so many symbols.
+    """A writer of rows, and the pieces of the text, which overlap by ``overlap`` symbols.
 
-    size: symbols of a piece, about; None is usual.
+    size: the approximate number of symbols in a piece; None: the default.
     """
     from streamer.cli.progress import progress
     from streamer.output.rows import open_rows
@@ -102,6 +102,6 @@ def searching(
 
 
 def write_hits(writer: Rows, hits: Hits, texts: Sequence[str], patterns: Labels) -> None:
-    """Write the rows of hits, with names for indices."""
+    """Write the rows of hits, with names instead of indices."""
     for table in hits.tables(texts, patterns):
         writer.write(table)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from streamer.playing.raw_reads import RawRead
     from streamer.protocol.keys import ClientKeys
 
-_BATCH_SECONDS = 1.0  # from one batch to the next
+_BATCH_SECONDS = 1.0  # between two batches
 _POLL_SECONDS = 0.05
-_FAST_SECONDS = 60.0  # of a run without a clock, in a batch
+_FAST_SECONDS = 60.0  # seconds of a run in a batch, at unlimited speed
 
 
 def play(
@@ -47,7 +47,7 @@ def play(
     channels: Annotated[
         int, typer.Option(min=1, help="Channels, of 400 bases a second each.")
     ] = 512,
-    seed: Annotated[int, typer.Option(help="Of all times and names.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of times and names.")] = 1,
     plain: Annotated[
         bool, typer.Option("--plain", help="Write FASTQ that is not compressed, as dorado does.")
     ] = False,
@@ -63,7 +63,7 @@ def play(
     ] = 300.0,
     quiet: QuietOption = False,
 ) -> None:
-    """Play a run: real reads, complete when a sequencer would have them, in equal order each time.
+    """Play a run: real reads, each when a sequencer would have it, in the same order each time.
 
     Each channel waits for a molecule, then reads it; equal seeds give the same run. Records stay
     as they are, byte for byte. A file is FLOWCELL_pass_BARCODE_RUN_N.fastq.gz in fastq_pass, with
@@ -94,7 +94,7 @@ def play(
 
 
 class _Playback:
-    """Reads that come as time passes; ``reads``, ``bases`` and ``played`` seconds so far."""
+    """Reads released over time; ``reads``, ``bases`` and ``played`` seconds are those so far."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class _Playback:
             self._fault = error
 
     def _live(self, stopped: Callable[[], object] = lambda: False) -> Iterator[list[Played]]:
-        """Reads that are complete, each group a little after the last of them."""
+        """Complete reads, in groups, each a little after its last read."""
         for group in self._groups:
             due = self.begun
             if self._speed:
@@ -159,7 +159,7 @@ class _Playback:
                 try:
                     yield from map(Piece, batches)
                 except DataError as error:
-                    # its number is not that in the file
+                    # the record's number is not that in the file
                     read = f"read {error.name}: " if error.name else ""
                     raise DataError(read + error.problem, file=error.file) from None
 
@@ -170,7 +170,7 @@ class _Playback:
     def send(
         self, endpoint: str, name: str | None, timeout: float, keys: ClientKeys | None
     ) -> None:
-        """Play it into the socket."""
+        """Play the run into the socket."""
         from streamer.cli.send_files import send_all
         from streamer.client.producer import Producer
 
@@ -181,7 +181,7 @@ class _Playback:
             send_all(producer, self, timeout)
 
     def write(self, folder: str, plain: bool, file_reads: int, file_seconds: float) -> str:
-        """Play it into files; what has become of them."""
+        """Play the run into files; returns a line about them."""
         from streamer.cli.streams import signals_noted
         from streamer.playing.run_folder import RunFolder
 

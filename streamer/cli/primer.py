@@ -56,7 +56,7 @@ def primer(
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Minimum differences from any part of BETA.")],
     strands: Annotated[PrimerStrands, typer.Option(help="Strands of BETA that count.")] = "forward",
-    method: Annotated[PrimerMethod | None, typer.Option(help="Default: seeds. Equal rows.")] = None,
+    method: Annotated[PrimerMethod | None, typer.Option(help="Default: seeds. Same rows.")] = None,
     device: DeviceOption = "auto",
     gpus: GpusOption = 0,
     threads: ThreadsOption = 0,
@@ -69,7 +69,7 @@ def primer(
     tm: Annotated[str | None, _range_option(help="Melting temperature, C; 55-65.")] = None,
     hairpin_tm: Annotated[float | None, _design(help="At most, C; 47.")] = None,
     dimer_tm: Annotated[
-        float | None, _design(help="Of a primer with itself or its partner, at most, C; 47.")
+        float | None, _design(help="At most, of a primer with itself or its partner, C; 47.")
     ] = None,
     pairs: Annotated[int | None, _design(min=1, help="Pairs to choose in each record.")] = None,
     product: Annotated[
@@ -178,7 +178,7 @@ def primer(
 
 
 class _Host:
-    """Pieces of beta, and whether one of them holds a base."""
+    """The pieces of beta, and whether any of them holds a base."""
 
     def __init__(self, pieces: Iterator[NDArray[np.uint8]]) -> None:
         self._pieces = pieces

@@ -1,4 +1,4 @@
-"""``--profile``: where the time of a command went, stage by stage, and what bounded it."""
+"""``--profile``: where the time of a command went, stage by stage, and what limited its speed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trie.cpu.threads import usable_cores
 
 _STAGES = ("read", "decompress", "parse", "match", "format", "write")
 _HEAD = f"{'stage':<12}{'busy s':>9}{'input s':>9}{'output s':>9}{'MB':>11}{'M bases/s':>11}"
-_BUSY = 0.85  # of the time that a stage or the threads had: what they did was the bound
+_BUSY = 0.85  # a stage or the threads that worked more than this share of the time were the limit
 
 
 @contextmanager
 def profiled(wanted: bool, threads: int, reads: Sequence[str]) -> Iterator[Team]:
-    """A team of that many threads, 0 for every core; in the end a table of its time if wanted."""
+    """A team of this many threads, 0 for every core; prints its profile if ``wanted``."""
     stages = Stages(*_STAGES)
     threads = threads or usable_cores()
     with Team(threads, live=size_of_files(reads) is None, stages=stages) as team:
@@ -30,9 +30,9 @@ def profiled(wanted: bool, threads: int, reads: Sequence[str]) -> Iterator[Team]
 
 
 def profile_lines(stages: Stages, threads: int, seconds: float) -> list[str]:
-    """The table of the stages, which took ``seconds``, and the line of what bounded them.
+    """The table of the stages, which took ``seconds``, and the line about what limited them.
 
-    Busy seconds are of all threads together; a stage waits for input, or for room for its output.
+    Busy seconds are summed over all threads; a stage waits for input or for room for its output.
     """
     bases = stages.size("parse")
     lines = [_HEAD]
@@ -52,14 +52,14 @@ def profile_lines(stages: Stages, threads: int, seconds: float) -> list[str]:
 
 
 def _bound(stages: Stages, threads: int, seconds: float) -> str:
-    """What the time depended on."""
+    """What limited the speed."""
     busy = {name: stages.seconds(name, "busy") for name in stages.names}
     all_busy = max(sum(busy.values()), 1e-9)
     share = all_busy / max(threads * seconds, 1e-9)
     largest = max(busy, key=lambda name: busy[name])
     of_it = 100 * busy[largest] / all_busy
     if share < _BUSY:
-        # of the others each step is for all threads
+        # the other stages use all threads in each step
         for name in sorted({"read", "decompress", "parse", "write"} - stages.shared):
             if _BUSY * seconds < busy.get(name, 0.0) <= seconds:
                 return f"bound by {name}, which is done by one thread at a time"

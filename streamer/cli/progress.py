@@ -1,4 +1,4 @@
-"""A progress bar on a terminal for what takes more than two seconds."""
+"""A progress bar on a terminal for work that takes more than two seconds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Literal
 SHOW_AFTER_SECONDS = 2.0
 
 follow: Callable[[int, int | None], None] | None = None
-"""Takes what is done, and of how much, in place of a bar: of a job's process."""
+"""In a job's process, takes the work done and the total in place of a bar."""
 
 
 @contextmanager
 def progress(
     label: str, total: int | None, *, quiet: bool, unit: Literal["bytes", "share"] = "bytes"
 ) -> Iterator[Callable[[int], None]]:
-    """A function that takes what is done so far (of ``total``) and shows it, as bytes or a share.
+    """A function that takes the work done so far (of ``total``) and shows it, as bytes or a share.
 
     Nothing is shown unless standard error is a terminal and two seconds have passed.
     """

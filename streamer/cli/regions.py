@@ -1,4 +1,4 @@
-"""``streamer regions``: regions of a reference as FASTA, the targets of a panel."""
+"""``streamer regions``: regions of a reference as FASTA, to be the targets of a panel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``streamer reload``: a running daemon reads the sources of its dictionary anew."""
+"""``streamer reload``: a running daemon reads the sources of its dictionary again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reload(
         typer.Option("--wait", help="Return once kept batches have been matched again, too."),
     ] = False,
 ) -> None:
-    """Have a running daemon read the files of dictionary.sources anew.
+    """Have a running daemon read the files of dictionary.sources again.
 
     New batches use the new dictionary at once; kept ones are matched again when there is time.
     """
@@ -44,7 +44,7 @@ def _count(number: int, what: str, ending: str = "s") -> str:
 
 
 def _wait(control: Control) -> None:
-    """Until no batch is left."""
+    """Return once no batch is left to match again."""
     import time
 
     while control.status()["revision"] is not None:

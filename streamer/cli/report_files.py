@@ -26,7 +26,7 @@ from trie.cpu.compiling import compile_notice
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """inputs: files and folders. aside: where the file for MultiQC goes, if anywhere."""
+    """The options. inputs: files and folders. aside: the file for MultiQC, if there is one."""
 
     inputs: list[str]
     output: str
@@ -50,7 +50,7 @@ def write_report(options: PageOptions, *, quiet: bool) -> None:
 
 
 def _names(paths: list[str]) -> dict[str, str]:
-    """As the page shows them: without their folders, which are nobody's business, if it can be."""
+    """Names for the page: without their folders, which may be private, if they stay distinct."""
     short = {path: PurePath(path).name or path for path in paths if path != STDIN}
     counts = Counter(short.values())
     return {

@@ -32,13 +32,14 @@ def report(
         ),
     ] = None,
     title: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Of the page; the name of the output.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Title of the page. Default: the name of the output."),
     ] = None,
     config: ConfigOption = None,
     dictionary: Annotated[
         list[str] | None,
         dictionary_option(
-            help="That of a journal, if it is not where the daemon read it; may be given again."
+            help="Sources of a journal, if not where the daemon read them; may be repeated."
         ),
     ] = None,
     min_windows: Annotated[
@@ -57,8 +58,8 @@ def report(
 ) -> None:
     """Make one HTML page of reports, or of what a daemon has matched.
 
-    The page holds all that it shows and asks for nothing else. With --config: of the journal of
-    that daemon, by its table answers; the daemon may be running.
+    The page is self-contained. With --config it is about the journal of that daemon, by its table
+    answers; the daemon may be running.
     """
     sources: tuple[str, ...] = ()
     if config is not None:

@@ -1,4 +1,4 @@
-"""``streamer selftest``: that it works here, how fast, and why not if it is slow."""
+"""``streamer selftest``: whether it works here, how fast, and why not if it is slow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ def selftest(
 ) -> None:
     """Match synthetic reads with every engine and kernel, compare the results, and measure.
 
-    One line a test: what was tested, whether the results are right, and the speed beside what to
-    expect.
-    Exit 1 if a result is wrong.
+    One line for each test: what was tested, whether the results are right, and the measured and the
+    expected speed. Exit 1 if a result is wrong.
     """
     from streamer import selftest as tests
     from streamer.device_choice import choose_device, cuda_problem

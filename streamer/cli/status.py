@@ -45,7 +45,7 @@ def _flat(answer: dict[str, object], prefix: str = "") -> Iterator[tuple[str, ob
 
 
 def print_table(answer: dict[str, Any]) -> None:
-    """The answer as a table for people."""
+    """Print the answer as a table for people."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -82,19 +82,19 @@ def print_table(answer: dict[str, Any]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in words.items():
-        # a path may hold what rich takes for markup
+        # escaped, since a path may look like rich markup
         table.add_row(name, Text(text))
     Console(highlight=False).print(table)
 
 
 def _stuck(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The stages that the watchdog names, and what they wait for."""
+    """The stages that the watchdog reports as stuck, and what they wait for."""
     for name, stage in answer.get("stuck", {}).items():
         yield name, f"for {stage['seconds']:.0f} s, waits for {stage['waits_for']}"
 
 
 def _limit(fields: Mapping[str, object]) -> str:
-    """The limit of a dictionary that grows, and what happens at it."""
+    """The limit of a growing dictionary, and what happens there."""
     most = fields.get("dictionary.limit", 0)
     if not most:
         return "none"
@@ -104,7 +104,7 @@ def _limit(fields: Mapping[str, object]) -> str:
 
 
 def _revision(fields: Mapping[str, object]) -> str:
-    """How many batches are to be matched again."""
+    """How many batches are still to be matched again."""
     left = fields.get("revision.batches")
     return (
         "none"

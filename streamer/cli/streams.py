@@ -1,4 +1,4 @@
-"""The standard streams of a process whose readers may go, and the signals that end it."""
+"""The standard streams of a process whose readers may go away, and the signals that end it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any, TextIO
 from streamer.errors import EXIT_DATA, ReaderGoneError
 from trie.new_file import remove_unfinished
 
-# how a stream writes what its encoding lacks, such as a name that another client has given
+# how a stream writes characters that its encoding lacks, such as those in another client's name
 _ESCAPED = "streamer.escaped"
 
 
 class _Results(io.FileIO):
-    """Standard output: ReaderGoneError for a pipe that nobody reads, names in other errors.
+    """Standard output: raises ReaderGoneError if nobody reads the pipe, adds names to other errors.
 
-    What calls us gives BrokenPipeError an exit code of its own: typer and rich end with 1. After
-    an error the rest is dropped, so that the interpreter does not fail again when it flushes.
+    BrokenPipeError would not do, since typer and rich end with exit code 1 for it. After an error
+    the rest is dropped, so that the interpreter does not fail again when it flushes.
     """
 
     _failed = False
@@ -44,7 +44,7 @@ class _Results(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error whose messages are lost where they cannot be written: the work goes on."""
+    """Standard error; messages that cannot be written are lost, and the work continues."""
 
     def write(self, data: Any) -> int:
         try:
@@ -54,13 +54,13 @@ class _Messages(io.FileIO):
 
 
 def open_streams() -> None:
-    """Set up standard streams for this process; those that the caller has closed too.
+    """Set up the standard streams of this process, including those that the caller has closed.
 
-    A closed stream fails when it is used, and only then.
+    A closed stream fails only when it is used.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            # the wrong way round for input and output; messages are lost
+            # opened in the wrong direction, so that using it fails; messages are lost
             flags = (os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)[number]
             os.dup2(os.open(os.devnull, flags), number)
             setattr(sys, name, open(number, "w" if number > 0 else "r", closefd=False))
@@ -69,13 +69,13 @@ def open_streams() -> None:
 
 
 def lose_messages() -> None:
-    """From now on a message that cannot be written to standard error is dropped."""
+    """From now on, drop messages that cannot be written to standard error."""
     if sys.stderr is sys.__stderr__ and sys.stderr is not None:
         sys.stderr = _text(_Messages(sys.stderr.fileno(), "w", closefd=False), sys.stderr)
 
 
 def flush_streams(code: int) -> int:
-    """Write what is still buffered; the exit code, which is that of the work if it failed."""
+    """Write what is still buffered; returns the exit code, ``code`` if the work failed."""
     try:
         sys.stdout.flush()
     except ReaderGoneError as error:
@@ -86,13 +86,13 @@ def flush_streams(code: int) -> int:
     try:
         sys.stderr.flush()
     except OSError:
-        # the interpreter must not try again
+        # the interpreter must not try to flush again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code
 
 
 def clean_up_on_signals() -> None:
-    """SIGTERM and SIGHUP remove unfinished files, and then end the process as they always do."""
+    """Have SIGTERM and SIGHUP remove unfinished files before they end the process as usual."""
 
     def end(number: int, frame: FrameType | None) -> None:
         remove_unfinished()
@@ -100,20 +100,20 @@ def clean_up_on_signals() -> None:
         signal.raise_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # the caller may ignore it, as nohup does
+        # keep it ignored if the caller did so, as nohup does
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)
 
 
 @contextmanager
 def signals_noted() -> Iterator[list[int]]:
-    """The first signal to end the process meanwhile is only noted: the caller stops, and saves.
+    """In this context, only note the first signal that would end the process: the caller saves.
 
-    It is raised again at the end of the context. A second one ends the process at once.
+    The signal is raised again at the end of the context. A second one ends the process at once.
     """
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        # the only one that gets signals
+        # only the main thread gets signals
         yield noted
         return
 
@@ -126,7 +126,7 @@ def signals_noted() -> Iterator[list[int]]:
         noted.append(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # SIG_IGN stays
+    # ignored signals stay ignored
     before = {n: handler for n in numbers if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, note)

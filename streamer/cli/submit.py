@@ -25,8 +25,8 @@ def submit(
 ) -> None:
     """Have a running daemon run asm, hamming, primer or lcs as a job; prints the job's id.
 
-    Options of submit come before the command, those of the command behind it, as without submit.
-    Files are those of the daemon's machine, in a folder that its configuration names.
+    Options of submit come before the command, those of the command after it. Files are those of the
+    daemon's machine, in a folder that its configuration names.
     """
     import os
 
@@ -38,7 +38,7 @@ def submit(
     job = read_line(line)
     output, format_ = job.given.get("output"), job.given.get("format_", "tsv")
     if not wait and job.given:
-        message = f"{', '.join(sorted(job.given)).replace('_', '')}: goes with --wait"
+        message = f"{', '.join(sorted(job.given)).replace('_', '')}: needs --wait"
         raise UsageError(message)
     if wait:
         check_rows(output, format_)
@@ -49,7 +49,7 @@ def submit(
             return
         quiet = bool(job.given.get("quiet"))
         if not quiet:
-            # whoever stops to wait asks by this id
+            # an interrupted client can ask for the job by this id
             say(f"job {submitted}")
         follow_job(control, submitted, quiet=quiet)
         write_rows(control, submitted, output, format_)

@@ -1,4 +1,4 @@
-"""``streamer targets``: what a running daemon has found of each target."""
+"""``streamer targets``: what a running daemon has found for each target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def targets(
 ) -> None:
     """Print the rows of match --report targets of all reads that a daemon has matched.
 
-    The daemon counts with answers.targets = true.
+    The daemon counts them only with answers.targets = true.
     """
     from streamer.client.message_tables import rows_table
     from streamer.output.rows import RowWriter

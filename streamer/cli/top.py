@@ -1,4 +1,4 @@
-"""``streamer top``: the status of a running daemon again and again, as a page or as tables."""
+"""``streamer top``: the status of a running daemon, refreshed as a page or as tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamer.client.subscriber import Subscriber
 
 _CLEAR = "\x1b[H\x1b[J"
-"""To the upper left corner, and nothing behind it."""
+"""Moves the cursor to the upper left corner and clears what follows."""
 
 
 def top(
@@ -54,7 +54,7 @@ def top(
 
 
 def _can_draw() -> bool:
-    """Whether there are a terminal and the package that draws on it."""
+    """Whether there is a terminal, and the package that draws on it."""
     import os
     from importlib.util import find_spec
 
@@ -90,7 +90,7 @@ def _page(control: Control, every: float) -> bool:
 
 
 def _tables(control: Control, every: float, count: int | None, form: str) -> bool:
-    """Print tables; whether the daemon has ended."""
+    """Print tables; returns whether the daemon has ended."""
     import itertools
 
     from streamer.client.client_errors import DaemonFailedError, DaemonSilentError
@@ -120,16 +120,16 @@ def _tables(control: Control, every: float, count: int | None, form: str) -> boo
 def _print(answer: dict[str, Any], form: str, *, first: bool) -> None:
     if form == "jsonl":
         typer.echo(json.dumps(answer))
-        # a program that reads it waits for each line
+        # flush, since a program may wait for each line
         sys.stdout.flush()
         return
-    # a file keeps every table, a terminal shows the last
+    # a file keeps every table, a terminal shows the last one
     typer.echo(_CLEAR if sys.stdout.isatty() else "", nl=not first)
     print_table(answer)
 
 
 def _ends(feed: Subscriber, seconds: float) -> bool:
-    """Wait; whether the daemon has said meanwhile that it ends."""
+    """Wait; returns whether the daemon has announced its end meanwhile."""
     import time
 
     deadline = time.monotonic() + seconds

@@ -1,7 +1,7 @@
 """``streamer warm-up``: compile all kernels for this machine, in parallel, before they are needed.
 
 Worker processes run small jobs of every command (``warm_up_jobs``). A record beside the compiled
-kernels says which files there are, so that a second run has nothing to do.
+kernels lists their files, so that a second run has nothing to do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trie.cpu import shared_compiling
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a job has come to. files: of the cache. problem: why it failed, or stored nothing."""
+    """The outcome of a job. files: those of the cache. problem: why it failed or stored nothing."""
 
     code: int
     compiled: int
@@ -106,7 +106,7 @@ def _recorded(record: Path, key: list[str]) -> int:
 
 
 def _outcomes(listed: list[Job], processes: int, quiet: bool) -> Iterator[tuple[Job, Compiled]]:
-    """Each job and what it has come to, as they end."""
+    """Each job with its outcome, as they end."""
     from streamer.cli.progress import progress
     from streamer.errors import StreamerError
 
@@ -131,7 +131,7 @@ def _outcomes(listed: list[Job], processes: int, quiet: bool) -> Iterator[tuple[
 
 @contextlib.contextmanager
 def _pool(folder: str, processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that run jobs; they do not outlive an error or an interrupt."""
+    """Processes that run jobs; an error or an interrupt ends them, too."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, _begin, (folder,))
     try:
@@ -145,7 +145,7 @@ def _pool(folder: str, processes: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin(folder: str) -> None:
-    """Prepare a process for jobs in a folder: they print nothing and compile side by side."""
+    """Prepare a process for jobs in a folder: they print nothing and compile concurrently."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 Job = tuple[str, ...]
-"""The arguments of a command; ``serve`` and more of a configuration for a daemon and clients."""
+"""The arguments of a command; or ``serve`` and settings, for a daemon and its clients."""
 
 SERVE = "serve"
 SAVED = "grown.kmers"
@@ -28,7 +28,7 @@ _DAEMON = ("dictionary.k=21", 'dictionary.sources=["ref.fa"]', "matching.device=
 _TOPICS = ("match", "mismatch", "read", "word", "delta", "near", "ltb", "decision")
 _POLL_SECONDS = 0.01
 _ANSWER_SECONDS = 300.0
-_LONG = 700_000  # bases, from which on threads share the work, and other kernels take over
+_LONG = 700_000  # bases; longer inputs are shared by threads and use other kernels
 _SEED = 1
 
 
@@ -87,7 +87,7 @@ def _bam(reads: list[tuple[str, str]]) -> bytes:
 
 
 def _sam(reads: list[tuple[str, str]]) -> str:
-    """Reads with context, every other one aligned."""
+    """Reads with context; every other one is aligned."""
     lines = ["@RG\tID:run_barcode01\tSM:barcode01"]
     for number, (name, bases) in enumerate(reads):
         place = f"16\tone\t1\t9\t{len(bases)}M" if number % 2 else "4\t*\t0\t0\t*"
@@ -192,7 +192,7 @@ def _of_cpu() -> list[Job]:
 
 
 def run_job(job: Job) -> int:
-    """Run a job in the folder of ``write_files``; its exit code."""
+    """Run a job in the folder of ``write_files``; returns its exit code."""
     from streamer.cli.app import main
 
     if job[0] == SERVE:
@@ -204,7 +204,7 @@ def run_job(job: Job) -> int:
 
 
 def _serve(settings: Job) -> int:
-    """A daemon takes the reads, and clients send and print; the exit code of the first."""
+    """Run a daemon, with clients that send and print; returns the exit code of the first."""
     from streamer.cli import daemon_options
     from streamer.cli.app import main
     from streamer.client import Control
@@ -212,7 +212,7 @@ def _serve(settings: Job) -> int:
     from streamer.daemon.service import Service
 
     logs.configure("error", "json")
-    # compiling holds everything in this process up
+    # compiling blocks everything else in this process
     daemon_options.ANSWER_SECONDS = _ANSWER_SECONDS
     names = ("ingest", "feed", "control", "sync")
     with tempfile.TemporaryDirectory() as sockets:

@@ -60,8 +60,8 @@ def watch(
         typer.Option(
             "--from-cursor",
             metavar="FILE",
-            help="Begin behind what was printed when FILE was written, without FILE with the "
-            "oldest record; pull what the feed drops; keep the place in FILE.",
+            help="Continue after what was printed when FILE was written, without FILE at the "
+            "oldest record; pull what the feed drops; store the position in FILE.",
         ),
     ] = None,
     sync: Annotated[
@@ -72,8 +72,7 @@ def watch(
 ) -> None:
     """Print the results of a running daemon as they come, until it ends.
 
-    Exit code 1 if it falls silent without announcing its end, and for a cursor that cannot be gone
-    on from.
+    Exit code 1 if it falls silent without announcing its end, or cannot continue from the cursor.
     """
     from streamer.client.client_errors import DaemonFailedError, DaemonLostError, DaemonSilentError
     from streamer.client.message_tables import columns_of
@@ -93,7 +92,7 @@ def watch(
         if not feed.wait_for_daemon(answer_seconds):
             raise DaemonSilentError(endpoint, answer_seconds)
         columns = columns_of(feed.topics)
-        # nobody can ask for the rows in a file again: a signal ends it in order
+        # the rows in a file cannot be requested again, so a signal completes the file
         noting: AbstractContextManager[list[int]] = nullcontext([])
         if output not in (None, "-"):
             noting = signals_noted()
@@ -107,7 +106,7 @@ def watch(
             ) as rows,
         ):
             enough = _follow(feed, rows, seconds, quiet, signals)
-        # the rows are written and their file is closed
+        # first the rows are written and their file is closed
         if enough:
             return
         if feed.failed:
@@ -125,7 +124,7 @@ def _subscriber(
     place: CursorFile | None,
     keys: ClientKeys | None,
 ) -> Subscriber:
-    """A subscriber from the place on, if there is one."""
+    """A subscriber that begins at the stored position, if there is one."""
     from streamer.client.subscriber import Subscriber
     from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS
 
@@ -138,12 +137,12 @@ def _subscriber(
     )
     live = [topic for topic in feed.topics if topic in LIVE_ONLY or topic not in RECORD_TOPICS]
     if live:
-        say(f"{', '.join(live)}: not kept by the daemon, so only what comes from now on")
+        say(f"{', '.join(live)}: not stored by the daemon, so only new messages")
     return feed
 
 
 def _oldest(sync: str, keys: ClientKeys | None) -> Cursor:
-    """Before the oldest record that a daemon has."""
+    """The cursor before the oldest record that a daemon has."""
     from streamer.client.client_errors import DaemonError, DaemonSilentError
     from streamer.client.core.positions import Cursor
     from streamer.client.sync import Sync
@@ -159,7 +158,7 @@ def _oldest(sync: str, keys: ClientKeys | None) -> Cursor:
 
 
 class _FeedRows:
-    """Rows of messages, up to ``count``; the place behind them is kept.
+    """Writes rows of messages, up to ``count``, and stores the position after them.
 
     padded: the columns that every row has, None for only its own. begun: there was a message.
     """
@@ -179,7 +178,7 @@ class _FeedRows:
         self.begun = False
 
     def write(self, message: Known, cursor: Cursor | None) -> bool:
-        """Write the rows of a message; whether there are enough. cursor: behind the message."""
+        """Write the rows of a message, given the cursor after it; returns if there are enough."""
         from streamer.client.message_tables import tables
 
         self.begun = True
@@ -204,7 +203,7 @@ class _FeedRows:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._writer.__exit__(kind, *rest)
-        # of a file that could not be written nothing is left
+        # an incomplete file is removed
         if self.place is not None and (self.place.live or not self._broken):
             self.place.store()
 
@@ -212,9 +211,9 @@ class _FeedRows:
 def _follow(
     feed: Subscriber, rows: _FeedRows, seconds: float | None, quiet: bool, signals: list[int]
 ) -> bool:
-    """Write rows; whether there are enough or the time is over, or else the daemon is gone.
+    """Write rows; returns True if there are enough or time is up, False if the daemon has ended.
 
-    A signal that was noted in ``signals`` is enough, too.
+    A signal noted in ``signals`` also returns True.
     """
     import time
 
@@ -250,7 +249,7 @@ def _follow(
         if isinstance(message, Reset):
             assert rows.place is not None
             if message.reason == "too-old" and not (rows.place.found or rows.begun):
-                # what was the oldest record has expired since it was asked for
+                # the oldest record has expired since it was requested
                 continue
             problem = f"{rows.place.path}: {_RESETS.get(message.reason, message.reason)}"
             raise StreamerError(problem)
@@ -268,7 +267,7 @@ _RESETS = {
 
 
 def _say_what_never_comes(feed: Subscriber) -> None:
-    """Topics without rows, so that nobody waits for them."""
+    """Report topics that never have rows, so that nobody waits for them."""
     from streamer.protocol.schema import TOPICS
 
     if feed.published is None:

@@ -37,7 +37,7 @@ _PERMISSIONS = """\
 # delete a table, and the connections of that key are ended.
 #
 # send: names of producers, watch: topics of the feed, control: commands, each with * as a wildcard.
-# sync: whether it may ask for what was said before on the topics that it may watch.
+# sync: whether it may replay past messages on the topics that it may watch.
 # Limits, 0 or missing: none. bytes_per_second: of batches. waiting_bytes: of its batches in the
 # daemon. connections: of each socket. subscriptions: to topics of the feed, of all its connections.
 """

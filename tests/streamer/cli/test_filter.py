@@ -215,8 +215,8 @@ ONE = "@{}\nACGTTGCATTACGG\n+\nIIIIIIIIIIIIII\n"
         (["a11"], ["a12"], "in1.fq: record 1 (a12): the name is not that"),
         (["a/2"], ["a/1"], "in1.fq: record 1 (a/1): the name is not that"),
         (["1"], ["2"], "in1.fq: record 1 (2): the name is not that"),
-        (["a", "b", "c"], ["a", "b"], "in1.fq: the file ends behind 2 records, in0.fq has more"),
-        ([], ["a"], "in0.fq: the file ends behind 0 records, in1.fq has more"),
+        (["a", "b", "c"], ["a", "b"], "in1.fq: the file ends after 2 records, in0.fq has more"),
+        ([], ["a"], "in0.fq: the file ends after 0 records, in1.fq has more"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("batch", [1, 2, 8])

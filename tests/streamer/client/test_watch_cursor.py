@@ -176,7 +176,7 @@ def test_a_daemon_without_a_journal(path, place, watch, monkeypatch):
 def test_event_words_come_live_only(path, place, watch):
     with daemon(path):
         _, err = watch("--topic", "word")
-        assert "word: not kept by the daemon, so only what comes from now on" in err
+        assert "word: not stored by the daemon, so only new messages" in err
 
 
 def test_no_topic_is_kept(path, place, streamer):

@@ -423,8 +423,8 @@ def test_a_configuration_with_a_fault(path, override, fault):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["submit", "lcs", "a", "b", "-o", "x"], "output: goes with --wait"),
-        (["submit", "lcs", "a", "b", "--blocks", "x"], "--blocks: a job gives rows only"),
+        (["submit", "lcs", "a", "b", "-o", "x"], "output: needs --wait"),
+        (["submit", "lcs", "a", "b", "--blocks", "x"], "--blocks: a job only gives rows"),
         (["submit", "lcs", "a", "\udcff"], r"'\udcff' is not UTF-8"),
         (["submit", "dance"], "no job: 'dance' (known: asm, hamming, primer, lcs)"),
         (["jobs", "--cancel"], "--cancel needs the ID of a job"),

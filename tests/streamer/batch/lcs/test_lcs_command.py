@@ -167,7 +167,7 @@ def test_what_is_refused(streamer, two, tmp_path):
     nothing.write_text("")
     wrong = write_fasta(tmp_path / "wrong.fa", [("x", "ACGT!CGT")])
     for arguments, code, message in [
-        ((two[0], several), 1, "several.fa: record 2 (y): a second record; one is compared"),
+        ((two[0], several), 1, "several.fa: record 2 (y): a second record; only one is compared"),
         ((nothing, two[0]), 1, "nothing.fa: holds no record; one is needed"),
         ((wrong, two[0]), 1, "wrong.fa: record 1 (x), position 5: '!' is not a base"),
         ((two[0], tmp_path / "missing.fa"), 1, "missing.fa: no such file"),
