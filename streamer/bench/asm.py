@@ -1,8 +1,8 @@
 """Approximate pattern search: the WsPASM paper's table and figures, and the peers.
 
-Texts are random ACGT (the packets of the paper are not published). Every timing includes positions
-and distances of all hits: as columns in the paper's tables, which start from codes, as rows beside
-the peers.
+Texts are random ACGT (the paper's packets are not published). Every timing includes the positions
+and distances of all hits: as columns in the paper's tables, which start from codes, and as rows in
+comparisons with peers.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ TABLE_1 = {
 """Gb/s of the paper's Table 1 by input size: ASM_CPU, PASM, WsPASM, WsPASM shared (GTX 660)."""
 
 PAPERS = ("sequential", "pasm", "wspasm", "wspasm-shared")
-SLOW_PART = 2_000_000  # symbols for the slow methods of the CPU beside a GPU
+SLOW_PART = 2_000_000  # symbols for the CPU's slow methods in tables of a GPU
 FIGURE_LENGTHS = (8, 16, 32, 64)
 PEER_CASES = ((16, 2), (16, 5), (16, 6), (20, 4), (24, 3), (32, 3), (32, 6), (48, 6), (64, 6))
-STEP_CASES = ((16, 6), (16, 2), (24, 3), (32, 6), (8, 1), (64, 6))  # lengths of patterns, and k
-ON_GPU = (1 << 32) - (1 << 22)  # symbols in GPU memory whose steps are measured
-ALL = 1 << 40  # a limit of hits that is never reached
+STEP_CASES = ((16, 6), (16, 2), (24, 3), (32, 6), (8, 1), (64, 6))  # length of the pattern, and k
+ON_GPU = (1 << 32) - (1 << 22)  # symbols in GPU memory for the measurement of steps
+ALL = 1 << 40  # a limit on hits that is never reached
 
 
 def tables(device: str, scale: float = 1.0) -> list[Sheet]:
-    """The paper's tables; on the CPU those of the peers too, on a GPU those of each step."""
+    """The paper's tables, and those with peers on the CPU or those of each step on a GPU."""
     on_gpu = device == "cuda"
     paper = [
         Sheet("Table 1", table_1, on_gpu, scale),
@@ -72,7 +72,7 @@ def _pattern(length: int, number: int = 0) -> bytes:
 
 
 def _search(codes: Codes, pattern: bytes, method: str, device: Device) -> int:
-    """How many hits there are; their columns are made and dropped."""
+    """The number of hits; their columns are made and dropped."""
     wanted = searches([masks_of(pattern)], K, "forward")
     text = TextPiece(batch_of(codes, np.array([0, codes.size])))
     return sum(len(hits) for _, hits in find([text], wanted, Choice(method, device), threads=1))
@@ -84,8 +84,8 @@ def _times(
     """Every method, where it runs, its seconds and hits for one pattern.
 
     Where: ``cpu``, one thread by its own time; ``cuda``, from host memory to host memory; ``card``,
-    from a text in GPU memory to hits there. Beside a GPU the slow methods of the CPU get the first
-    SLOW_PART symbols.
+    from a text in GPU memory to hits there. In tables of a GPU, the CPU's slow methods get the
+    first SLOW_PART symbols.
     """
     pattern = _pattern(length)
     for method, devices in METHODS.items():
@@ -143,10 +143,10 @@ def beside_peers(
     count: int = 1,
     repeats: int = 5,
 ) -> Iterator[Row]:
-    """Patterns, forward, all hits, from letters in memory to rows: GB/s of wall time.
+    """Patterns on the forward strand, all hits, from letters in memory to rows: GB/s of wall time.
 
-    sassy makes an object of every hit, so it gets less text where hits or patterns are many. edlib
-    and hyperscan get a hundredth of the text.
+    sassy makes an object of every hit, so it gets less text if hits or patterns are many. edlib and
+    hyperscan get a hundredth of the text.
     """
     text = random_letters(size, SEED).tobytes()
     cores = usable_cores()
@@ -175,7 +175,7 @@ def beside_peers(
 def steps(
     size: int, cases: Sequence[tuple[int, int]] = STEP_CASES, count: int = 1
 ) -> Iterator[Row]:
-    """``bit-parallel`` on packed text: text into lanes; hits of all patterns, listed; both."""
+    """Times of ``bit-parallel`` on packed text: slicing the text, scanning and listing, both."""
     codes = np.resize(random_codes(min(size, 1 << 26), SEED), size)
     for length, k in cases:
         yield {"m": length, "k": k, "patterns": count} | _steps(codes, length, k, count)

@@ -2,9 +2,9 @@
 
     seconds a base = shared + own / workers
 
-Both are fitted to what is measured: ``shared`` is what the process that asks does for each base
-(reading, sending, joining), ``own`` is the work of one worker. 1 / shared is the most that any
-number of workers reaches (docs/scaling.md).
+Both are fitted to the measurements: ``shared`` is the time that the calling process takes for each
+base (reading, sending, joining), ``own`` is the work of one worker. 1 / shared is the highest rate
+that any number of workers can reach (docs/scaling.md).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from streamer.sequences.read_batch import ReadBatch
 
 K = 21
 PATTERNS, EDITS = 100, 3
-STREAM_BATCH = 1 << 24  # bases of batches that a busy daemon matches together
+STREAM_BATCH = 1 << 24  # bases that a busy daemon matches together
 
 
 def tables(device: str, workers: tuple[int, ...] = (1, 2), bases: int = 200_000_000) -> list[Sheet]:
-    """Texts and streams of so many bases, on clusters of so many workers each."""
+    """Texts and streams of ``bases`` bases, on clusters of each of these numbers of workers."""
     return [
         Sheet("Jobs on a cluster, M bases a second", jobs, workers, bases, section="jobs"),
         Sheet("Streams on a cluster, M bases a second", streams, workers, bases, section="streams"),
@@ -47,7 +47,7 @@ def tables(device: str, workers: tuple[int, ...] = (1, 2), bases: int = 200_000_
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Of the second of two runs: the first one starts workers and loads kernels."""
+    """Seconds of the second of two runs, since the first one starts workers and loads kernels."""
     run()
     begun = time.perf_counter()
     run()
@@ -62,12 +62,12 @@ def _row(name: str, count: int, bases: int, alone: float, there: float) -> Row:
 
 
 def model(name: str, rows: Iterable[Row]) -> Row:
-    """The two seconds a base, fitted to the rows of a cluster, and the most that it reaches."""
+    """The two times for each base, fitted to the rows of a cluster, and the highest rate."""
     counts, rates = np.array([(row["workers"], row["cluster"] * 1e6) for row in rows]).T
     terms = np.stack([np.ones_like(counts), 1 / counts], axis=1)
     shared, own = np.linalg.lstsq(terms * rates[:, np.newaxis], np.ones_like(rates), rcond=None)[0]
     if shared <= 0 or own <= 0:
-        # these workers do not tell them apart: all of it is one of them
+        # these rows cannot separate the two: assign everything to one of them
         nearly = float(np.mean(1 / rates)), float(np.mean(counts / rates))
         shared, own = (nearly[0], 0.0) if own <= 0 else (0.0, nearly[1])
     return {
@@ -78,11 +78,11 @@ def model(name: str, rows: Iterable[Row]) -> Row:
 
 
 def jobs(workers: tuple[int, ...], bases: int) -> Iterator[Row]:
-    """Asm with many patterns, and match of reads from a file, rows included."""
+    """``asm`` with many patterns, and ``match`` of reads from a file, rows included."""
     with tempfile.TemporaryDirectory() as folder:
         text, reads = Path(folder) / "text.fa", Path(folder) / "reads.fq"
         codes = random_codes(bases, 1)
-        # seconds of work: starting tasks must not count
+        # seconds of work, so that the start of tasks hardly counts
         text.write_bytes(b">text\n" + LETTERS[codes[: bases // 2]].tobytes() + b"\n")
         qualities = b"I" * READ
         with reads.open("wb") as file:
@@ -159,7 +159,7 @@ def _dictionary(codes: Any, threads: int, **asked: Any) -> tuple[Dictionary, Mat
 
 
 def streams(workers: tuple[int, ...], bases: int) -> Iterator[Row]:
-    """A matcher and one on a cluster, as a busy daemon calls them: frozen, in shards, growing."""
+    """A matcher here and one on a cluster, used as in a busy daemon: frozen, in shards, growing."""
     codes = random_codes(bases, 3)
     found: dict[str, list[Row]] = {}
     for count in workers:
@@ -199,7 +199,7 @@ def _stream(
                 batch = batch_of(rows.reshape(-1), cut(rows.size, READ))
             begun = time.perf_counter()
             matcher.match(batch)
-            if number:  # the first one waits for workers
+            if number:  # the first batch waits for workers
                 took += time.perf_counter() - begun
         matcher.close()
         return took * bases / (total * STREAM_BATCH)

@@ -16,7 +16,7 @@ from streamer.bench.suite import Row, Sheet
 from trie.codes import decode
 
 K = 31
-MANY = 130  # bases of a record where there are many: 100 k-mers
+MANY = 130  # bases of each of many records: 100 k-mers
 _SEED = 14
 _LINE = 60
 
@@ -34,7 +34,7 @@ def tables(
 
 
 def dictionaries(kmers: int) -> Iterator[Row]:
-    """Rows of ``match`` with dictionaries of random 31-mers: memory beside the program itself."""
+    """Rows of ``match`` with dictionaries of random 31-mers: memory beyond that of the program."""
     bases = random_codes(kmers + K - 1, _SEED)
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
@@ -78,9 +78,9 @@ def texts(bases: int) -> Iterator[Row]:
 def strains(bases: int) -> Iterator[Row]:
     """Rows of ``lcs`` for a random genome and changed copies of it.
 
-    A copy has a share of its bases changed (substitutions, and insertions and deletions of one
-    base, a third each). The last has a fifth of its segments replaced by new ones of their length,
-    and four pairs of segments have changed places: as far apart as strains of one species can be.
+    In a copy a share of the bases is changed (substitutions, insertions and deletions of one base,
+    a third each). In the last one a fifth of the segments is replaced by new ones of equal length,
+    and four pairs of segments are swapped: as different as strains of one species can be.
     """
     rng = np.random.default_rng(_SEED)
     genome = rng.integers(0, 4, bases, dtype=np.uint8)
@@ -111,7 +111,7 @@ def _measured(arguments: list[Any]) -> dict[str, float]:
 
 
 def _changed(bases: Codes, rate: float, rng: np.random.Generator) -> Codes:
-    """A copy with that share of substitutions, insertions and deletions, a third each."""
+    """A copy with this share of changes: substitutions, insertions and deletions, a third each."""
     kind = rng.random(bases.size) / (rate / 3)
     copy = np.where(kind < 1, (bases + rng.integers(1, 4, bases.size)) % 4, bases).astype(np.uint8)
     inserted = (kind >= 2) & (kind < 3)

@@ -1,8 +1,8 @@
-"""The daemon from socket to feed: bases a second that producers get through to a subscriber.
+"""The daemon from socket to feed: bases a second from producers to a subscriber.
 
-Producers, daemon and subscriber are processes of their own on this machine, over loopback. A
-producer makes one batch and sends it again and again, encoding it every time; the clock runs from
-the first batch sent to the last ``read`` message at the subscriber, which takes and checks all.
+Producers, daemon and subscriber are separate processes on this machine, over loopback. A producer
+makes one batch and sends it repeatedly, encoding it every time. The clock runs from the first batch
+sent to the last ``read`` message at the subscriber, which receives and checks all of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def tables(
     durabilities: Sequence[str] = ("none",), seconds: float = 20.0,
     kmers: int = 10_000_000, restarts: int = 100, pairs: int = 6,
 ) -> list[Sheet]:  # fmt: skip
-    """TCP and local sockets, batches of 1 and 4 MB, ``bases`` a measurement; then the journal."""
+    """TCP and local sockets, batches of 1 and 4 MB, ``bases`` each; then the journal."""
     return [
         Sheet(
             "Daemon, socket to feed", daemon, device, k, producers, bases, durabilities,
@@ -63,9 +63,9 @@ def daemon(
 ) -> Iterator[Row]:  # fmt: skip
     """A row for every transport, durability and size of batch; about ``bases`` bases each.
 
-    Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases. With
-    a journal that is synced, ``disk alone s`` is what the same bytes take, written and synced in
-    the same groups with nothing else at work: the journal cannot be faster.
+    Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases. With a
+    synced journal, ``disk alone s`` is the time of writing and syncing the same bytes in the same
+    groups with nothing else running: the lower bound for the journal.
     """
     genome = random_codes(GENOME, 1)
     for transport, durability in product(transports, durabilities):
@@ -84,7 +84,7 @@ def daemon(
                 row |= _measured(endpoints, busy, genome, producers, size, count)
                 row["disk alone s"] = None
                 if durability == "fsync":
-                    # behind the dictionary and the first batch of each producer
+                    # after the dictionary and the first batch of each producer
                     first = records + producers + (records == 0)
                     groups = group_bytes(Path(folder) / "journal", first)
                     row["disk alone s"] = seconds_alone(Path(folder), groups)
@@ -124,7 +124,8 @@ def _measured(
             child.join(5.0)
             child.kill()
     row = {"GB": seen / 1e9, "s": took, "bases/s": seen / took, "messages missed": missed}
-    # what bounds it: the seconds that each thread of the daemon had work, and each client at most
+    # shows what limits the speed: the busy seconds of each daemon thread, and the most of any
+    # client
     row |= {f"{name} busy s": after[name] - before[name] for name in after}
     return row | {f"{name} busy s": spent for name, spent in clients.items()}
 
@@ -133,7 +134,7 @@ def _measured(
 def _serving(
     folder: Path, transport: str, durability: str, device: str, k: int, genome: Codes, gpus: int
 ) -> Iterator[tuple[dict[str, str], Busy]]:
-    """A daemon in a process of its own: its endpoints, and how busy its threads have been."""
+    """A daemon in its own process: its endpoints, and a function for its threads' busy seconds."""
     letters = LETTERS[genome]
     (folder / "genome.fa").write_bytes(b">genome\n" + letters.tobytes() + b"\n")
     context = multiprocessing.get_context("spawn")
@@ -204,7 +205,7 @@ def _produce(
     batch = half_hit(genome, size, number)
     with Producer(endpoint, name=f"bench{number}", answer_seconds=_TIMEOUT) as producer:
         go.wait(_TIMEOUT)
-        # what is compiled and what the daemon makes at its first batch do not count
+        # compilation and the setup at the daemon's first batch do not count
         producer.send(batch, timeout=_TIMEOUT)
         producer.flush(timeout=_TIMEOUT, matched=True)
         go.wait(_TIMEOUT)
@@ -227,7 +228,7 @@ def _subscribe(endpoint: str, before: int, reads: int, go: Any, said: Any) -> No
 
 
 def _listen(feed: Subscriber, reads: int) -> int:
-    """Receive that many reads; their bases."""
+    """Receive this many reads; returns their bases."""
     seen = bases = 0
     while seen < reads:
         message = feed.receive(_TIMEOUT)

@@ -1,4 +1,4 @@
-"""What the disk under a journal can do by itself: the bytes of its groups, written and synced."""
+"""The speed of the disk under a journal: the bytes of its groups, written and synced alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamer.journal.sizes import Sizes
 
 
 def group_bytes(directory: Path, after: int) -> list[int]:
-    """The bytes of each group of records that was committed behind record ``after``."""
+    """The bytes of each group of records that was committed after record ``after``."""
     sizes: list[int] = []
     place = None
     index = Index(directory)
@@ -33,7 +33,7 @@ def group_bytes(directory: Path, after: int) -> list[int]:
 
 
 def seconds_alone(directory: Path, sizes: Sequence[int]) -> float:
-    """How long a new file in a directory takes for writes of these sizes, each synced."""
+    """Seconds for writes of these sizes, each synced, to a new file in a directory."""
     sizes = [Sizes().page_after(size) for size in sizes]
     content = memoryview(mmap.mmap(-1, max(sizes)))
     disk, path = Disk(), directory / "alone"

@@ -1,6 +1,6 @@
-"""What a journal costs and gives: latency from socket to feed, replay, and how fast it is back.
+"""The cost and benefit of a journal: latency from socket to feed, replay, and time to restart.
 
-Daemon, producer and subscribers are processes of their own, over local sockets, on the CPU.
+Daemon, producer and subscribers are separate processes, over local sockets, on the CPU.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from streamer.client import Control, Producer, Subscriber, Sync
 from streamer.client.messages import ReadSummaries
 from streamer.sequences.read_batch import ReadBatch
 
-READS = 200  # of a batch whose latency is measured, of 1,000 bases
+READS = 200  # of 1,000 bases, in each batch whose latency is measured
 TOPICS = ("match", "mismatch", "read")
 _GENOME = 1_000_000
-_WARM = 20  # batches that do not count
+_WARM = 20  # warm-up batches that do not count
 _GROWN_BATCH = 1_000_000
 
 _LAST = [("last", b"ACGT")]  # tells the listener to end
@@ -35,11 +35,11 @@ Seconds = NDArray[np.float64]
 
 
 def latency(durabilities: Sequence[str], seconds: float) -> Iterator[Row]:
-    """From the moment that a batch was due to the last message about it, at half load.
+    """The time from when a batch was due to the last message about it, at half load.
 
-    Full load is what one producer gets through in ``seconds``. Then batches are due at half that
-    rate for as long: with nothing beside, with a replay of the whole journal over and over, and
-    with a subscriber that has stopped reading.
+    Full load is the rate of one producer over ``seconds``. Then batches are due at half that rate
+    for as long: with nothing else, with repeated replays of the whole journal, and with a
+    subscriber that has stopped reading.
     """
     for durability in durabilities:
         with tempfile.TemporaryDirectory() as name:
@@ -64,7 +64,7 @@ def latency(durabilities: Sequence[str], seconds: float) -> Iterator[Row]:
 
 
 def replay(durabilities: Sequence[str], bases: int) -> Iterator[Row]:
-    """Bases a second into the feed with batches of 1 MB, and the same records pulled again."""
+    """Bases a second into the feed with batches of 1 MB, and for a replay of the same records."""
     for durability in durabilities:
         if durability == "none":
             continue
@@ -94,7 +94,7 @@ def replay(durabilities: Sequence[str], bases: int) -> Iterator[Row]:
 
 
 def recovery(kmers: int, restarts: int) -> Iterator[Row]:
-    """Seconds from the start of ``streamer run`` to state running, each time after a kill."""
+    """Seconds from the start of ``streamer run`` to the state running, each time after a kill."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = [
@@ -144,7 +144,7 @@ def times_of(
     endpoints: Endpoints, rate: float | None, seconds: float,
     batch: ReadBatch | None = None, most: int = 1 << 40,
 ) -> tuple[Seconds, Seconds]:  # fmt: skip
-    """Seconds since the first batch was due at which each was published, and was due."""
+    """For each batch, when it was published and when it was due, in seconds since the first was."""
     if batch is None:
         batch = half_hit(random_codes(_GENOME, 1), READS * 1_000, 0)
     count = most if rate is None else int(rate * seconds)
@@ -174,7 +174,7 @@ def times_of(
 
 @contextmanager
 def _beside(what: str, endpoints: Endpoints) -> Iterator[None]:
-    """Another client of the daemon at work."""
+    """Run another client of the daemon meanwhile."""
     if what == "nothing":
         yield
         return

@@ -1,6 +1,6 @@
 """Exact matching on the CPU: a frozen and a growing dictionary, against peers.
 
-Rates of different machines do not compare; the ratio to a peer in the same rows does.
+Rates of different machines cannot be compared; ratios to a peer in the same rows can.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PEERS = ("plain hash set", "sshash")
 
 
 def tables(device: str, kmers: int = 10_000_000, reads: list[str] | None = None) -> list[Sheet]:
-    """Dictionaries of ``kmers``; ``reads``: FASTQ files for the section files."""
+    """Dictionaries of ``kmers`` k-mers; ``reads``: FASTQ files for the section ``files``."""
     if device == "cuda":
         from streamer.bench import exact_on_gpu
 
@@ -62,7 +62,7 @@ def letters_of(batch: ReadBatch) -> list[bytes]:
 
 
 def sequenced(text: Codes, total: int, read: int, seed: int) -> ReadBatch:
-    """Reads of one length from anywhere in the text, either strand, 5 % of the bases changed."""
+    """Reads of one length from random places of the text, either strand, with 5 % errors."""
     rng = np.random.default_rng(seed)
     read = min(read, text.size)
     reads = max(1, total // read)
@@ -152,10 +152,10 @@ def _frozen_rows(
 
 
 def grow(total: int, threads: Sequence[int] = (1, 2), repeats: int = 3) -> Iterator[Row]:
-    """A growing dictionary fed with random symbols: rows of new k-mers a second.
+    """A dictionary that grows by random symbols: rows of new k-mers a second.
 
-    From empty, every doubling included, and with a table of the final size made beforehand (its
-    pages are touched first in the measured run, as with the doublings).
+    From empty, including every doubling, and with a table allocated at its final size (whose pages
+    are first touched in the measured run, as after doublings).
     """
     k = 21
     bases, offsets = random_codes(total, 1), np.array([0, total])

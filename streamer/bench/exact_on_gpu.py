@@ -1,7 +1,7 @@
 """Exact matching on a GPU: kernels, the engine with transfers, growing, the thesis's experiment.
 
 Kernels are measured by CUDA events in GPU memory, the engine by wall time from host memory to host
-memory, all after one run that compiles.
+memory, all after a first run for compilation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NAIVE_THESIS = (50_000, 15, 5_000)
 
 
 def tables(kmers: int) -> list[Sheet]:
-    """Dictionaries of ``kmers``."""
+    """Tables with dictionaries of ``kmers`` k-mers."""
     engine = partial(frozen, kmers, 25 * kmers)
     chunks = (1 << 20, 1 << 22, 1 << 24)
     return [
@@ -73,14 +73,14 @@ def kmers_of(text: Codes, k: int, canonical: bool) -> NDArray[np.uint64]:
 def pieces_of(
     batch: ReadBatch, k: int, chunk: int, origin: int = 0, **options: Any
 ) -> Iterator[ChunkPiece]:
-    """The chunks of a batch that begins at ``origin`` in the stream, for an engine."""
+    """The chunks, for an engine, of a batch that begins at ``origin`` in the stream."""
     for start, stop in chunk_bounds(batch.offsets, k, chunk).tolist():
         offsets = slice_reads(batch.offsets, start, stop)
         yield ChunkPiece(batch.bases[start:stop], offsets, origin + start, **options)
 
 
 def kernels(kmers: int, total: int, ks: Sequence[int] = KS) -> Iterator[Row]:
-    """Kernels side by side: a bit a window, and with event words too."""
+    """Kernels side by side: with a bit for each window, and also with event words."""
     text = random_codes(kmers + max(ks) - 1, 1)
     batch = half_hit(text, total, 11)
     cases: list[tuple[int, Strands]] = [(k, "forward") for k in ks]
@@ -108,7 +108,7 @@ def kernels(kmers: int, total: int, ks: Sequence[int] = KS) -> Iterator[Row]:
 def frozen(
     kmers: int, total: int, ks: Sequence[int], chunks: Sequence[int], streams: Sequence[int]
 ) -> Iterator[Row]:
-    """Host memory to host results: bits, then also a byte a window; canonical."""
+    """Host memory to host results: bits, then also a byte for each window; canonical."""
     threads = usable_cores()
     text = random_codes(kmers + max(ks) - 1, 1)
     batch = half_hit(text, total, 11)
@@ -165,7 +165,7 @@ def in_pinned_memory(chunk: Any) -> PackedChunk:
 def _run_all(
     engine: Pipeline, pieces: Any, events: NDArray[np.uint8] | None = None, *, ahead: bool = False
 ) -> int:
-    """Run all chunks, with a byte a window into ``events``; how many k-mers were new."""
+    """Run all chunks, with a byte for each window into ``events``; returns how many k-mers are new."""
     new = 0
     for found in engine.run(pieces, ahead=ahead):
         if events is not None:
@@ -177,7 +177,7 @@ def _run_all(
 
 
 def _empty_pipeline(k: int, strands: Any, chunk: int, streams: int = 2) -> Pipeline:
-    """An engine whose dictionary grows from nothing."""
+    """An engine whose dictionary grows from empty."""
     engine = Pipeline(k, strands, chunk=chunk, streams=streams, threads=usable_cores())
     nothing = Dictionary.empty(k, strands)
     engine.load(nothing.codes, nothing.sets, growing=True)
@@ -185,9 +185,9 @@ def _empty_pipeline(k: int, strands: Any, chunk: int, streams: int = 2) -> Pipel
 
 
 def growing(total: int) -> Iterator[Row]:
-    """From empty to ``total`` random k-mers, with the Hybrid Tree Bitmap merged behind; then again.
+    """From empty to ``total`` random k-mers, while the Hybrid Tree Bitmap is merged; then again.
 
-    The second pass over the same bases is the saturated dictionary.
+    The second pass over the same bases measures the saturated dictionary.
     """
     k, chunk, threads = 21, 1 << 24, usable_cores()
     batch = random_read(total, 5)
@@ -210,7 +210,7 @@ def growing(total: int) -> Iterator[Row]:
             begin = time.perf_counter()
             if worker is not None:
                 worker.close()
-            # of the last k-mers, and the longest that any had to wait
+            # the delay of the last k-mers, and the longest that any had to wait
             row["tree behind at the end s"] = time.perf_counter() - begin
             row["lag at most s"] = 0.0 if worker is None else worker.longest_lag
 
@@ -226,7 +226,7 @@ def growing(total: int) -> Iterator[Row]:
 def _timeline_of(
     total: int, k: int, strands: Any, chunk: int, streams: int, *, with_events: bool = False
 ) -> list[Activity]:
-    """What ran when while a dictionary grew from empty."""
+    """The timeline of a dictionary that grows from empty."""
     batch = random_read(total, 9)
     with closing(_empty_pipeline(k, strands, chunk, streams)) as engine:
         timeline = engine.timeline = Timeline()
@@ -244,7 +244,7 @@ def growing_stages(total: int, k: int = 21, chunk: int = 1 << 24) -> Iterator[Ro
 def thesis(
     kernels: Sequence[Any] = ("auto", "walk", "shuffle"), size: tuple[int, int, int] = THESIS
 ) -> Iterator[Row]:
-    """The thesis's experiment: a tenth as the seed, then grow; serial and concurrent."""
+    """The thesis's experiment: a tenth is the seed, the rest grows; serial and concurrent."""
     total, k, chunk = size
     batch = random_read(total, 9)
     for kernel in kernels:
@@ -260,7 +260,7 @@ def thesis(
 def _thesis_run(
     batch: ReadBatch, k: int, chunk: int, kernel: Any, streams: int
 ) -> tuple[float, float]:
-    """Seconds until the last result has come, and until the tree has all k-mers."""
+    """Seconds until the last result, and until the tree has all k-mers."""
     matcher = StreamMatcher.of(
         Dictionary.empty(k, "forward"), mode="grow", seed_bases=chunk, kernel=kernel, chunk=chunk,
         track_tree=True, device="cuda", streams=streams, cards=(0,),

@@ -1,6 +1,6 @@
-"""From files to answers: whole commands, a process each, beside other programs that are found.
+"""From files to answers: whole commands, each a process, beside other programs if installed.
 
-The files are made here (``read_files``). What bounds a command is what ``--profile`` says of it.
+The files are made here (``read_files``). ``--profile`` shows what limits a command.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Run = Callable[[], dict[str, float]]
 def tables(
     device: str, bases: int = 1_000_000_000, threads: int = 0, repeats: int = 2
 ) -> list[Sheet]:
-    """Files of ``bases`` bases; commands with that many threads, 0 for every core."""
+    """Files of ``bases`` bases; commands with this many threads, 0 for every core."""
     given = device, bases, threads
     return [
         Sheet("Whole commands", whole, *given, repeats, section="commands"),
@@ -70,7 +70,7 @@ def whole(device: str, bases: int, threads: int, repeats: int) -> Iterator[Row]:
 
 
 def _taking(names: Iterable[str], suffix: str) -> list[str]:
-    """The commands that take such files: ``filter`` takes no alignments."""
+    """The commands that accept such files: ``filter`` does not accept alignments."""
     return [name for name in names if (name, suffix) != ("filter", "bam")]
 
 
@@ -91,7 +91,7 @@ def _rows(runs: dict[str, Run], file: str, length: int, bases: int, repeats: int
 
 
 def stages(device: str, bases: int, threads: int) -> Iterator[Row]:
-    """The tables of ``--profile``: seconds of all threads in a stage, and of its waiting."""
+    """The tables of ``--profile``: seconds of all threads in each stage, and of waiting."""
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
         genome = _write_genome(at / "genome.fa")
@@ -111,7 +111,7 @@ def stages(device: str, bases: int, threads: int) -> Iterator[Row]:
 
 
 def _profile(lines: list[str]) -> Iterator[Row]:
-    """The rows of a profile; the last one is what bounded the command."""
+    """The rows of a profile; the last one says what limited the command."""
     at = next(i for i, line in enumerate(lines) if " busy s " in line)
     end = next(i for i, line in enumerate(lines) if " bases in " in line)
     for line in lines[at + 1 : end]:

@@ -12,25 +12,25 @@ from trie.cpu.threads import usable_cores
 
 
 class Peer(NamedTuple):
-    """command: what it runs, without the file of reads, which comes last."""
+    """Another program. command: its command line, without the file of reads, which comes last."""
 
     name: str
     command: list[str]
 
     def run(self, reads: Path) -> dict[str, float]:
-        """Seconds and memory; rows and records are dropped."""
+        """Seconds and memory; its output is dropped."""
         last = f"in={reads}" if self.name == "bbduk" else str(reads)
         return measured([*self.command, last], errors=subprocess.DEVNULL)
 
 
 def found_peers(genome: Path, k: int, threads: int) -> list[Peer]:
-    """Those that are installed, with a database of the genome beside it."""
+    """The installed peers, each with a database of the genome beside it."""
     threads = threads or usable_cores()
     return [peer for make in (_kraken2, _bbduk, _deacon) if (peer := make(genome, k, threads))]
 
 
 def _kraken2(genome: Path, k: int, threads: int) -> Peer | None:
-    """With its own length of k-mers, 35: a row a read."""
+    """Uses its own length of k-mers, 35; gives a row for each read."""
     if shutil.which("kraken2") is None or shutil.which("kraken2-build") is None:
         return None
     base = genome.parent / "kraken2"
@@ -54,7 +54,7 @@ def _kraken2(genome: Path, k: int, threads: int) -> Peer | None:
 
 
 def _bbduk(genome: Path, k: int, threads: int) -> Peer | None:
-    """Only counts the reads on target; with -Xmx, since it cannot tell how much memory there is."""
+    """Only counts the reads on target; needs -Xmx, as it cannot tell how much memory there is."""
     if shutil.which("bbduk.sh") is None:
         return None
     options = [f"ref={genome}", f"k={k}", f"threads={threads}", "-Xmx4g"]

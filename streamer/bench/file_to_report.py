@@ -1,4 +1,4 @@
-"""From a compressed FASTQ file to a report: how long each part takes, and the whole."""
+"""From a compressed FASTQ file to a report: the time of each part and of the whole."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from streamer.sequences.read_batch import ReadBatch
 
 K = 21
 READ_LENGTH = 150
-BLOCK = 10_000  # reads that are made at once
+BLOCK = 10_000  # reads that are generated at once
 
 
 def rows(paths: list[str] | None, threads: int, bases: int) -> Iterator[Row]:
-    """Part, seconds, bases_per_second, of ``--report reads`` over FASTQ.gz files.
+    """Part, seconds and bases_per_second of ``--report reads`` over FASTQ.gz files.
 
-    Without files: random 150-base reads, half of them from a random genome of 5 M bases that is
-    the dictionary, compressed at level 6. The parts are timed one after the other; the whole runs
-    them as ``streamer match`` does, decompression and parsing on threads ahead of the matching.
+    Without files: random 150-base reads, compressed at level 6, half of them from a random genome
+    of 5 M bases that is the dictionary. The parts are timed one after the other; the whole runs
+    them as ``streamer match`` does, with decompression and parsing on threads ahead of matching.
     """
+    # qualities in few bins, as current machines write them
     genome = random_letters(5_000_000, 7)
     offsets = np.array([0, genome.size], dtype=np.int64)
     batch = ReadBatch.from_letters(["genome"], offsets, genome)

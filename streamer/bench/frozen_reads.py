@@ -22,7 +22,7 @@ LENGTHS = (150, 10_000)
 
 
 def reads_of(text: Codes, total: int, length: int, seed: int) -> ReadBatch:
-    """Reads of one length, either strand, with errors; half from the text, half from none."""
+    """Reads of one length, either strand, with errors; half from the text, half random."""
     rng = np.random.default_rng(seed)
     length = min(length, text.size)
     reads = max(2, total // length)
@@ -44,7 +44,7 @@ def rows(
     threads: Sequence[int] = (1, 2),
     repeats: int = 3,
 ) -> Iterator[Row]:
-    """Windows a second from codes to events, by both indexes, in ``total`` bases of reads."""
+    """Windows a second from codes to events, with both indexes, in ``total`` bases of reads."""
     for k in ks:
         text = random_codes(kmers + k - 1, 1)
         whole = np.array([0, text.size])

@@ -1,4 +1,4 @@
-"""The memory of a daemon whose dictionary grows, by the k-mers that it has grown to."""
+"""The memory of a daemon with a growing dictionary, by its number of k-mers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from streamer.bench.suite import Row
 from streamer.client import Control, Producer
 
 SHARES = (0.05, 0.2, 0.8, 1.0)
-# with a distance, and with both strands, it takes long
+# with a distance, and with both strands, growing takes long
 NEAR_SHARES = SHARES[:2]
 _BATCH = 1_000_000
 _LOOK_SECONDS, _LOOKS = 0.2, 10
 
 
 def growing(kmers: int) -> Iterator[Row]:
-    """Rows of daemons on the CPU with random reads, for parts of ``kmers`` new k-mers, about.
+    """Rows of daemons on the CPU with random reads, for shares of about ``kmers`` new k-mers.
 
-    Memory is resident, that of the program included; bytes a k-mer are beyond it.
+    Memory is resident memory, including that of the program; bytes a k-mer exclude the program.
     """
     for k, strands, distance, semantics, shares in (
         (21, "canonical", 0, "levenshtein", SHARES),
@@ -43,7 +43,7 @@ def growing(kmers: int) -> Iterator[Row]:
 
 
 def _grown(k: int, settings: Sequence[str], sizes: Sequence[int]) -> Iterator[Row]:
-    """Rows of one daemon, for each size that its dictionary has reached, less a batch at most."""
+    """Rows of one daemon, one for each size that its dictionary has reached, to within a batch."""
     read = max(READ, k)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -74,7 +74,7 @@ def _grown(k: int, settings: Sequence[str], sizes: Sequence[int]) -> Iterator[Ro
 
 
 def _settled(process: int) -> tuple[float, float]:
-    """Memory once it does not change any more: the tree follows behind the results."""
+    """Memory once it no longer changes, since the tree lags behind the results."""
     before, same = _memory(process), 0
     while same < _LOOKS:
         time.sleep(_LOOK_SECONDS)
@@ -85,7 +85,7 @@ def _settled(process: int) -> tuple[float, float]:
 
 
 def _memory(process: int) -> tuple[float, float]:
-    """Resident memory of a process now and at most so far, in GB."""
+    """Current and peak resident memory of a process, in GB."""
     text = Path(f"/proc/{process}/status").read_text()
     now, peak = (re.search(rf"{name}:\s+(\d+) kB", text) for name in ("VmRSS", "VmHWM"))
     assert now is not None

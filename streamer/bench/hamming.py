@@ -2,9 +2,9 @@
 
 Characters of the text a second, for all patterns of a set together, forward strand. On the CPU (one
 thread, the thread's own time) a run ends with the columns of all hits. On a GPU (CUDA events) it
-begins and ends in its memory: the paper's methods begin with a byte a code and end with their
-result table, bit-sliced begins with bit planes and ends with hit words, distances included, in no
-order. Texts and patterns are random, of the paper's sizes.
+begins and ends in GPU memory: the paper's methods begin with a byte for each code and end with
+their result table; bit-sliced begins with bit planes and ends with unordered hit words, which
+include distances. Texts and patterns are random, of the paper's sizes.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ PAPER = {
     "naive (CPU)": 0.01, "naive": 2.67, "shift-add (CPU)": 0.05, "shift-add": 3.19,
     "pmasm (CPU)": 0.06, "pmasm-shared": 3.85,
 }  # fmt: skip
-"""Table 3, 22.97 Mb, in its unit; the CPU's naive method is the measure of its ratios."""
+"""Table 3, 22.97 Mb, in its unit; its ratios are to the CPU's naive method."""
 
 PEERS = ((8, 12, 4), (1, 12, 4), (16, 12, 4), (8, 20, 4), (24, 24, 3), (96, 24, 3))
-"""Patterns, their length and k, beside hyperscan."""
+"""Patterns, their length and k, for the comparison with hyperscan."""
 
 MANY = (
     *((count, 20, 4) for count in (128, 256, 512, 2048)), (128, 20, 2), (2048, 20, 2),
     (128, 24, 3), (2048, 24, 3), (512, 24, 6), (2048, 24, 6), (2048, 64, 5),
 )  # fmt: skip
-"""Patterns, their length and k: where ``pigeonhole`` may be faster."""
+"""Patterns, their length and k, for which ``pigeonhole`` may be faster."""
 
 LONG = (
     ("bit-sliced", 8, 12, 4, 27, 0.0),
@@ -66,7 +66,7 @@ LONG = (
 """Method, patterns, their length, k, log2 of the windows, and the share of gap codes."""
 
 Rate = Callable[[str, Codes, Codes, int], tuple[float, int | None]]
-"""(method, codes, patterns uint8[r, m], k) to characters a second and hits."""
+"""Maps (method, codes, patterns uint8[r, m], k) to characters a second and hits."""
 
 
 def tables(device: str, symbols: int = SYMBOLS, sets: int = 10) -> list[Sheet]:
@@ -136,7 +136,7 @@ def gpu_rate(method: str, codes: Codes, patterns: Codes, k: int) -> tuple[float,
     else:
         run, hits = _scan(kernels, codes, windows)
     run()
-    # several queued, so that the host is ahead of the GPU, unless one takes long
+    # queue several, so that the host stays ahead of the GPU, unless one takes long
     once = median_on_gpu(run, 1)
     many = max(1, min(20, int(0.004 / once)))
     return codes.size / median_on_gpu(run, 3, queued=many), hits
@@ -155,7 +155,7 @@ def _scan(kernels: Any, codes: Codes, windows: int) -> tuple[Callable[[], None],
 
 
 def table_1(rate: Rate, methods: Sequence[str], symbols: int, sets: int) -> Iterator[Row]:
-    """Throughput for sets of random patterns: the most, the least and the mean of ``sets`` sets."""
+    """Throughput for sets of random patterns: maximum, minimum and mean over ``sets`` sets."""
     codes = random_codes(symbols, 1)
     for count, length in SETS:
         for method in methods:
@@ -211,7 +211,7 @@ def beside_peer(symbols: int) -> Iterator[Row]:
 
 
 def many_patterns(symbols: int) -> Iterator[Row]:
-    """Both methods of the CPU for many patterns, and which the default takes."""
+    """Both methods of the CPU for many patterns, and the one that is chosen by default."""
     codes = random_codes(symbols, 5)
     for count, length, k in MANY:
         patterns = _patterns(count, length, 4)

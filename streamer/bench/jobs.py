@@ -1,6 +1,6 @@
-"""What batch jobs cost the stream: latency without and with each kind of job, in pairs.
+"""The cost of batch jobs for the stream: latency without and with each kind of job, in pairs.
 
-Daemon, producer, subscriber and jobs are processes of their own, over local sockets, on the CPU.
+Daemon, producer, subscriber and jobs are separate processes, over local sockets, on the CPU.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _ACTIVE = ("waiting", "running")
 
 
 def jobs(seconds: float, pairs: int, bases: int = _BASES) -> Iterator[Row]:
-    """Milliseconds from the moment a batch was due to the last message about it, at half load.
+    """Milliseconds from when a batch was due to the last message about it, at half load.
 
-    Each pair is measured twice, without and with jobs of one kind running one after another, the
-    next pair the other way round; each for ``seconds``. bases: of the text that jobs search; the
-    other sequences are in proportion. ``CPU ms`` are those of the daemon's process a batch. A row a
-    pair, then one of medians, with the quartiles of the changes in percent.
+    A pair is two measurements of ``seconds`` each, without and with jobs of one kind running one
+    after another; the next pair is in the opposite order. bases: those of the text that jobs
+    search; other sequences are in proportion. ``CPU ms`` is the CPU time of the daemon's process
+    for a batch. One row for each pair, then one of medians, with the quartiles of the changes in
+    percent.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -49,7 +50,7 @@ def jobs(seconds: float, pairs: int, bases: int = _BASES) -> Iterator[Row]:
             took, _ = times_of(endpoints, None, seconds)
             rate = took.size / took[-1] / 2
             for kind, line in kinds.items():
-                # what is compiled once does not count
+                # compilation does not count
                 with _running(endpoints, line, 1):
                     pass
                 rows = []
@@ -100,18 +101,18 @@ def _written(path: Path, sizes: Sequence[int], seed: int) -> str:
 
 @contextmanager
 def _running(endpoints: Endpoints, line: Sequence[str], copies: int) -> Iterator[Control]:
-    """So many equal jobs, one of which runs; at the end all are ended."""
+    """Submit this many equal jobs, which run one at a time; at the end all are cancelled."""
     with Control(endpoints["control"], answer_seconds=SECONDS) as control:
         ids = [control.submit(line)["id"] for _ in range(copies)]
         while ids and control.job(ids[0])["progress"] == 0 and control.job(ids[0])["ended"] is None:
             time.sleep(_LOOK_SECONDS)
         yield control
-        # those that wait first: none of them begins
+        # waiting jobs first, so that none of them begins
         for id_ in reversed(ids):
             try:
                 control.cancel(id_)
             except RefusedError:
-                # it has ended, or was forgotten
+                # the job has ended or was forgotten
                 continue
         _wait_until_none_is_left(control)
 
@@ -136,7 +137,7 @@ def _latency(endpoints: Endpoints, daemon: int, rate: float, seconds: float) -> 
 
 
 def _row(rows: NDArray[np.float64]) -> Row:
-    """Medians over rows of the figures without and with jobs; of the changes also quartiles."""
+    """Medians of the figures without and with jobs, and quartiles of their changes."""
     without, beside = rows[:, :3], rows[:, 3:]
     row: Row = {}
     for at, name in enumerate(_FIGURES):

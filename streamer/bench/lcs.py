@@ -1,7 +1,7 @@
-"""The longest common subsequence: its methods beside rapidfuzz, and the paper's figures again.
+"""The longest common subsequence: its methods beside rapidfuzz, and the paper's figures repeated.
 
-Rates are cells of the table (m x n) a second, by the thread's own time where one thread is measured
-and by wall time elsewhere. The paper's full LCS computes twice the cells, this program's division
+Rates are cells of the table (m x n) a second, by the thread's own time if one thread is measured
+and by wall time otherwise. The paper's full LCS computes the cells twice, this program's division
 1.5 times.
 """
 
@@ -25,7 +25,7 @@ from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_seconds
 from trie.cpu.threads import usable_cores
 
-SLOWEST_CELLS = 1e9  # cells up to which the slow methods are measured
+SLOWEST_CELLS = 1e9  # the most cells for the slow methods
 SLOW = ("dp", "hirschberg", "diff")
 
 FIGURE_A = (5_000_000, 10_000_000, 15_000_000, 20_000_000)
@@ -38,11 +38,11 @@ PAPER_SECONDS = (
     (954.44, 1_472.40, 3_039.24, 5_462.73),
     (1_262.07, 1_945.03, 4_027.68, 7_239.77),
 )
-"""The total of the paper's Table 1 for those lengths (GeForce GTX 580), which Fig. 4 to 7 show."""
+"""The totals of the paper's Table 1 for these lengths (GeForce GTX 580), as in Fig. 4 to 7."""
 
 GPU_LENGTHS = (100_000, 1_000_000, 5_000_000, 10_000_000)
 GPU_METHODS = {"systolic": 1e15, "adaptive": 1e15, "block-step": 1e11}
-"""Methods on a GPU, and the cells up to which each is measured."""
+"""Methods on a GPU, and the most cells for each."""
 
 
 def tables(device: str, scale: float | None = None, size: int = 100_000) -> list[Sheet]:
@@ -75,7 +75,7 @@ def mutated(letters: Codes, rate: float, seed: int) -> Codes:
 
 
 def _methods(cells: float) -> list[str]:
-    """The methods of the CPU by name, without those that would take too long."""
+    """The names of the CPU's methods, without those that would take too long."""
     return [
         method
         for method, devices in lcs.METHODS.items()
@@ -120,7 +120,7 @@ def sequences(sizes: Sequence[int], threads: int) -> Iterator[Row]:
 
 
 def similar(size: int, rates: Sequence[float] = (0.0001, 0.001, 0.005)) -> Iterator[Row]:
-    """Two genomes that differ a little, on one thread: the default's seconds, the difference."""
+    """Two genomes that differ slightly, on one thread: the default's seconds, the difference."""
     a = random_letters(size, 5)
     for rate in rates:
         b = mutated(a, rate, 6)
@@ -133,7 +133,7 @@ def similar(size: int, rates: Sequence[float] = (0.0001, 0.001, 0.005)) -> Itera
 
 
 class TimedProcessor:
-    """A processor whose passes and cuts are timed, each until it has ended."""
+    """A processor that times its passes and cuts, each to completion."""
 
     def __init__(self, inner: Processor, wait: Callable[[], None]) -> None:
         self.seconds = 0.0
@@ -179,9 +179,9 @@ def gpu_lengths(sizes: Sequence[int], threads: int) -> Iterator[Row]:
 
 
 def gpu_figures(scale: float, threads: int) -> Iterator[Row]:
-    """Fig. 4 to 7 and Table 1 on a GPU: the full LCS once, what it took, and where.
+    """Fig. 4 to 7 and Table 1 on a GPU: the full LCS once, its time, and where the time went.
 
-    The lengths of the paper times ``scale``; at full size the paper's seconds stand beside.
+    The lengths of the paper times ``scale``; at full size with the paper's seconds.
     """
     _match(random_letters(5_000, 9), random_letters(4_000, 10), "systolic", "cuda", threads)()
     for size_a, seconds in zip(FIGURE_A, PAPER_SECONDS, strict=True):
@@ -197,8 +197,8 @@ def gpu_figures(scale: float, threads: int) -> Iterator[Row]:
 def table_1(scale: float, threads: int, sizes: Sequence[int] = FIGURE_B) -> Iterator[Row]:
     """Table 1 on the CPU: where the time of the full LCS goes, for A of 5 M and 20 M x ``scale``.
 
-    passes: the bit-vectors and the cuts. transfer: the sequences laid out for them. rest: the
-    division's bookkeeping and the small tables.
+    passes: the bit-vectors and the cuts. transfer: preparing the sequences for them. rest: the
+    bookkeeping of the division and the small tables.
     """
     for size_a in (FIGURE_A[0], FIGURE_A[-1]):
         for size_b in sizes:

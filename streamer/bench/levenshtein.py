@@ -1,8 +1,8 @@
 """The full Levenshtein distance to a dictionary, and sassy in the same run.
 
-Random k-mers in random text, one strand, starts and k-mers of the hits included. Rates on the CPU
-are of one thread by its own clock; on CUDA medians by events in GPU memory, unless a table says
-otherwise.
+Random k-mers in random text, one strand, with starts and k-mers of the hits. Rates on the CPU are
+those of one thread by its own clock; on CUDA they are medians by events in GPU memory, unless a
+table says otherwise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHUNKS = ((1 << 22, 2), (1 << 24, 1), (1 << 24, 2), (1 << 25, 2))  # symbols of 
 
 
 def tables(device: str, bases: int = 4_000_000, kmers: int = 1_000_000) -> list[Sheet]:
-    """Texts of ``bases``, longer ones on a GPU; a dictionary of ``kmers`` that grows."""
+    """Texts of ``bases`` bases, longer on a GPU; a growing dictionary of ``kmers`` k-mers."""
     if device == "cuda":
         return [
             Sheet("Dictionaries, data in GPU memory", on_gpu, 16 * bases),
@@ -58,7 +58,7 @@ def tables(device: str, bases: int = 4_000_000, kmers: int = 1_000_000) -> list[
 
 
 def random_patterns(kmers: int, k: int, distance: int) -> Patterns:
-    """Random k-mers, each once."""
+    """Distinct random k-mers."""
     return Patterns.of(np.unique(random_kmers(kmers, k, k)), k, distance, both=False)
 
 
@@ -94,7 +94,7 @@ def dictionaries(total: int) -> Iterator[Row]:
 
 
 def against_sassy(total: int) -> Iterator[Row]:
-    """One thread, one strand, all ends: the hits are the same."""
+    """One thread, one strand, all ends; checks that the hits are the same."""
     kmers, k, distance = DICTIONARIES[0]
     bases = random_codes(total, 1)
     offsets = np.array([0, total], dtype=np.int64)
@@ -102,7 +102,7 @@ def against_sassy(total: int) -> Iterator[Row]:
     shifts = np.arange(2 * (k - 1), -1, -2, dtype=np.uint64)
     symbols = ((patterns.codes[:, None] >> shifts) & np.uint64(3)).astype(np.uint8)
     for at in range(500, total - 2 * k, 50_000):
-        # an occurrence now and then, with one symbol changed
+        # occurrences now and then, with one symbol changed
         bases[at : at + k] = symbols[at % len(symbols)]
         bases[at + 9] ^= 1
     text = LETTERS[bases].tobytes()
@@ -129,7 +129,7 @@ def against_sassy(total: int) -> Iterator[Row]:
 
 
 def growth(kmers: int, k: int = 21, *, device: Any = "cpu", ends: int = 10_000) -> Iterator[Row]:
-    """What the next batch pays when a dictionary has grown: sets that are merged and indexed."""
+    """The cost of growth for the next batch: sets are merged and indexed."""
     from streamer.device_choice import GpuOrCpu
     from streamer.matching.near.levenshtein import LevenshteinSolver
     from streamer.matching.near.steps import Step
@@ -156,7 +156,7 @@ def growth(kmers: int, k: int = 21, *, device: Any = "cpu", ends: int = 10_000) 
 
 
 def on_gpu(total: int) -> Iterator[Row]:
-    """Ends a second with the list of hits, and with a word for every end instead."""
+    """Ends a second, with a list of hits or with a word for every end."""
     from gpu.levenshtein import NearBuffers, launch
     from gpu.levenshtein.device_index import DeviceIndex
     from gpu.levenshtein.planes import pack_planes

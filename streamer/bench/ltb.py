@@ -1,11 +1,11 @@
-"""The Levenshtein Tree Bitmap: thesis Fig. 37 and 38, and what is faster.
+"""The Levenshtein Tree Bitmap: thesis Fig. 37 and 38, and faster methods.
 
-The thesis's inputs: random bases, a dictionary of all windows of the first 75,000 of them (the
-seed). It does not state the distance; the saving of 20 % of the memory accesses in its Fig. 37 is
-that of D = 2: 2 D + 1 sweeps for the naive kernel, 2 D reads of bitmaps for the efficient one.
+The thesis's inputs are random bases and a dictionary of all windows of the first 75,000 of them
+(the seed). It does not state the distance; the 20 % of memory accesses saved in its Fig. 37 point
+to D = 2: 2 D + 1 sweeps for the naive kernel, 2 D reads of bitmaps for the efficient one.
 
 Times on CUDA are medians by CUDA events, from symbols in GPU memory to bitmaps there, unless a
-table says otherwise; on the CPU wall times of all cores.
+table says otherwise; on the CPU they are wall times with all cores.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Batch = tuple[Codes, NDArray[np.int64]]
 KS = (6, 9, 12)
 SEED = 75_000
 DICTIONARIES = ((96, 24, 3), (10_000, 21, 2), (1_000_000, 21, 1))
-"""k-mers, k and D, beside the thesis's."""
+"""k-mers, k and D of further dictionaries."""
 
 ENGINES = ((96, 24, 3, 256), (10_000, 21, 2, 32))
-"""k-mers, k, D, and how much longer the stream is than that of Fig. 37."""
+"""k-mers, k, D, and the length of the stream as a multiple of that of Fig. 37."""
 
 CHUNKS = ((1 << 22, 2), (1 << 23, 2), (1 << 23, 1))  # symbols of a chunk, and streams
 
 
 def tables(device: str, distance: int = 2, bases: int = 500_000) -> list[Sheet]:
-    """The thesis's figures with that D, on streams of ``bases`` (Fig. 37) and a fifth (Fig. 38)."""
+    """The thesis's figures with this D, on ``bases`` bases (Fig. 37) and a fifth (Fig. 38)."""
     on_gpu = device == "cuda"
     title = "Naive and transition-efficient (thesis, Fig. 37)"
     naive = Sheet(title, figure_37, distance, bases, on_gpu)
@@ -77,7 +77,7 @@ def on_cpu(tree: TreeBitmap, batch: Batch, distance: int, method: str, repeat: i
 def on_cuda(
     tree: TreeBitmap, batch: Batch, distance: int, methods: Sequence[str], repeat: int = 5
 ) -> dict[str, float]:
-    """Seconds of each method; their bitmaps agree."""
+    """Seconds of each method; checks that their bitmaps agree."""
     from gpu.ltb import DeviceLtb, LtbBuffers, launch, pack_symbols
 
     symbols = pack_symbols(*batch)
@@ -96,7 +96,7 @@ def on_cuda(
 
 
 def figure_37(distance: int, total: int, on_gpu: bool) -> Iterator[Row]:
-    """The naive and the efficient kernel by k; beside them the bit-sliced ones and the CPU."""
+    """The naive and the efficient kernel by k, beside the bit-sliced ones and the CPU."""
     for k in KS:
         tree, batch = thesis_input(k, total)
         row: Row = {"k": k, "D": distance, "trie-nodes": tree.node_count}
@@ -127,10 +127,10 @@ def figure_38(distance: int, total: int) -> Iterator[Row]:
 
 
 def dictionaries(total: int, on_gpu: bool) -> Iterator[Row]:
-    """Other dictionaries, the bit-sliced method: symbols a second."""
+    """Other dictionaries with the bit-sliced method: symbols a second."""
     for kmers, k, distance in DICTIONARIES:
         row: Row = {"k-mers": kmers, "k": k, "D": distance}
-        # the work a symbol grows with the dictionary
+        # the work for each symbol grows with the dictionary
         size = max(total // (1 + kmers // 2000), 1000)
         if on_gpu:
             taken = on_cuda(*random_input(kmers, k, size), distance, ("ltb-sliced",))

@@ -1,7 +1,7 @@
-"""What open pages and scrapes cost the daemon: latency without and with them, in pairs.
+"""The cost of open pages and scrapes for the daemon: latency without and with them, in pairs.
 
-Daemon, producer, subscriber and readers of the page are processes of their own, over local sockets,
-on the CPU.
+Daemon, producer, subscriber and readers of the page are separate processes, over local sockets, on
+the CPU.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _SCRAPE_SECONDS = 1.0
 
 
 def pages(seconds: float, pairs: int = _PAIRS, count: int = PAGES) -> Iterator[Row]:
-    """Milliseconds from the moment a batch was due to the last message about it, at half load.
+    """Milliseconds from when a batch was due to the last message about it, at half load.
 
-    Each pair is measured twice, without and with ``count`` open pages and a scrape a second, the
-    next pair the other way round; each for ``seconds``. Nobody draws the pages: their events are
-    read and dropped. ``CPU ms`` are those of the daemon's process a batch, ``page CPU %`` is the
-    share of a core that the process of the page takes. The last row has medians, and of the changes
-    the quartiles.
+    A pair is two measurements of ``seconds`` each, without and with ``count`` open pages and a
+    scrape a second; the next pair is in the opposite order. The pages are not drawn: their events
+    are read and dropped. ``CPU ms`` is the CPU time of the daemon's process for a batch, ``page CPU
+    %`` the share of a core that the page's process takes. The last row has medians, and quartiles
+    of the changes.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -68,7 +68,7 @@ _FIGURES = ("p50 ms", "p99 ms", "CPU ms")
 
 
 def _figures(endpoints: Endpoints, daemon: int, rate: float, seconds: float) -> list[float]:
-    """The figures of one measurement, and the CPU of the page's process in percent of a core."""
+    """The figures of one measurement, and the page process's CPU in percent of a core."""
     server = child_of(daemon, "streamer.web")
     before = cpu_seconds(daemon), cpu_seconds(server), time.monotonic()
     arrived, due = times_of(endpoints, rate, seconds)
@@ -80,7 +80,7 @@ def _figures(endpoints: Endpoints, daemon: int, rate: float, seconds: float) -> 
 
 
 def _row(rows: NDArray[np.float64]) -> Row:
-    """Medians over rows of the figures without and with pages; of the changes also quartiles."""
+    """Medians of the figures without and with pages, and quartiles of their changes."""
     without, with_pages = rows[:, :3], rows[:, 4:7]
     row: Row = {}
     for at, name in enumerate(_FIGURES):
@@ -96,7 +96,7 @@ def _row(rows: NDArray[np.float64]) -> Row:
 
 @contextmanager
 def _readers(addresses: Mapping[str, str], count: int) -> Iterator[None]:
-    """So many open pages and, with one, a scrape a second, by another process."""
+    """Have another process keep this many pages open and, if there is one, scrape every second."""
     if not count:
         yield
         return
@@ -116,8 +116,8 @@ def _readers(addresses: Mapping[str, str], count: int) -> Iterator[None]:
 
 
 def _read(web: str, metrics: str, count: int, ready: Any) -> None:
-    """Read the events of all pages, and scrape; ready: once every page has got something."""
-    # browsers are on machines of their own
+    """Read the events of all pages, and scrape; ready: set once every page got an event."""
+    # low priority, since real browsers run on other machines
     os.nice(19)
     waiting = selectors.DefaultSelector()
     silent = set()

@@ -12,7 +12,7 @@ Run = Callable[[], Any]
 
 
 def missing(name: str) -> str:
-    """What a table says of a peer that is not installed."""
+    """The cell of a table for a peer that is not installed."""
     return f"{name} is not installed: pip install 'kmer-streamer[bench]'"
 
 
@@ -56,7 +56,7 @@ def edlib(patterns: Sequence[bytes], text: bytes, k: int) -> Run | None:
 
 
 def hyperscan(patterns: Sequence[bytes], text: bytes, **limit: int) -> tuple[Run | None, str]:
-    """Ends without distances; None and why not where it is missing or refuses the patterns.
+    """Ends without distances; None and the reason if it is missing or refuses the patterns.
 
     limit: ``edit_distance`` or ``hamming_distance``.
     """
@@ -91,11 +91,11 @@ def rapidfuzz(a: bytes, b: bytes) -> Run | None:
 
 
 def sshash(texts: Sequence[str], k: int) -> Any | None:
-    """A streaming query over the k-mers of texts in which none occurs twice."""
+    """A streaming query over the k-mers of texts, none of which may occur twice."""
     module = _imported("sshash")
     if module is None:
         return None
-    # minimizers a little longer than log4 of the text, as its authors advise
+    # minimizers a little longer than log4 of the text, as its authors recommend
     shortest = int(np.ceil(np.log(max(4, sum(map(len, texts)))) / np.log(4))) + 1
     config = module.BuildConfig(k, max(1, min(k - 2, shortest)))
     config.verbose = False

@@ -1,6 +1,6 @@
-"""What one would write first: an open-addressing hash set of k-mers, one window at a time.
+"""A straightforward baseline: an open-addressing hash set of k-mers, one window at a time.
 
-Linear probing, at most half full, no prefetch, no buckets; a benchmark's peer, not used elsewhere.
+Linear probing, at most half full, no prefetch, no buckets; only used as a peer in benchmarks.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _grow(table, bases, offsets, k, events):
 
 
 class PlainHashSet:
-    """The set, with canonical k-mers; ``expected`` k-mers fit without doubling."""
+    """The set of canonical k-mers; ``expected`` of them fit without doubling."""
 
     def __init__(self, k: int, *, expected: int = 0) -> None:
         self.k = k
@@ -86,5 +86,5 @@ class PlainHashSet:
     def grow(
         self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], events: NDArray[np.uint8]
     ) -> None:
-        """Write the event of every window, and add those that mismatch."""
+        """Write the event of every window, and add the k-mers that mismatch."""
         self._table = _grow(self._table, bases, offsets, self.k, events)

@@ -1,6 +1,6 @@
 """The generic pointer tree (thesis 3.3.4): one node for every symbol of every k-mer.
 
-A node is four uint32 child numbers, 0 for none (the root, node 0, is nobody's child):
+A node is four uint32 child numbers, 0 for none (the root, node 0, is no node's child):
 
     children  | A C G T | A C G T | ...        node v, symbol c: children[4 v + c]
 
@@ -21,7 +21,7 @@ from trie.trees.shards import as_codes, check_range
 
 
 class PointerTree:
-    """A growing set of k-mers as a tree with a node a symbol. Not safe for concurrent use."""
+    """A growing set of k-mers as a tree with a node for each symbol. Not thread-safe."""
 
     def __init__(self, k: int) -> None:
         self.k = operator.index(k)
@@ -36,14 +36,14 @@ class PointerTree:
         return int(self._depths[self.k])
 
     def memory_bytes(self) -> int:
-        """The bytes of the arrays, unused room included."""
+        """The bytes of the arrays, including unused capacity."""
         return self._children.nbytes + self._depths.nbytes
 
     def insert(self, codes: ArrayLike) -> NDArray[np.bool_]:
-        """Add k-mers (uint64[n], any order); which of them were new, bool[n].
+        """Add k-mers (uint64[n], any order); returns which of them were new, bool[n].
 
-        Of a k-mer's occurrences in one batch only the first is new. Raises ValueError if a code is
-        not below 4**k, and adds nothing then.
+        Only the first occurrence of a k-mer in a batch is new. Raises ValueError if a code is not
+        below 4**k; nothing is added then.
         """
         codes = as_codes(codes)
         check_range(codes, self.k)
@@ -74,7 +74,7 @@ class PointerTree:
 
 @njit(cache=True, nogil=True)
 def _insert(codes, start, k, children, depths, new):
-    """Insert codes from ``start`` on until one might not fit; the number of codes done."""
+    """Insert codes from ``start`` on until one might not fit; returns the number of codes done."""
     used = depths.sum()
     for i in range(start, codes.size):
         if 4 * (used + k) > children.size:
@@ -97,7 +97,7 @@ def _insert(codes, start, k, children, depths, new):
 def _convert(children, k, inmaps, exmaps, prefix_sums):
     """Group every node at a depth 3l and its next three symbols into a trie-node, level by level.
 
-    The trie-nodes stand in ``queue`` in the order of the snapshot, which is its own visiting order.
+    ``queue`` holds the trie-nodes in the order of the snapshot, which is also the visiting order.
     """
     queue = np.empty(inmaps.size, dtype=np.uint32)
     queue[0] = 0

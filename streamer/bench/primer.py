@@ -1,8 +1,8 @@
-"""The primer problem: the paper's tables again, beside the fast methods.
+"""The primer problem: the paper's tables repeated, beside the fast methods.
 
-Sequences are random; the paper's are homologous genes, but its methods' work hardly depends on the
-symbols. Where a method would take hours, ``starts`` starts are measured, and the time for all is
-theirs times |alpha| / starts. Ratios are to the best sequential method of the paper (alternative,
+Sequences are random; the paper's are homologous genes, but the work of its methods hardly depends
+on the symbols. If a method would take hours, ``starts`` starts are measured, and the time for all
+is extrapolated by |alpha| / starts. Ratios are to the paper's best sequential method (alternative,
 optimization 2) in the same rows.
 """
 
@@ -33,7 +33,7 @@ class Size(NamedTuple):
     k: int
 
     def sequences(self, share: int = 1) -> tuple[Codes, Codes]:
-        """Random alpha, and a ``share``-th of beta."""
+        """Random alpha, and beta of 1 / ``share`` of its length."""
         return random_codes(self.m, 1), random_codes(self.n // share, 2)
 
 
@@ -71,14 +71,14 @@ PAPER_MISSES = {1: (8_193.3, 0.49, 0.001), 2: (7_453.7, 0.015, 0.0), 3: (7_401.4
 def tables(
     device: Device, starts: int = 0, size: tuple[int, int, int] | None = None
 ) -> list[Sheet]:
-    """The paper's tables on ``starts`` starts (0: a good number), at its sizes or at ``size``."""
+    """The paper's tables on ``starts`` starts (0: by default), at its sizes or at ``size``."""
     given = Size(*size) if size else None
     at, large = given or SIZE, given or TABLE_4
     sizes = (given,) if given else (SIZE, TABLE_5, TABLE_4)
     growing_ = Sheet("Sizes (Fig. 10, Table 5)", growing, device, sizes, section="growing")
     if device == "cuda":
         number = starts or 1056
-        share = 1 if given else 16  # of beta, where a method would take hours
+        share = 1 if given else 16  # 1 / share of beta is used if a method would take hours
         small = (given,) if given else SMALL_K_ON_GPU
         small_k = small, device, ("windows", "seeds", "hook-row"), "both"
         some = large, number, share
@@ -100,7 +100,7 @@ def tables(
 
 
 def _sample(alpha: Codes, beta: Codes, k: int, starts: int) -> tuple[Alpha, int]:
-    """So much of alpha that about ``starts`` starts are processed before its end is reached."""
+    """A part of alpha in which about ``starts`` starts are processed before its end is reached."""
     whole = Alpha.of([alpha[: min(alpha.size, starts + 4 * k + 100)]])
     reach = reaches(whole, [beta], k, Choice("windows", "cpu"))
     length = int(reach[min(starts, reach.size) - 1])
@@ -148,7 +148,7 @@ def _against_alternative(rows: list[Row], name: str) -> list[Row]:
 
 
 def _comparisons(method: str, some: Alpha, beta: Codes, k: int, share: float) -> float:
-    """Symbols compared, of the methods that Table 1 counts; nan for the others."""
+    """Symbols compared by the methods that Table 1 counts; nan for the others."""
     solvers = {
         "conventional": conventional.longest_prefix,
         "alternative": alternative.longest_prefix,
@@ -161,7 +161,7 @@ def _comparisons(method: str, some: Alpha, beta: Codes, k: int, share: float) ->
 
 
 def scaling(size: Size, starts: int, threads: Sequence[int] | None = None) -> list[Row]:
-    """Fig. 5: the paper's best method over cores, and the default, by threads."""
+    """Fig. 5: the paper's best method and the default, by number of threads."""
     alpha, beta = size.sequences()
     some, number = _sample(alpha, beta, size.k, starts)
     methods = {
@@ -248,7 +248,7 @@ def on_gpu(size: Size, starts: int) -> list[Row]:
 def prefetch(size: Size, starts: int, share: int) -> Iterator[Row]:
     """Table 4: miss rates of the speculative prefetch by its factor c, 256 threads a block.
 
-    Some starts along one ``share``-th of beta; the seconds are for all of both.
+    Some starts along 1 / ``share`` of beta; the seconds are extrapolated to all of both.
     """
     from gpu.primer.paper import longest_prefixes
     from gpu.primer.paper.alternative import prefetched
@@ -286,13 +286,13 @@ def block_sizes(
 
 
 def growing(device: Device, sizes: Sequence[Size]) -> Iterator[Row]:
-    """Fig. 10 and Table 5: the default on the paper's sizes, and what its methods would compare."""
+    """Fig. 10 and Table 5: the default at the paper's sizes, and the paper's comparison counts."""
     for size in sizes:
         alpha, beta = size.sequences()
         run = partial(reaches, Alpha.of([alpha]), [beta], size.k, Choice("windows", device))
         seconds = least_seconds(run, 1, warm=device == "cuda")
         m, n, k = size
-        # column e of L has a cell, and a third of a comparison more, for each symbol of beta
+        # for each symbol of beta, column e of L has a cell and a third of a comparison more
         yield {
             "alpha": m, "beta": n, "k": k, "seconds": seconds,
             "comparisons/s, if as alternative": 4 / 3 * m * n * k / seconds,

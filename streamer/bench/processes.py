@@ -1,4 +1,4 @@
-"""Commands as users run them, a process each: seconds, and the peak memory of the process."""
+"""Commands as users run them, each a process: seconds, and the peak memory of the process."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def measured(command: Sequence[str], *, errors: IO[bytes] | int | None = None) -
 
 
 def cpu_seconds(process: int) -> float:
-    """Seconds that all threads of a process have had a CPU so far."""
-    # behind the name, which may hold anything
+    """CPU seconds that all threads of a process have used so far."""
+    # after the name, which may hold anything
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""Read files of every format, made fast: reads of one length, so that records are rows of bytes.
+"""Makes read files of every format, fast: reads have one length, so records are rows of bytes.
 
 Every other read is from a genome, either strand, 1 % of its bases changed; the rest is random.
 """
@@ -22,10 +22,10 @@ from trie.cpu.threads import usable_cores
 _ERRORS = 0.01
 _AT_ONCE = 6_000_000  # bases
 _NAME_BYTES = 14
-_PART_BYTES = 16 * 0xFF00  # that a thread compresses, whole blocks of BGZF
+_PART_BYTES = 16 * 0xFF00  # compressed by one thread, whole blocks of BGZF
 _GZIP_HEAD = bytes.fromhex("1f8b08000000000000ff")
 _LAST_DEFLATED = b"\x03\x00"  # an empty block
-# qualities in the few bins that today's machines write
+# qualities in few bins, as current machines write them
 _QUALITIES = np.frombuffer(b"#,:FFFFFFFF", dtype=np.uint8)
 _NIBBLES = np.array([1, 2, 4, 8], dtype=np.uint8)  # of A, C, G, T in BAM
 _BAM_HEAD = b"BAM\x01" + bytes(8)
@@ -34,7 +34,7 @@ Rows = NDArray[np.uint8]
 
 
 def reads_of(genome: Codes, bases: int, length: int, seed: int) -> Iterator[Rows]:
-    """Base codes of reads, uint8[reads, length] each, of about ``bases`` bases together."""
+    """Arrays of base codes, uint8[reads, length], about ``bases`` bases in total."""
     rng = np.random.default_rng(seed)
     left = max(2, bases // length)
     while left > 0:
@@ -90,7 +90,7 @@ def _bam(codes: Rows, first: int, rng: np.random.Generator) -> bytes:
 
 
 def _deflated(text: bytes) -> bytes:
-    """A part of a gzip file of one member, which others may follow."""
+    """A part of a gzip file of one member, which further parts may follow."""
     compress = zlib.compressobj(6, wbits=-15)
     return compress.compress(text) + compress.flush(zlib.Z_FULL_FLUSH)
 
@@ -101,13 +101,13 @@ _FORMATS: dict[str, tuple[Callable[..., bytes], Callable[[bytes], bytes] | None,
     "fq.bgz": (_fastq, packed_blocks, b""),
     "bam": (_bam, packed_blocks, _BAM_HEAD),
 }
-"""By suffix: records, how they are packed, and what stands in front of them."""
+"""By suffix: how records are made and packed, and the header before them."""
 
 FORMATS = tuple(_FORMATS)
 
 
 def write_reads(path: Path, genome: Codes, bases: int, length: int, seed: int = 7) -> None:
-    """Write the reads in the format of the suffix; the same ones in every format."""
+    """Write the reads in the format of the suffix; they are the same in every format."""
     suffix = path.name.partition(".")[2]
     make, pack, head = _FORMATS[suffix]
     rng = np.random.default_rng(seed + 1)

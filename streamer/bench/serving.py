@@ -1,4 +1,4 @@
-"""A daemon as users start it, in a process of its own, for measurements."""
+"""A daemon as users start it, in its own process, for measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from streamer.client import Control
 from streamer.client.client_errors import DaemonSilentError
 
-SECONDS = 600.0  # the longest that anything is waited for
+SECONDS = 600.0  # the timeout of all waits
 _LOOK_SECONDS = 0.01
 
 Endpoints = dict[str, str]
@@ -22,7 +22,7 @@ Endpoints = dict[str, str]
 def serving(
     folder: Path, settings: Sequence[str]
 ) -> Iterator[tuple[Endpoints, subprocess.Popen[bytes]]]:
-    """A daemon on the CPU at local sockets in a folder, once it is ready; it drains at the end."""
+    """A ready daemon on the CPU, at local sockets in a folder; it is drained at the end."""
     endpoints = {name: f"ipc://{folder / name}" for name in ("ingest", "feed", "control", "sync")}
     settings = [
         "matching.device=cpu",

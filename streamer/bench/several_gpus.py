@@ -1,8 +1,8 @@
 """The same work on one GPU and on several, in turns: ``streamer bench NAME --gpus 1,2``.
 
-Wall time from host memory to columns or results there, as the commands and the daemon take it,
-without reading files or writing rows. A ratio is the median of those of the pairs: seconds with the
-first number of GPUs by seconds with another one right after it.
+Wall time from host memory to columns or results there, as in the commands and the daemon, without
+reading files or writing rows. A ratio is the median over pairs of measurements: seconds with the
+first number of GPUs divided by the seconds with another number right after it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Run = Callable[[], object]
 def tables(
     device: str, job: str, gpus: Sequence[int], pairs: int = 5, scale: float = 1.0
 ) -> list[Sheet]:
-    """The tables of a job on these numbers of GPUs: one a case, each printed at its end."""
+    """The tables of a job on these numbers of GPUs, one for each case."""
     shown = ",".join(map(str, gpus))
     if device != "cuda":
         message = f"--gpus {shown} needs --device cuda"
@@ -71,7 +71,7 @@ def tables(
 
 
 def in_pairs(runs: dict[int, Run], pairs: int) -> Row:
-    """The median seconds with each number of GPUs, and what the first takes by the others'."""
+    """The median seconds with each number of GPUs, and the ratios of the first to the others."""
     for run in runs.values():
         run()  # compiles
     seconds: dict[int, list[float]] = {count: [] for count in runs}
@@ -123,7 +123,7 @@ def asm_texts(
 def hamming_texts(
     uses: dict[int, tuple[int, ...]], pairs: int, size: int, cases: Iterable[tuple[int, int, int]]
 ) -> Iterator[Row]:
-    """``hamming``, both strands; patterns are made ready before."""
+    """``hamming``, both strands; patterns are prepared before."""
     reads = [piece.reads for piece in _pieces(size)]
     for count, length, k in cases:
         patterns = [NamedSequence(str(i), random_codes(length, 30 + i)) for i in range(count)]
@@ -160,7 +160,7 @@ def primer_sizes(
 def exact_engine(
     uses: dict[int, tuple[int, ...]], pairs: int, total: int, chunk: int
 ) -> Iterator[Row]:
-    """The engine of a frozen dictionary by how chunks come."""
+    """The engine of a frozen dictionary, by the form of chunks and results."""
     from gpu.exact import Pipeline
     from streamer.bench.exact_on_gpu import kmers_of, ways_in
 
@@ -180,9 +180,9 @@ def exact_engine(
 
 
 def matchers(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterator[Row]:
-    """Batches that came packed against a frozen dictionary; and a dictionary that grows.
+    """Packed batches against a frozen dictionary, and a growing dictionary.
 
-    The growing one takes the first GPU alone.
+    The growing one only uses the first GPU.
     """
     k = K
     text, offsets = _one_read(min(total, 1_000_000))
@@ -215,7 +215,7 @@ def _one_read(total: int, seed: int = 1) -> tuple[Codes, Any]:
 
 
 def daemon_feed(uses: dict[int, tuple[int, ...]], pairs: int, bases: int) -> Iterator[Row]:
-    """The daemon from socket to feed, a daemon of its own each time; seconds of the stream."""
+    """The daemon from socket to feed, a new daemon each time; seconds of the stream."""
     seconds: dict[int, list[float]] = {count: [] for count in uses}
     for _ in range(pairs):
         for count in uses:

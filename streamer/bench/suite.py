@@ -1,6 +1,6 @@
 """Runs a suite: the machine, then one Markdown table after another, on standard output.
 
-A suite is a module with ``tables(device, **options)``: methods measured on inputs of its own.
+A suite is a module with ``tables(device, **options)``: methods measured on generated inputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 class Sheet:
-    """One table: its title, what measures its rows, and the section of the suite it is in."""
+    """A table: its title, the function that measures its rows, and its section of the suite."""
 
     def __init__(
         self, title: str, rows: Callable[..., Iterable[Row]], *given: Any, section: str = ""

@@ -1,4 +1,4 @@
-"""How long runs take: the least of several by a clock of the host, the median by CUDA events."""
+"""Times runs: the least of several by a clock of the host, the median by CUDA events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def least_seconds(
 ) -> float:
     """The least seconds of ``repeats`` runs by ``clock``, more than 0.
 
-    warm: after one that does not count, since it may compile.
+    warm: whether to run once before, uncounted, since the first run may compile.
     """
     return least_and_result(run, repeats, clock=clock, warm=warm)[0]
 
@@ -41,7 +41,7 @@ def least_and_result(
     clock: Callable[[], float] = time.perf_counter,
     warm: bool = True,
 ) -> tuple[float, T]:
-    """As ``least_seconds``, and the result of the last run, of which there is at least one."""
+    """As ``least_seconds``, and the result of the last run; there is at least one run."""
     if warm:
         run()
     least = float("inf")
@@ -49,12 +49,12 @@ def least_and_result(
         start = clock()
         result = run()
         least = min(least, clock() - start)
-    # a clock of CPU time may stand still while little is done
+    # a CPU clock may not advance while little is done
     return max(least, 1e-9), result
 
 
 def in_turns(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The least wall time of each run; they take turns, so that other load meets all alike."""
+    """The least wall time of each run; they take turns, so that other load affects all equally."""
     least = dict.fromkeys(runs, float("inf"))
     for _ in range(repeats):
         for name, run in runs.items():
@@ -69,10 +69,10 @@ def median_on_gpu(
     enough: float = float("inf"),
     queued: int = 1,
 ) -> float:
-    """The median seconds, by events, of what ``queue`` puts on the default stream.
+    """The median seconds, by events, of the work that ``queue`` puts on the default stream.
 
     A first run does not count. Runs end early once they took ``enough`` seconds together. If
-    several are ``queued`` at once they wait behind copies, so that the GPU never waits for Python.
+    several are ``queued`` at once, they wait behind copies, so the GPU never waits for Python.
     """
     from gpu.card.intrinsics import cuda
 
@@ -111,7 +111,7 @@ def by_chunk(
 ) -> Iterator[dict[str, float]]:  # fmt: skip
     """A row for each size of chunk and number of streams.
 
-    Symbols a second of an engine, and milliseconds a chunk of each row of its timeline.
+    Symbols a second of an engine, and for each row of its timeline the milliseconds of a chunk.
     """
     from gpu.card.timeline import Timeline
 

@@ -1,6 +1,6 @@
-"""The dictionary's structures: thesis figure 39 again, memory, snapshot times.
+"""The dictionary's structures: thesis figure 39 repeated, memory, snapshot times.
 
-A time includes the allocation of the result, not its release.
+Times include the allocation of the result, but not its release.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POINTER_LIMIT = 6 << 30
 
 
 def best(repeats: int, prepare: Callable[[], T], measured: Callable[[T], object]) -> float:
-    """The least seconds of ``measured`` on what ``prepare`` makes for it, uncounted, every time."""
+    """The least seconds of ``measured``, each time on a new uncounted result of ``prepare``."""
     return min(least_seconds(partial(measured, prepare()), 1, warm=False) for _ in range(repeats))
 
 
@@ -74,10 +74,10 @@ def _figure_39_row(k: int, bases: int, codes: NDArray[np.uint64], repeats: int) 
 
 
 def memory(sizes: Sequence[int]) -> Iterator[Row]:
-    """Bytes a random k-mer takes in both trees and in the snapshot.
+    """Bytes of a random k-mer in both trees and in the snapshot.
 
-    A pointer tree that might pass POINTER_LIMIT bytes (it doubles its array, and both exist while
-    it moves) is left out: None.
+    None for a pointer tree that might exceed POINTER_LIMIT bytes (it doubles its array, and both
+    copies exist meanwhile).
     """
     for k in SPARSE_K:
         for size in sizes:
@@ -88,7 +88,7 @@ def memory(sizes: Sequence[int]) -> Iterator[Row]:
             row["snapshot_bytes"] = hybrid.to_tree_bitmap().nbytes / kmers
             del hybrid
             row["pointer_bytes"] = None
-            # random k-mers share about log4(size) symbols; 16 bytes for each of the others
+            # random k-mers share about log4(size) symbols; each other symbol takes 16 bytes
             nodes = size * (k - np.log(size) / np.log(4) + 1.5)
             if 3 * 16 * nodes <= POINTER_LIMIT:
                 row["pointer_bytes"] = _built(PointerTree, k, codes).memory_bytes() / kmers
@@ -105,7 +105,7 @@ def _snapshot_row(k: int, codes: NDArray[np.uint64], threads: int) -> Row:
     ordered = np.unique(codes)
     grown = HybridTreeBitmap(k)
     grown.insert(ordered, threads)
-    nodes = grown.to_tree_bitmap(threads).node_count  # the tree's arrays are free again below
+    nodes = grown.to_tree_bitmap(threads).node_count  # the tree's arrays are freed after this
     snapshot(codes[:100_000], k, threads)  # compiles
     timed: dict[str, Callable[[HybridTreeBitmap], object]] = {
         "from_unsorted_s": lambda _: snapshot(codes, k, threads),
