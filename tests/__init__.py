@@ -1,1 +1,1 @@
-"""Tests: a folder a room of the program; reference/ has the definitions they compare with."""
+"""Tests: a folder for each package; reference/ has the definitions that they compare with."""

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by its DevTools protocol over a pipe: no port, no library."""
+"""A headless Chromium, driven by its DevTools protocol over a pipe, without port or library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHROMIUM = next(
 
 
 class Browser:
-    """One page of a browser; ``log``: what it wrote to its console, and what went wrong."""
+    """One page of a browser; ``log``: its console output and errors."""
 
     def __init__(self, folder: Path) -> None:
         assert CHROMIUM is not None
@@ -34,7 +34,7 @@ class Browser:
         self._session: str | None = None
 
         def descriptors() -> None:
-            # where --remote-debugging-pipe looks; first out of each other's way
+            # --remote-debugging-pipe uses descriptors 3 and 4; first move ours out of the way
             read, write = os.dup(from_us), os.dup(to_us)
             os.dup2(read, 3)
             os.dup2(write, 4)
@@ -102,7 +102,7 @@ class Browser:
         self.until(here)
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression in the page; of a promise, when it is kept."""
+        """The value of an expression in the page; of a promise, once it is fulfilled."""
         found = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -124,7 +124,7 @@ class Browser:
 
     def screenshot(self, path: Path) -> bytes:
         """The whole page, as PNG."""
-        # a size or a scheme that has changed is drawn anew after the first picture only
+        # a changed size or colour scheme is drawn only after the first picture
         for _ in range(2):
             found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
             self.evaluate(
@@ -152,7 +152,7 @@ class Browser:
 
 @contextmanager
 def browsing(folder: Path) -> Iterator[Browser]:
-    """A browser that is ended at last."""
+    """A browser, which is ended afterwards."""
     made = Browser(folder)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""Nodes of Ray on this host, and trouble for their workers."""
+"""Nodes of Ray on this host, and faults of their workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Nodes:
         self._removed = set()
 
     def add(self):
-        """Another node; its handlers of signals are for the main thread only."""
+        """Add a node; its signal handlers can only be set in the main thread."""
         self.cluster._shutdown_at_exit = threading.current_thread() is threading.main_thread()
         return self.cluster.add_node(num_cpus=1, include_dashboard=False)
 
@@ -35,16 +35,17 @@ class Nodes:
         self.cluster.remove_node(node, allow_graceful=False)
 
     def ghosts(self):
-        """Whether Ray has not noticed yet that a node was removed: it takes a quarter minute.
+        """Whether Ray has not yet noticed the removal of a node, which takes 15 seconds.
 
-        Until then tasks are sent there. Node after node, all of the cluster would wait for ghosts.
+        Until then it sends tasks there. Removing more nodes would leave all tasks waiting for
+        ghosts.
         """
         import ray
 
         return any(node["Alive"] and node["NodeID"] in self._removed for node in ray.nodes())
 
     def workers(self, doing="perform"):
-        """The process ids of workers, by what they do, of the nodes that are there."""
+        """The PIDs of workers with this task on the nodes that exist."""
         raylets = {
             node.all_processes["raylet"][0].process.pid
             for node in self.cluster.list_all_nodes()
@@ -68,9 +69,9 @@ class Nodes:
 
 
 class Trouble(threading.Thread):
-    """Until it is ended: kills workers and takes nodes away and back, as a seed says.
+    """Until stopped, kills workers and removes and adds nodes, by a seed.
 
-    most: kills; on a busy machine a worker may need longer to start than it lives.
+    most: the most kills; on a busy machine a worker may take longer to start than it lives.
     """
 
     def __init__(self, nodes, seed, pause, *, with_nodes, doing="perform", most=4):
@@ -93,7 +94,7 @@ class Trouble(threading.Thread):
 
     def _trouble(self):
         extra = None
-        # the first one as soon as it works: a job may be short
+        # the first kill comes at once, as a job may be short
         while not self.nodes.workers(self.doing) and not self.over.wait(0.02):
             pass
         while not self.over.wait(self.rng.uniform(0.5, 1.5) * self.pause * bool(self.kills)):
@@ -127,9 +128,9 @@ class Trouble(threading.Thread):
 def ray_nodes():
     """Two nodes with a CPU each, and this process connected to the first."""
     before = dict(os.environ)
-    # names of sockets are short
+    # paths of sockets must be short
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    # Ray reads them when it is imported; it notes the address of the cluster below RAY_TMPDIR
+    # Ray reads these when it is imported; it stores the cluster's address below RAY_TMPDIR
     os.environ |= connecting.SETTINGS | {"RAY_AUTH_TOKEN": TOKEN, connecting.LOOPBACK: "0"}
     os.environ["RAY_TMPDIR"] = folder
     import ray

@@ -11,7 +11,7 @@ import pytest
 
 from tests.data_files import data_files, data_folders
 
-with suppress(ImportError):  # without it the tests that need it tell
+with suppress(ImportError):  # tests that need it report that it is missing
     from hypothesis import HealthCheck, settings
 
     # the same examples everywhere, however slow the machine is
@@ -25,7 +25,7 @@ with suppress(ImportError):  # without it the tests that need it tell
     settings.load_profile("repeatable")
 
 
-# other tests, and the parts of those in tests/gpu/conftest.py, are for other processes
+# the other tests run in other processes, see also tests/gpu/conftest.py
 collect_ignore = (
     ["faults", "golden", "pages", "simulation", "streamer", "trie"]
     if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
@@ -34,17 +34,17 @@ collect_ignore = (
 
 
 def pytest_addoption(parser):
-    parser.addoption("--update-golden", action="store_true", help="Record golden files anew.")
+    parser.addoption("--update-golden", action="store_true", help="Record the golden files again.")
 
 
 @pytest.fixture
 def update_golden(request):
-    """Whether golden files are recorded anew."""
+    """Whether to record the golden files again."""
     return request.config.getoption("--update-golden")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out the tests of real data that is not here."""
+    """Skip tests of real data that is not available."""
     lacking = [
         item
         for item in items
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Add what ran, and what did not for which reason, to the line that scripts/test ends with."""
+    """Add reruns and tests that could not run, and why, to the last line of scripts/test."""
     path = os.environ.get("STREAMER_TEST_SUMMARY")
     if not path or "PYTEST_XDIST_WORKER" in os.environ:
         return
@@ -81,7 +81,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True)
 def interruptible():
-    """SIGINT and SIGHUP end this process and its children: in the background they may not."""
+    """Have SIGINT and SIGHUP end this process and its children; in the background they may not."""
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     yield

@@ -11,7 +11,7 @@ from tests.reference import crc32c as definition
 
 
 def asked(fields: Mapping[str, Any], body: bytes | None = None) -> list[bytes]:
-    """The frames of a request; ``body``: in the place of its header."""
+    """The frames of a request; ``body``: replaces its header."""
     head = msgpack.packb({"v": 2} | dict(fields)) if body is None else body
     return [head, definition.crc32c(head).to_bytes(4, "little")]
 

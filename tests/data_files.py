@@ -1,4 +1,4 @@
-"""Where the data of the tests is, and reading and writing it without the project's own code."""
+"""Finds the test data, and reads and writes it without the project's own code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DATA = ROOT / "tests" / "data"
 
 
 def data_folders():
-    """tests/data, and more real data where it is at hand."""
+    """tests/data, and further real data if available."""
     folders = [DATA]
     for more in (os.environ.get("STREAMER_TEST_DATA"), ROOT.parent / "shared" / "data"):
         if more and Path(more).is_dir():
@@ -21,7 +21,7 @@ def data_folders():
 
 
 def data_files(pattern):
-    """Every file of that pattern, by name; of two with one name the first."""
+    """Every file that matches the pattern, by name; the first one of each name."""
     found = {}
     for folder in data_folders():
         for path in sorted(folder.glob(pattern)):
@@ -30,7 +30,7 @@ def data_files(pattern):
 
 
 def data_file(pattern):
-    """The first of them; a test that may lack it is marked ``data(pattern)``."""
+    """The first match; mark a test that may lack it with ``data(pattern)``."""
     return data_files(pattern)[0]
 
 

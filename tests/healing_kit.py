@@ -19,7 +19,7 @@ TOTALS = {"reads": 0}
 
 
 class Daemon:
-    """Feed and sync of one journal; messages to a subscriber wait in ``feed`` and ``sync``."""
+    """Feed and sync of one journal; messages for a subscriber wait in ``feed`` and ``sync``."""
 
     def __init__(self, rng: random.Random, drop: float = 0.0, pull_bytes: int = 1 << 20) -> None:
         self.rng = rng
@@ -36,7 +36,7 @@ class Daemon:
         self.start()
 
     def start(self) -> None:
-        """Begin an epoch: what was under way is lost."""
+        """Begin an epoch; messages in flight are lost."""
         self.epoch += 1
         heads = self.batches.heads.all()
         self._feed = FeedCore(
@@ -81,7 +81,7 @@ class Daemon:
                 self.feed.append(message)
 
     def serve(self, healing: HealingCore) -> None:
-        """Take requests, and answer them as far as there is credit."""
+        """Receive requests, and answer as far as there is credit."""
         healing.tick(self.now)
         while healing.pull.requests:
             self._core.hear(b"it", healing.pull.requests.popleft(), self.now)
@@ -116,7 +116,7 @@ def by_topic(got, topics):
 
 
 class Consumer:
-    """What is had of the messages; ``core`` may be made anew from its cursor."""
+    """Collects the messages; ``core`` may be rebuilt from its cursor."""
 
     def __init__(self, topics=STORED, cursor=None, buffer_bytes=1 << 20) -> None:
         self.topics = topics
@@ -130,7 +130,7 @@ class Consumer:
         return HealingCore(self.topics, 5.0, self.cursor, self._buffer_bytes)
 
     def restart(self) -> None:
-        """What was not taken yet is lost; the cursor was stored with the last message."""
+        """Restart: messages not yet taken are lost; the cursor was stored with the last message."""
         self.core = self.made()
 
     def take(self, most: int = 1 << 30) -> None:
@@ -144,7 +144,7 @@ class Consumer:
 
 
 def heal(daemon: Daemon, consumer: Consumer) -> None:
-    """Everything arrives from now on."""
+    """From now on, everything arrives."""
     daemon.drop = 0.0
     for _ in range(20):
         daemon.now += 1

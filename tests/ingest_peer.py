@@ -1,4 +1,4 @@
-"""What the tests of the state machine of ingest share: a core with a peer, and its messages."""
+"""Shared by the tests of the ingest state machine: a core with a peer, and its messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTINGS = Settings("0123456789abcdef", 3, "fsync", 1000, 400)
 
 
 class Peer:
-    """A core, and what goes in and comes out."""
+    """A core, with its input and output."""
 
     def __init__(
         self, durability: str = "fsync", settings: Settings = SETTINGS, **options: Any
@@ -25,7 +25,7 @@ class Peer:
         self.accepted: list[Any] = []
 
     def send(self, header: Header, size: int = 10, content: int = 1, route: bytes = b"r") -> Any:
-        """What is answered at once: a header, or None if it is an acknowledgement."""
+        """Send a message; returns the immediate answer, None if it is an acknowledgement."""
         offer = self.core.message(route, header, size, content)
         if offer is not None:
             self.accepted.append(self.core.accept(offer, None, b""))

@@ -1,4 +1,4 @@
-"""What the tests of jobs share: a daemon's configuration with files, jobs that take long."""
+"""Shared by the tests of jobs: a daemon's configuration with files, and jobs that take long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.daemon_kit import random_dna, settings, write_fasta
 from tests.waiting import until
 
 LONG = ["lcs", "--method=dp", "long_a.fa", "long_b.fa"]
-"""Some minutes of cells."""
+"""Enough cells for some minutes."""
 
 PATTERN = "ACGTTGCAGGATCC"
 
@@ -48,7 +48,7 @@ def wait_for_job(control: Control, id_: str, *states: str) -> dict[str, Any]:
 
 
 def processes_of_jobs(results: Path) -> list[int]:
-    """Processes anywhere that write into this folder."""
+    """All processes on this machine that write into this folder."""
     found = []
     for process in Path("/proc").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""What the tests of keys share: folders of keys, daemons that ask for them, sockets that try."""
+"""Shared by the tests of keys: folders of keys, daemons that need keys, sockets that try them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ALL = EVERYTHING._replace(name="all")
 
 
 def key_folder(folder: Path, *rights: Rights) -> dict[str, ClientKeys]:
-    """A folder of keys with these rights, and one key that may do everything: all keys, by name."""
+    """Make a folder with keys of these rights and one with all rights; returns them by name."""
     made = make_keys(folder, [ALL, *rights])
     return {one.rights.name: ClientKeys.read(one.path) for one in made}
 
 
 def change(folder: Path, name: str, **fields: Any) -> None:
-    """Change a table of the permissions; without fields remove it."""
+    """Change a table of the permissions; without fields, remove it."""
     path = folder / "permissions.toml"
     tables = tomllib.loads(path.read_text())
     if fields:
@@ -42,12 +42,12 @@ def change(folder: Path, name: str, **fields: Any) -> None:
 
 
 def _toml(value: Any) -> str:
-    # a string of JSON is one of TOML, and so are its arrays and numbers
+    # strings, arrays and numbers of JSON are valid TOML
     return json.dumps(value)
 
 
 class Guarded(Running):
-    """A daemon that asks for keys, in threads of this process."""
+    """A daemon that needs keys, in threads of this process."""
 
     def wait_until_open_for(self, keys: ClientKeys) -> None:
         """Return once there is credit."""
@@ -71,7 +71,7 @@ def guarded(
 
 
 class PlainClient:
-    """A socket of pyzmq with CURVE, and nothing of this project; it follows its handshakes.
+    """A pyzmq socket with CURVE, independent of this project, that follows its handshakes.
 
     routing: its routing id.
     """

@@ -1,4 +1,4 @@
-"""What a matcher found, as the definitions in ``tests/reference`` have it."""
+"""The results of a matcher, in the form of the definitions in ``tests/reference``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dictionary_of(records, k, strands):
 
 
 def rows_of(results, targets):
-    """[(read index, start, event, owners)] as the oracle has them."""
+    """[(read index, start, event, owners)], in the form of the oracle."""
     rows, before = [], 0
     for result in results:
         offsets = result.batch.offsets
@@ -41,7 +41,7 @@ def rows_of(results, targets):
 
 
 def start_of(results):
-    """What the results leave for a matcher that goes on, from the results alone."""
+    """The state for a matcher that continues, computed from the results alone."""
     if not results:
         return None
     last = results[-1]

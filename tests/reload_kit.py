@@ -1,4 +1,4 @@
-"""What the tests of a reload share: a daemon to reload, what it must say, what it said."""
+"""Shared by the tests of reloads: a daemon, the expected answers, and the given answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GENOME = random_dna(random.Random(12), 3000)
 
 
 def sources_of(rng: random.Random) -> Reads:
-    """Some pieces of the genome, of one to four targets, some of which overlap."""
+    """Pieces of the genome, of one to four targets, some of which overlap."""
     names = rng.sample(["one", "two", "three", "four", "five"], rng.randint(1, 4))
     starts = [rng.randrange(2500) for _ in names]
     return [
@@ -48,7 +48,7 @@ def configured(folder: Path, dictionary: str = "", durability: str = "os") -> st
 
 
 def send(daemon: Running, batches: Sequence[Reads], name: str = "lab") -> None:
-    """Send batches, and wait until they are matched."""
+    """Send batches and wait until they are matched."""
     with Producer(daemon.endpoints["ingest"], name=name) as producer:
         for reads in batches:
             producer.send(reads)
@@ -71,7 +71,7 @@ def reloadable(
 
 
 def answers(batches: Sequence[Reads], records: Reads, strands: str = "canonical") -> Any:
-    """By batch and read, what must be said: from the definition, a window at a time."""
+    """The expected answers by batch and read, from the definition, one window at a time."""
     said = iter(_answers([read for reads in batches for read in reads], records, strands))
     return {n: [next(said) for _ in reads] for n, reads in enumerate(batches)}
 
@@ -102,7 +102,7 @@ def _answers(reads: Reads, records: Reads, strands: str) -> list[dict[str, list[
 
 
 def totals_of(said: Any) -> dict[str, int]:
-    """The sums over what is said."""
+    """The sums over these answers."""
     rows = [row for reads in said.values() for read in reads for row in read["read"]]
     return {
         "matches": sum(row[2] for row in rows),
@@ -125,7 +125,7 @@ def stored(folder: Path, after: int = 0) -> list[tuple[str, dict[str, Any], list
 
 
 def folded(messages: Sequence[tuple[str, dict[str, Any], list[bytes]]]) -> PlainFold:
-    """What they come to; what holds for every revision is checked."""
+    """The result of these messages; checks what must hold for every revision."""
     fold = PlainFold()
     retracted = None
     for topic, header, frames in messages:
@@ -142,6 +142,6 @@ def folded(messages: Sequence[tuple[str, dict[str, Any], list[bytes]]]) -> Plain
 
 
 def settle(control: Control) -> dict[str, Any]:
-    """The status once nothing is left to be matched again."""
+    """The status once nothing is left to match again."""
     until(lambda: control.status()["revision"] is None, "the revision is settled")
     return control.status()

@@ -1,4 +1,4 @@
-"""A scrape of a daemon, parsed without the library that wrote it."""
+"""Scrapes a daemon and parses the result without the library that wrote it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fetch(endpoint: str, path: str = "/metrics", **headers: str) -> tuple[bytes,
 
 
 def parsed(text: str) -> Samples:
-    """Samples by name and labels; each is there once."""
+    """Samples by name and labels; each must occur once."""
     samples: Samples = {}
     for line in text.splitlines():
         if line.startswith("#"):
@@ -36,10 +36,10 @@ def parsed(text: str) -> Samples:
 
 
 def scrape(endpoint: str) -> Samples:
-    """All samples of a daemon, now."""
+    """All current samples of a daemon."""
     return parsed(fetch(endpoint)[0].decode())
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    """One of them."""
+    """The value of one sample."""
     return samples[name, frozenset(labels.items())]

@@ -1,4 +1,4 @@
-"""Records of batches as the daemon stores them, of which nothing was matched."""
+"""Records of batches as the daemon stores them, with random contents instead of matches."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Batches:
 
 
 def said(records: Sequence[Record], topics: Sequence[str]) -> dict[tuple[str, int], list[bytes]]:
-    """By (topic, at), the frames after the header that the feed had: names and columns."""
+    """By (topic, at), the frames after the header in the feed's message: names and columns."""
     found = {}
     for record in records:
         if record.kind != BATCH:

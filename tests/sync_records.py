@@ -1,4 +1,4 @@
-"""What the tests of the state machine of sync share: records, and the core that serves them."""
+"""Shared by the tests of the sync state machine: records, and the core that serves them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Records:
         self.hear(route, type="pull", id=number, after=after, **given)
 
     def work(self, turns: int = 1_000_000) -> int:
-        """Give whose turn it is a record, up to so many times; how often there was one."""
+        """Serve the next flow up to ``turns`` times; returns how often there was one."""
         for done in range(turns):
             flow = self.core.turn(self.now)
             if flow is None:

@@ -1,4 +1,4 @@
-"""A terminal for a process under test, and the text that an SVG picture of a page shows."""
+"""A terminal for a process under test, and the text in an SVG screenshot of a page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CELL = 12.2  # units of such a picture
 
 
 def text_of(svg: str) -> str:
-    """The lines of a page, without blanks at their ends, from ``App.export_screenshot``."""
+    """The lines of a page, without trailing blanks, from ``App.export_screenshot``."""
     rows: dict[float, dict[int, str]] = {}
     for x, y, text in _TEXT.findall(svg):
         shown = html.unescape(text).replace("\xa0", " ").strip("\n")
@@ -41,7 +41,7 @@ def text_of(svg: str) -> str:
 class Terminal:
     """The other end of a process's terminal; ``output``: all that the process has written.
 
-    It is read as it comes, as terminals do: a process that nobody reads waits.
+    It is read continuously, as by a real terminal, since a process without a reader blocks.
     """
 
     def __init__(self, child: subprocess.Popen[bytes], end: int) -> None:
@@ -59,7 +59,7 @@ class Terminal:
             self.output += os.read(self._end, 1 << 16).decode(errors="replace")
 
     def press(self, keys: str) -> None:
-        """Type; what is waited for then comes behind what has been written so far."""
+        """Type; ``until`` then only considers output after this."""
         self._seen = len(self.output)
         os.write(self._end, keys.encode())
 
@@ -72,7 +72,7 @@ class Terminal:
         assert word in self.output[self._seen :], self.output[self._seen :]
 
     def ended(self) -> int:
-        """The exit code of the process, once it has written all."""
+        """The exit code of the process, once all its output was read."""
         self._reading.join(DEADLINE)
         assert not self._reading.is_alive(), f"the process hangs: {self.output[-2000:]!r}"
         return self.child.wait(DEADLINE)
@@ -87,7 +87,7 @@ class Terminal:
 
     @property
     def is_cooked(self) -> bool:
-        """Whether the terminal is as it was before."""
+        """Whether the terminal has its original settings again."""
         return bool(termios.tcgetattr(self._end)[3] & termios.ECHO)
 
 
@@ -95,12 +95,12 @@ class Terminal:
 def terminal(
     arguments: Sequence[str], width: int = 80, height: int = 24, **environment: str
 ) -> Iterator[Terminal]:
-    """``streamer`` with these arguments on a terminal of this size; never left behind."""
+    """``streamer`` with these arguments on a terminal of this size; it is always ended."""
     here, there = pty.openpty()
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
 
     def take() -> None:
-        # as its controlling terminal, so that keys become signals
+        # make it the controlling terminal, so that keys become signals
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     child = subprocess.Popen(
@@ -113,6 +113,6 @@ def terminal(
         yield made
     finally:
         made.close()
-        # until here, so that its settings can still be read
+        # kept open until here, so that its settings can still be read
         os.close(there)
         os.close(here)

@@ -1,4 +1,4 @@
-"""The house is in order: a name means one thing, and docs/architecture.md shows what there is."""
+"""The code is in order: each name means one thing, and docs/architecture.md is up to date."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULES = [
 ]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 SUBJECTS = {"exact", "levenshtein", "ltb", "asm", "hamming", "primer", "lcs"}
-SIDES = {  # of one subject, in rooms whose names differ
+SIDES = {  # both sides of one subject, in packages with different names
     "intrinsics": {"gpu/card", "trie/cpu"},
     "walk": {"gpu/exact", "trie/snapshots"},
 }
@@ -26,10 +26,10 @@ SHELLS = {"Producer", "Subscriber"}
 
 
 def one_subject(name: str, rooms: list[str]) -> bool:
-    """Whether modules of one name in these rooms are about the same thing.
+    """Whether modules of one name in these packages are about the same thing.
 
-    A command or a benchmark is named after its subject; a subject has a room in each package, and
-    what each subject has is named alike; the two ends of a socket, and their cores without I/O.
+    A command or a benchmark is named after its subject; a subject has a package in each part of the
+    program, and subjects name equal parts alike; so do the two ends of a socket and their cores.
     """
     rooms = [room for room in rooms if room not in ("streamer/cli", "streamer/bench")]
     if len(rooms) < 2 or set(rooms) == SIDES.get(name):
@@ -65,7 +65,7 @@ def exists(path: str) -> bool:
 
 
 def shown_paths(text: str) -> list[str]:
-    """Paths of modules, and the names behind them that go on in the same folder."""
+    """Paths of modules, and the names after them that are in the same folder."""
     found = []
     for run in re.findall(r"(?:streamer|trie|gpu)/[\w/]+(?:\.py)?(?:[,:] [\w/]+)*", text):
         folder = ""

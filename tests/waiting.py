@@ -1,4 +1,4 @@
-"""Waiting for what must come, however slow the machine is."""
+"""Waits for conditions that must come true, however slow the machine is."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import IO
 
 DEADLINE = 600.0
-"""Seconds after which something is given up that has gone wrong: below the limit of a test.
+"""Seconds after which a wait fails: less than the time limit of a test.
 
-What compiles at its first run takes a minute, and several where cores are slow and shared.
+A first run that compiles takes a minute, and several on slow, shared cores.
 """
 
 
@@ -29,7 +29,7 @@ def until(holds: Callable[[], object], what: str) -> None:
 
 @contextmanager
 def beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
-    """``work`` runs in a thread of its own, until the event that it gets is set, at the end."""
+    """Run ``work`` in a thread until the end, when the event that it gets is set."""
     stop = threading.Event()
     thread = threading.Thread(target=work, args=(stop,))
     thread.start()

@@ -1,1 +1,1 @@
-"""What the documentation site adds to the pages of docs/ when it is built."""
+"""What the build of the documentation site adds to the pages of docs/."""

@@ -1,4 +1,4 @@
-"""The page of all commands, from the program's own definitions."""
+"""The page of all commands, generated from the program's definitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def page() -> str:
 
 
 def _command(path: str, command: Any, parent: Any = None) -> Iterator[str]:
-    """The section of a command and those of the commands below it."""
+    """The section of a command and those of its subcommands."""
     name = path.rpartition(" ")[2]
     with command.make_context(name, [], resilient_parsing=True, parent=parent) as context:
         yield f"## {path}\n"
@@ -35,7 +35,7 @@ def _command(path: str, command: Any, parent: Any = None) -> Iterator[str]:
 
 def _row(parameter: Any, context: Any) -> tuple[str, str, str]:
     names, meaning = parameter.get_help_record(context)
-    # typer puts default and range into brackets at the end
+    # typer appends default and range in brackets
     meaning, _, notes = meaning.partition("  [")
     names, choices = _apart(names)
     values = "; ".join(filter(None, [choices, notes.removesuffix("]")]))
@@ -43,7 +43,7 @@ def _row(parameter: Any, context: Any) -> tuple[str, str, str]:
 
 
 def _apart(names: str) -> tuple[str, str]:
-    """The names with a type of one word, and the choices if there are several."""
+    """The names with a one-word type, and the choices if there are several."""
     found = re.search(r" <([^>]+)>$", names)
     if found is None:
         return names, ""
@@ -55,5 +55,5 @@ def _apart(names: str) -> tuple[str, str]:
 
 
 def _prose(text: str) -> str:
-    """Help as Markdown: a line is not a paragraph, ``code`` and <words> are as they stand."""
+    """Help as Markdown: lines are joined to paragraphs, ``code`` and <words> stay as they are."""
     return "\n\n".join(cell(part).replace(r"\`\`", "``") for part in text.split("\n\n"))

@@ -1,4 +1,4 @@
-"""The page of the configuration, from the tables that check it and the comments of an example."""
+"""The page of the configuration, from the tables that check it and an example's comments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def kind(field: FieldInfo) -> str:
     if low is not None and high is not None:
         return f"{words}, {low.ge:,} to {high.le:,}"
     if low is not None:
-        # limits of a 63-bit number and the like are nobody's concern
+        # limits such as those of a 63-bit number are of no interest
         return f"{words}, {low.ge:,} or more" if below is None or below.lt >= 1 << 31 else words
     return words
 
@@ -79,7 +79,7 @@ def _type(annotation: Any) -> str:
 
 
 def shown_default(field: FieldInfo) -> str:
-    """As it stands in TOML; one that depends on the machine is in the meaning of its key."""
+    """The default as in TOML; a machine-dependent one is described with its key."""
     if field.default is PydanticUndefined or field.default is None:
         return "see there"
     return code(json.dumps(field.default))

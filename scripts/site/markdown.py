@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 
 def cell(text: str) -> str:
-    """Text of a cell of a table, as it stands: nothing of it is markup."""
+    """Escaped text for a cell of a table."""
     for sign in "\\`*_[]<>|{}":
         text = text.replace(sign, f"\\{sign}" if sign not in "<>" else f"&{'lg'[sign == '>']}t;")
     return " ".join(text.split())
 
 
 def code(text: str) -> str:
-    """Text of a cell in the type of code; `|` would end the cell."""
+    """Code for a cell of a table; `|` would end the cell."""
     return f"<code>{cell(text)}</code>" if "|" in text else f"`{text}`"
 
 

@@ -1,4 +1,4 @@
-"""The page of all metrics, from the list that a scrape is made from."""
+"""The page of all metrics, from the list that scrapes are made from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a page of docs/ lacks to be a page of the site.
+"""Turns pages of docs/ into pages of the site.
 
-In the repository its links lead to files; three pages of the reference hold a mark where the site
-has what is made from the program; and a title of a block of code is not shown.
+In the repository, links lead to files; three pages of the reference have a mark where the site has
+tables generated from the program; and titles of code blocks are not shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MADE = {
     "reference/configuration": configuration.page,
     "reference/metrics": metrics.page,
 }
-"""Pages with a part that is made from the program: the mark is replaced, and nothing is stored."""
+"""Pages with a generated part, which replaces the mark only when the site is built."""
 
 MARK = "*The tables are made from the program when the site is built: `scripts/docs`.*"
 
@@ -28,14 +28,14 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
-"""Files of the repository, and the pages that stand for them."""
+"""Files of the repository, and the pages that replace them."""
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 _TITLED = re.compile(r'^(```+)(\w+) title="([^"]+)"$', re.MULTILINE)
 
 
 def complete(name: str, text: str) -> str:
-    """The source of a page as the site has it; name: its path in docs/ without ``.md``."""
+    """The source of a page for the site; name: its path in docs/ without ``.md``."""
     if name in MADE:
         before, mark, after = text.partition(MARK)
         if not mark:
@@ -46,7 +46,7 @@ def complete(name: str, text: str) -> str:
 
 
 def relinked(text: str, path: str) -> str:
-    """Markdown whose links lead to pages of the site or to files; of links to folders the text."""
+    """Markdown whose links lead to pages of the site or to files; links to folders become text."""
     folder = PurePosixPath(path).parent
 
     def link(found: re.Match[str]) -> str:

@@ -165,7 +165,7 @@ def in_pinned_memory(chunk: Any) -> PackedChunk:
 def _run_all(
     engine: Pipeline, pieces: Any, events: NDArray[np.uint8] | None = None, *, ahead: bool = False
 ) -> int:
-    """Run all chunks, with a byte for each window into ``events``; returns how many k-mers are new."""
+    """Run all chunks, with a byte for each window into ``events``; returns the new k-mers."""
     new = 0
     for found in engine.run(pieces, ahead=ahead):
         if events is not None:

@@ -16,10 +16,10 @@ from tests.simulation.world import RunReport, run
 
 
 def simulate(arguments: list[str]) -> int:
-    """Run seeds: 1 if something did not hold."""
+    """Run seeds; returns 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="scripts/faults/simulate", description=simulate.__doc__)
     parser.add_argument("seeds", nargs="?", type=int, default=500, help="how many")
-    parser.add_argument("--seconds", type=float, help="as many as there is time for")
+    parser.add_argument("--seconds", type=float, help="run for this long instead")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     _add_mistake(parser)
     given = parser.parse_args(arguments)
@@ -41,7 +41,7 @@ def simulate(arguments: list[str]) -> int:
 
 
 def replay(arguments: list[str]) -> int:
-    """Repeat a seed, and print what happens: 1 if something did not hold."""
+    """Repeat a seed and print its events; returns 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="scripts/faults/replay", description=replay.__doc__)
     parser.add_argument("seed", type=int)
     _add_mistake(parser)
@@ -56,7 +56,7 @@ def replay(arguments: list[str]) -> int:
 
 
 def _add_mistake(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mistake", choices=MISTAKES, help="that the daemon makes")
+    parser.add_argument("--mistake", choices=MISTAKES, help="a bug of the daemon")
 
 
 def _daemon(given: argparse.Namespace) -> type[DaemonHost]:

@@ -1,4 +1,4 @@
-"""Simulated time: one thing happens after the other, and all chance comes from one seed."""
+"""Simulated time: events happen one after the other, and all randomness comes from one seed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from typing import Any
 
-# nanoseconds since 1970 when a run begins
+# nanoseconds since 1970 at which a run begins
 _WALL = 1_700_000_000 * 10**9
 
 
 class Pause(float):
-    """Seconds to wait, or less if somebody wakes the thread."""
+    """Seconds to wait, or less if the thread is woken."""
 
 
 Steps = Generator[float, None, Any]
-"""What a process does: between two steps it waits so many seconds, and may be killed."""
+"""The steps of a process: between two it waits this many seconds, and may be killed."""
 
 
 class EventClock:
-    """Runs events in the order of their times. trace: called with a line for each that says so."""
+    """Runs events in the order of their times. trace: called with each line of the trace."""
 
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.random = random.Random(seed)
@@ -36,16 +36,16 @@ class EventClock:
         return _WALL + int(self.now * 1e9)
 
     def at(self, time: float, do: Callable[[], None], process: Process | None = None) -> None:
-        """Have something happen, unless the process has ended by then."""
+        """Schedule an event at a time, unless the process has ended by then."""
         self._number += 1
         heappush(self._events, (max(time, self.now), self._number, process, do))
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
-        """Have something happen, whoever lives then."""
+        """Schedule an event after this many seconds, unconditionally."""
         self.at(self.now + seconds, do)
 
     def run(self, until: float, done: Callable[[], bool] = lambda: False) -> bool:
-        """Let time pass; whether it is ``done`` by then."""
+        """Let time pass; returns whether ``done`` holds by then."""
         while self._events and self._events[0][0] <= until:
             time, _, process, do = heappop(self._events)
             self.now = time
@@ -66,14 +66,14 @@ class EventClock:
         return done()
 
     def note(self, who: str, what: Callable[[], str] | str) -> None:
-        """A line of the trace, made only if somebody reads it."""
+        """Add a line to the trace; it is only made if there is a trace."""
         if self._trace is not None:
             text = what if isinstance(what, str) else what()
             self._trace(f"{self.now:12.6f}  {who:12} {text}")
 
 
 class Process:
-    """What a crash ends: nothing that it had planned happens any more."""
+    """A process that can be killed, which cancels all its scheduled events."""
 
     def __init__(self, clock: EventClock, name: str) -> None:
         self.clock = clock
@@ -85,7 +85,7 @@ class Process:
         self._then: Callable[[], None] = lambda: None
 
     def note(self, what: Callable[[], str] | str) -> None:
-        """A line of the trace."""
+        """Add a line to the trace."""
         self.clock.note(self.name, what)
 
     def at(self, time: float, do: Callable[[], None]) -> None:
@@ -93,28 +93,28 @@ class Process:
         self.clock.at(time, do, self)
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
-        """Do something in so many seconds."""
+        """Do something after this many seconds."""
         self.clock.at(self.clock.now + seconds, do, self)
 
     def stall(self, seconds: float) -> None:
-        """Do nothing for a while, as a stopped process."""
+        """Do nothing for a while, like a stopped process."""
         self.stalled_until = max(self.stalled_until, self.clock.now + seconds)
 
     @property
     def doomed(self) -> bool:
-        """Whether it is to be killed soon."""
+        """Whether it is about to be killed."""
         return self._steps_left is not None
 
     def doom(self, steps: int, then: Callable[[], None]) -> None:
-        """It will be killed before the next step but so many; ``then`` follows at once."""
+        """Have it killed after this many further steps; ``then`` follows at once."""
         self._steps_left, self._then = steps, then
 
     def spare(self) -> None:
-        """It is not to be killed."""
+        """Do not have it killed after all."""
         self._steps_left = None
 
     def stepped(self) -> None:
-        """Another step begins; it may be the one before which the process is killed."""
+        """Another step begins, unless the process is to be killed before it."""
         if self._steps_left is not None:
             self._steps_left -= 1
             if self._steps_left < 0:
@@ -131,9 +131,9 @@ class Process:
 
 
 class Thread:
-    """Something that a process does step by step; what its steps raise goes to ``failed``."""
+    """Steps of a process, run one after the other; errors that they raise go to ``failed``."""
 
-    # from being woken to running
+    # the delay from being woken to running
     _LATENCY = 0.0005
 
     def __init__(
@@ -148,7 +148,7 @@ class Thread:
         self._plan(0.0)
 
     def wake(self) -> None:
-        """Go on now, if it waits for something."""
+        """Continue now, if it is waiting."""
         if self._idle:
             self._idle = False
             latency = self.process.clock.random.expovariate(1 / self._LATENCY)

@@ -1,4 +1,4 @@
-"""One start of the daemon, on a machine that outlives it: from opening the journal to its end."""
+"""One start of the daemon, on a machine that survives it: from opening the journal to its end."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from tests.simulation.promises import Promises
 from tests.simulation.sync_host import SyncStarter
 
 _LOOK_SECONDS = 0.5
-# of a step, and of a process that begins
+# the longest time of a step, as a multiple of its mean; mean seconds of a process start
 _SLOWEST = 30
 _BOOT = 0.1
 
 
 @dataclass
 class Site:
-    """The machine and the configuration of the daemon; ``promises`` sees what it tells an operator.
+    """The machine and the configuration of the daemon; its reports go to ``promises``.
 
-    keep_records: 0 for all. revised_records: in one step. grows: whether the dictionary does;
-    max_kmers: up to which limit, 0 for none. sources: the k-mers of its files.
+    keep_records: 0 for all. revised_records: those examined in one step. grows: whether the
+    dictionary does; max_kmers: its limit, 0 for none. sources: the k-mers of its files.
     """
 
     clock: EventClock
@@ -66,9 +66,9 @@ class Site:
 
 
 class DaemonHost(Process):
-    """A start of the daemon. life: which one. exited: called with why, when it ends by itself.
+    """A start of the daemon. life: its number. exited: called with the reason if it ends by itself.
 
-    accept_loss: start without what is damaged. slowness: how much longer its steps take.
+    accept_loss: start without damaged data. slowness: a factor for the time of its steps.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class DaemonHost(Process):
         self.main = Thread(self, self._run(), self._fails)
 
     def takes(self, mean: float) -> float:
-        """Seconds that something takes this time."""
+        """A random duration with this mean, in seconds."""
         mean *= self._slowness
         return min(self.clock.random.expovariate(1 / mean), _SLOWEST * mean)
 
@@ -112,7 +112,7 @@ class DaemonHost(Process):
         self.ingest.put(lambda: self.ingest.core.journal_full(full))
         self.main.wake()
 
-    # ---- parts that mistakes replace --------------------------------------------------------
+    # ---- parts that ``mistakes`` replace ----------------------------------------------------
 
     def known(self) -> list[KnownProducer]:
         """The producers that the journal knows."""
@@ -191,7 +191,7 @@ class DaemonHost(Process):
         self._exit("drained")
 
     def _keep(self, at: int) -> Steps:
-        """From here on a loss is part of the state."""
+        """Store the state, so that a loss becomes part of it."""
         taken = Taken(self)
         assert taken.stored is not None
         assert taken.stored.at == at
@@ -206,7 +206,7 @@ class DaemonHost(Process):
             self.ingest.wake()
 
     def _stop(self) -> Steps:
-        """The engine first, the feed late: it announces the end."""
+        """Stop the engine first and the feed late, since it announces the end."""
         for worker in self._workers:
             worker.stop()
             while not worker.ended:
@@ -217,7 +217,7 @@ class DaemonHost(Process):
             yield 0.01
 
     def _fails(self, error: Exception) -> None:
-        """What ends the daemon: only the journal may, and then it says so."""
+        """A thread has failed: only errors of the journal may end the daemon, with a report."""
         if not isinstance(error, JournalError):
             raise error
         self.note(f"fails: {error}")

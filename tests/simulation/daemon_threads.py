@@ -1,7 +1,7 @@
-"""Ingest and feed as models around the real cores: what each thread does between two steps.
+"""Ingest and feed as models around the real cores: the work of each thread, step by step.
 
 They do what ``ingest`` and ``feed`` in ``streamer/daemon`` do, with models of their sockets. A step
-ends wherever another thread, or a kill, may come in between.
+ends wherever another thread or a kill may interfere.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from tests.simulation.daemon_host import DaemonHost
 
 POLL_SECONDS = 0.2
-# messages of a turn, and seconds to refuse what has come before the end
+# messages of a turn, and seconds to refuse messages that came before the end
 _BURST = 64
 _END_SECONDS = 1.0
 _READ_SECONDS = 0.2
 _STEP = 0.0003
-# between two looks at connections, while much waits for them
+# seconds between two checks of connections while much waits for them
 _LOOK_SECONDS = 0.005
 
 
@@ -66,12 +66,12 @@ class DaemonThread:
         self.daemon.main.wake()
 
     def wake(self) -> None:
-        """Have it look what is to be done."""
+        """Have it check for work."""
         if self._thread is not None:
             self._thread.wake()
 
     def put(self, *things: Any) -> None:
-        """Leave something in its inbox."""
+        """Put items into its inbox."""
         self.inbox.extend(things)
         self.wake()
 
@@ -85,7 +85,7 @@ class DaemonThread:
         return self.daemon.takes(mean)
 
     def idle(self, most: float = POLL_SECONDS, *, busy: object = False) -> float:
-        """Wait until woken, but not if there is something to do."""
+        """Wait until woken, but not if ``busy``."""
         return self.step() if busy or self.inbox or self.stopping else Pause(most)
 
 
@@ -180,7 +180,7 @@ class FeedThread(DaemonThread):
         while states and states[0] not in FINAL:
             self._announce(states.popleft())
         while self.inbox:
-            # before and behind it: right after a burst nobody has read it
+            # before and after each group, since right after a burst nobody has read it
             self._end_slow()
             yield from self._publish(self.inbox.popleft())
         self._end_slow()
@@ -199,7 +199,7 @@ class FeedThread(DaemonThread):
         self.finished(group)
 
     def finished(self, group: AnyGroup) -> None:
-        """What it says is out."""
+        """The messages about a group are out."""
         if isinstance(group, DraftGroup):
             group.done()
         else:
@@ -240,7 +240,7 @@ class FeedThread(DaemonThread):
 
 
 def numbers_of(group: AnyGroup | Epochs) -> str:
-    """Records of a group, or what it stores instead, for the trace."""
+    """The records of a group, or the epochs that it stores, for the trace."""
     if not isinstance(group, AnyGroup):
         return ", ".join(f"epoch {epoch} of {name}" for name, epoch in group)
     return ", ".join(str(publication.at) for publication in group.publications(intervals=True))

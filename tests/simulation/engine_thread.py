@@ -1,4 +1,4 @@
-"""The engine as a model: a toy matcher, reloads, and kept batches that are matched again.
+"""The engine as a model: a toy matcher, reloads, and kept batches matched again.
 
 It does what ``streamer.daemon.engine`` does, with the same cores, drafts and kept batches.
 """
@@ -27,14 +27,14 @@ from tests.simulation.toy_matcher import K, ToyMatcher, dictionary_of
 if TYPE_CHECKING:
     from tests.simulation.daemon_host import DaemonHost
 
-# groups that are matched ahead
+# groups matched ahead of the log
 _AHEAD = 3
-# of loading a dictionary, of matching a group, of matching kept batches again
+# seconds to load a dictionary, to match a group, to match kept batches again
 _LOAD, _MATCH, _AGAIN = 0.05, 0.003, 0.005
 
 
 class EngineThread(DaemonThread):
-    """Matches batches, those that wait together as a group. settled: no revision is under way."""
+    """Matches batches; waiting batches form a group. settled: no revision is in progress."""
 
     def __init__(self, daemon: DaemonHost, restored: Restored, kept: KeptBatches) -> None:
         super().__init__(daemon)
@@ -53,11 +53,11 @@ class EngineThread(DaemonThread):
 
     @property
     def settled(self) -> bool:
-        """Whether no kept batch has the answers of another dictionary than the last one."""
+        """Whether all kept batches have the answers of the last dictionary."""
         return self._revision.revision is None and not self._reloaded and not self._drafted
 
     def reload(self) -> None:
-        """Read the dictionary's files again, and match against that from the next batch on."""
+        """Read the dictionary's files again, and use the result from the next batch on."""
         codes = self.daemon.site.sources
 
         def loaded() -> None:

@@ -1,7 +1,7 @@
-"""The feed's sockets, XPUB to SUB: what a subscriber has no room for is lost, and nobody says so.
+"""The feed's sockets, XPUB to SUB: messages without room at a subscriber are lost silently.
 
-Beside that the network drops, repeats, reorders and damages messages, as no TCP does: what clients
-promise must not depend on it.
+In addition the network drops, repeats, reorders and damages messages, unlike TCP: the promises of
+clients must not depend on it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from tests.simulation.clock import Process
 from tests.simulation.network import Channel, Frames, Path
 
-# of what waits for a connection, how much the kernel holds
+# how many of a connection's waiting bytes the kernel holds
 _KERNEL_BYTES = 512
 _RECONNECT_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Subscribed:
-    """A connection has a prefix from now on, or no longer."""
+    """A connection subscribes to a prefix or unsubscribes from it."""
 
     number: int
     prefix: bytes
@@ -35,7 +35,7 @@ class FeedEndpoint:
 
 
 class FeedServer:
-    """The socket of a daemon's feed. inbox: of subscriptions. room: messages for one connection."""
+    """The socket of a daemon's feed. inbox: subscriptions. room: messages for one connection."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class FeedServer:
         return connection
 
     def send(self, frames: Frames) -> None:
-        """Send a message to all who subscribe to it."""
+        """Send a message to all its subscribers."""
         for connection in [*self.connections.values()]:
             if frames[0].startswith(connection.prefixes):
                 connection.send(frames, self._room)
@@ -78,7 +78,7 @@ class FeedServer:
         return {n: min(c.queued, _KERNEL_BYTES) for n, c in self.connections.items()}
 
     def close(self) -> None:
-        """End all connections; what is on its way arrives."""
+        """End all connections; messages in flight arrive."""
         if self._endpoint.server is self:
             self._endpoint.server = None
         for connection in [*self.connections.values()]:
@@ -86,7 +86,7 @@ class FeedServer:
 
 
 class FeedLink:
-    """A subscriber's connection. queued: bytes that it has not taken."""
+    """A subscriber's connection. queued: bytes that it has not received."""
 
     def __init__(self, number: int, server: FeedServer, client: FeedClient) -> None:
         self.number = number
@@ -102,7 +102,7 @@ class FeedLink:
             self._up.send(prefix)
 
     def send(self, frames: Frames, room: int) -> None:
-        """A message sets out, if there is room for it."""
+        """Send a message, if there is room for it."""
         path, noise = self._client.path, self._client.path.noise
         if len(self._down.waiting) >= room or path.chance(noise.drop):
             return
@@ -111,7 +111,7 @@ class FeedLink:
             self._down.send(frames, overtakes=path.chance(noise.reorder))
 
     def end(self, *, lossy: bool = True) -> None:
-        """The connection ends; lossy: some of what is on its way is lost."""
+        """End the connection; lossy: some messages in flight are lost."""
         server, client = self._server, self._client
         if server.connections.pop(self.number, None) is None:
             return
@@ -135,7 +135,7 @@ class FeedLink:
 
 
 class FeedClient:
-    """A subscriber's socket, which connects again and again."""
+    """A subscriber's socket, which reconnects whenever it is disconnected."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The log as a model around its core: a step of the disk is a step of the thread.
+"""The log as a model around its core; each disk step is a step of the thread.
 
 It does what ``streamer.daemon.journal`` does.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LogThread(DaemonThread):
-    """Commits what is matched; then it may be acknowledged and published."""
+    """Commits matched groups, which may then be acknowledged and published."""
 
     def __init__(self, daemon: DaemonHost, replayed: Replay) -> None:
         super().__init__(daemon)
@@ -71,16 +71,16 @@ class LogThread(DaemonThread):
                 daemon.ingest.put(partial(daemon.ingest.core.begun, group))
 
     def during(self, step: DiskStep) -> None:
-        """A step of an append is done."""
+        """Called after each step of an append."""
 
     def committed(self, group: AnyGroup) -> None:
-        """It may be acknowledged."""
+        """The group may be acknowledged."""
         if items := [matched.accepted for matched in group.matched]:
             self.daemon.ingest.put(partial(self.daemon.ingest.core.durable, items))
         self.daemon.replay.wake()
 
     def forward(self, group: AnyGroup) -> None:
-        """It may be published."""
+        """The group may be published."""
         self.daemon.feed.put(group)
 
     def _snapshot(self) -> Steps:
@@ -109,7 +109,7 @@ class LogThread(DaemonThread):
 
 
 class Taken:
-    """A journal whose snapshot is kept, to be stored in steps."""
+    """A journal that captures a snapshot, to be stored in steps."""
 
     def __init__(self, daemon: DaemonHost) -> None:
         self._journal = daemon.journal

@@ -1,7 +1,7 @@
-"""A machine's disk: what was written, what of that is synced, and what can go wrong with it.
+"""A machine's disk: what was written, which of it is synced, and its faults.
 
-The kernel's view is ``files``: it outlives a kill. What outlives a power cut is up to the model of
-the power cuts' tests: all that was synced, and any part of what was not.
+The kernel's view, ``files``, survives a kill. What survives a power cut follows the model of the
+power cut tests: everything synced, and any part of what was not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.faults.disk_model import DiskModel
 class MachineDisk:
     """Files by name. full: nothing more can be written. failing: the next sync fails.
 
-    cuts: how often the power went.
+    cuts: the number of power cuts.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -31,7 +31,7 @@ class MachineDisk:
         self._made = 0
 
     def create(self, name: str) -> None:
-        """A new file without content; its name is not synced."""
+        """Make an empty file; its name is not synced."""
         self.files[name] = bytearray()
         self._made += 1
         self._numbers[name] = self._made
@@ -43,7 +43,7 @@ class MachineDisk:
         self._model.do(("delete", name))
 
     def write(self, name: str, offset: int, data: bytes) -> None:
-        """Write, over what is there or at the end. JournalFull leaves half of it."""
+        """Write over existing content or at the end. JournalFull leaves half of it."""
         if self.full:
             self._write(name, offset, data[: len(data) // 2])
             message = f"{name}: no room"
@@ -57,10 +57,10 @@ class MachineDisk:
         self._model.do(("write", self._numbers[name], offset, bytes(data)))
 
     def sync(self, name: str) -> None:
-        """The content is on the disk. JournalFailed: it may be gone, although it was written."""
+        """Sync the content. JournalFailed: written data may be lost."""
         if self.failing:
             self.failing = False
-            # the kernel takes the pages for clean, and may drop them
+            # after a failed sync the kernel treats the pages as clean, and may drop them
             survived = self._model.after_cut(self._chance) or {}
             self.files[name] = bytearray(survived.get(name, b""))
             self._begin({name: bytes(data) for name, data in self.files.items()})
@@ -69,14 +69,14 @@ class MachineDisk:
         self._model.do(("sync", self._numbers[name]))
 
     def sync_names(self) -> None:
-        """The names of all files are on the disk."""
+        """Sync the names of all files."""
         self._model.do(("sync names",))
 
     def cut_power(self) -> None:
-        """What was not synced survives in part."""
+        """Cut the power: unsynced data survives in part."""
         self._begin(self._model.after_cut(self._chance) or {})
 
     def flip(self, name: str, offset: int, bit: int) -> None:
-        """A bit of what is stored is another one from now on."""
+        """Flip a stored bit."""
         self.files[name][offset] ^= 1 << bit
         self._begin({name: bytes(data) for name, data in self.files.items()})

@@ -1,4 +1,4 @@
-"""Daemons that do what they must not: the simulation has to find each of them."""
+"""Daemons with bugs, each of which the simulation must find."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.model_journal import DATA, DiskStep
 
 
 class _EarlyLog(LogThread):
-    """Does something once the data is written, but neither synced nor committed."""
+    """Acts once the data is written, before it is synced and committed."""
 
     def during(self, step: DiskStep) -> None:
         if step.done == f"{DATA} written":
@@ -26,7 +26,7 @@ class _EarlyLog(LogThread):
                     self.early(group)
 
     def early(self, group: AnyGroup) -> None:
-        """What it does."""
+        """The premature action."""
         raise NotImplementedError
 
 
@@ -40,13 +40,13 @@ class _PublishingLog(_EarlyLog):
         super().forward(group)
 
     def forward(self, group: AnyGroup) -> None:
-        # what was published early is acknowledged when it is committed
+        # groups published early are acknowledged when they are committed
         FeedThread.finished(self.daemon.feed, group)
 
 
 class _QuietFeed(FeedThread):
     def finished(self, group: AnyGroup) -> None:
-        """Only the log says so."""
+        """Do nothing: only the log reports it."""
 
 
 class AcknowledgesEarly(DaemonHost):

@@ -1,7 +1,7 @@
-"""The model journal's index: transactions, one after the other, and what they come to.
+"""The model journal's index: consecutive transactions, and their combined state.
 
-Each is behind its length and a checksum that continues that of the one before, so that what an
-earlier life has left behind the end is never taken for one.
+Each is preceded by its length and a checksum that continues that of the previous one, so data that
+an earlier life left beyond the end is never mistaken for a transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEAD = struct.Struct("<II")
 
 
 class Row(NamedTuple):
-    """What the index says of a record; one that was given up has a kind that begins so."""
+    """The index entry of a record; LOST begins the kind of one that was given up."""
 
     at: int
     kind: str
@@ -33,13 +33,13 @@ class Row(NamedTuple):
 
     @property
     def lost(self) -> Outline | None:
-        """What is still known of it, if it was given up."""
+        """What is still known of a record that was given up, else None."""
         word, _, kind = self.kind.partition(" ")
         return Outline(self.at, kind, self.meta) if word == LOST else None
 
 
 class StoredSnapshot(NamedTuple):
-    """What the index says of a snapshot; without a file it was given up."""
+    """The index entry of a snapshot; without a file it was given up."""
 
     at: int
     file: str
@@ -50,7 +50,7 @@ class StoredSnapshot(NamedTuple):
 
 @dataclass
 class Committed:
-    """What the transactions so far say."""
+    """The state after the transactions so far."""
 
     stream: str = ""
     epoch: int = 0
@@ -60,14 +60,14 @@ class Committed:
     producers: dict[str, Received] = field(default_factory=dict)
     contents: dict[tuple[str, int, int], int] = field(default_factory=dict)
     snapshot: StoredSnapshot | None = None
-    # where the data ends, and the index
+    # the ends of the data and of the index
     data_end: int = 0
     end: int = 0
     _chain: int = 0
 
     @classmethod
     def read(cls, index: bytes) -> Committed:
-        """All whole transactions of an index."""
+        """Read all complete transactions of an index."""
         found = cls()
         while found.take(index[found.end :]):
             pass
@@ -79,7 +79,7 @@ class Committed:
         return _HEAD.pack(len(body), self._sum(body)) + body
 
     def take(self, data: bytes) -> bool:
-        """Take in the transaction at the beginning of ``data``, if there is one."""
+        """Apply the transaction at the beginning of ``data``; returns whether there is one."""
         if len(data) < _HEAD.size:
             return False
         size, crc = _HEAD.unpack(data[: _HEAD.size])

@@ -1,8 +1,8 @@
 """The store of records as a model: data and an index on a simulated disk, in steps.
 
-It keeps the promises of ``streamer.journal``, which has tests of its own against power cuts: data
-is synced before the index names it, a transaction is there or not, and stored bytes are checked.
-Each step is one at which the process may be killed or the power may go.
+It keeps the promises of ``streamer.journal``, which has its own power cut tests: data is synced
+before the index names it, transactions are atomic, and stored bytes are checked. At each step the
+process may be killed or the power may fail.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tests.simulation.model_index import Committed, Row, StoredSnapshot
 
 INDEX, DATA, SNAPSHOT = "index", "data", "snapshot-"
 
-# seconds: of a write, of a sync
+# seconds of a write and of a sync
 _WRITE, _SYNC = 0.0004, 0.004
 
 T = TypeVar("T")
 
 
 class DiskStep(float):
-    """Seconds until the next step; ``done``: what the last one was."""
+    """Seconds until the next step; ``done`` describes the last one."""
 
     done: str
 
@@ -40,9 +40,9 @@ Storing = Generator[DiskStep, None, T]
 
 
 class JournalModel:
-    """A view of what is committed; JournalReader and Journal have the same methods.
+    """A view of the committed state, with methods of JournalReader and Journal.
 
-    committed: shared with the owner, as other processes see it.
+    committed: shared with the owner, as it is seen by other processes.
     """
 
     def __init__(self, disk: MachineDisk, committed: Committed) -> None:
@@ -69,7 +69,7 @@ class JournalModel:
         return self.head
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
     def records(self, after: int, until: int | None = None) -> Iterator[Record]:
         until = self.head if until is None else min(until, self.head)
@@ -120,7 +120,7 @@ def _split(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
 
 
 class ReadJournal(JournalModel):
-    """As JournalReader has it."""
+    """The interface of JournalReader."""
 
     def snapshot(self) -> StoredSnapshot | None:
         return self.committed.snapshot
@@ -130,7 +130,7 @@ class ReadJournal(JournalModel):
 
 
 class ReadSnapshot:
-    """As SnapshotFile; it stays readable when another one has taken its place."""
+    """As SnapshotFile; it stays readable after it was replaced."""
 
     def __init__(self, row: StoredSnapshot, data: bytes) -> None:
         self.row = row
@@ -157,7 +157,7 @@ def _check_snapshot(row: StoredSnapshot, data: bytes) -> None:
 
 
 class OwnedJournal(JournalModel):
-    """As Journal, of its only writer, after ``opening``. synced: durability ``fsync``."""
+    """The interface of Journal, for its only writer, after ``opening``. synced: with ``fsync``."""
 
     def __init__(self, disk: MachineDisk, chance: random.Random, *, synced: bool) -> None:
         super().__init__(disk, Committed())
@@ -204,7 +204,7 @@ class OwnedJournal(JournalModel):
         return self.committed.contents.get((producer, epoch, sequence))
 
     def _damages(self) -> list[JournalDamage]:
-        """What recovery would stumble over; with any, all there is."""
+        """The damages that recovery would meet; if there are any, all damages."""
         found: list[JournalDamage] = []
         after = self.oldest - 1
         try:
@@ -238,14 +238,14 @@ class OwnedJournal(JournalModel):
             rows.append(Row(record.at, record.kind, record.meta, place, lengths, crc, *about))
             data += joined
         if records:
-            # what is behind the end was never committed
+            # data beyond the end was never committed
             yield from self._write(DATA, offset, data)
             if self._synced:
                 yield from self._sync(DATA)
         yield from self._commit({"rows": rows, "begun": begun})
 
     def storing(self, snapshot: Snapshot) -> Storing[None]:
-        """Store a snapshot in the place of the one before."""
+        """Store a snapshot that replaces the previous one."""
         before = self.committed.snapshot
         assert before is None or snapshot.at >= before.at
         others = [name for name in self.disk.files if name.startswith(SNAPSHOT)]
@@ -264,7 +264,7 @@ class OwnedJournal(JournalModel):
             self.disk.delete(other)
 
     def expiring(self, keep: int) -> Storing[int]:
-        """Let go of all but the last ``keep`` records, and of none that recovery needs."""
+        """Delete all but the last ``keep`` records and those that recovery needs."""
         snapshot = self.committed.snapshot
         needed = 0 if snapshot is None else snapshot.at
         oldest = max(self.oldest, min(needed, self.head - keep) + 1)

@@ -1,7 +1,7 @@
-"""Sockets over a network that delays, parts and breaks: DEALER to ROUTER, as ZeroMQ has them.
+"""Sockets over a network with delays, partitions and breaks: DEALER to ROUTER, as in ZeroMQ.
 
-A connection delivers in order, and each thing once. When it ends, some of what is on its way still
-arrives, the rest is lost, and the client connects anew: the server knows it by another route then.
+A connection delivers in order and exactly once. When it ends, some messages in flight still arrive,
+the rest is lost, and the client reconnects; the server then knows it by another route.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _ROOM = 1000
 
 @dataclass
 class Noise:
-    """How often something happens to a message: shares of all. latency: mean, in seconds.
+    """How often something happens to a message, as fractions. latency: the mean, in seconds.
 
-    drop, repeat, reorder: on the feed only; the other sockets lose messages with their connections.
+    drop, repeat, reorder: on the feed only; the other sockets only lose messages with connections.
     damaging: whether bits were ever flipped.
     """
 
@@ -44,7 +44,7 @@ class Noise:
 
 
 class Path:
-    """The way between a client's machine and the daemon's."""
+    """The network between a client's machine and the daemon's."""
 
     def __init__(self, clock: EventClock, noise: Noise) -> None:
         self.clock = clock
@@ -55,15 +55,15 @@ class Path:
         self._number = 0
 
     def delay(self) -> float:
-        """Of the next message."""
+        """The delay of the next message."""
         return min(self.clock.random.expovariate(1 / self.noise.latency), _LONGEST_DELAY)
 
     def chance(self, share: float) -> bool:
-        """Whether it happens this time."""
+        """Whether an event of this probability happens now."""
         return share > 0 and self.clock.random.random() < share
 
     def damaged(self, frames: Frames) -> Frames:
-        """The frames as they arrive: rarely with a flipped bit."""
+        """The frames as they arrive, rarely with a flipped bit."""
         if not self.chance(self.noise.flip):
             return frames
         which = self.clock.random.choice([n for n, frame in enumerate(frames) if frame])
@@ -72,40 +72,40 @@ class Path:
         return [*frames[:which], bytes(changed), *frames[which + 1 :]]
 
     def part(self) -> None:
-        """Nothing arrives from now on."""
+        """Begin a partition: nothing arrives from now on."""
         self.parted = True
 
     def heal(self) -> None:
-        """What was on its way arrives."""
+        """End a partition: messages in flight arrive."""
         self.parted = False
         for channel in [*self._channels.values()]:
             channel.move()
 
     def break_connections(self) -> None:
-        """All connections end."""
+        """End all connections."""
         for end in [*self._ends.values()]:
             end()
 
     def open(self, channel: Channel[Any]) -> int:
-        """A channel begins; its number."""
+        """Register a channel; returns its number."""
         self._number += 1
         self._channels[self._number] = channel
         return self._number
 
     def connect(self, end: Callable[[], None]) -> int:
-        """A connection begins, with a way to end it; its number."""
+        """Register a connection, with a function that ends it; returns its number."""
         self._number += 1
         self._ends[self._number] = end
         return self._number
 
     def close(self, number: int) -> None:
-        """A channel or a connection has ended."""
+        """Remove a channel or connection that has ended."""
         self._channels.pop(number, None)
         self._ends.pop(number, None)
 
 
 class Channel(Generic[T]):
-    """Carries things to a process, in order, each after a delay."""
+    """Carries messages to a process, in order, each after a delay."""
 
     def __init__(self, path: Path, receiver: Process, deliver: Callable[[T], None]) -> None:
         self.waiting: deque[tuple[float, T]] = deque()
@@ -116,7 +116,7 @@ class Channel(Generic[T]):
         self._number = path.open(self)
 
     def send(self, thing: T, *, overtakes: bool = False) -> None:
-        """Something sets out; it may overtake the last one that is on its way."""
+        """Send a message; it may overtake the last one in flight."""
         ready = max(self._last, self._path.clock.now + self._path.delay())
         self._last = ready
         if overtakes and self.waiting:
@@ -128,7 +128,7 @@ class Channel(Generic[T]):
         self._receiver.at(ready, self.move)
 
     def move(self) -> None:
-        """Deliver what has come, if it can."""
+        """Deliver what has arrived, if possible."""
         while self.waiting and self.waiting[0][0] <= self._path.clock.now and not self._path.parted:
             if not self._receiver.alive:
                 self.waiting.clear()
@@ -139,17 +139,17 @@ class Channel(Generic[T]):
                 self._deliver(self.waiting.popleft()[1])
 
     def end(self, keep: int) -> None:
-        """Nothing more sets out, and only the first ones of those on their way arrive."""
+        """Accept nothing more, and deliver only the first ``keep`` messages in flight."""
         while len(self.waiting) > keep:
             self.waiting.pop()
         self._path.close(self._number)
-        # nobody moves them after a partition
+        # nothing else delivers these after a partition
         if self._path.parted:
             self.waiting.clear()
 
 
 class Endpoint:
-    """An address; ``knock`` is called when somebody wants to connect and nobody serves there."""
+    """An address; ``knock`` is called if a client wants to connect and nobody serves there."""
 
     def __init__(self) -> None:
         self.server: Router | None = None
@@ -157,9 +157,9 @@ class Endpoint:
 
 
 class Router:
-    """A server's socket. wake: called when a message has come into ``inbox``, with its route.
+    """A server's socket. wake: called when a message, with its route, has come into ``inbox``.
 
-    life: which start of the daemon it belongs to. room: messages that may wait for one client.
+    life: the number of the daemon's start. room: messages that may wait for one client.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Router:
         process.at_end.append(self.close)
 
     def next_route(self) -> bytes:
-        """A route that nobody had."""
+        """An unused route."""
         self._routes += 1
         return b"%d.%d" % (self.life, self._routes)
 
@@ -206,9 +206,9 @@ class Router:
 
 
 class Dealer:
-    """A client's socket, which connects again and again. inbox: with the life of who sent it.
+    """A client's socket, which reconnects. inbox: messages with the life of their sender.
 
-    immediate: whether nothing is queued while there is no connection. wake: as of Router.
+    immediate: whether nothing is queued without a connection. wake: as in Router.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Dealer:
         self._try()
 
     def send(self, frames: Sequence[Buffer]) -> bool:
-        """Send, without waiting; whether there was room."""
+        """Send, without waiting; returns whether there was room."""
         message = [bytes(frame) for frame in frames]
         if self.connection is not None:
             if len(self.connection.up.waiting) >= _ROOM:
@@ -276,7 +276,7 @@ class Dealer:
 
 
 class Link:
-    """Between a DEALER and a ROUTER, which knows it by its ``route``."""
+    """A connection between a DEALER and a ROUTER, which knows it by its ``route``."""
 
     def __init__(self, dealer: Dealer, router: Router) -> None:
         self.route = router.next_route()
@@ -289,11 +289,11 @@ class Link:
 
     @property
     def held(self) -> int:
-        """Messages that the client has not taken."""
+        """Messages that the client has not received."""
         return len(self.down.waiting) + len(self._dealer.inbox)
 
     def end(self) -> None:
-        """Some of what is on its way still arrives."""
+        """End it; some messages in flight still arrive."""
         if self._router.connections.pop(self.route, None) is not self:
             return
         for channel in (self.up, self.down):

@@ -1,4 +1,4 @@
-"""Producers: each has a file of batches to send, and goes on in it after it was killed."""
+"""Producers: each has a file of batches to send, and resumes it after it was killed."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def job(name: str, chance: random.Random, batches: int, pace: float) -> Job:
 
 
 class ProducerHost(Process):
-    """A process that sends what is not durable of its file. ended: called when it ends by itself.
+    """A process that sends the rest of its file. ended: called when it ends by itself.
 
-    Its shell is that of ``streamer.client.producer_steps``, its program that of
+    It models the shell of ``streamer.client.producer_steps`` and the program
     ``streamer send --name X --resume``.
     """
 
@@ -70,7 +70,7 @@ class ProducerHost(Process):
         self._promises = promises
         self._ended = ended
         self._core = ProducerCore("ingest", job.name, clock.wall // 1_000_000, ANSWER_SECONDS)
-        # of the file: where it began, and what was handed over
+        # positions in the file: where it began, and what was handed over
         self._first = self._handed = 0
         self._thread = Thread(self, self._run(), self._fails)
         self._socket = Dealer(self, path, endpoint, self._thread.wake, immediate=True)

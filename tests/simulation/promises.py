@@ -1,7 +1,7 @@
-"""What must hold under any fault: from what clients have seen, and what the journal holds.
+"""What must hold under any fault, checked from what clients saw and what the journal holds.
 
-Nothing here asks a core. Clients report what they were told; the journal is read when a daemon has
-recovered, before a bit is flipped or records go, and in the end.
+Nothing here asks a core. Clients report what they received; the journal is read when a daemon has
+recovered, before a bit is flipped or records expire, and at the end.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class Violation(Exception):
-    """What does not hold."""
+    """A broken promise."""
 
 
 def violated(kind: str, text: str) -> NoReturn:
-    """Raise it; kind: a word."""
+    """Raise a Violation; kind: one word."""
     problem = f"{kind}: {text}"
     raise Violation(problem)
 
@@ -49,21 +49,21 @@ class Learned:
 
 
 class Promises:
-    """Remembers what must not be forgotten; raises Violation.
+    """Remembers what was promised; raises Violation.
 
     grows, limit: as in ``ToyMatcher``. sources: the dictionaries by their fingerprints.
     """
 
     def __init__(self, *, grows: bool, limit: int = 0) -> None:
         self._grows, self._limit = grows, limit
-        # records with a damaged bit, whether there was any in all, and records that were given up
+        # records with a flipped bit, whether there ever was one, and records that were given up
         self._flipped: set[int] = set()
         self._damaged = False
         self._given_up: frozenset[int] = frozenset()
         self.sources: dict[int, frozenset[int]] = {}
         self._records: dict[int, Learned] = {}
         self._starts: list[LossyStart] = []
-        # the last record and the oldest one kept, now and then
+        # the last record and the oldest one kept, at several moments
         self._kept: list[tuple[int, int]] = []
         self._durable: dict[str, int] = {}
         self._epochs: dict[int, int] = {}
@@ -73,16 +73,16 @@ class Promises:
     # ---- what clients see -------------------------------------------------------------------
 
     def durable(self, name: str, batches: int) -> None:
-        """The first batches of a file are durable, its producer was told."""
+        """A producer was told that the first ``batches`` of its file are durable."""
         self._durable[name] = max(batches, self._durable.get(name, 0))
 
     def resumed(self, name: str, batches: int) -> None:
-        """A producer was told to go on behind so many batches of its file."""
+        """A producer was told to resume after the first ``batches`` of its file."""
         if batches < (durable := self._durable.get(name, 0)):
             violated("lost", f"{name} is at batch {batches}, but {durable} were durable")
 
     def session(self, life: int, header: Header) -> None:
-        """A start of the daemon has named its epoch to a producer."""
+        """A start of the daemon has told a producer its epoch."""
         epoch = header["session"]
         if self._epochs.setdefault(life, epoch) != epoch:
             violated("wrong", f"start {life} of the daemon has named two epochs")
@@ -95,20 +95,20 @@ class Promises:
         self._heard.append(heard)
 
     def follows(self, name: str, topic: str, before: dict[int, Any], at: int) -> None:
-        """A subscriber was given a message on a topic, behind those before."""
+        """A subscriber received a message on a topic, after those in ``before``."""
         if before and (last := next(reversed(before))) >= at:
             kind = "twice" if at in before else "order"
             violated(kind, f"{name} has {topic} {at} after {last}")
 
     def reset(self, name: str, cursor: Cursor | None, reset: Reset) -> None:
-        """A subscriber was told that its cursor cannot be gone on from."""
+        """A subscriber was told that the stream cannot continue from its cursor."""
         assert self._journal is not None
         right = reset.reason == "too-old" and 0 < reset.at < self._journal.oldest
         if not right or cursor is None or cursor.at > reset.at:
             violated("wrong", f"{name} at {cursor} was reset: {reset}")
 
     def memory(self, used: int, limit: int) -> None:
-        """So many bytes of batches are in the daemon."""
+        """Check the bytes of batches in the daemon."""
         if not 0 <= used <= limit:
             violated("memory", f"{used} bytes are in the daemon, the limit is {limit}")
 
@@ -118,13 +118,13 @@ class Promises:
             violated("wrong", f"record {at} was reported as damaged, it is not")
 
     def unexpected(self, name: str, what: object) -> None:
-        """A client has got what it must not."""
+        """A client received something that it must not."""
         if isinstance(what, Violation | AssertionError):
             raise what
         violated("unexpected", f"{name}: {what!r}")
 
     def flips(self, journal: JournalModel, at: int | None) -> None:
-        """A bit of a record, or of the snapshot, is about to flip."""
+        """A bit of a record, or of the snapshot (None), is about to flip."""
         self.learn(journal)
         self._damaged = True
         if at is not None:
@@ -173,9 +173,9 @@ class Promises:
     # ---- in the end -------------------------------------------------------------------------
 
     def finish(self, journal: JournalModel, jobs: Sequence[Job], totals: Counter[str]) -> int:
-        """Compare everything with one pass over the stream; how many messages were compared.
+        """Compare everything with one pass over the stream; returns how many messages that were.
 
-        totals: as the daemon has them.
+        totals: those of the daemon.
         """
         self.learn(journal)
         records = [self._records[at].record for at in sorted(self._records)]
@@ -218,7 +218,7 @@ class Promises:
         violated("divergent", text)
 
     def _check_files(self, records: Sequence[Record], jobs: Sequence[Job]) -> None:
-        """Every batch of every file has had one effect, in the order of the file."""
+        """Every batch of every file took effect once, in the order of the file."""
         for job in jobs:
             kept = [r for r in records if r.key is not None and r.key.producer == job.name]
             marks = [int(record.key.mark) for record in kept if record.key is not None]
@@ -251,7 +251,7 @@ class Promises:
                     violated("gap", f"{heard.name} lacks {topic} {at}, which is in the journal")
 
     def _check_fold(self, heard: Heard, messages: dict[str, dict[int, RecordMessage]]) -> None:
-        """The state and what followed it come to the same as everything."""
+        """A fetched state plus what followed it equals everything."""
         state = heard.state
         assert state is not None
         if heard.gaps or heard.resets or self._damaged:
@@ -270,7 +270,7 @@ _FOLDED = ("reads", "matches", "mismatches")
 def _fold(
     messages: dict[str, dict[int, RecordMessage]], after: int
 ) -> tuple[list[int], Counter[str]]:
-    """New k-mers, and totals, of the records behind one."""
+    """New k-mers and totals of the records after one."""
     kmers: list[int] = []
     counts = Counter[str](dict.fromkeys(_FOLDED, 0))
     for topic in ("delta", "read", "upgrade"):

@@ -1,4 +1,4 @@
-"""What a message of the feed says, but for when and by whom it was said, as bytes."""
+"""The content of a message of the feed as bytes, without its time and epoch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_COMPARED = ("epoch", "time")
 
 
 def said(message: RecordMessage) -> bytes:
-    """What a message says."""
+    """The content of a message."""
     head = sorted((k, v) for k, v in message.stamp.head.items() if k not in _NOT_COMPARED)
     names = [*message.origin.names] if isinstance(message, BatchMessage) else None
     packed: bytes = msgpack.packb([head, names, [*_columns(message)]])

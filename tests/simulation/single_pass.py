@@ -1,4 +1,4 @@
-"""One pass over the stream: what every record must be, from nothing but the order of batches."""
+"""One pass over the stream: the expected content of every record, given the order of batches."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.simulation.toy_matcher import ToyMatcher, dictionary_of
 
 
 class LossyStart(NamedTuple):
-    """A start after damage: it went on from a snapshot and the records after it, less some.
+    """A start after damage, from a snapshot and some of the records after it.
 
-    head, oldest: the last record then, and the first one kept. snapshot: its record, 0 for none;
-    whole: whether its k-mers are there.
+    head, oldest: the last record at the time, and the oldest one kept. snapshot: its record, 0 for
+    none. whole: whether its k-mers were intact.
     """
 
     head: int
@@ -39,7 +39,7 @@ class LossyStart(NamedTuple):
 
 @dataclass
 class PassState:
-    """After a record. grown, sourced: k-mers that the stream brought, and earlier dictionaries."""
+    """The state after a record. grown, sourced: k-mers of the stream and earlier dictionaries."""
 
     number: int = 0
     position: int = 0
@@ -50,7 +50,7 @@ class PassState:
     heads: dict[str, int] = field(default_factory=dict)
 
     def take(self, record: Record, *, learns: bool = True) -> None:
-        """Go on behind a record; learns: with its k-mers, too."""
+        """Advance past a record; learns: whether to add its k-mers."""
         self.heads.update(dict.fromkeys(stored_topics(record.kind, record.meta), record.at))
         meta = msgpack.unpackb(record.meta)
         if record.kind == DICTIONARY:
@@ -64,7 +64,7 @@ class PassState:
             self.learn(record)
 
     def learn(self, record: Record) -> None:
-        """Know the k-mers of a record."""
+        """Add the k-mers of a record."""
         if record.kind == DICTIONARY:
             self.sourced.update(np.frombuffer(record.frames[1], np.uint64).tolist())
         elif record.kind == BATCH:
@@ -72,11 +72,11 @@ class PassState:
 
 
 class SinglePass:
-    """Matches what was accepted once more.
+    """Matches the accepted batches again.
 
     grows, limit: as in ``ToyMatcher``. sources: the dictionaries by their fingerprints. starts:
-    those after damage. flipped: records with a damaged bit. kept: the oldest record that was kept
-    soon after a record was committed. diverges: called with what is not as it must be.
+    those after damage. flipped: records with a flipped bit. kept: returns the oldest record kept
+    soon after a record was committed. diverges: called with each difference.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class SinglePass:
             self._diverges(f"kept batches were never matched with version {unsettled}")
 
     def _begun(self, start: LossyStart) -> PassState:
-        """Where a start went on: without k-mers that were given up it has another version."""
+        """The state at a start after damage; if k-mers were given up it has another version."""
         first, lost = start.snapshot, 0
         if not first or (not start.whole and start.oldest == 1):
             state, first = PassState(), 0
@@ -159,7 +159,7 @@ class SinglePass:
             self._diverges(f"record {record.at}: one pass over the stream gives another one")
 
     def _made(self, state: PassState, record: Record) -> Record:
-        """A record of the reads of ``record``, matched in this state."""
+        """The expected record for the reads of ``record``, matched in this state."""
         known = np.array(sorted(state.grown | state.sourced), np.uint64)
         start = Start(state.number, state.position, state.version, known)
         dictionary = dictionary_of(self._sources[state.fingerprint])
@@ -181,12 +181,12 @@ class SinglePass:
         )
         matched = Matched(record.at, item, matcher.match(batch.reads), dictionary)
         (made,) = MatchedGroup([matched], Heads(state.heads)).publications(intervals=True)
-        # its frames live as long as what they were made of
+        # its frames live as long as the objects they were made of
         expected = to_record(made, record.time)
         return replace(expected, frames=tuple(bytes(frame) for frame in expected.frames))
 
     def _check_settled(self, state: PassState, record: Record) -> None:
-        """What counts by now of all batches from one on is what the last dictionary says."""
+        """All batches from one on must now have the answers of the last dictionary."""
         ((_, _, fields, _),) = msgpack.unpackb(record.meta)["topics"]
         if self._grows:
             return
@@ -212,7 +212,7 @@ class SinglePass:
 
 
 def _added(record: Record) -> int:
-    """How many k-mers a record says that it has added."""
+    """How many k-mers a record added, as it states."""
     counts = msgpack.unpackb(record.meta).get("counts", {})
     added: int = 0 if record.kind == REVISION else counts.get("new_kmers", 0)
     return added

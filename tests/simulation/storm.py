@@ -1,4 +1,4 @@
-"""Makes the faults of a plan happen."""
+"""Causes the faults of a plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_SECONDS = 4.0
 
 
 class Storm:
-    """counts: of the faults that had an effect, by kind."""
+    """The source of faults. counts: faults that had an effect, by kind."""
 
     def __init__(self, world: World) -> None:
         self.counts: Counter[str] = Counter()
@@ -23,12 +23,12 @@ class Storm:
         self._over = False
 
     def begin(self) -> None:
-        """Storm happen from now on."""
+        """Begin to cause faults."""
         for kind in self._world.plan.rates:
             self._plan(kind)
 
     def end(self) -> None:
-        """No more of them, also none that was to come a few steps later."""
+        """Cause no more faults, and cancel those planned for a few steps later."""
         self._over = True
         if (daemon := self._world.daemon) is not None:
             daemon.spare()
@@ -46,17 +46,17 @@ class Storm:
         self._plan(kind)
 
     def _seconds(self) -> float:
-        """How long something lasts: mostly short."""
+        """A random duration, usually short."""
         chance = self._world.clock.random
         return min(chance.expovariate(chance.choice((10.0, 1.0, 0.3))), 2 * _LONGEST_SECONDS)
 
     def _steps(self) -> int:
-        """How many more steps the daemon has."""
+        """A random number of steps until the daemon is killed."""
         chance = self._world.clock.random
         return chance.choice((0, chance.randrange(_STEPS)))
 
     def _client(self) -> str | None:
-        """The name of a client that takes part by now."""
+        """The name of a client that has already been started."""
         names = [*self._world.paths]
         return self._world.clock.random.choice(names) if names else None
 

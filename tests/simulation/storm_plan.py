@@ -1,4 +1,4 @@
-"""What happens in a run, all of it from its seed: who takes part, the limits, the faults."""
+"""The plan of a run, all from its seed: participants, limits and faults."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ FAULTS = {
 }
 
 ONLY_SYNCED = frozenset({"power", "sync"})
-"""Storm that durability ``os`` does not promise to survive, or does not have."""
+"""Faults that durability ``os`` does not promise to survive, or that cannot happen with it."""
 
 _MOST_PER_SECOND = {"flip": 0.1, "drain": 0.2}
 
 
 @dataclass
 class StormPlan:
-    """Of a run. storm: seconds in which faults happen. rates: of each fault, times a second.
+    """The plan. storm: seconds in which faults happen. rates: how often each does, per second.
 
-    drop, repeat, reorder, flip: shares of messages on the feed; flip of other messages, too.
+    drop, repeat, reorder, flip: fractions of messages on the feed; flip also on other sockets.
     watchers, healers, fetchers: subscribers that only follow, that heal, that fetch the state.
-    feed_bytes, feed_messages: that may wait for all of them, and for one. healing_bytes: of live
-    messages that wait in one that heals.
-    grows: whether the dictionary does; max_kmers: up to which limit, 0 for none. new_sources:
-    whether its files change between starts.
+    feed_bytes, feed_messages: limits of what may wait for all of them, and for one. healing_bytes:
+    the limit of live messages that wait in a healing one.
+    grows: whether the dictionary does; max_kmers: its limit, 0 for none. new_sources: whether its
+    files change between starts.
     """
 
     storm: float
@@ -75,7 +75,7 @@ class StormPlan:
         chance = random.Random(f"plan {seed}")
         durability = chance.choice(("fsync", "fsync", "fsync", "os"))
         kinds = [f for f in FAULTS if durability == "fsync" or f not in ONLY_SYNCED]
-        # a crash, and a few other faults: all at once would hide one another
+        # a crash and a few other faults: all kinds at once would hide each other
         crash = chance.choice(("kill", "power")) if durability == "fsync" else "kill"
         chosen = [crash, *chance.sample(kinds, chance.randrange(1, 6))]
         rates = {

@@ -1,4 +1,4 @@
-"""Subscribers: those that only follow the feed, and those that ask sync for what they missed."""
+"""Subscribers: some only follow the feed, others also ask sync for what they missed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ _SYNC = "sync"
 
 @dataclass
 class Heard:
-    """What a subscriber has to show: it outlives its process.
+    """What a subscriber has received; it survives the process.
 
-    name, topics: of the subscriber. messages: of each topic by record, in order, what they say.
-    gaps: ranges of records, exclusive and inclusive, that it knows to lack on a topic, resets: on
-    all of them. start: it has everything behind this record but for these, None before it has heard
-    anything. cursor: where to go on. state: fetched at ``start``. over: it hears nothing more.
+    name, topics: those of the subscriber. messages: contents by topic and record, in order. gaps:
+    ranges of records (exclusive, inclusive) that it knows to lack on a topic; resets: on all
+    topics. start: it has everything after this record except these, None before it has heard
+    anything. cursor: where to resume. state: the one fetched at ``start``. over: it receives
+    nothing more.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Heard:
         self.start = self.cursor = self.state = None
 
     def add(self, other: Heard) -> None:
-        """Take in what was heard since."""
+        """Add what was heard since."""
         for topic, messages in other.messages.items():
             self.messages.setdefault(topic, {}).update(messages)
         self.gaps += other.gaps
@@ -89,7 +90,7 @@ class Follower(Process):
 
     @property
     def listens(self) -> bool:
-        """Whether the daemon knows its subscriptions, and it does not stand still."""
+        """Whether the daemon knows its subscriptions and it is not stalled."""
         connection = self._feed.connection
         known = connection is not None and len(connection.prefixes) == len(self._feed.prefixes)
         return known and self.stalled_until <= self.clock.now
@@ -103,20 +104,20 @@ class Follower(Process):
         self._thread.wake()
 
     def prepare(self) -> Steps:
-        """What comes before the feed."""
+        """Steps before following the feed."""
         return
         yield 0.0
 
     def ask(self) -> bool:
-        """Exchange messages with sync; whether one came."""
+        """Exchange messages with sync; returns whether one came."""
         return False
 
     def take(self, message: Message) -> None:
-        """A message, or what is to be said of some."""
+        """Take a message or a notice."""
         raise NotImplementedError
 
     def keep(self, message: RecordMessage, new: Heard, *before: Heard) -> None:
-        """Keep a message as heard; it must follow what was."""
+        """Store a message as heard; it must follow the earlier ones."""
         topic, at = message.stamp.topic, message.stamp.at
         for heard in (new, *before):
             self.promises.follows(self.name, topic, heard.messages.get(topic, {}), at)
@@ -148,7 +149,7 @@ class Follower(Process):
 
 
 class Watcher(Follower):
-    """Follows the feed and nothing else; what it misses it only notices."""
+    """Only follows the feed, and notices what it misses."""
 
     def __init__(self, clock: EventClock, name: str, *rest: Any) -> None:
         super().__init__(clock, name, *rest)
@@ -173,8 +174,8 @@ class Watcher(Follower):
 class Healer(Follower):
     """Heals itself over sync; ``heard`` and its cursor are stored together, now and then.
 
-    fetches: begins with the state at a record, else with what is said next, or with the first
-    record if ``from_first``. ended: called when the process ends by itself.
+    fetches: whether it begins with the state at a record; otherwise it begins with the next live
+    message, or with the first record if ``from_first``. ended: called when it ends by itself.
     """
 
     def __init__(
@@ -199,12 +200,12 @@ class Healer(Follower):
         if from_first and heard.cursor is None:
             self._new.cursor, self._new.start = Cursor("", 0), 0
         self._ended = ended
-        # when sync was first asked for something since it last said anything
+        # when sync was first asked for something since its last message
         self._asked: float | None = None
         self._numbers = count(1)
         super().__init__(clock, name, path, feed, heard.topics, promises)
         self._sync = self._connect(sync)
-        # ``streamer.Sync`` has a connection of its own
+        # ``streamer.Sync`` has its own connection
         self._state = self._connect(sync) if fetches else self._sync
 
     def _connect(self, sync: Endpoint) -> Dealer:

@@ -22,7 +22,7 @@ _START_SECONDS, _PAUSE_SECONDS = 0.2, 1.0
 # messages that may wait for one connection
 _WAITING_MESSAGES = 64
 _STEP = 0.0003
-# until the process of a daemon that was killed has noticed
+# until the sync process of a killed daemon has noticed that
 _LINGERS_SECONDS = 0.05
 
 
@@ -53,7 +53,7 @@ class SyncHost(Process):
         self._thread.wake()
 
     def end(self) -> None:
-        """The daemon drains: what is committed is still sent."""
+        """The daemon drains; what is committed is still sent."""
         self._ending = self.clock.now
         self.wake()
 
@@ -92,7 +92,7 @@ class SyncHost(Process):
 
 
 class SyncStarter:
-    """Starts the process once somebody connects, and another one if it has died."""
+    """Starts the process once a client connects, and restarts it if it has died."""
 
     def __init__(self, daemon: DaemonHost) -> None:
         self.process: SyncHost | None = None
@@ -104,7 +104,7 @@ class SyncStarter:
         daemon.at_end.append(self._orphaned)
 
     def knock(self) -> None:
-        """Somebody wants to connect."""
+        """A client wants to connect."""
         daemon = self._daemon
         busy = self._starting or (self.process is not None and self.process.alive)
         if busy or not daemon.serving or daemon.clock.now - self._begun < _PAUSE_SECONDS:

@@ -1,4 +1,4 @@
-"""The models under the simulation: time, sockets, disk and journal behave as they say."""
+"""The models of the simulation: time, sockets, disk and journal behave as documented."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def done(steps: Iterator[object]) -> int:
 
 @pytest.mark.parametrize("ending", ["kill", "power"])
 def test_a_group_is_there_or_not_whenever_it_ends(ending):
-    """And what was stored before is there in any case."""
+    """What was stored before is there in any case."""
     heads = set()
     for stop in range(40):
         for seed in range(5):

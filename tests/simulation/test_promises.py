@@ -1,4 +1,4 @@
-"""What the simulation checks fails where it must."""
+"""The checks of the simulation fail where they must."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def heard(*had: int, **fields: object) -> Heard:
     [
         heard(2, 3, 4, 5, 6, 7, start=0),
         heard(5, 6, 7, start=4),
-        # it only follows: what came before its first message is no gap
+        # it only follows the feed: missing messages before its first one are no gap
         heard(4, 5, 6, 7),
         heard(4, 7, gaps=[("read", 4, 6)]),
         heard(2, 3, over=True),

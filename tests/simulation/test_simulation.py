@@ -1,4 +1,4 @@
-"""A minute of seeds: nothing is lost, nothing is twice, and a mistake is found."""
+"""A minute of seeds: nothing is lost or duplicated, and planted mistakes are found."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.simulation.storm_plan import FAULTS
 from tests.simulation.world import RunReport, run
 
 BLOCKS, SEEDS = 8, 30
-# in which each mistake shows
+# enough seeds for each mistake to show
 _ENOUGH = 60
 
 
 def checked(seed: int) -> RunReport:
-    """The report of a seed; what fails says how to see it again."""
+    """The report of a seed; a failure says how to reproduce it."""
     try:
         return run(seed)
     except Exception as error:
@@ -66,7 +66,7 @@ def test_a_mistake_is_found(mistake):
 
 
 def traced(seed: int, hashes: int) -> str:
-    """What a process prints of a seed, with its own order of hashes."""
+    """The trace of a seed in another process, with its own hash seed."""
     command = [sys.executable, "-m", "tests.simulation", "replay", str(seed)]
     environment = os.environ | {"PYTHONHASHSEED": str(hashes)}
     done = subprocess.run(

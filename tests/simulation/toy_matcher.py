@@ -1,4 +1,4 @@
-"""A matcher of a few lines: its results depend on all batches before, and on nothing else."""
+"""A matcher of a few lines, whose results depend on all earlier batches and nothing else."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def dictionary_of(codes: Iterable[int]) -> Dictionary:
 
 
 class ToyMatcher:
-    """Matches in the order given. grows: by every k-mer that the dictionary does not hold.
+    """Matches in the given order. grows: whether it adds every k-mer that it does not hold.
 
-    limit: a batch adds k-mers only if fewer are known before it, 0: always.
-    It has what the daemon uses of ``StreamMatcher``.
+    limit: a batch only adds k-mers if fewer are known before it, 0: always.
+    It has the parts of ``StreamMatcher`` that the daemon uses.
     """
 
     def __init__(self, dictionary: Dictionary, start: Start, *, grows: bool, limit: int) -> None:
@@ -40,7 +40,7 @@ class ToyMatcher:
         self._position = start.position
 
     def succeed(self, before: ToyMatcher) -> None:
-        """Go on in the stream where another matcher is."""
+        """Continue the stream from another matcher."""
         self.number, self._position = before.number, before._position
 
     def match(self, batch: ReadBatch) -> BatchResult:

@@ -1,4 +1,4 @@
-"""One run of a seed: a storm of faults, then calm, in which everything must get done."""
+"""One run of a seed: a storm of faults, then calm, in which everything must complete."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tests.simulation.toy_matcher import dictionary_of
 GROWING = ("match", "mismatch", "delta", "read")
 FROZEN = ("match", "mismatch", "read", "retract", "upgrade", "settled")
 
-# for everything to get done once no fault is left, and for the daemon's end to be known
+# seconds for everything to complete without faults, and for the daemon's end to be known
 _CALM_SECONDS, _END_SECONDS = 120.0, 30.0
 _LOOK_SECONDS = 0.1
-# for an operator to start something again: mostly, and sometimes
+# seconds for an operator to restart something: usually, and sometimes
 _DOWN, _LONG_DOWN = 0.4, 8.0
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a run had: simulated seconds, steps, faults by kind, starts, records, messages."""
+    """The figures of a run: simulated seconds, steps, faults by kind, starts, records, messages."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -45,7 +45,7 @@ class RunReport:
 
 
 class World:
-    """Everybody who takes part in a run."""
+    """All participants of a run."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class World:
             self.clock.after(wait, partial(self.start_subscriber, name))
 
     def start_daemon(self) -> None:
-        """Start the daemon, as its operator does."""
+        """Start the daemon, like an operator."""
         if self.daemon is not None and self.daemon.alive:
             return
         chance = self.clock.random
@@ -130,7 +130,7 @@ class World:
         self._accept_loss = self._drained = False
 
     def choose_sources(self) -> None:
-        """The files of the dictionary change."""
+        """Change the files of the dictionary."""
         chance = self.clock.random
         codes = frozenset(
             chance.sample(range(256), chance.randrange(20 if self.plan.grows else 200))
@@ -139,7 +139,7 @@ class World:
         self.promises.sources[fingerprint(dictionary_of(codes))] = codes
 
     def _exited(self, why: str) -> None:
-        """The daemon has ended by itself: its operator reads why."""
+        """The daemon has ended by itself; its operator reads the reason."""
         assert self.daemon is not None
         self.totals = self.daemon.totals
         self._drained = why == "drained"
@@ -156,11 +156,11 @@ class World:
         self.clock.after(wait, self.start_daemon)
 
     def path(self, name: str) -> Path:
-        """The way between a client's machine and the daemon's."""
+        """The network between a client's machine and the daemon's."""
         return self.paths.setdefault(name, Path(self.clock, self.noise))
 
     def start_producer(self, job: Job) -> None:
-        """Start a producer that has not sent all of its file."""
+        """Start a producer, unless it has sent all of its file."""
         before = self.producers.get(job.name)
         if job.done or (before is not None and before.alive):
             return
@@ -176,7 +176,7 @@ class World:
         )
 
     def start_subscriber(self, name: str) -> None:
-        """Start a subscriber; one that heals goes on where it ended."""
+        """Start a subscriber; a healing one resumes where it ended."""
         clock, site, promises = self.clock, self.site, self.promises
         running = self.watchers.get(name) or self.healers.get(name)
         if running is not None and running.alive:
@@ -215,7 +215,7 @@ class World:
     # ---- the calm ---------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """No fault happens any more, and whoever has ended is started again."""
+        """End the faults, and restart whatever has ended."""
         self.calm = True
         self.noise.calm()
         self.site.disk.full = self.site.disk.failing = False
@@ -228,7 +228,7 @@ class World:
             self.clock.after(1.0, partial(self.start_subscriber, name))
 
     def left(self) -> list[str]:
-        """Who has not got where it must."""
+        """The participants that are not done."""
         daemon = self.daemon
         if daemon is None or not daemon.alive or not daemon.serving:
             return ["the daemon"]
@@ -247,7 +247,7 @@ class World:
         return all(follower.core.last.get(topic) == heads[topic] for topic in follower.topics)
 
     def ended(self) -> bool:
-        """Whether the daemon, which is asked to, has drained, and every subscriber knows that."""
+        """Whether the daemon, after a request, has drained, and every subscriber knows that."""
         if self.daemon is not None and self.daemon.serving:
             self.daemon.drain()
         followers = [*self.watchers.values(), *self.healers.values()]
@@ -259,7 +259,7 @@ def run(
     daemon: type[DaemonHost] = DaemonHost,
     trace: Callable[[str], None] | None = None,
 ) -> RunReport:
-    """Run a seed; Violation for what does not hold. trace: called with lines about what happens."""
+    """Run a seed; Violation for a broken promise. trace: called with a line for each event."""
     with capture_logs():
         return _run(World(seed, daemon, trace))
 
@@ -289,7 +289,7 @@ def _run(world: World) -> RunReport:
 
 
 def _run_until(world: World, seconds: float, done: Callable[[], bool]) -> None:
-    """Let time pass until something is done; looked at now and then."""
+    """Let time pass until ``done``, which is checked now and then."""
     clock, end = world.clock, world.clock.now + seconds
     while clock.now < end and not done():
         clock.run(clock.now + _LOOK_SECONDS)
