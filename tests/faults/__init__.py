@@ -1,1 +1,1 @@
-"""Faults on purpose: kills of the real daemon, and who remembers what it had promised."""
+"""Deliberate faults: kills of the real daemon, and checks of what it had promised."""

@@ -1,8 +1,8 @@
-"""What is on a disk after the power went: all that was synced, and any part of what was not.
+"""The content of a disk after a power cut: all that was synced, and any part of what was not.
 
-Of each sector of 512 bytes any version since the last sync may be there, whatever became of the
-others; of each file any length it had; of each name any state it had. File systems are kinder. They
-keep their own order, but promise none.
+Each sector of 512 bytes may have any version since the last sync, independent of the others; each
+file any length it had; each name any state it had. Real file systems are kinder: they keep some
+order, but do not promise any.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 SECTOR = 512
 
 Choice = Callable[[int], int]
-"""How many of so many unsynced changes survive."""
+"""Chooses how many of a number of unsynced changes survive."""
 
 
 class _File:
-    """The synced content, and what was done since."""
+    """The synced content, and the operations since."""
 
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
@@ -29,7 +29,7 @@ class _File:
         self.since.clear()
 
     def after(self, choose: Choice) -> bytes:
-        """The content after a cut."""
+        """The content after a power cut."""
         if not self.since:
             return bytes(self.content)
         sizes = [len(self.content)]
@@ -55,10 +55,10 @@ class _File:
 
 
 class DiskModel:
-    """Follows operations (``recording``) and says what a cut leaves of the directory."""
+    """Follows operations (``recording``) and computes what a cut leaves of the directory."""
 
     def __init__(self, content: dict[str, bytes] | None) -> None:
-        """content: of each file of a directory where all is synced; None without a directory."""
+        """content: that of each file of a fully synced directory; None if there is no directory."""
         self._named = content is not None
         self._made = content is not None
         self._files = {-n: _File(data) for n, data in enumerate((content or {}).values(), 1)}
@@ -66,7 +66,7 @@ class DiskModel:
         self._changes: list[tuple[str, int | None]] = []
 
     def first_files(self) -> dict[str, int]:
-        """Numbers of the files it began with."""
+        """The numbers of the initial files."""
         return dict(self._names)
 
     def do(self, operation: tuple[Any, ...]) -> None:
@@ -90,7 +90,7 @@ class DiskModel:
                 self._files[file].since.append((what, *change))
 
     def after_cut(self, chance: random.Random) -> dict[str, bytes] | None:
-        """The content of each file then; None without a directory."""
+        """The content of each file after a cut; None if there is no directory."""
         choose = _choices(chance)
         if not self._named and not choose(1):
             return None
@@ -108,7 +108,7 @@ class DiskModel:
 
 
 def _choices(chance: random.Random) -> Choice:
-    """One way to choose for a whole cut: nothing, all, or some of it."""
+    """A way to choose for a whole cut: nothing, everything, or a random part survives."""
     kind = chance.randrange(6)
     if kind == 0:
         return lambda changes: 0

@@ -1,4 +1,4 @@
-"""What was pulled, what was heard and healed, a stored state with what follows it: all equal."""
+"""Compares what was pulled, what was heard and healed, and a stored state plus what follows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def compare_feeds(
     state: tuple[Header, bytes],
     totals: dict[str, Any],
 ) -> None:
-    """AssertionError if they differ. state: stored, and its k-mers; totals: of the daemon."""
+    """AssertionError if they differ. state: the stored one, its k-mers; totals: the daemon's."""
     pulled, heard = everything.messages, healer.messages
     extra = set(heard) - set(pulled)
     assert not extra, f"published and not stored: {extra}"
@@ -43,5 +43,5 @@ def _totals(everything: PlainPuller, keys: Sequence[Key]) -> Counter[str]:
 
 
 def _kmers(everything: PlainPuller, keys: Sequence[Key]) -> bytes:
-    """Behind the names they are the first column."""
+    """They are in the first column, after the names."""
     return b"".join(everything.messages[key][1][1] for key in keys if key[0] == "delta")

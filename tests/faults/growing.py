@@ -1,4 +1,4 @@
-"""A round with a growing dictionary: every batch depends on all before it."""
+"""A round with a growing dictionary: every batch depends on all earlier ones."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Kills of the real daemon at random moments and at named points: what was promised must hold.
+"""Kills the real daemon at random moments and at named points, and checks its promises.
 
     python -m tests.faults.kills [KILLS] [--seed N] [--jobs N] [--durability fsync|os]
 
-Two producers send random reads to a daemon. It is killed again and again, and started again on its
+Two producers send random reads to a daemon, which is repeatedly killed and restarted on its
 journal; after ``LIVES`` kills the journal is checked, and another round begins. Only this process
-remembers which batches were called durable, and a subscriber what it heard: it loses one message in
-a hundred, pulls what it missed, and another peer stands still. In the end every batch must be in
+remembers which batches were reported durable, and what a subscriber heard, which loses one message
+in a hundred and pulls what it missed; another peer does not read. In the end every batch must be in
 the journal once, with the results of one pass over the stream, and the subscriber must have heard
-that and nothing else. In rounds with an even seed the dictionary grows; in the others its sources
-change and are reloaded, and all answers must come to be those of the last dictionary. Half of the
-kills come at the points of ``nursery.POINTS``.
+exactly that. In rounds with an even seed the dictionary grows; in the others its sources change and
+are reloaded, and all answers must finally be those of the last dictionary. Half of the kills come
+at the points of ``nursery.POINTS``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.faults.nursery import Nursery
 from tests.faults.revising import Revising
 from tests.faults.rounds import Round
 
-# of one journal, after which it is checked
+# kills of one journal before it is checked
 LIVES = 25
 
 KINDS: tuple[type[Round], ...] = (Growing, Revising)
@@ -42,7 +42,7 @@ KINDS: tuple[type[Round], ...] = (Growing, Revising)
 
 
 class Plan(NamedTuple):
-    """A round. folder: where its own folder is made. mistake: one that the daemon makes."""
+    """The plan of a round. folder: where its folder is made. mistake: a bug to plant."""
 
     seed: int
     kills: int
@@ -52,7 +52,7 @@ class Plan(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What was done and found right. missed: messages that a subscriber missed and pulled."""
+    """Counts of what was checked. missed: messages that a subscriber missed and pulled."""
 
     kills: Counter[str]
     batches: int
@@ -60,7 +60,7 @@ class Checked(NamedTuple):
     missed: int
 
     def plus(self, more: Checked) -> Checked:
-        """Both of them."""
+        """The sum of both."""
         rest = (a + b for a, b in zip(self[1:], more[1:], strict=True))
         return Checked(self.kills + more.kills, *rest)
 
@@ -72,10 +72,10 @@ def run(
     mistake: str | None = None,
     jobs: int = 1,
 ) -> Checked:
-    """Kill the daemon so often, in rounds with the seeds ``seed``, ``seed + 1``, ...
+    """Kill the daemon ``kills`` times, in rounds with the seeds ``seed``, ``seed + 1``, ...
 
-    AssertionError says what did not hold; the folder of that round is kept then, unless the daemon
-    made a mistake, and standard error has the command that repeats it.
+    AssertionError says what did not hold. Unless a mistake was planted, the folder of that round is
+    kept, and standard error has the command that repeats it.
     """
     total = Checked(Counter(), 0, 0, 0)
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
@@ -115,7 +115,7 @@ def _in_pool(plan: Plan) -> Checked:
 
 @cache
 def _own_nursery(folder: Path) -> Nursery:
-    """That of this process; it ends when its standard input does."""
+    """The nursery of this process; it ends when its standard input does."""
     return Nursery(_warm(folder))
 
 
@@ -171,7 +171,7 @@ def _log_of(folder: Path) -> str:
 def _main() -> None:
     parser = argparse.ArgumentParser(description="Kill the daemon and check what it promised.")
     parser.add_argument("kills", type=int, nargs="?", default=1000)
-    parser.add_argument("--seed", type=int, default=1, help=f"of the first {LIVES} kills")
+    parser.add_argument("--seed", type=int, default=1, help=f"seed of the first {LIVES} kills")
     parser.add_argument("--jobs", type=int, default=1, help="daemons at a time")
     parser.add_argument("--durability", choices=("os", "fsync"), default="fsync")
     asked = parser.parse_args()

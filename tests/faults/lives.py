@@ -1,7 +1,7 @@
 """Lives of a journal on a recorded disk, and what each had acknowledged at any moment.
 
-A life is a few starts, appends, epochs of producers, names that are forgotten, snapshots, expiries,
-ends and kills, all on one power supply.
+A life is a few starts, appends, producers' epochs, forgotten names, snapshots, expiries, ends and
+kills, all without a power cut.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.faults.recording import Log, RecordingDisk
 IDENTITY = b"k=31 mode=grow"
 
 SIZES = Sizes(file_bytes=1 << 14, page_bytes=512, checkpoint_pages=12)
-"""So small that a life meets the end of files and of SQLite's log."""
+"""Limits so small that a life reaches the end of files and of SQLite's log."""
 
 KEEP_BYTES = 20_000
 
@@ -28,7 +28,7 @@ KEEP_BYTES = 20_000
 class Known(NamedTuple):
     """What a journal holds: ``records`` from ``oldest`` on. stream: "" before the first start.
 
-    producers: by name, what was last stored under it.
+    producers: by name, what was last stored for it.
     """
 
     stream: str
@@ -39,7 +39,7 @@ class Known(NamedTuple):
     producers: Mapping[str, Received]
 
     def plus(self, entries: Sequence[Record | Begun]) -> Known:
-        """What it holds after these entries, too."""
+        """The content after these further entries."""
         producers = dict(self.producers)
         for entry in entries:
             if isinstance(entry, Begun):
@@ -57,7 +57,7 @@ NOTHING = Known("", 0, 1, (), None, {})
 
 
 class Event(NamedTuple):
-    """A call: begun and returned after so many operations of the disk; what is known then."""
+    """A call: the disk operations before its begin and its return, and what is known afterwards."""
 
     begin: int
     end: int
@@ -65,9 +65,9 @@ class Event(NamedTuple):
 
 
 class Life:
-    """Runs a life; ``events`` in order, each acknowledged when it returned.
+    """Runs a life; ``events`` are in order, each acknowledged when it returned.
 
-    checked_from: the first operation at which a cut must lose nothing.
+    checked_from: the first operation from which a cut must lose nothing.
     """
 
     def __init__(self, log: Log, vfs: str, known: Known, chance: random.Random) -> None:
@@ -105,7 +105,7 @@ class Life:
         self.events.append(Event(begin, len(self._log.operations), self._known))
 
     def _switch(self) -> None:
-        """An owner without syncs is followed by one with them: from then on all is safe."""
+        """Switch from an owner without syncs to one with syncs: from then on everything is safe."""
         self._durability = "os"
         journal = self._open()
         for _ in range(self._chance.randrange(1, 6)):
@@ -178,13 +178,13 @@ class Life:
 
 
 def kill(journal: Journal) -> None:
-    """End as a killed process does: nothing more is written."""
+    """End like a killed process: nothing more is written."""
     journal._failure = "killed"
     journal.close()
 
 
 def new_record(known: Known, chance: random.Random) -> Record:
-    """A record that follows, with its number as the sequence; some larger than a data file."""
+    """The next record, with its number as the sequence; some are larger than a data file."""
     at = len(known.records) + 1
     size = chance.choice((0, 10, 300, 1500, 1500, 4000))
     if chance.random() < 0.02:

@@ -1,4 +1,4 @@
-"""Workers of a cluster killed at random, nodes added and removed: jobs and streams stay the same.
+"""Kills workers of a cluster at random, adds and removes nodes: results must stay the same.
 
 python -m tests.faults.lost_workers [KILLS] [--seed N]
 """
@@ -22,7 +22,7 @@ def dna(rng, size):
 
 
 def job(nodes, rng, folder):
-    """Kills during a search; the rows must be those of one process."""
+    """Kills during a search; the rows must be those of a single process."""
     from streamer.cli.app import main
     from streamer.cluster import pattern_tasks
 
@@ -43,7 +43,7 @@ def job(nodes, rng, folder):
 
 
 def stream(nodes, rng, folder):
-    """Kills during a stream; events, versions and new k-mers must be those of one machine."""
+    """Kills during a stream; events, versions and new k-mers must be those of a single machine."""
     import ray
 
     from streamer.cluster.cluster_matcher import ClusterMatcher

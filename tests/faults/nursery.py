@@ -1,8 +1,8 @@
-"""Daemons that start in a few milliseconds: forked from a process that has compiled everything.
+"""Daemons that start in a few milliseconds, forked from a process that has compiled everything.
 
 Run as a program: each line of standard input is a map with ``config`` (a path), ``die`` (a point of
-``POINTS`` and how often it is passed before, or null) and ``mistake`` (one of ``MISTAKES`` that the
-daemon then makes, or null); the reply is the daemon's process number.
+``POINTS`` and how often to pass it before, or null) and ``mistake`` (one of ``MISTAKES`` to plant,
+or null); the reply is the daemon's PID.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POINTS = ("write", "sync", "commit", "publish", "acknowledge")
 """After the record's bytes are written, after they are synced, and so on."""
 
 REVISE = "revise"
-"""After kept batches were matched again; reached only after a reload."""
+"""After kept batches were matched again; only reached after a reload."""
 
 MISTAKES = (
     "acknowledge early",
@@ -33,16 +33,17 @@ MISTAKES = (
     "reuse an epoch",
     "skip a revision",
 )
-"""What a daemon must not do: kills have to find each of them."""
+"""Bugs to plant in a daemon, each of which kills must find."""
 
-# after so many records a snapshot, kept batches that are matched again in one step: a life is short
+# records between snapshots, and kept batches matched again in one step; small, as lives are short
 _SNAPSHOT_RECORDS, _REVISED_RECORDS = 60, 8
 
 
 class Nursery:
     """The process that forks.
 
-    configs: of daemons like those to come. They write their log beside their configuration.
+    configs: those of daemons similar to later ones. Daemons write their log beside their
+    configuration.
     """
 
     def __init__(self, configs: Sequence[Path]) -> None:
@@ -57,7 +58,7 @@ class Nursery:
     def start(
         self, config: Path, die: tuple[str, int] | None = None, mistake: str | None = None
     ) -> int:
-        """Start a daemon; its process number."""
+        """Start a daemon; returns its PID."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -96,7 +97,7 @@ def _main(configs: Sequence[str]) -> None:
     for config in configs:
         warm = load(config)
         warm_up(warm, spec_on_device(warm))
-    # its threads do not exist in a fork, and hold nothing that a daemon needs
+    # its threads do not exist in a fork, and hold no lock that a daemon needs
     threads._pool.cache_clear()
     warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
     _hurry()
@@ -113,7 +114,7 @@ def _main(configs: Sequence[str]) -> None:
 
 
 def _hurry() -> None:
-    """Have what comes after gigabytes or seconds come in these short lives, too."""
+    """Lower limits of gigabytes or seconds, so that they are reached in these short lives."""
     from streamer.daemon.core.log import SNAPSHOT_AFTER, LogCore
     from streamer.daemon.revising import KeptBatches
 
@@ -134,7 +135,7 @@ def _run(config: str, die: tuple[str, int] | None, mistake: str | None) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    # a nursery that is killed takes its daemons along
+    # if the nursery is killed, its daemons are killed, too
     die_with_parent()
     code = 1
     try:
@@ -161,7 +162,7 @@ def die_with_parent() -> None:
 
 
 def die_at(point: str, passes: int) -> None:
-    """Kill this process the next time but ``passes`` that it has passed a point."""
+    """Kill this process when it passes a point, after passing it ``passes`` times before."""
     from streamer.daemon.feed import FeedWorker
     from streamer.daemon.ingest import IngestWorker
     from streamer.daemon.revising import KeptBatches
@@ -187,7 +188,7 @@ def die_at(point: str, passes: int) -> None:
 
 
 def make(mistake: str) -> None:
-    """Change the daemon's code, so that it makes a mistake."""
+    """Change the daemon's code to plant a mistake."""
     from streamer.daemon.core.ingest import IngestCore
     from streamer.daemon.journal import JournalWorker
     from streamer.daemon.revising import KeptBatches

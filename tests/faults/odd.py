@@ -2,9 +2,9 @@
 
     python -m tests.faults.odd [MESSAGES] [--seed N]
 
-Honest producers and a subscriber go on beside whoever sends them. None of the odd batches may be
-accepted: each lacks something, or is of a key that is taken. In the end the journal and the feed
-are compared with one pass over what the honest producers sent.
+Honest producers and a subscriber work at the same time. None of the odd batches may be accepted:
+each lacks something, or its key (producer, epoch, sequence) is taken. In the end the journal and
+the feed are compared with one pass over what the honest producers sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.faults.kills import nursery
 from tests.faults.plain_client import Header, seal
 
 SOCKETS = "ingest", "control", "sync", "feed"
-# of a round, and odd messages of one step, of a life's end
+# lives of a round; odd messages of one step, and of a life's end
 LIVES, _AT_ONCE, _IN_THE_END = 4, 40, 400
 _NUMBERS = 0, 1, -1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 1.5, float("nan")
 _WORDS = "", "columns", "list", "p0", "match", "beat.", "\u200b", "a\nb", "\x00", "x" * 300
@@ -40,7 +40,7 @@ _KEYS = (
 
 
 class OddMessages:
-    """Makes them, from a seed. taken: header fields and frames of batches that were accepted."""
+    """Makes odd messages from a seed. taken: header fields and frames of accepted batches."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -63,7 +63,7 @@ class OddMessages:
         return sealed
 
     def _conflict(self) -> list[bytes]:
-        """Another content under a key that is taken, or the same once more."""
+        """Different content under a key that is taken, or the same content again."""
         header, frames = self._rng.choice(self.taken)
         if self._rng.random() < 0.5:
             frames = [msgpack.packb(["other"]), bytes(8) + b"\x04" + bytes(7), b"ACGT"]
@@ -78,7 +78,7 @@ class OddMessages:
             else:
                 header.pop(rng.choice(_KEYS), None)
         if header.get("type") == "batch":
-            # names that nobody has begun an epoch under
+            # names without an epoch
             header["producer"] = rng.choice(["nobody", "n\u00f6body"])
         try:
             frames = [msgpack.packb(header)]
@@ -164,7 +164,7 @@ class Odd(Growing):
     def settle(self) -> None:
         while self.odd.total() % _IN_THE_END:
             self._disturb_one()
-        # after all that it answers
+        # answered after everything before it
         self.status()
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Odd(Growing):
 
 
 def run(messages: int, seed: int) -> tuple[Counter[str], int, int]:
-    """Send at least so many, in rounds; odd messages by socket, kills, batches of others.
+    """Send at least ``messages`` in rounds; returns odd messages by socket, kills, other batches.
 
     AssertionError says what did not hold.
     """

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 Header = dict[str, Any]
 
-# then a producer asks again
+# silence after which a producer asks again
 _SILENT_SECONDS = 1.0
 
 
@@ -32,7 +32,7 @@ def unseal(frames: Sequence[bytes]) -> list[bytes]:
 class PlainProducer:
     """Sends batches and resends them until they are durable.
 
-    ``acked``: batches of this epoch that the daemon has called durable.
+    ``acked``: batches of this epoch that the daemon has reported durable.
     """
 
     def __init__(self, context: zmq.Context[Any], endpoint: str, name: str, epoch: int) -> None:
@@ -58,7 +58,7 @@ class PlainProducer:
         return self._socket
 
     def connect(self) -> None:
-        """Connect anew, as after a restart of the daemon, and ask where it stands."""
+        """Reconnect, as after a restart of the daemon, and ask for its state."""
         self.close()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -86,7 +86,7 @@ class PlainProducer:
         return self.acked == len(self.batches)
 
     def step(self) -> None:
-        """Take what has come, and send what there is credit for."""
+        """Process what has come, and send as much as there is credit for."""
         if time.monotonic() - self._heard > _SILENT_SECONDS:
             self.hello()
         while self.socket.poll(0):
@@ -126,10 +126,10 @@ class PlainProducer:
             self._sent = received
             self.mark = header.get("mark")
             expected = self.batches[durable - 1][0] if durable else None
-            # an earlier epoch of the name may have left one
+            # an earlier epoch of the name may have left a mark
             assert durable == 0 or self.mark == expected, "another batch's mark"
         self._sent = max(self._sent, received)
-        # what is on its way beyond ``received`` counts against it
+        # bytes in flight beyond ``received`` count against the credit
         on_the_way = sum(
             len(f) for _, frames in self.batches[received : self._sent] for f in frames
         )

@@ -11,7 +11,7 @@ from tests.faults.plain_client import Header, seal, unseal
 
 
 class PlainControl:
-    """Asks, and takes replies whenever they come; ``replies``: by the number of the request."""
+    """Sends requests, and receives replies whenever they come; ``replies``: by request number."""
 
     def __init__(self, context: zmq.Context[Any], endpoint: str) -> None:
         self.socket = context.socket(zmq.DEALER)
@@ -25,7 +25,7 @@ class PlainControl:
         self.socket.close()
 
     def ask(self, command: str, **fields: Any) -> int:
-        """Send a request; its number."""
+        """Send a request; returns its number."""
         self._number += 1
         header = {"v": 2, "command": command, "id": self._number} | fields
         self.socket.send_multipart(seal([msgpack.packb(header)]))

@@ -1,4 +1,4 @@
-"""What the feed says of every read now, in plain Python, written from docs/protocol.md alone."""
+"""The current answers about every read, in plain Python, written from docs/protocol.md alone."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Rows = list[tuple[Any, ...]]
 
 _FORMATS = {"uint8": "B", "uint32": "I", "int32": "i", "int64": "q", "uint64": "Q"}
 _ANSWERS = ("match", "mismatch", "near", "ltb", "read")
-# which snapshot was searched is no answer
+# the version of the searched snapshot is not part of an answer
 _LEFT_OUT = ("read", "snapshot")
 
 
 class PlainFold:
-    """Takes messages; on each topic, they come in the order of their records.
+    """Applies messages; those on one topic come in the order of their records.
 
-    versions: the dictionary that the last revision of a batch names, or else the batch. totals: the
-    sums that messages tell. settled: version and first batch of each ``settled.``.
+    versions: by batch, the dictionary version of its last revision, or else its own. totals: the
+    sums of the messages. settled: version and first batch of each ``settled.``.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class PlainFold:
         self._said: dict[int, list[_Read]] = {}
 
     def take(self, topic: str, header: Header, frames: Sequence[bytes]) -> None:
-        """Apply a message; topic: without its dot; frames: those behind its header."""
+        """Apply a message; topic: without its dot; frames: those after its header."""
         if topic == "settled":
             self.settled.append((header["version"], header["from_batch"]))
         elif topic in ("retract", "upgrade", *_ANSWERS):
@@ -57,12 +57,12 @@ class PlainFold:
                     self.totals.update(_counts(columns))
 
     def answers(self) -> dict[int, list[dict[str, Rows]]]:
-        """By batch, for each of its reads the rows by topic; targets by name."""
+        """By batch, for each of its reads, the rows by topic; targets by name."""
         return {batch: [read.rows() for read in reads] for batch, reads in self._said.items()}
 
 
 class _Read:
-    """What counts of a read: rows by topic with their records, from record ``since`` on."""
+    """The valid rows of a read, by topic with their records, from record ``since`` on."""
 
     def __init__(self) -> None:
         self._since = 0

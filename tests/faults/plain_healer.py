@@ -16,7 +16,7 @@ Key = tuple[str, int]
 Message = tuple[Header, list[bytes]]
 
 LOST = 0.01
-"""The share of messages that are dropped or come after later ones, half of them each."""
+"""The share of messages that are dropped or delayed, half of them each."""
 
 _LATE = 3
 
@@ -24,9 +24,9 @@ _LATE = 3
 class PlainHealer:
     """Follows the feed on some topics from the first record on, over restarts of the daemon.
 
-    It loses messages of the feed on purpose, and pulls whatever is missing while ``heal`` is
-    called. order: keys as their messages were applied. messages: what they say but for when and by
-    whom, also those that are kept until something missing has come.
+    It loses messages of the feed on purpose, and pulls what is missing when ``heal`` is called.
+    order: keys in the order in which messages were applied. messages: their contents without time
+    and epoch, including those that wait for missing ones.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PlainHealer:
         self.order: list[Key] = []
         self.last = dict.fromkeys(topics, 0)
         self.missing = 0
-        """Up to this record something is missing, 0: nothing is."""
+        """Something is missing up to this record; 0: nothing is."""
         self.lost = self.pulled = 0
         self.ended = False
         self._stream = ""
@@ -63,7 +63,7 @@ class PlainHealer:
         self.socket.close()
 
     def step(self, *, faults: bool = True) -> None:
-        """Take what has come."""
+        """Process what has come."""
         while self.socket.poll(0):
             frames = self.socket.recv_multipart()
             chance = self._rng.random() if faults else 1.0
@@ -121,7 +121,7 @@ class PlainHealer:
         assert self.messages.setdefault(key, message) == message, f"{key} was said differently"
 
     def _apply(self, key: Key) -> None:
-        """Unless it was before."""
+        """Apply a message, unless it was applied before."""
         topic, at = key
         if at <= self.last[topic]:
             return
@@ -131,7 +131,7 @@ class PlainHealer:
         self.order.append(key)
 
     def _reach(self, at: int) -> None:
-        """There is nothing more up to this record."""
+        """Nothing more will come up to this record."""
         self.last = {topic: max(last, at) for topic, last in self.last.items()}
 
     # ---- what is missing ------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class PlainHealer:
             self._puller = None
 
     def heal(self) -> None:
-        """Pull what is missing, some at a time."""
+        """Pull what is missing, in portions."""
         if not self.missing:
             return
         if self._puller is not None and self._puller.silent:
@@ -159,7 +159,7 @@ class PlainHealer:
             for key in puller.order[self._taken :]:
                 self._know(key, puller.messages[key])
                 self._apply(key)
-                # all before it has come, on all topics
+                # everything before it has come, on all topics
                 self._passed = max(self._passed, key[1] - 1)
                 self.pulled += 1
             self._taken = len(puller.order)

@@ -11,15 +11,15 @@ import zmq
 
 from tests.faults.plain_client import Header, seal, unseal
 
-# a daemon says something on every connection with a pull once a second
+# a daemon sends something once a second on every connection with a pull
 _SILENT_SECONDS = 3.0
 
 
 class PlainPuller:
     """Pulls the messages on some topics after a record, and gives credit for what it has read.
 
-    messages: by (topic, at), what they say but for when and by whom, and their frames. order: the
-    keys as they came. at: everything up to this record is there.
+    messages: by (topic, at), their contents without time and epoch, and their frames. order: the
+    keys in the order of arrival. at: everything up to this record has come.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class PlainPuller:
         self.heads: dict[str, int] = {}
         self.head = 0
         self.answers: list[Header] = []
-        """All but messages."""
+        """Answers other than messages."""
         self._heard = time.monotonic()
         self.pull()
 
@@ -61,19 +61,19 @@ class PlainPuller:
 
     @property
     def heard(self) -> float:
-        """When the daemon last said something, in seconds of the monotonic clock."""
+        """When the daemon last sent something, in seconds of the monotonic clock."""
         return self._heard
 
     @property
     def silent(self) -> bool:
-        """Whether the pull is forgotten, as with the process that served it: begin another one."""
+        """Whether the pull is lost, perhaps with the process that served it: begin another one."""
         return time.monotonic() > self._heard + _SILENT_SECONDS
 
     def close(self) -> None:
         self._socket.close()
 
     def pull(self) -> None:
-        """Ask for what follows; what an earlier pull still brings is passed over."""
+        """Ask for what follows; late answers to an earlier pull are ignored."""
         self._number += 1
         request = {"type": "pull", "stream": self.stream, "after": self.at, "topics": self._topics}
         request["credit"] = self._window
@@ -86,7 +86,7 @@ class PlainPuller:
         self._socket.send_multipart(seal([msgpack.packb(header)]))
 
     def step(self, milliseconds: int = 0) -> bool:
-        """Take one message; whether there was one."""
+        """Process one message; returns whether there was one."""
         if not self._socket.poll(milliseconds):
             return False
         self._heard = time.monotonic()
@@ -128,7 +128,7 @@ class PlainPuller:
 def fetch_state(
     context: zmq.Context[Any], endpoint: str, milliseconds: int
 ) -> tuple[Header, bytes]:
-    """The last stored state: what its parts say of it, and its k-mers."""
+    """The last stored state: the fields of its parts, and its k-mers."""
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.connect(endpoint)

@@ -1,9 +1,9 @@
 """Simulated power cuts over recorded writes: does the journal keep what it had acknowledged?
 
-A chain of lives is recorded. At random operations of each the power goes: a random part of what was
-not synced survives (``disk_model``), the journal is opened again, and all that it says is compared
-with what it had acknowledged. The next life goes on from one of these disks. A chain depends on its
-number and the seed alone.
+A chain of lives is recorded. The power is cut at random operations of each: a random part of the
+unsynced data survives (``disk_model``), the journal is opened again, and everything in it is
+compared with what it had acknowledged. The next life continues from one of these disks. A chain
+only depends on its number and the seed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tests.faults.disk_model import DiskModel
 from tests.faults.lives import IDENTITY, NOTHING, SIZES, Event, Known, Life, kill, new_record
 from tests.faults.recording import SYNCS, Log, RecordingFiles
 
-LIVES, CUTS = 8, 50  # of a chain, of a life
+LIVES, CUTS = 8, 50  # lives of a chain, cuts of a life
 
 
 class Fault(NamedTuple):
-    """What a cut did: ``lost``, ``twice`` or ``wrong``, and where to see it again."""
+    """The effect of a cut: ``lost``, ``twice`` or ``wrong``, and how to reproduce it."""
 
     kind: str
     text: str
@@ -38,7 +38,7 @@ class Fault(NamedTuple):
 
 
 class Cutter:
-    """Runs chains of lives below a directory of its own; close it."""
+    """Runs chains of lives in its own directory; close it afterwards."""
 
     def __init__(self, seed: int, left_out: str | None = None) -> None:
         self._seed, self._left_out = seed, left_out
@@ -49,7 +49,7 @@ class Cutter:
         self._files = RecordingFiles(Log(self._live), self._vfs)
 
     def chain(self, number: int) -> Iterator[Fault | None]:
-        """For each cut of a chain what is wrong, or None. It ends at the first fault."""
+        """For each cut of a chain the fault, or None. It ends at the first fault."""
         chance = random.Random(f"{self._seed}:{number}")
         content: dict[str, bytes] | None = None
         known, cuts = NOTHING, 0
@@ -127,15 +127,15 @@ class Cutter:
 
 
 def is_held(journal: Journal, known: Known) -> bool:
-    """Whether these are the records and producers that there are."""
+    """Whether the journal holds exactly these records and producers."""
     producers = {row.producer: row for row in journal.producers()}
     return len(known.records) == journal.head and producers == known.producers
 
 
 def difference(journal: Journal, acknowledged: Known, possible: list[Known]) -> str:
-    """What a journal says that it must not, as ``KIND: TEXT``; "" if nothing.
+    """What is wrong with a journal, as ``KIND: TEXT``; "" if nothing.
 
-    possible: what was acknowledged, and what it would hold after the call that was going on.
+    possible: what was acknowledged, and what it may hold after the interrupted call.
     """
     if acknowledged.stream not in ("", journal.stream):
         return f"wrong: stream {journal.stream} after {acknowledged.stream}"
@@ -166,7 +166,7 @@ def difference(journal: Journal, acknowledged: Known, possible: list[Known]) -> 
 
 
 def put_files(directory: Path, content: dict[str, bytes] | None) -> None:
-    """Make a directory hold exactly these files; none for None."""
+    """Make a directory hold exactly these files; None: no directory."""
     directory.parent.mkdir(exist_ok=True)
     if content is None:
         shutil.rmtree(directory, ignore_errors=True)
@@ -181,7 +181,7 @@ def put_files(directory: Path, content: dict[str, bytes] | None) -> None:
 def cut(
     cuts: int, seed: int, left_out: str | None = None, first: int = 0
 ) -> tuple[int, Counter[str], Fault | None]:
-    """Cut so often: faults by kind, and the first of them."""
+    """Cut this often; returns the faults by kind, and the first of them."""
     cutter = Cutter(seed, left_out)
     done, faults, shown = 0, Counter[str](), None
     try:
@@ -199,14 +199,14 @@ def cut(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; 1 if anything was lost, twice or wrong."""
+    """The command line; returns 1 if anything was lost, twice or wrong."""
     parser = argparse.ArgumentParser(prog="scripts/faults/power", description=__doc__)
     parser.add_argument("cuts", nargs="?", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--chain", type=int, default=0, help="the first chain, to see a fault again"
+        "--chain", type=int, default=0, help="the first chain, to reproduce a fault"
     )
-    parser.add_argument("--leave-out", choices=SYNCS, help="a sync that is not done")
+    parser.add_argument("--leave-out", choices=SYNCS, help="a sync to leave out")
     given = parser.parse_args(arguments)
     begun = time.monotonic()
     faults, shown = cut(given.cuts, given.seed, given.leave_out, given.chain)

@@ -1,9 +1,9 @@
-"""A disk and SQLite files that write down what is done to them, in order.
+"""A disk and SQLite files that record all operations on them, in order.
 
 Each operation is a tuple: ``("make",)`` the directory, ``("create", name, file)``,
 ``("delete", name)``, ``("write", file, offset, data)``, ``("size", file, bytes)``,
-``("sync", file)``, ``("sync names",)``, ``("sync parent",)``. A file has a number of its own: a
-name can be given again.
+``("sync", file)``, ``("sync names",)``, ``("sync parent",)``. Files are numbered, since a name can
+be reused.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SYNCS = {
     "name of directory": "of the directory's own name after making it",
     "switch": "of what an owner without syncs has left",
 }
-"""Every sync of the journal. One that is left out must lose something."""
+"""Every sync of the journal. Leaving one out must lose something."""
 
 
 class Log:
-    """Operations in order, and which files there are now. ``left_out``: a sync of ``SYNCS``."""
+    """Operations in order, and the current files. ``left_out``: a sync of ``SYNCS``."""
 
     def __init__(self, directory: Path, left_out: str | None = None) -> None:
         self.directory = directory
@@ -45,37 +45,37 @@ class Log:
         self._number = 0
 
     def add(self, *operation: Any) -> None:
-        """Write down an operation."""
+        """Record an operation."""
         self.operations.append(operation)
 
     def create(self, name: str) -> int:
-        """Write down a new file; its number."""
+        """Record a new file; returns its number."""
         self._number += 1
         self.files[name] = self._number
         self.add("create", name, self._number)
         return self._number
 
     def delete(self, name: str) -> None:
-        """Write down that a name has gone."""
+        """Record that a name was deleted."""
         if self.files.pop(name, None) is not None:
             self.add("delete", name)
 
     def sync(self, what: str, *operation: Any) -> None:
-        """Write down a sync, unless it is the one that is left out."""
+        """Record a sync, unless it is the one to leave out."""
         if self.switching and what not in ("index", "checkpoint", "rollback journal"):
             what = "switch"
         if what == "data" and self._left_out == "order":
             self._late.append(operation)
         elif what != self._left_out:
             self.add(*operation)
-        if what == "index":  # the commit is there: now comes what is late
+        if what == "index":  # the commit is complete: now do what was delayed
             for late in self._late:
                 self.add(*late)
             self._late.clear()
 
 
 class RecordingDisk(Disk):
-    """A disk whose operations are written down."""
+    """A disk whose operations are recorded."""
 
     def __init__(self, log: Log, vfs: str) -> None:
         self.vfs = vfs
@@ -128,10 +128,10 @@ class RecordingDisk(Disk):
 
 
 class RecordingFiles(apsw.VFS):
-    """SQLite's files, written down but for the shared memory.
+    """SQLite's files, recorded except for the shared memory.
 
-    SQLite syncs the directory itself where it makes or deletes a rollback journal. What it does for
-    its log is left out: the journal must not depend on it.
+    SQLite itself syncs the directory when it makes or deletes a rollback journal. Such syncs for
+    its log are left out: the journal must not depend on them.
     """
 
     def __init__(self, log: Log, name: str) -> None:
@@ -175,7 +175,7 @@ class _RecordingFile(apsw.VFSFile):
 
 
 def _kind(name: str) -> str:
-    """Which sync of ``SYNCS`` a file's is."""
+    """The name in ``SYNCS`` of a file's sync."""
     if name.startswith("records-"):
         return "data"
     if name.startswith("snapshot-"):

@@ -1,4 +1,4 @@
-"""A round with a frozen dictionary whose sources change, and that is reloaded all the time."""
+"""A round with a frozen dictionary whose sources change and which is reloaded all the time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.faults.plain_fold import PlainFold
 from tests.faults.rounds import Round
 from tests.reload_kit import GENOME, K, answers, sources_of
 
-# in each step of a life
+# probability in each step of a life
 _RELOADS, _OFTEN = 0.02, 0.1
 
 
@@ -48,7 +48,7 @@ class Revising(Round):
         return "".join(letters)
 
     def _change(self) -> None:
-        """Other sources, whole at any time."""
+        """Replace the sources atomically."""
         written = self.folder / "new.fa"
         self._reference = sources_of(self.rng)
         write_fasta(written, self._reference)
@@ -60,7 +60,7 @@ class Revising(Round):
         chance = self.rng.random()
         if chance < (_OFTEN if often else _RELOADS):
             self._change()
-            # of the answer to one of an earlier life nobody hears
+            # the answer to a request of an earlier life never comes
             self._reload = self.control.ask("reload")
 
     def settle(self) -> None:
@@ -74,7 +74,7 @@ class Revising(Round):
         self.until(lambda: self.status()["revision"] is None, "the revision is settled")
 
     def check(self) -> int:
-        """Every batch against its dictionary, then at each ``settled`` all against the last."""
+        """Check each batch against its dictionary, and at each ``settled`` all against the last."""
         with closing(JournalReader.open(self.folder / "journal")) as reader:
             records = list(reader.records(0))
         keys = [(r.key.producer, r.key.sequence) for r in records if r.kind == BATCH and r.key]
@@ -89,7 +89,7 @@ class Revising(Round):
         expected = {version: answers(batches, sources) for version, sources in references.items()}
         fold = self._folded(expected)
         assert fold.settled[-1] == (versions[-1], 0), f"divergent: settled {fold.settled[-1]}"
-        # each topic by itself, as a subscriber that was healed has it
+        # each topic by itself, as a healed subscriber has it
         healed = PlainFold()
         for topic, at in self.feed.order:
             healed.take(topic, *self.feed.messages[topic, at])
@@ -97,7 +97,7 @@ class Revising(Round):
         return len(keys)
 
     def _folded(self, expected: dict[int, Any]) -> PlainFold:
-        """What was pulled comes to; checked for each batch, and whenever it is settled."""
+        """The fold of what was pulled, checked for each batch and whenever it is settled."""
         assert self.everything is not None
         fold, first = PlainFold(), dict[int, tuple[int, PlainFold]]()
         for topic, at in self.everything.order:

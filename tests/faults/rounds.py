@@ -1,4 +1,4 @@
-"""The lives of a daemon on one journal, each ended by a kill, and the clients beside them."""
+"""The lives of a daemon on one journal, each ended by a kill, and its clients."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.waiting import DEADLINE
 
 PRODUCERS = 2
 TOPICS = ("match", "mismatch", "delta", "read", "retract", "upgrade", "settled")
-# of lives: in these the subscriber pulls what it missed, and follows the feed for a while
+# the share of lives in which the subscriber heals and follows the feed, and for how many seconds
 _HEALING, _LONGEST_HEALED = 0.1, 0.3
-# of a producer in one life
+# the most batches of a producer in one life
 _MOST_BATCHES = 30
-# read names so long that what the last life says is more than may wait for a peer that has stopped
+# read names so long that the messages of the last life exceed what may wait for a stopped peer
 _LAST_BATCHES, _LONG_NAME = 40, "n" * 8000
 
 _CONFIG = """
@@ -58,7 +58,7 @@ level = "warning"
 
 
 class Round:
-    """Producers, a subscriber that misses messages and one that reads nothing, and a daemon.
+    """Producers, a subscriber that misses messages, one that reads nothing, and a daemon.
 
     sent: by producer and sequence, the reads of every batch. died: kills by their points.
     """
@@ -79,7 +79,7 @@ class Round:
         self.rng = rng
         self.config = self.configure(folder, durability)
         self._nursery = nursery
-        # without syncs that point is never reached
+        # without syncs this point is never reached
         self._points = [point for point in self.points if point != "sync" or durability == "fsync"]
         self._mistake = mistake
         self.context = zmq.Context()
@@ -122,7 +122,7 @@ class Round:
     # ---- lives ----------------------------------------------------------------------------------
 
     def live_and_die(self) -> None:
-        """One life of the daemon, which ends with a kill."""
+        """Run one life of the daemon, which ends with a kill."""
         rng = self.rng
         point = rng.choice(self._points) if rng.random() < 0.5 and self._points else None
         die = None if point is None else (point, rng.randrange(4 if point == REVISE else 12))
@@ -153,7 +153,7 @@ class Round:
         self.feed.leave_sync()
 
     def live_to_the_end(self) -> None:
-        """The last life: everything becomes durable and is heard, then the daemon drains."""
+        """Run the last life: everything becomes durable and is heard, then the daemon drains."""
         pid = self._nursery.start(self.config, mistake=self._mistake)
         for producer in self.producers:
             producer.connect()
@@ -189,7 +189,7 @@ class Round:
         return not self.feed.missing and all(self.feed.last[t] >= at for t, at in heads)
 
     def until(self, holds: Any, what: str, *, more: bool = False) -> None:
-        """Go on until it holds."""
+        """Continue until a condition holds."""
         deadline = time.monotonic() + DEADLINE
         while not holds():
             self._step(more=more, heals=True)
@@ -211,7 +211,7 @@ class Round:
         self.control.step()
         if heals:
             self.feed.heal()
-        # until somebody is told something; a look now and then whether the daemon lives
+        # wait until a client gets something; check now and then whether the daemon lives
         waiting = zmq.Poller()
         for client in (*self.producers, self.feed, self.control):
             waiting.register(client.socket, zmq.POLLIN)
@@ -229,22 +229,22 @@ class Round:
     # ---- parts that kinds of rounds replace -----------------------------------------------------
 
     def disturb(self, *, often: bool) -> None:
-        """What else happens while the daemon lives."""
+        """Further actions while the daemon lives."""
 
     def settle(self) -> None:
-        """Wait until all is said that follows from what was accepted."""
+        """Wait until everything that follows from the accepted batches was published."""
 
     @abstractmethod
     def read(self) -> str:
-        """Letters of a read."""
+        """The letters of a random read."""
 
     @abstractmethod
     def check(self) -> int:
-        """Compare the journal with one pass over the stream; how many batches there are."""
+        """Compare the journal with one pass over the stream; returns the number of batches."""
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a process is gone, or waits for its parent."""
+    """Whether a process has ended, reaped by its parent or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

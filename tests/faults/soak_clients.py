@@ -2,7 +2,7 @@
 
     python -m tests.faults.soak_clients ROLE FOLDER SEED [NAME EPOCH RATE]
 
-They end with their standard input, so with whoever started them, too.
+They end with their standard input, and so with the process that started them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ READS, LENGTH = 200, 500
 GENOME_BASES = 200_000
 TOPICS = ("match", "mismatch", "delta", "read", "retract", "upgrade", "settled")
 ODD_A_SECOND = 4.0
-# of a reader, between two passes over all that is kept
+# seconds between two passes of a reader over all that is kept
 REST_SECONDS = 20.0
 
 
 def genome() -> bytes:
-    """What all reads and all sources come from."""
+    """The genome that all reads and sources come from."""
     return bytes(random.Random(19).choices(b"ACGT", k=GENOME_BASES))
 
 
 def _is_left() -> bool:
-    """Whether whoever started this has closed standard input."""
+    """Whether standard input was closed."""
     return bool(select.select([sys.stdin], [], [], 0)[0]) and not sys.stdin.buffer.read1(1)
 
 
@@ -57,9 +57,9 @@ def _frames(rng: random.Random, letters: bytes, due: int) -> list[bytes]:
 
 
 def produce(folder: Path, rng: random.Random, name: str, epoch: int, rate: float) -> None:
-    """Send at a steady rate until standard input ends, then until all is durable.
+    """Send at a steady rate until standard input ends, then until everything is durable.
 
-    Each time more is durable, standard output has how many batches are.
+    Prints the number of durable batches whenever it changes.
     """
     letters = genome()
     producer = PlainProducer(zmq.Context(), f"ipc://{folder}/ingest", name, epoch)
@@ -92,7 +92,7 @@ def subscribe(folder: Path, rng: random.Random) -> None:
 
 
 def read(folder: Path, rng: random.Random) -> None:
-    """Pull all that is kept, rest, and begin again."""
+    """Repeatedly pull all that is kept, with pauses."""
     context = zmq.Context()
     stream, after = "", 0
     while not _is_left():
@@ -104,7 +104,7 @@ def read(folder: Path, rng: random.Random) -> None:
             del puller.order[:-1]
             answer = puller.answers.pop() if puller.answers else {"type": ""}
             if answer["type"] == "reset":
-                # the oldest are no longer kept
+                # the oldest records have expired
                 stream, after = answer["stream"], answer["oldest"] - 1
                 break
         else:
@@ -113,7 +113,7 @@ def read(folder: Path, rng: random.Random) -> None:
 
 
 def stand_still(folder: Path, rng: random.Random) -> None:
-    """Ask for everything on every socket, and read nothing."""
+    """Ask for everything on every socket, but read nothing."""
     context = zmq.Context()
     feed = _connected(context, zmq.SUB, folder, "feed")
     feed.setsockopt(zmq.RCVHWM, 1)

@@ -1,11 +1,11 @@
-"""The daemon as users start it, but that files, snapshots and retention come sooner.
+"""The daemon as users start it, except that files, snapshots and retention come sooner.
 
     python -m tests.faults.soak_daemon SHRINK run ...
 
-Data files of the journal and the bytes between two snapshots are ``SHRINK`` times smaller than
-shipped, so that retention deletes files every minute and not every hour. So many times fewer
-checksums of batches are remembered, so that their memory is full within minutes and not after two
-hours. 1 changes nothing.
+Data files of the journal and the bytes between two snapshots are ``SHRINK`` times smaller than by
+default, so that retention deletes files every minute instead of every hour. By the same factor
+fewer checksums of batches are remembered, so that their memory is full within minutes instead of
+two hours. 1 changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _shrink(times: int) -> None:
 
 
 if __name__ == "__main__":
-    # a soak that is killed takes its daemon along
+    # if the soak is killed, its daemon is killed, too
     die_with_parent()
     times = int(sys.argv.pop(1))
     if times > 1:

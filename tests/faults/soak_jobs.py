@@ -1,4 +1,4 @@
-"""Batch jobs of a soak: one after the other, some cancelled, each command with the same result."""
+"""Batch jobs of a soak, one after the other, some cancelled; each command has a fixed result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINES = (
     ("lcs", "one.fa", "other.fa"),
 )
 CANCELLED = 0.25
-"""The share of the jobs that are cancelled, if they have not ended by then."""
+"""The share of jobs to cancel, unless they have ended by then."""
 
 _ENDED = ("done", "failed", "cancelled", "interrupted")
 
@@ -35,7 +35,7 @@ def write_inputs(folder: Path, rng: random.Random) -> None:
 
 
 class SoakJobs:
-    """Says what is to be asked of control, and hears the replies; does no I/O.
+    """Makes requests to control and processes the replies, without I/O.
 
     ended: jobs by their last state.
     """
@@ -50,11 +50,11 @@ class SoakJobs:
 
     @property
     def active(self) -> bool:
-        """Whether one waits or runs."""
+        """Whether a job waits or runs."""
         return bool(self._id) or self._asked
 
     def submit(self) -> Request:
-        """The next job; while none is active."""
+        """The request for the next job; call it while none is active."""
         line = list(LINES[self._submitted % len(LINES)])
         self._submitted += 1
         self._asked = True
@@ -62,7 +62,7 @@ class SoakJobs:
         return "submit", {"line": line, "folder": self._folder}
 
     def follow(self) -> Request | None:
-        """What to ask about the active job, None while a reply is due."""
+        """A request about the active job, None while a reply is due."""
         if self._asked or not self._id:
             return None
         self._asked = True
@@ -71,10 +71,10 @@ class SoakJobs:
         return command, {"job": self._id}
 
     def hear(self, command: str, reply: Mapping[str, Any]) -> None:
-        """The reply to a request; AssertionError if the job did not go as it should."""
+        """Process a reply; AssertionError if the job did not go as it should."""
         self._asked = False
         if command == "cancel" and reply.get("reason") == "conflict":
-            return  # it was faster
+            return  # the job ended first
         assert reply["ok"], f"{command} was refused: {reply}"
         job = reply["job"]
         self._id = job["id"]

@@ -1,4 +1,4 @@
-"""What a daemon holds at a moment: memory, descriptors, threads, disk; and how late results are."""
+"""The current memory, descriptors, threads and disk use of a daemon, and its latency."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def children_of(process: int) -> list[int]:
 
 
 def sample(process: int, journal: Path, latencies: Sequence[float]) -> Row:
-    """Memory, descriptors, threads and disk now; quantiles of the latencies, NaN without any."""
+    """Current memory, descriptors, threads and disk use; quantiles of latencies, NaN if none."""
     children = children_of(process)
     family = [process, *children]
     p50, p99 = np.percentile(latencies, (50, 99)) if latencies else (np.nan, np.nan)
@@ -72,7 +72,7 @@ def _entries(process: int, name: str) -> int:
 
 
 def _disk(folder: Path) -> int:
-    """Bytes that files below a folder take."""
+    """Bytes that the files below a folder use on disk."""
     size = 0
     for path in folder.rglob("*"):
         # retention deletes files meanwhile
@@ -82,7 +82,7 @@ def _disk(folder: Path) -> int:
 
 
 def write_tsv(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
-    """One row a sample, under a header."""
+    """Write one row for each sample, after a header."""
     lines = ["\t".join(COLUMNS), *("\t".join(f"{row[c]:.6g}" for c in COLUMNS) for row in rows)]
     path.write_text("\n".join(lines) + "\n")
 

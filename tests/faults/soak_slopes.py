@@ -1,12 +1,12 @@
-"""Whether a series of samples grows: a line through means of blocks, with its confidence.
+"""Whether a series of samples grows: a line through means of blocks, with its confidence interval.
 
-Samples of one process follow each other: memory stays where it was a second ago, and disk use of
-a journal is a saw. Least squares over the samples would take each for news and be far too sure.
-So the time is cut into ``BLOCKS`` blocks, and a line is laid through the means of the blocks: means
-of parts that are long against that memory are nearly independent (batch means). Where their
-residuals still follow each other (lag-1 correlation r > 0), the error is made larger by
-sqrt((1 + r) / (1 - r)), as for an autoregression of first order. The interval is Student's with two
-degrees of freedom less than blocks.
+Samples of one process are autocorrelated: memory hardly changes within a second, and the disk use
+of a journal is a sawtooth. Least squares over the samples would treat them as independent and be
+far too confident. So the time is cut into ``BLOCKS`` blocks, and a line is fitted to the means of
+the blocks, which are nearly independent if blocks are long compared with the correlation time
+(batch means). If their residuals are still correlated (lag-1 correlation r > 0), the error is
+multiplied by sqrt((1 + r) / (1 - r)), as for a first-order autoregression. The interval is
+Student's, with BLOCKS - 2 degrees of freedom.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 
 BLOCKS = 12
 WARM_UP = 0.25
-"""The share of the time that is left out: pools, caches and the journal fill up."""
+"""The share of the time that is left out, while pools, caches and the journal fill up."""
 SHORTEST = 900.0
-"""Seconds behind the warm-up from which slopes are judged; those of shorter runs are only shown."""
+"""Seconds after the warm-up from which slopes are judged; in shorter runs they are only shown."""
 
-# of Student's distribution at 0.995 with BLOCKS - 2 degrees of freedom: several series are judged
+# quantile 0.995 of Student's distribution with BLOCKS - 2 degrees of freedom: several are judged
 _QUANTILE = 3.1693
 
 BOUNDS: Mapping[str, float] = {
@@ -33,11 +33,11 @@ BOUNDS: Mapping[str, float] = {
     "p50_ms": 5.0,
     "p99_ms": 50.0,
 }
-"""For each judged column, what an hour may add: below it an operator would not notice in a day."""
+"""For each judged column, the allowed growth an hour: less would not be noticed in a day."""
 
 
 class Slope(NamedTuple):
-    """Of a column, an hour: the line's slope and half the width of its 99 % interval."""
+    """A column's slope an hour, and half the width of its 99 % interval."""
 
     mean: float
     slope: float
@@ -49,10 +49,9 @@ class Slope(NamedTuple):
 
 
 def slope_of(seconds: Sequence[float], values: Sequence[float]) -> Slope | None:
-    """The slope of ``values`` an hour; None with fewer than two samples in some block.
+    """The slope of ``values`` an hour; None if a block has fewer than two samples.
 
-    seconds: ascending; those in the first ``WARM_UP`` of the time are left out, as are values that
-    are not a number.
+    seconds: ascending; samples in the first ``WARM_UP`` of the time are left out, and so are NaNs.
     """
     times, found = np.asarray(seconds, float), np.asarray(values, float)
     if len(times) == 0:

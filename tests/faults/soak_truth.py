@@ -1,6 +1,6 @@
-"""What a soak knows: what was acknowledged, what the feed said, what sync replayed since.
+"""What a soak knows: what was acknowledged, what the feed published, what sync replayed since.
 
-Everything is compared while it comes and then forgotten, so that the tester does not grow itself:
+Everything is compared as it comes and then forgotten, so that the tester itself does not grow:
 eight bytes are kept for each batch.
 """
 
@@ -19,7 +19,7 @@ from streamer.journal.reader import JournalReader
 from tests.faults.plain_healer import Key, PlainHealer
 from tests.faults.plain_sync import PlainPuller
 
-# of compared messages: the feed may bring one of them again, late
+# compared messages to remember, as the feed may bring one of them again later
 _REMEMBERED = 20_000
 
 Run = tuple[str, int]
@@ -27,7 +27,7 @@ Run = tuple[str, int]
 
 
 class LatencyHealer(PlainHealer):
-    """Notes for each batch the milliseconds from when it was due until it was published."""
+    """Records for each batch the milliseconds from when it was due until it was published."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -41,7 +41,7 @@ class LatencyHealer(PlainHealer):
 
 
 class Truth:
-    """acked: batches of each run that were called durable. compared: messages, on feed and sync."""
+    """acked: batches of each run reported as durable. compared: messages on feed and sync."""
 
     def __init__(self) -> None:
         self.acked: dict[Run, int] = {}
@@ -54,28 +54,28 @@ class Truth:
 
     @property
     def batches(self) -> int:
-        """How many sync has replayed."""
+        """How many batches sync has replayed."""
         return sum(map(len, self._at.values()))
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was acknowledged has been replayed."""
+        """Whether everything acknowledged has been replayed."""
         return all(len(self._at.get(run, ())) >= count for run, count in self.acked.items())
 
     def compare(self, puller: PlainPuller, healer: PlainHealer) -> None:
-        """Compare and forget what both have by now; AssertionError says what does not hold."""
+        """Compare and forget what both have so far; AssertionError says what does not hold."""
         bad = [a for a in puller.answers if a["type"] in ("lost", "reset", "refused")]
         assert not bad, f"sync: {bad[0]}"
         puller.answers.clear()
         if healer.missing:
-            return  # it still needs what it has heard
+            return  # the healer still needs what it has heard
         self._applied.update(healer.order)
         healer.order.clear()
         done = 0
         for key in puller.order:
             topic, at = key
             if key not in puller.messages:
-                done += 1  # kept as the last one
+                done += 1  # the last one is kept
                 continue
             if at > healer.last[topic]:
                 break
@@ -88,7 +88,7 @@ class Truth:
             self._remember(key)
             self.compared += 1
             done += 1
-        # the next one is compared with the last
+        # the next one is compared with it
         del puller.order[: max(0, min(done, len(puller.order) - 1))]
         low = min(puller.at, *healer.last.values())
         for key in [key for key in healer.messages if key[1] <= low]:
@@ -111,9 +111,9 @@ class Truth:
             self._recent.discard(self._recently.popleft())
 
     def check_journal(self, directory: Path) -> tuple[int, int]:
-        """Compare the journal of a daemon that has ended: batches that it has, that expired.
+        """Check the journal of an ended daemon; returns its batches, and those that expired.
 
-        AssertionError says what was lost, or is there twice.
+        AssertionError says what was lost or duplicated.
         """
         for run, count in self.acked.items():
             there = len(self._at.get(run, ()))

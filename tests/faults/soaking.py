@@ -1,11 +1,11 @@
-"""A daemon under load for hours, with clients that are killed, stand still or talk nonsense.
+"""A daemon under load for hours, with clients that are killed, stall or send nonsense.
 
     python -m tests.faults.soaking HOURS [--seed N] [-o FOLDER] ...
 
-The daemon is the program with a journal that syncs, live answers and retention. Every batch, every
-message of the feed and everything that sync replays is compared; memory, descriptors, disk use and
-latency are sampled, and a line is laid through each series. Exit 1: something was lost, is there
-twice or differs, or a series grows by more than its bound (``soak_slopes.BOUNDS``).
+The daemon is the real program with a syncing journal, live answers and retention. Every batch,
+every message of the feed and everything that sync replays is compared; memory, descriptors, disk
+use and latency are sampled, and a line is fitted to each series. Exit 1: something was lost,
+duplicated or differs, or a series grows by more than its bound (``soak_slopes.BOUNDS``).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from tests.faults.soak_truth import LatencyHealer, Truth
 from tests.waiting import DEADLINE
 
 PRODUCERS = 2
-KEPT_BYTES = 4 << 30  # by the size that is shipped: divided by --shrink
+KEPT_BYTES = 4 << 30  # at the default size; divided by --shrink
 OTHERS = ("subscribe", "read", "stand still", "disturb")
-# seconds without a word from sync, which says something every second
+# seconds of silence allowed for sync, which sends something every second
 _SILENT = 60.0
-# control is asked so often, and has so long to answer
+# seconds between two requests to control, and for its answers
 _ASK_SECONDS, _FOLLOW_SECONDS = 5.0, 1.0
 
 
 class Plan(NamedTuple):
-    """every, kill_every, reload_every, job_every: seconds. rate: batches a second, of all."""
+    """every, kill_every, reload_every, job_every: seconds. rate: batches a second in total."""
 
     hours: float
     seed: int = 1
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 
 
 class Client:
-    """A process that may be killed. epoch: how many it has been. durable: as the last one said."""
+    """A process that may be killed. epoch: the number of its starts. durable: as last reported."""
 
     def __init__(self, role: str, folder: Path, plan: Plan, number: int) -> None:
         self.role, self.name, self.epoch = role, f"p{number}", 0
@@ -85,7 +85,7 @@ class Client:
         os.set_blocking(self.process.stdout.fileno(), False)
 
     def listen(self) -> None:
-        """Take what it has said by now, also if it was killed since."""
+        """Read its output so far, even if it was killed since."""
         assert self.process.stdout is not None
         *whole, self._said = (self._said + (self.process.stdout.read() or b"")).split(b"\n")
         if whole:
@@ -106,7 +106,7 @@ class Client:
 
 
 class Soak:
-    """One soak. rows: the samples; killed: clients by role; reloads: that were answered."""
+    """One soak. rows: the samples; killed: clients by role; reloads: answered ones."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.folder = plan, folder
@@ -165,7 +165,7 @@ class Soak:
             )
 
     def _change(self) -> None:
-        """Other sources, whole at any time: two of four quarters of the genome, overlapping."""
+        """Replace the sources atomically, by two of four overlapping quarters of the genome."""
         written, size = self.folder / "new.fa", GENOME_BASES // 4
         starts = self._rng.sample(range(0, GENOME_BASES - size, size // 4), 2)
         records = [(f"t{start}", self._genome[start : start + size]) for start in starts]
@@ -175,7 +175,7 @@ class Soak:
     # ---- the time of the soak -------------------------------------------------------------------
 
     def run(self) -> tuple[int, int]:
-        """Soak; how many batches the journal has, and how many expired.
+        """Soak; returns how many batches the journal has, and how many expired.
 
         AssertionError says what does not hold.
         """
@@ -240,7 +240,7 @@ class Soak:
                 self._follow_job()
 
     def _follow_job(self) -> bool:
-        """Ask about the active job; whether there is none."""
+        """Ask about the active job; returns whether there is none."""
         if (request := self.jobs.follow()) is not None:
             self._ask(*request)
         return not self.jobs.active
@@ -252,7 +252,7 @@ class Soak:
             assert time.monotonic() < deadline, f"waited in vain: {what}"
 
     def _step(self) -> None:
-        """Take what has come, from everybody."""
+        """Process what has come from all clients."""
         waiting = zmq.Poller()
         for socket in (self._healer.socket, self._control.socket, self._puller.socket):
             waiting.register(socket, zmq.POLLIN)
@@ -276,7 +276,7 @@ class Soak:
             if command in ("submit", "job", "cancel"):
                 self.jobs.hear(command, reply)
                 continue
-            # whoever sends odd messages asks for reloads, too
+            # the sender of odd messages asks for reloads, too
             busy = command == "reload" and reply.get("reason") == "busy"
             assert reply["ok"] or busy, f"{command} was refused: {reply}"
             self.reloads += command == "reload" and not busy
@@ -319,7 +319,7 @@ class Soak:
 
 
 def soak(plan: Plan, out: Path | None = None) -> int:
-    """Soak and report; the exit code. out: where samples and picture go; made if need be."""
+    """Soak and report; returns the exit code. out: a folder for samples and picture."""
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     one = Soak(plan, folder)
     try:
@@ -372,7 +372,7 @@ def _main() -> None:
     parser.add_argument("--kill-every", type=float, default=plan.kill_every, help="seconds")
     parser.add_argument("--reload-every", type=float, default=plan.reload_every, help="seconds")
     parser.add_argument("--job-every", type=float, default=plan.job_every, help="seconds")
-    parser.add_argument("--shrink", type=int, default=plan.shrink, help="files and what is kept")
+    parser.add_argument("--shrink", type=int, default=plan.shrink, help="factor for file sizes")
     parser.add_argument("-o", type=Path, metavar="FOLDER", help="for soak.tsv and soak.svg")
     given = vars(parser.parse_args())
     out = given.pop("o")

@@ -1,4 +1,4 @@
-"""Kills of the daemon: nothing is lost, and what would lose something is found."""
+"""Kills of the daemon lose nothing, and bugs that would lose something are found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.faults.nursery import MISTAKES
 
 pytestmark = pytest.mark.whole
 
-# what a check says, whichever is the first to see the mistake
+# the messages of checks, any of which may be the first to notice the mistake
 _FOUND = "|".join(
     ("lost", "not stored", "refused", "twice", "divergent", "differently", "mark", "itself")
 )

@@ -1,4 +1,4 @@
-"""A minute of power cuts, and the proof that they find what is not synced."""
+"""A minute of power cuts, and a check that they find missing syncs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_cuts_lose_nothing():
 @pytest.mark.whole
 @pytest.mark.parametrize("sync", SYNCS)
 def test_cuts_find_a_sync_left_out(sync):
-    """Every sync is needed: without it something acknowledged is lost."""
+    """Every sync is needed: without it, something acknowledged is lost."""
     cutter = Cutter(1, sync)
     try:
         found = next(
@@ -45,7 +45,7 @@ def test_cuts_command_says_what_was_lost(capsys):
 
 
 def outcomes(*operations, content=None) -> list[object]:
-    """All that a cut may leave after these operations, over many choices."""
+    """The possible results of a cut after these operations, over many choices."""
     model = DiskModel({"f": b"old!"} if content is None else content)
     for operation in operations:
         model.do(operation)
@@ -54,7 +54,7 @@ def outcomes(*operations, content=None) -> list[object]:
 
 
 def test_model_keeps_what_was_synced():
-    """A synced write survives whatever follows, under a synced name only."""
+    """A synced write survives whatever follows, but only under a synced name."""
     write = "write", -1, 0, b"new"
     assert {one["f"] for one in outcomes(write)} == {b"old!", b"new!"}
     assert {one["f"] for one in outcomes(write, ("sync", -1))} == {b"new!"}
@@ -66,7 +66,7 @@ def test_model_keeps_what_was_synced():
 
 
 def test_model_tears_writes_and_sizes():
-    """Sectors survive one by one, in any of their versions; so does the length."""
+    """Sectors survive independently, in any of their versions; so does the length."""
     left = outcomes(("write", -1, 0, b"a" * 512 + b"b"), ("write", -1, 0, b"c"))
     contents = {one["f"] for one in left}
     assert {b"old!", b"a" * 512 + b"b", b"c" + b"a" * 511 + b"b", b"caaa", b"aaaa"} <= contents

@@ -1,4 +1,4 @@
-"""A soak of some seconds, and what its comparison finds."""
+"""A soak of some seconds, and the faults that its comparison finds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.faults.soak_truth import Truth
 from tests.faults.soaking import Plan, Soak, soak
 
 SECONDS = 15
-# what is kept must last for as long as a busy machine leaves the subscriber behind
+# enough must be kept for a subscriber that lags on a busy machine
 PLAN = Plan(SECONDS / 3600, every=0.5, kill_every=4, reload_every=5, job_every=4, shrink=128)
 
 
@@ -42,7 +42,7 @@ def test_a_short_soak(tmp_path, capsys):
 @pytest.mark.whole
 @pytest.mark.slow
 def test_the_journal_is_compared(tmp_path):
-    """What is no longer kept counts; what was never stored is missed."""
+    """Expired batches count; batches that were never stored are missed."""
     one = Soak(PLAN._replace(shrink=1024), tmp_path)
     try:
         stored, expired = one.run()
@@ -58,12 +58,12 @@ def test_the_journal_is_compared(tmp_path):
     with pytest.raises(AssertionError, match="lost"):
         one.truth.check_journal(one.journal)
     one.truth.acked[run] = acked
-    # one that was replayed, and whose record is not in the journal
+    # a batch that was replayed but has no record in the journal
     records = max(one.truth._at.values(), key=lambda records: records[-1])
     records.append(records[-1] + 1)
     with pytest.raises(AssertionError, match="lost"):
         one.truth.check_journal(one.journal)
-    # one that is in the journal, and was not replayed
+    # a batch that is in the journal but was not replayed
     del records[-2:]
     one.truth.acked.clear()
     with pytest.raises(AssertionError, match="never replayed"):
@@ -76,7 +76,7 @@ def message(at: int, number: int) -> Any:
 
 
 class Both:
-    """What sync and feed have, of records 1, 2, 3 with a batch each."""
+    """What sync and feed have of the records 1, 2, 3 with a batch each."""
 
     def __init__(self) -> None:
         keys = [("read", at) for at in (1, 2, 3)]
@@ -101,7 +101,7 @@ def test_what_agrees_is_forgotten():
     assert truth.is_complete
     truth.acked["p", 1] = 4
     assert not truth.is_complete
-    # a message that the feed brings late, once more
+    # a message that the feed brings again, late
     both.healer.messages["read", 2] = message(2, 2)
     truth.compare(both.puller, both.healer)
     assert truth.compared == 3

@@ -1,4 +1,4 @@
-"""Slopes of a soak: a planted leak is found, and none where there is none."""
+"""Slopes of a soak: planted leaks are found, and no others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def wandering(rng: np.random.Generator, follows: float, count: int = SERIES) -> 
 
 
 def saw(rng: np.random.Generator) -> np.ndarray:
-    """Disk use of a journal with retention: it climbs and falls by whole files."""
+    """Disk use of a journal with retention: it climbs, and falls by whole files."""
     period = rng.uniform(60, 400)
     return 100 + 32 * ((SECONDS / period + rng.random()) % 1)
 
 
 def plain_error(values: np.ndarray) -> tuple[float, float]:
-    """Slope an hour and standard error as if samples knew nothing of each other."""
+    """Slope an hour and standard error as if samples were independent."""
     (slope, _), covariance = np.polyfit(SECONDS / 3600, values, 1, cov=True)
     return slope, covariance[0, 0] ** 0.5
 

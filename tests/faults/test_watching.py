@@ -1,4 +1,4 @@
-"""Kills of the watcher of a folder: each record counts once, and what would break that is found."""
+"""Kills of a folder's watcher: each record counts once, and bugs that break this are found."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Kills of the watcher of a folder at random moments: every record must count exactly once.
+"""Kills the watcher of a folder at random moments: every record must count exactly once.
 
     python -m tests.faults.watching [KILLS] [--seed N] [--mistake NAME]
 
-`streamer play` writes a run into a folder, `streamer send --watch` sends it to a daemon with a
-journal, and is killed again and again. Between two lives, finished files are copied under another
-name now and then. In the end the journal must hold every record that was played, once.
+`streamer play` writes a run into a folder; `streamer send --watch` sends it to a daemon with a
+journal, and is killed repeatedly. Between two lives, finished files are sometimes copied under
+another name. In the end the journal must hold every played record once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.faults.kills import nursery
 from tests.faults.nursery import ROOT, Nursery
 from tests.waiting import DEADLINE
 
-# of one run
+# lives of one run
 LIVES = 50
 _LONGEST_LIFE = 0.5
 _READS_A_LIFE = 100
@@ -41,14 +41,14 @@ _CHANNELS = 64
 _SECONDS_A_READ = 2.5
 
 POINTS = ("store", "went_out", "hear")
-"""After the ledger is stored, a message has gone out, an answer has come."""
+"""After the ledger is stored, after a message was sent, after an answer came."""
 
 MISTAKES = ("trust the ledger", "sync late")
-"""What must not be done: taking for sent what was begun, and beginning before that is stored."""
+"""Bugs to plant: treating begun files as sent, and beginning a file before that is stored."""
 
 
 class Watchers:
-    """A process that has loaded everything, and forks watchers; they write to ``log``."""
+    """A process that has loaded everything and forks watchers; they write to ``log``."""
 
     def __init__(self, log: Path, mistake: str | None = None) -> None:
         self._process = subprocess.Popen(
@@ -63,7 +63,7 @@ class Watchers:
     def live(
         self, arguments: list[str], seconds: float | None, die: tuple[str, int] | None = None
     ) -> int:
-        """Live for so long, or to the end; the exit status as that of ``Popen``.
+        """Live for this long, or to the end; returns the exit status as ``Popen`` does.
 
         die: a point of ``POINTS`` at which it is killed, and how often it is passed before.
         """
@@ -118,7 +118,7 @@ def _die_at(point: str, passes: int) -> None:
 
 
 def _fork(log: str, mistake: str | None) -> None:
-    """Each line of standard input is a life; the replies are exit statuses."""
+    """Serve lives: each line of standard input is one; the replies are exit statuses."""
     import io
 
     import streamer.cli.send_folder  # noqa: F401
@@ -127,11 +127,11 @@ def _fork(log: str, mistake: str | None) -> None:
     from streamer.protocol.batch_messages import encode_batch
     from streamer.sequences.files import read_batches
 
-    # kernels are loaded once; without threads, which a fork would lose
+    # load the kernels once, without threads, which a fork would lose
     for batch in read_batches(["x"], opened=io.BytesIO(b"@r\nACGT\n+\nIIII\n")):
         encode_batch(batch)
     _make(mistake)
-    # a daemon that loads on a busy machine
+    # for a daemon that starts on a busy machine
     daemon_options.ANSWER_SECONDS = DEADLINE
     for line in sys.stdin:
         arguments, seconds, die = json.loads(line)
@@ -172,7 +172,7 @@ def _copy_one(run: Path, rng: random.Random) -> None:
 def _round(
     daemons: Nursery, watchers: Watchers, folder: Path, rng: random.Random, kills: int, plain: bool
 ) -> tuple[int, int]:
-    """One run: how many records were checked, and how many kills there were."""
+    """One run; returns how many records were checked, and the number of kills."""
     folder.mkdir(mode=0o700)
     names = _write_reads(folder / "reads.fastq", rng, kills * _READS_A_LIFE)
     daemon = daemons.start(Growing.configure(folder, rng.choice(("fsync", "os"))))
@@ -206,7 +206,7 @@ def _round(
             assert player.wait(DEADLINE) == 0
         finally:
             player.kill()
-    # copies of files that were not complete are
+    # remove copies, since those of incomplete files count as new reads
     for copy in run.glob("copy*"):
         copy.unlink()
     status = watchers.live(watch, None)
@@ -225,7 +225,7 @@ def _round(
 
 
 def run(kills: int, seed: int, mistake: str | None = None) -> tuple[int, int]:
-    """Kill the watcher so often: records checked, and kills. mistake: one that it makes."""
+    """Kill the watcher this often; returns records checked, and kills. mistake: one to plant."""
     rng = random.Random(seed)
     records = done = number = 0
     with (
