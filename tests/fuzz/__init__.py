@@ -1,1 +1,1 @@
-"""Fuzzing without I/O: bytes in, and for each target an independent statement of what is right."""
+"""Fuzzing without I/O: bytes in, and for each target an independent oracle."""

@@ -22,7 +22,7 @@ from tests.fuzz.targets import LONGEST, TARGETS, replay
 
 
 def _seeded(name: str, seconds: float, runs: int, seed: int) -> bool:
-    """Fuzz from a seed; whether all went well."""
+    """Fuzz from a seed; returns whether nothing failed."""
     begun = time.monotonic()
     try:
         target = fuzz(name, seconds=seconds, runs=runs, seed=seed)
@@ -38,7 +38,7 @@ def _seeded(name: str, seconds: float, runs: int, seed: int) -> bool:
 
 
 def _guided(name: str, seconds: float, runs: int, seed: int, *, kept: bool) -> bool:
-    """Fuzz by coverage; whether all went well."""
+    """Fuzz by coverage; returns whether nothing failed."""
     folder = Path(tempfile.mkdtemp(prefix=f"fuzz-{name}-"))
     found = folder / "corpus"
     found.mkdir()
@@ -69,17 +69,17 @@ def _again(name: str, path: str) -> None:
 
 
 def _main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz what reads bytes of others, without I/O.")
+    parser = argparse.ArgumentParser(description="Fuzz code that reads foreign bytes, without I/O.")
     parser.add_argument("target", choices=[*TARGETS, "all"])
-    parser.add_argument("--seconds", type=float, default=0, help="for each target; default 60")
-    parser.add_argument("--runs", type=int, default=0, help="inputs of each target, instead")
+    parser.add_argument("--seconds", type=float, default=0, help="for each target, 60 by default")
+    parser.add_argument("--runs", type=int, default=0, help="or inputs for each target")
     parser.add_argument("--seed", type=int, default=1)
     drivers = ("auto", "atheris", "seeded")
     parser.add_argument(
         "--driver", choices=drivers, default="auto", help="auto: atheris if it is there"
     )
     parser.add_argument("--keep", action="store_true", help="add what atheris finds to the corpus")
-    parser.add_argument("--replay", metavar="FILE", help="take the inputs that led to a failure")
+    parser.add_argument("--replay", metavar="FILE", help="repeat the inputs that led to a failure")
     asked = parser.parse_args()
     if asked.replay:
         _again(asked.target, asked.replay)

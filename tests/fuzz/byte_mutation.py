@@ -1,4 +1,4 @@
-"""Bytes changed, cut, repeated and joined, with words that mean something to their reader."""
+"""Mutates bytes: changes, cuts, repeats and joins them, and inserts their reader's words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 def changed(
     rng: random.Random, data: bytes, words: Sequence[bytes], others: Sequence[bytes]
 ) -> bytes:
-    """An input made out of one. others: to be joined with it."""
+    """A mutated input. others: inputs to join it with."""
     made = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 3, 6))):
         size = len(made)

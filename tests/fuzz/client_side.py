@@ -1,6 +1,6 @@
-"""What clients take from a daemon: messages as the page has them, or damage that is counted.
+"""What clients accept from a daemon: messages as in docs/protocol.md, or damage that is counted.
 
-Damage never ends a subscriber, and a producer fails with an error of the client's, in one line.
+Damage never ends a subscriber, and a producer fails with a client error of one line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN, _HEALED = 0.1, 0.3
 
 
 class ClientSide:
-    """A producer, subscribers and who pulls, each begun anew now and then."""
+    """A producer, subscribers and a puller, each replaced by a new one now and then."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -58,7 +58,7 @@ class ClientSide:
     # ---- answers to a producer -------------------------------------------------------------------
 
     def answer(self, frames: Sequence[bytes]) -> str:
-        """An answer of ingest: "taken", or how it fails."""
+        """Take an answer of ingest; returns "taken", or how it fails."""
         core = self.producer
         try:
             fields, _ = page.opened(frames)
@@ -87,7 +87,7 @@ class ClientSide:
     # ---- messages of the feed --------------------------------------------------------------------
 
     def message(self, frames: Sequence[bytes]) -> str:
-        """A message of the feed: its topic, "" if it is ignored, or "damage"."""
+        """Take a message of the feed; returns its topic, "" if it is ignored, or "damage"."""
         try:
             wanted: str | None = page_feed.topic_of(frames)
         except page.Faulty:
@@ -105,7 +105,7 @@ class ClientSide:
             str(RefusedError("feed", core.denial))
             core.denial = None
         while (said := core.next()) is not None:
-            # a gap, or another epoch, has none
+            # notices about gaps and epochs have none
             if hasattr(said, "stamp"):
                 assert not damaged
                 self._show(said)
@@ -115,7 +115,7 @@ class ClientSide:
     # ---- answers of sync -------------------------------------------------------------------------
 
     def replay(self, frames: Sequence[bytes]) -> str:
-        """An answer of sync to who pulls, and to who fetches a state."""
+        """Take an answer of sync, as a pull and as a fetch of a state."""
         pull, before = self.pull, self.pull.damaged
         event = pull.take(frames, self.now)
         self.healing.answer(frames, self.now)
@@ -137,7 +137,7 @@ class ClientSide:
         return type(event).__name__
 
     def _show(self, message: Any) -> None:
-        """The rows as ``streamer watch`` has them; they take longer than all else."""
+        """Make the rows as ``streamer watch`` does; this takes longer than everything else."""
         if self.rng.random() < _SHOWN:
             for table in tables(message):
                 table.records()

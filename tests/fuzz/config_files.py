@@ -1,4 +1,4 @@
-"""Configurations: every fault is told in one line, and what is accepted is what was written."""
+"""Configurations: every fault is reported in one line, and accepted values are those written."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class ConfigFiles(OfBytes):
             for key, value in keys.items():
                 kept = getattr(made, key)
                 if key == "endpoint":
-                    # a name of this machine is told as its address
+                    # a host name of this machine is returned as its address
                     value = re.sub("^tcp://localhost:", "tcp://127.0.0.1:", value)
                 if key not in _PATHS:
                     assert kept == value, (table, key, kept, value)
         return "accepted"
 
     def seeds(self) -> list[bytes]:
-        """Configurations that pass, those that fail, and the shipped ones."""
+        """Valid configurations, invalid ones, and the shipped ones."""
         paths = [*sorted(_PAIRS.rglob("*.toml")), *sorted((ROOT / "configs").glob("*.toml"))]
         return [path.read_bytes() for path in paths if path.stat().st_size < 20_000]

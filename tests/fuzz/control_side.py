@@ -1,4 +1,4 @@
-"""Control without sockets: each request gets one reply, and one that is refused does nothing."""
+"""Control without sockets: each request gets one reply, and a refused request has no effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ERRORS = page.REASONS | {"sources", "busy", "damaged"}
 
 
 class _Socket:
-    """Takes what is sent."""
+    """Collects what is sent."""
 
     def __init__(self) -> None:
         self.sent: list[list[bytes]] = []
@@ -60,7 +60,7 @@ class ControlSide:
         self.worker.inbox.close()
 
     def take(self, frames: Sequence[bytes]) -> str:
-        """A fuzzed request: the command that was obeyed, or why none was."""
+        """Take a fuzzed request; returns the executed command, or why there was none."""
         self.done.clear()
         wanted, reasons, numbered = self._judge(frames)
         request = self.worker._obey([_ROUTE, *frames], EVERYTHING, "")
@@ -69,7 +69,7 @@ class ControlSide:
         self.worker._reply(cast(Any, self._socket), _ROUTE)
         (sent,), self._socket.sent = self._socket.sent, []
         assert sent[0] == _ROUTE
-        # a REQ has an empty frame in front
+        # a REQ socket puts an empty frame in front
         reply = sent[2:] if frames and not frames[0] else sent[1:]
         if reasons and "version" in reasons and len(reply) == 1:
             assert msgpack.unpackb(reply[0])["v"] == 1
@@ -97,5 +97,5 @@ class ControlSide:
             return "", faulty.reasons, False
 
     def go_on(self) -> None:
-        """A turn is over."""
+        """End a turn."""
         self.worker._status.clear()

@@ -1,4 +1,4 @@
-"""What was worth keeping: inputs of each target, a line in base64 each, in tests/data/fuzz."""
+"""The corpus: useful inputs of each target, one line of base64 each, in tests/data/fuzz."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "data" / "fuzz"
 MOST_BYTES = 120_000
-"""Of the file of a target."""
+"""The most bytes of a target's file."""
 
 _LONGEST = 4000
 
@@ -21,7 +21,7 @@ def kept(target: str) -> list[bytes]:
 
 
 def keep(target: str, found: Iterable[bytes]) -> int:
-    """Add inputs, the shortest first, while there is room; how many are new."""
+    """Add inputs, the shortest first, while there is room; returns how many are new."""
     lines = [b64encode(data).decode() for data in kept(target)]
     size, before = sum(map(len, lines)), len(lines)
     there = {*lines}
@@ -38,7 +38,7 @@ def keep(target: str, found: Iterable[bytes]) -> int:
 
 
 def save_failure(target: str, seed: int, inputs: Sequence[bytes]) -> Path:
-    """Write what leads to a failure from a seed on, to be taken again (``--replay``)."""
+    """Write the inputs that lead to a failure from a seed on, for ``--replay``."""
     place = Path(tempfile.mkdtemp(prefix=f"fuzz-{target}-")) / "inputs"
     lines = [str(seed), *(b64encode(data).decode() for data in inputs)]
     place.write_text("".join(f"{line}\n" for line in lines))

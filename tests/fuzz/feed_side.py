@@ -1,4 +1,4 @@
-"""Subscriptions without sockets: those that are kept are beginnings of topics, and their number."""
+"""Subscriptions without sockets: only prefixes of topics are stored, and they are counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fuzz import page
 
 
 class FeedSide:
-    """What a daemon's feed does with a message of a subscriber."""
+    """How a daemon's feed handles messages of subscribers."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -20,7 +20,7 @@ class FeedSide:
         self.ignored = Counter[int]()
 
     def take(self, frames: Sequence[bytes]) -> str:
-        """A fuzzed subscription, or the end of one."""
+        """Take a fuzzed subscription, or the end of one."""
         frame = frames[0] if frames else b""
         kind, prefix = frame[:1], frame[1:]
         known = page.begins_a_topic(prefix)

@@ -1,8 +1,8 @@
-"""Fuzzing by coverage, with atheris: what reaches new code becomes part of the corpus.
+"""Fuzzing by coverage, with atheris: inputs that reach new code become part of the corpus.
 
     python -m tests.fuzz.guided TARGET FOLDER OPTIONS-OF-LIBFUZZER
 
-A process of its own, since libFuzzer ends it.
+It runs in its own process, which libFuzzer ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def _with_kernels() -> list[str]:
-    """Modules whose functions numba compiles: it cannot do that with what atheris makes of them."""
+    """Modules whose functions numba compiles, which is impossible once atheris instruments them."""
     paths = [
         path for package in ("streamer", "trie", "gpu") for path in (_ROOT / package).rglob("*.py")
     ]

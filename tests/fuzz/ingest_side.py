@@ -1,8 +1,8 @@
 """Ingest without sockets: fuzzed messages beside honest producers, over restarts of the daemon.
 
 The daemon's decoding and its core are the real ones, and so is the core of the honest producers;
-the engine and the journal are a list. Who sends fuzzed messages has a key for producers of its own,
-so that no message of it may change anything for the others.
+a list stands for the engine and the journal. The sender of fuzzed messages has a key for its own
+producers only, so none of its messages may change anything for the others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BATCHES = 4
 
 
 def together(raw: Sequence[Any], sums: Any) -> list[ReadBatch | None]:
-    """Batches as a matcher on a GPU makes them: in one step, with the sums of their letters."""
+    """Batches as made by a matcher on a GPU: in one step, with the checksums of their letters."""
     sums[:] = [crc32c(bytes(letters), int(value)) for (*_, letters), value in
                zip(raw, sums, strict=True)]  # fmt: skip
     made: list[ReadBatch | None] = []
@@ -58,7 +58,7 @@ def together(raw: Sequence[Any], sums: Any) -> list[ReadBatch | None]:
 
 
 class Known:
-    """A producer as the page has it: its epoch, and the frames of each batch of every epoch."""
+    """A producer according to docs/protocol.md: its epoch, and the frames of all its batches."""
 
     def __init__(self) -> None:
         self.epoch = -1
@@ -66,12 +66,12 @@ class Known:
 
     @property
     def batches(self) -> list[Sequence[bytes]]:
-        """Those of its epoch."""
+        """The batches of its current epoch."""
         return self._all.setdefault(self.epoch, [])
 
 
 class Honest:
-    """A producer with some batches to send. sent: those frames, in order."""
+    """A producer with some batches to send. sent: their frames, in order."""
 
     def __init__(self, number: int, rng: random.Random) -> None:
         self.route = _HONEST % number
@@ -84,17 +84,17 @@ class Honest:
             self.sent.append(frames)
 
     def hear(self, frames: Sequence[Any], now: float) -> None:
-        """An answer has come."""
+        """Take an answer."""
         try:
             self.core.hear(unpack(unseal(frames)[0]), now)
         except RefusedError as error:
-            # it gives up after a few damaged messages, and whoever uses it begins again
+            # it gives up after a few damaged messages; its user begins again
             if error.reason != "checksum":
                 raise
             self.core.greet_anew()
 
     def hand_over(self, now: float) -> None:
-        """Add all batches."""
+        """Hand over all batches."""
         self.core.owes_answer(now)
         for frames in self.sent:
             self.core.add(Batch(list(frames), size_of(frames), crc32c(b"".join(frames)), 1, None))
@@ -107,7 +107,7 @@ class IngestSide:
         self.rng = rng
         self.now = 100.0
         self.stored: list[tuple[str, int, int, bytes, bytes]] = []
-        # accepted, not stored yet
+        # accepted, but not stored yet
         self.waiting: list[Accepted] = []
         self.known: dict[str, Known] = {}
         self.durable: dict[str, tuple[int, int, bytes]] = {}
@@ -115,7 +115,7 @@ class IngestSide:
         self.ahead = rng.random() < 0.3
         self.session = 0
         self.honest = [Honest(number, rng) for number in range(2)]
-        # of the message that is being handled: what it said, if it may be accepted
+        # the content of the message being handled, if it may be accepted
         self.expected: page.Batch | None = None
         self.taken: Accepted | None = None
         self.board = Board(CONFIG)
@@ -140,7 +140,7 @@ class IngestSide:
             begin=self._begin,
             forget=lambda names: None,
         )
-        # the journal is synced; without a configuration of one, this is all that says so
+        # there is no configured journal, so this alone declares it as synced
         worker._core._settings = worker._core._settings._replace(durability="fsync")
         self._tick(worker)
         return worker
@@ -168,7 +168,7 @@ class IngestSide:
     # ---- messages --------------------------------------------------------------------------------
 
     def aim(self, fields: dict[Any, Any], rng: random.Random) -> dict[str, Any]:
-        """What makes a message of a fuzzed producer the next one, or one that came before."""
+        """Fields that make a message the next one of a fuzzed producer, or a repeated one."""
         known = self.known.get(fields.get("producer", ""))
         chance = rng.random()
         if known is None or chance < 0.1:
@@ -180,13 +180,13 @@ class IngestSide:
         return {"epoch": known.epoch, "seq": seq}
 
     def take(self, frames: Sequence[bytes]) -> str:
-        """A fuzzed message: what became of it, as the page has it."""
+        """Take a fuzzed message; returns its outcome according to docs/protocol.md."""
         return self._handle(_ROUTE, frames, RIGHTS)
 
     def _handle(self, route: bytes, frames: Sequence[bytes], rights: Rights) -> str:
         core = self.worker._core
         wanted, reasons = self._judge(frames, rights)
-        # of a message at most nine frames are read, the first is the route
+        # at most nine frames of a message are read; the first is the route
         message = _Message(route, [memoryview(frame) for frame in frames[:8]], rights)
         self.taken = None
         before, answered = len(self.waiting), len(core._answers)
@@ -217,7 +217,7 @@ class IngestSide:
         return wanted
 
     def _judge(self, frames: Sequence[bytes], rights: Rights) -> tuple[str, frozenset[str]]:
-        """What the page has a message do, "" if nothing, and for what it may be refused."""
+        """The effect of a message by docs/protocol.md, "" if none, and reasons to refuse it."""
         self.expected = None
         try:
             if len(frames) > 8:
@@ -254,7 +254,7 @@ class IngestSide:
         sequence = fields["seq"]
         if sequence <= len(known.batches):
             if list(known.batches[sequence - 1]) != list(data):
-                # the daemon compares checksums of what is between header and checksum
+                # the daemon compares checksums of the frames between header and checksum
                 joined = b"".join(known.batches[sequence - 1])
                 if crc32c(joined) != crc32c(b"".join(data)):
                     raise page.Faulty("conflict")
@@ -270,7 +270,7 @@ class IngestSide:
         return "batch"
 
     def _apply(self, what: str, frames: Sequence[bytes]) -> None:
-        """Note what the page says now of the producer of a message that was taken."""
+        """Update the expected state of the producer of an accepted message."""
         if what == "repeat":
             return
         fields, data = page.opened(frames)
@@ -296,7 +296,7 @@ class IngestSide:
     # ---- the daemon and honest producers go on ---------------------------------------------------
 
     def go_on(self) -> None:
-        """A turn: what is stored, answers, and what honest producers say to them."""
+        """Run a turn: store batches, send answers, let honest producers react."""
         rng = self.rng
         self.now += rng.choice((0.0, 0.01, 0.3))
         if rng.random() < 0.6:
@@ -340,7 +340,7 @@ class IngestSide:
             self._handle(one.route, frames, EVERYTHING)
 
     def _store(self, count: int) -> None:
-        """The journal has the first of the waiting batches, and their results are out."""
+        """Store the first of the waiting batches, and publish their results."""
         items, self.waiting = self.waiting[:count], self.waiting[count:]
         for item in items:
             name = item.producer.name
@@ -352,7 +352,7 @@ class IngestSide:
             self.worker._core.published(items)
 
     def _restart(self) -> None:
-        """The daemon is killed: what was not stored is gone, and its producers are asked again."""
+        """Kill and restart the daemon: unstored batches are lost, and producers greet again."""
         self.close()
         self.waiting.clear()
         for name in [name for name in self.known if name not in self.durable]:
@@ -364,7 +364,7 @@ class IngestSide:
         self.worker = self._start()
 
     def end(self) -> None:
-        """Without further fuzzed messages all batches of honest producers are stored, each once."""
+        """Without further fuzzed messages, all batches of honest producers must be stored once."""
         for _ in range(400):
             if all(one.core.synced and not one.core.account.held for one in self.honest):
                 break

@@ -1,6 +1,6 @@
-"""Files of a journal, damaged: it is refused, or says that it is damaged, or nothing differs.
+"""Damaged files of a journal: it is refused, or reports the damage, or reads the same.
 
-An input is a list of changes: the file, what is done, where, and a byte.
+An input is a list of changes: the file, the operation, the place, and a byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_CHANGES = 6
 
 
 class JournalFiles(OfBytes):
-    """The target: a small journal with everything in it."""
+    """The target: a small journal with every kind of content."""
 
     name = "journal"
 
@@ -31,7 +31,7 @@ class JournalFiles(OfBytes):
         made = Path(self.folder.name) / "made"
         small_journal(made, snapshot=5)
         for left in made.glob("index.sqlite-*"):
-            left.unlink()  # closed: all is in the main file
+            left.unlink()  # the database is closed, so the main file has everything
         self._files = {path.name: path.read_bytes() for path in sorted(made.iterdir())}
         self._names = [name for name, content in self._files.items() if content]
         self._copy = Path(self.folder.name) / "copy"
@@ -45,7 +45,7 @@ class JournalFiles(OfBytes):
             (self._copy / name).write_bytes(content)
 
     def take(self, data: bytes) -> str:
-        """Open a damaged journal, and read all that it has."""
+        """Open a damaged journal, and read everything in it."""
         files = dict(self._files)
         for at in range(0, min(len(data), _CHANGE * _MOST_CHANGES), _CHANGE):
             _change(files, self._names, data[at : at + _CHANGE].ljust(_CHANGE, b"\0"))
@@ -77,7 +77,7 @@ class JournalFiles(OfBytes):
 
 
 def _change(files: dict[str, bytes], names: Sequence[str], change: bytes) -> None:
-    """Flip a bit, put a byte, cut the end off, or put zeros in the place of some bytes."""
+    """Flip a bit, replace a byte, truncate the file, or overwrite some bytes with zeros."""
     name = names[change[0] % len(names)]
     content = bytearray(files[name])
     if not content:

@@ -1,7 +1,7 @@
-"""Messages as inputs of a fuzzer: bytes that always mean a message.
+"""Messages as inputs of a fuzzer: any bytes are a valid encoding of a message.
 
-The first byte says which socket it goes to, and whether its checksum is to be added, so that what
-is behind a checksum is reached; then come the frames, the length of each in front of it.
+The first byte names its socket and whether a checksum is added, so that code behind the checksum is
+reached; then come the frames, each preceded by its length.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 SOCKETS = ("ingest", "control", "sync", "feed", "answer", "message", "replay")
-"""Of the daemon; then what comes to a producer, to a subscriber, and to who pulls."""
+"""Sockets of the daemon, then those of a producer, a subscriber and a puller."""
 
 _SEALED = 0x80
 
 
 class Message(NamedTuple):
-    """A message to a socket, all its frames."""
+    """A message to a socket, with all its frames."""
 
     socket: str
     frames: Sequence[bytes]
 
 
 def sealed(frames: Sequence[bytes]) -> list[bytes]:
-    """Frames with their checksum behind them."""
+    """Frames followed by their checksum."""
     crc = 0
     for frame in frames:
         crc = crc32c(frame, crc)
@@ -33,7 +33,7 @@ def sealed(frames: Sequence[bytes]) -> list[bytes]:
 
 
 def encoded(message: Message) -> bytes:
-    """A message as an input."""
+    """A message encoded as an input."""
     frames = message.frames
     right = len(frames) > 1 and sealed(frames[:-1])[-1] == frames[-1]
     kept = frames[:-1] if right else frames
@@ -45,7 +45,7 @@ def encoded(message: Message) -> bytes:
 
 
 def decoded(data: bytes) -> Message:
-    """What an input means; any bytes mean something."""
+    """The message that an input encodes; any bytes encode one."""
     if not data:
         return Message(SOCKETS[0], [])
     frames = []

@@ -1,4 +1,4 @@
-"""Odd messages from real ones: fields, frames and bytes changed, from a seed."""
+"""Odd messages from real ones, by changes of fields, frames and bytes from a seed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _DEEP = (60, 520, 990, 1015)
 
 
 class Mutator:
-    """Makes messages out of ``seeds``.
+    """Makes messages from ``seeds``.
 
-    aim: fields that bring a header to a socket further, as things are now.
+    aim: fields that let a header to a socket pass more checks in the current state.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Mutator:
         self.sockets = [*self.seeds]
 
     def _fields_of(self, frame: bytes) -> dict[Any, Any] | None:
-        """Those of a header, of the seeds' from memory."""
+        """The fields of a header; those of seeds are cached."""
         known = self._fields.get(frame)
         if known is not None:
             return known
@@ -69,7 +69,7 @@ class Mutator:
         return self.changed(rng, socket, frames)
 
     def changed(self, rng: random.Random, socket: str, frames: Sequence[bytes]) -> list[bytes]:
-        """A message made out of one, perhaps the same."""
+        """A mutated message, perhaps unchanged."""
         if socket == "feed":
             return [self._damaged(rng, frames[0])] if frames else [b""]
         chance = rng.random()
@@ -109,7 +109,7 @@ class Mutator:
         if rng.random() < 0.01:
             return self._damaged(rng, packed)
         if rng.random() < 0.002 and len(fields) < 15:
-            # one more key, whose value is deeper than anybody can write
+            # one more key, whose value is nested too deeply to be printed
             deep = rng.choice(_DEEP)
             key = msgpack.packb(rng.choice(self.keys))
             return bytes([packed[0] + 1]) + packed[1:] + key + b"\x91" * deep + b"\x01"
@@ -119,7 +119,7 @@ class Mutator:
         return rng.choice([*fields]) if fields else "v"
 
     def _like(self, rng: random.Random, value: Any, depth: int = 0) -> Any:
-        """A value like another one, or any."""
+        """A value like another one, or an arbitrary one."""
         chance = rng.random()
         if chance < 0.25:
             return self.value(rng, depth)
@@ -177,7 +177,7 @@ class Mutator:
         return 0
 
     def _change_frames(self, rng: random.Random, body: list[bytes], first: int) -> None:
-        """Change one of the frames from the first one on."""
+        """Change one of the frames from ``first`` on."""
         at = rng.randrange(first, len(body))
         chance = rng.random()
         if chance < 0.08:
@@ -203,7 +203,7 @@ class Mutator:
         return rng.choice(_BYTES) if rng.random() < 0.5 else rng.randbytes(rng.randrange(24))
 
     def _damaged(self, rng: random.Random, frame: bytes) -> bytes:
-        """Bytes changed, added or left out; numbers of 4 or 8 bytes replaced."""
+        """Change, add or remove bytes; replace numbers of 4 or 8 bytes."""
         size = len(frame)
         chance = rng.random()
         if not size or chance < 0.1:

@@ -1,7 +1,7 @@
-"""What docs/protocol.md says of messages to the daemon, in plain Python: nothing of the program.
+"""What docs/protocol.md says about messages to the daemon, in plain Python without the program.
 
-A message is judged as a whole, and the faults are what it may be refused for: which of several is
-told is left to the daemon.
+A message is judged as a whole. Its faults are the possible reasons to refuse it; which one of
+several is reported is left to the daemon.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LETTERS = frozenset(b"ACGTURYKMSWBDHVNacgturykmswbdhvn")
 _CODES = bytes.maketrans(b"ACGTUacgtu", b"\0\1\2\3\3\0\1\2\3\3")
 _AMBIGUOUS = dict.fromkeys(b"RYKMSWBDHVNrykmswbdhvn", 4)
 CODES = bytes(_AMBIGUOUS.get(byte, code) for byte, code in enumerate(_CODES))
-"""Of each letter: A, C, G, T (and U), and 4 for an ambiguity letter."""
+"""The code of each letter: A, C, G, T (and U), and 4 for an ambiguity code."""
 
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
 _TIME = re.compile(
@@ -51,7 +51,7 @@ _LONGEST_TIME = 35
 
 
 class Faulty(Exception):
-    """A message that is to be refused. reasons: for one of these."""
+    """A message that must be refused. reasons: for one of these."""
 
     def __init__(self, *reasons: str) -> None:
         self.reasons = frozenset(reasons)
@@ -59,7 +59,7 @@ class Faulty(Exception):
 
 
 class Batch(NamedTuple):
-    """What a batch says."""
+    """The content of a batch."""
 
     names: list[str]
     offsets: list[int]
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
 
 
 def opened(frames: Frames) -> tuple[Map, list[bytes]]:
-    """The header of a message whose checksum is right, and the frames behind it."""
+    """The header of a message whose checksum is right, and the frames after it."""
     if len(frames) < 2 or len(frames[-1]) != 4:
         raise Faulty("malformed", "version")
     crc = 0
@@ -88,7 +88,7 @@ def header_in(frame: bytes) -> Map:
     try:
         fields = packed(frame)
     except Faulty:
-        # of what can be read of it
+        # of what can be read
         raise Faulty("malformed", "version") from None
     if type(fields) is not dict:
         raise Faulty("malformed")
@@ -123,7 +123,7 @@ def number(fields: Map, key: str, least: int = 0, most: int = LARGEST) -> int:
 
 
 def printable(text: str) -> bool:
-    """Whether every character is the space, or in no category Other or Separator."""
+    """Whether each character is a space, or in no Unicode category Other or Separator."""
     if text.isascii():
         return all(" " <= letter <= "~" for letter in text)
     return all(letter == " " or unicodedata.category(letter) not in _HIDDEN for letter in text)
@@ -141,7 +141,7 @@ def name(fields: Map, key: str) -> str:
 
 
 def check_hello(fields: Map, frames: Frames) -> None:
-    """What only a hello has."""
+    """Check the fields that only a hello has."""
     offered = fields.get("versions", [2])
     spoken = type(offered) is list and any(type(one) is int and one == 2 for one in offered)
     needed = fields.get("need", 0)
@@ -151,7 +151,7 @@ def check_hello(fields: Map, frames: Frames) -> None:
 
 
 def check_batch(fields: Map) -> None:
-    """What the header of a batch has beside its key and its form."""
+    """Check the fields of a batch other than its key and its form."""
     number(fields, "seq", 1)
     mark, growing = fields.get("mark", b""), fields.get("growing", False)
     if type(mark) is not bytes or len(mark) > 256 or type(growing) is not bool:
@@ -178,13 +178,13 @@ def reads_of(fields: Map, frames: Frames) -> Batch:
             try:
                 reads = packed(frames[0])
             except Faulty:
-                # text that is not UTF-8 is no letter, either
+                # text that is not UTF-8 has no valid letters, either
                 raise Faulty("malformed", "base") from None
             names, offsets, letters = _listed(reads)
         case _:
             raise Faulty("malformed")
     if not _LETTERS.issuperset(letters):
-        # a context that is invalid, too, may be told instead
+        # an invalid context may be reported instead
         raise Faulty("base", "malformed")
     for context in frames[3:]:
         check_context(packed(context), len(names))
@@ -204,7 +204,7 @@ def _listed(reads: Any) -> tuple[list[str], list[int], bytes]:
         raise Faulty("malformed")
     names, offsets, letters = [], [0], b""
     for read in reads:
-        # elements behind those of an array of fixed length are ignored
+        # elements beyond those of a fixed-length array are ignored
         if type(read) is not list or len(read) < 2 or type(read[1]) not in (str, bytes):
             raise Faulty("malformed")
         names.append(read[0])
@@ -216,7 +216,7 @@ def _listed(reads: Any) -> tuple[list[str], list[int], bytes]:
 
 
 def check_context(columns: Any, reads: int) -> None:
-    """The context of so many reads."""
+    """Check the context of ``reads`` reads."""
     if type(columns) is not dict:
         raise Faulty("malformed")
     if "channel" in columns:
@@ -276,7 +276,7 @@ def _is_time(time: bytes) -> bool:
 
 
 def check_sync(fields: Map, frames: Frames) -> None:
-    """A request on sync."""
+    """Check a request on sync."""
     number(fields, "id")
     if frames:
         raise Faulty("malformed")
@@ -309,7 +309,7 @@ def _check_pull(fields: Map) -> None:
 
 
 def check_control(fields: Map, frames: Frames) -> str:
-    """The command of a request on control that is one, whether or not this daemon can do it."""
+    """The command of a valid request on control, whether or not this daemon can execute it."""
     command = fields.get("command")
     if type(command) is not str or command not in _COMMANDS:
         raise Faulty("malformed")
@@ -323,5 +323,5 @@ def check_control(fields: Map, frames: Frames) -> str:
 
 
 def begins_a_topic(prefix: bytes) -> bool:
-    """Whether a subscription is the beginning of a topic on the wire."""
+    """Whether a subscription is a prefix of a topic on the wire."""
     return any(f"{topic}.".encode().startswith(prefix) for topic in TOPICS)

@@ -1,4 +1,4 @@
-"""What docs/protocol.md says of messages of the feed, in plain Python: nothing of the program."""
+"""What docs/protocol.md says about messages of the feed, in plain Python without the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crc32c import crc32c
 from tests.fuzz.page import TOPICS, Faulty, Map, name, number, packed, printable
 
 Columns = dict[str, tuple[str, list[int]]]
-"""By name: its type and values."""
+"""By name, the type and values of a column."""
 
 _TYPES = {
     "uint8": (1, False),
@@ -60,14 +60,15 @@ _NONE = 0xFFFFFFFF
 
 
 class Unsure(Exception):
-    """Nothing depends on it.
+    """The page leaves the outcome open.
 
-    A number that equals the one it should be, and is of another type; or what a topic needs not.
+    Raised for a number of the right value but the wrong type, and for fields that a topic does not
+    need.
     """
 
 
 def topic_of(frames: Sequence[bytes]) -> str:
-    """The topic of a message that is as the page says, "" for one that is to be ignored."""
+    """The topic of a message that follows the page, "" for one to be ignored."""
     if len(frames) < 3:
         raise Faulty("malformed")
     crc = 0
@@ -79,7 +80,7 @@ def topic_of(frames: Sequence[bytes]) -> str:
 
 
 def body(frames: Sequence[bytes]) -> str:
-    """As ``topic_of``, of frames without a checksum."""
+    """As ``topic_of``, for frames without a checksum."""
     head = packed(frames[1])
     if type(head) is not dict or type(head.get("v")) is not int or head["v"] != 2:
         raise Faulty("version")
@@ -318,7 +319,7 @@ _ROWS: dict[str, Callable[[dict[str, int], int, int], bool]] = {
 
 
 def _references(topic: str, fields: Map) -> tuple[frozenset[int], frozenset[int]]:
-    """The numbers of targets and of sets; whether others than these topics look at them is free."""
+    """The numbers of targets and sets; other topics than these may or may not check them."""
     needed = {"match": 2, "near": 2, "read": 1, "decision": 1}.get(topic, 0)
     targets = sets = frozenset[int]()
     try:
@@ -334,7 +335,7 @@ def _references(topic: str, fields: Map) -> tuple[frozenset[int], frozenset[int]
 
 
 def _named(fields: Map, key: str) -> frozenset[int]:
-    """The numbers of targets or barcodes that are named."""
+    """The numbers of the named targets or barcodes."""
     listed = fields.get(key, [])
     if type(listed) is not list:
         raise Faulty("malformed")
@@ -343,7 +344,7 @@ def _named(fields: Map, key: str) -> frozenset[int]:
         if type(entry) is not list or len(entry) < 2:
             raise Faulty("malformed")
         _check_number(entry[0])
-        # the last of a number counts
+        # if a number is repeated, the last one counts
         found[entry[0]] = entry[1]
     if not all(type(text) is str for text in found.values()):
         raise Faulty("malformed")
@@ -368,7 +369,7 @@ def _sets(fields: Map, targets: frozenset[int]) -> frozenset[int]:
 
 
 def _check_number(value: Any) -> None:
-    # a float that is whole equals a number, but is none on the wire
+    # a whole float equals an integer, but is not one on the wire
     if type(value) in (bool, float) and float(value).is_integer() and 0 <= value <= _NONE:
         raise Unsure
     if type(value) is not int or not 0 <= value <= _NONE:

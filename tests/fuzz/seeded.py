@@ -1,6 +1,6 @@
-"""Fuzzing from a seed, without coverage: structured changes of seeds and of the corpus.
+"""Fuzzing from a seed, without coverage: structured changes of the seeds and the corpus.
 
-Several times as fast as with coverage, and the same seed makes the same inputs again.
+It is several times as fast as with coverage, and a seed always gives the same inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _AT_ONCE = 64
 
 
 class Failed(Exception):
-    """An input was not treated as it should be. inputs: what leads there from ``seed`` on."""
+    """An input was handled wrongly. inputs: those that lead to the failure from ``seed`` on."""
 
     def __init__(self, seed: int, inputs: list[bytes]) -> None:
         self.seed, self.inputs = seed, inputs
@@ -23,7 +23,7 @@ class Failed(Exception):
 
 
 def fuzz(name: str, *, seconds: float = 0, runs: int = 0, seed: int = 1) -> Target:
-    """Make inputs for so long, or so many; the target that took them all, or Failed."""
+    """Make inputs for this long, or this many; returns the target that took them, or Failed."""
     target = TARGETS[name]()
     try:
         return _fuzzed(target, name, seconds, runs, seed)

@@ -1,7 +1,7 @@
-"""Sequence files: records and errors as of a plain reader, an object a record (tests/reference).
+"""Sequence files: records and errors must equal those of a plain reader (tests/reference).
 
-Files of other formats, and damaged compressed ones, of which more or less may be read before the
-damage shows, raise the documented error at most.
+Files of other formats, and damaged compressed files, of which any part may be read before the
+damage is noticed, may only raise the documented error.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class SequenceFiles(OfBytes):
         self._path = Path(self.folder.name) / "f"
 
     def take(self, data: bytes) -> str:
-        """Read a file by both readers."""
+        """Read a file with both readers."""
         self._path.write_bytes(data)
         path = str(self._path)
         found, fault = _outcome(files.read_batches([path]))
         if fault is not None:
             assert fault.startswith(path) and "\n" not in fault.removeprefix(path), fault
         begin = data.lstrip()
-        # the plain one knows fewer formats
+        # the plain reader knows fewer formats
         other = begin.startswith((b"@HD\t", b"@SQ\t", b"@RG\t", b"@PG\t", b"@CO\t", b"CRAM"))
         wanted, error = _outcome(plain.read_batches([path]))
         nothing = error is not None and "not a FASTA" in error
@@ -83,12 +83,12 @@ class SequenceFiles(OfBytes):
             assert (fault is None) == (error is None), (fault, error)
             assert fault is not None or found == wanted
             return "packed" if fault is None else "packed, a fault"
-        # the plain one may show less of a line that is no header
+        # the plain reader may show less of a line that is not a header
         assert (found, _place(fault)) == (wanted, _place(error))
         return "read" if fault is None else "a fault"
 
     def seeds(self) -> list[bytes]:
-        """Files of each format, packed and not."""
+        """Files of each format, compressed and not."""
         plain_files = [_FASTQ, _FASTA, _BAM, _SAM, b"\n\n", b"ACGT\n"]
         plain_files += [text.replace(b"\n", end) for text in (_FASTQ, _FASTA) for end in (b"\r\n",)]
         packed = [gzip.compress(text, mtime=0) for text in (_FASTQ, _FASTA, _BAM)]
@@ -102,7 +102,7 @@ def _place(fault: str | None) -> str | None:
 
 
 def _outcome(batches: Any) -> tuple[list[tuple[str, bytes]], str | None]:
-    """Name and codes of every record, and the error as users see it."""
+    """The name and codes of every record, and the error as users see it."""
     rows: list[tuple[str, bytes]] = []
     try:
         for batch in batches:

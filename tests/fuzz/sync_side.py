@@ -1,4 +1,4 @@
-"""Sync without sockets: a request that is refused changes nothing, and no credit is exceeded."""
+"""Sync without sockets: a refused request changes nothing, and credit is never exceeded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.sync_records import TOPICS, Records
 _LIMITS = SyncLimits(connections=4, pulls=3, pull_bytes=2000, memory_bytes=8000)
 _ROUTES = b"a", b"b", b"c", b"d", b"e"
 _RECORDS = 12
-# of what is said of an honest pull
+# route and number of the honest pull
 _HONEST, _NUMBER = b"honest", 1
 
 
 class SyncSide:
-    """A daemon's sync, with a pull of everything beside fuzzed requests."""
+    """A daemon's sync, with an honest pull of everything besides fuzzed requests."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -32,7 +32,7 @@ class SyncSide:
         self._hear()
 
     def take(self, frames: Sequence[bytes]) -> str:
-        """A fuzzed request: its type, or why it is refused."""
+        """Take a fuzzed request; returns its type, or why it is refused."""
         core = self.records.core
         route = self.rng.choice(_ROUTES)
         before = self._state()
@@ -63,7 +63,7 @@ class SyncSide:
         return core._reserved, sorted(core._flows), dict(core._spoken).keys()
 
     def go_on(self) -> None:
-        """Records are read and sent, some come, a connection ends."""
+        """Read and send records, add some, end a connection."""
         self.records.now += self.rng.choice((0.0, 0.1, 1.1))
         self.records.work(self.rng.randrange(12))
         self.records.core.tick(self.records.now)
@@ -74,7 +74,7 @@ class SyncSide:
         self._hear()
 
     def _hear(self) -> None:
-        """What the honest client is told, and the credit that it gives for that."""
+        """Process what the honest client gets, and give credit for it."""
         out, self.records.core.out = self.records.core.out, []
         for route, frames in out:
             fields, body = page.opened([*map(bytes, frames)])
@@ -86,7 +86,7 @@ class SyncSide:
                 self.records.hear(_HONEST, type="credit", id=_NUMBER, bytes=read)
 
     def end(self) -> None:
-        """The honest client has everything, each message once."""
+        """Check that the honest client has every message once."""
         self.records.work(10_000)
         self._hear()
         self.records.work(10_000)

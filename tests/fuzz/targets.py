@@ -1,4 +1,4 @@
-"""What is fuzzed, by name. A target takes one input after the other, and fails by an exception."""
+"""Fuzz targets by name. A target takes one input after the other, and raises if one fails."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from tests.fuzz import byte_mutation
 from tests.fuzz.corpus import kept
 
 LONGEST = 1 << 14
-"""Bytes of an input that is made."""
+"""The most bytes of a generated input."""
 
 
 class Target(Protocol):
-    """became: what became of how many inputs. seed: where what ``left`` returns begins."""
+    """A target. became: the number of inputs by outcome. seed: that of the inputs in ``left``."""
 
     became: Counter[str]
     seed: int
 
     def begin(self, seed: int) -> None:
-        """Begin anew; what chance decides is of this seed."""
+        """Begin again, with all randomness from this seed."""
 
     def one(self, data: bytes) -> None:
-        """Take an input; an exception if it is not treated as it should be."""
+        """Take an input; raises if it is handled wrongly."""
 
     def finish(self) -> None:
-        """Check what can be checked in the end only."""
+        """Check what can only be checked at the end."""
 
     def close(self) -> None:
-        """Remove what the target has on disk, and close what is open."""
+        """Remove the target's files, and close what is open."""
 
     def left(self) -> list[bytes]:
-        """What leads to the last failure again, from ``begin`` with ``seed``."""
+        """The inputs that reproduce the last failure, after ``begin`` with ``seed``."""
 
     def seeds(self) -> list[bytes]:
         """Inputs to begin with."""
 
     def maker(self, corpus: Sequence[bytes]) -> Callable[[random.Random], None]:
-        """What makes and takes the next input."""
+        """A function that makes and takes the next input."""
 
 
 class OfBytes:
     """A target whose inputs are independent of each other.
 
-    words: for mutations. folder: what it has on disk.
+    words: for mutations. folder: its files.
     """
 
     words: Sequence[bytes] = (b"\0",)
@@ -68,11 +68,11 @@ class OfBytes:
         self.became[self.take(data)] += 1
 
     def take(self, data: bytes) -> str:
-        """What becomes of an input."""
+        """Handle an input; returns its outcome."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """There is nothing left."""
+        """Nothing is left to check."""
 
     def close(self) -> None:
         """Remove its folder."""
@@ -88,7 +88,7 @@ class OfBytes:
         raise NotImplementedError
 
     def maker(self, corpus: Sequence[bytes]) -> Callable[[random.Random], None]:
-        """Changes of what is known."""
+        """Makes mutations of known inputs."""
         known = [*self.seeds(), *corpus]
 
         def step(rng: random.Random) -> None:
@@ -122,7 +122,7 @@ def _journal() -> Target:
     return JournalFiles()
 
 
-# each imports what it needs, so that a driver can look at that alone
+# each imports only what it needs, so that a driver can instrument that alone
 TARGETS: dict[str, Callable[[], Target]] = {
     "wire": _wire,
     "sequences": _sequences,

@@ -1,4 +1,4 @@
-"""What was found before is found no more, and a minute of new inputs finds nothing."""
+"""Failures found earlier stay fixed, and a minute of new inputs finds no others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMIT = Producers.commit
 
 
 def early(self, producer, epoch, mark):
-    """As ``Producers.commit``, and one batch more than was stored."""
+    """As ``Producers.commit``, but commits one batch more than was stored."""
     producer.durable += 1
     return COMMIT(self, producer, epoch, mark)
 
@@ -35,7 +35,7 @@ ALWAYS = {
     "config": {"accepted", "refused"},
     "journal": {"the same", "refused"},
 }
-"""What becomes of some inputs of each target: the oracles have something to say."""
+"""Outcomes of some inputs of each target, which show that the oracles are exercised."""
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -1,7 +1,7 @@
-"""Messages to all sockets of a daemon, and to its clients, beside honest ones.
+"""Fuzzed messages to all sockets of a daemon and to its clients, besides honest ones.
 
-A world is a daemon and clients over some hundred messages; then honest ones must have what is
-theirs. The same messages to a world of the same seed are the same again.
+A world is a daemon with clients for some hundred messages; afterwards the honest clients must have
+everything. The same messages to a world with the same seed have the same effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.fuzz.sync_side import SyncSide
 from tests.fuzz.wire_seeds import seeds
 
 _MESSAGES = 1000
-"""Of a world."""
+"""The number of messages of a world."""
 
 _SHARES = {"ingest": 8, "control": 3, "sync": 3, "feed": 1, "answer": 3, "message": 2, "replay": 2}
 
@@ -46,7 +46,7 @@ class World:
         }
 
     def take(self, socket: str, frames: Sequence[bytes]) -> str:
-        """A message: what became of it."""
+        """Take a message; returns its outcome."""
         became = self._takes[socket](frames)
         if self.rng.random() < 0.04:
             self.ingest.go_on()
@@ -55,7 +55,7 @@ class World:
         return became
 
     def end(self) -> None:
-        """Nothing of honest ones is lost."""
+        """Check that honest clients lost nothing."""
         self.ingest.end()
         self.sync.end()
 
@@ -66,7 +66,7 @@ class World:
 
 
 class Wire:
-    """The target: takes inputs one after the other. became: what became of how many."""
+    """The target: takes inputs one after the other. became: the number of inputs by outcome."""
 
     name = "wire"
 
@@ -77,7 +77,7 @@ class Wire:
         self._world: World | None = None
 
     def begin(self, seed: int) -> None:
-        """The next world is of this seed."""
+        """Use this seed for the next world."""
         self.seed = seed
         self.trail.clear()
         if self._world is not None:
@@ -109,7 +109,7 @@ class Wire:
             self.seed += 1
 
     def close(self) -> None:
-        """End the world as it is."""
+        """Close the world without checks."""
         if self._world is not None:
             self._world.close()
             self._world = None
@@ -123,7 +123,7 @@ class Wire:
         return [encoded(message) for message in seeds()]
 
     def maker(self, corpus: Sequence[bytes]) -> Callable[[random.Random], None]:
-        """What makes and takes the next message, out of seeds and what was found before."""
+        """A function that makes and takes the next message, from seeds and the corpus."""
         mutator = Mutator([*seeds(), *map(decoded, corpus)], self._aim)
         sockets = [socket for socket, share in _SHARES.items() for _ in range(share)]
 

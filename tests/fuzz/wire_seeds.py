@@ -1,4 +1,4 @@
-"""Real messages of every kind: the vectors of docs/protocol.md, and more in its words."""
+"""Real messages of every kind: the test vectors of docs/protocol.md, and more like them."""
 
 from __future__ import annotations
 
@@ -147,11 +147,11 @@ ROWS: dict[str, dict[str, tuple[str, list[int]]]] = {
                  "windows": ("int64", [3, 0]), "bases": ("int64", [13, 0])},
     "retract": {"read": ("uint32", [0, 2])},
 }  # fmt: skip
-"""By topic: rows that are right, of three reads and k 11."""
+"""By topic, valid rows for three reads and k = 11."""
 
 
 def _messages() -> list[list[bytes]]:
-    """Of the feed."""
+    """Messages of the feed."""
     stamp = {"stream": STREAM, "epoch": 5, "at": 17, "time": 9}
     origin = {"prev": 3, "batch": 0, "base": 0, "reads": 3, "bases": 33, "producer": "p"}
     origin |= {"producer_epoch": 1, "producer_seq": 1, "version_before": 1, "version": 1, "k": 11}
