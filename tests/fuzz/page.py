@@ -88,7 +88,7 @@ def header_in(frame: bytes) -> Map:
     try:
         fields = packed(frame)
     except Faulty:
-        # of what can be read
+        # its version may still be readable
         raise Faulty("malformed", "version") from None
     if type(fields) is not dict:
         raise Faulty("malformed")

@@ -149,7 +149,7 @@ def test_what_is_refused(control, results, tmp_path, line, reason, message):
 
 
 def test_relative_paths_start_from_the_folder_of_the_client(control):
-    with pytest.raises(RefusedError, match="is a relative path, and no folder"):
+    with pytest.raises(RefusedError, match="is a relative path, but no folder"):
         control.submit(LINES[-2])
     with pytest.raises(RefusedError, match="must be an absolute path"):
         control.submit(LINES[-2], "data")
