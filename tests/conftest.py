@@ -93,7 +93,7 @@ def interruptible():
 def streamer(capfdbinary):
     """Run one command line in this process: (exit code, standard output, standard error).
 
-    That kernels are compiled is left out: it is said or not as the cache has them.
+    The notice that kernels are compiled is removed, since it depends on the cache.
     """
     from streamer.cli.app import main
     from trie.cpu.compiling import NOTICE

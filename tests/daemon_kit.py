@@ -1,4 +1,4 @@
-"""What the tests of the daemon share: daemons in this process and beside it, raw sockets, reads."""
+"""Shared by the tests of the daemon: daemons in this process and in others, raw sockets, reads."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def settings(folder: Path, dictionary: str = "") -> str:
 
 
 def stacks() -> str:
-    """Where every thread of this process is."""
+    """The stack of every thread of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
         f"{names.get(number, number)}:\n{''.join(traceback.format_stack(frame))}"
@@ -113,7 +113,7 @@ class Running:
 
     @contextmanager
     def engine_held(self) -> Iterator[None]:
-        """The engine matches nothing meanwhile."""
+        """In this context, the engine matches nothing."""
         slots = self.service._engine.slots
         for _ in range(3):
             assert slots.acquire(timeout=DEADLINE)
@@ -134,7 +134,7 @@ def running(path: str, overrides: Sequence[str] = ()) -> Iterator[Running]:
 
 @contextmanager
 def drained(daemon: Running) -> Iterator[None]:
-    """At the end the daemon is drained, and must not have failed."""
+    """Drain the daemon at the end; it must not have failed."""
     try:
         yield
     finally:
@@ -165,7 +165,7 @@ def sealed(*frames: bytes) -> list[bytes]:
 
 
 class Raw:
-    """A client of ZeroMQ and msgpack only, with nothing of this project."""
+    """A client with plain ZeroMQ and msgpack, independent of this project."""
 
     def __init__(self, endpoint: str, kind: int = zmq.DEALER) -> None:
         self.context = zmq.Context()
@@ -185,7 +185,7 @@ class Raw:
         return answer
 
     def receive_type(self, kind: str) -> dict[str, Any]:
-        """The next answer of a type; others are passed over."""
+        """The next answer of this type; others are skipped."""
         while True:
             answer = self.receive()
             if answer["type"] == kind:
@@ -201,9 +201,9 @@ class Raw:
         until(credit, "credit")
 
     def accepted(self, batches: int, **counts: int) -> dict[str, Any]:
-        """The first acknowledgement of so many batches (and ``matched`` of them).
+        """The first acknowledgement of this many batches (and ``matched`` of them).
 
-        Others may come before it: also one that nothing was sent for, when credit has become free.
+        Others may come before it, even without a message, when credit has become free.
         """
         wanted = {"received": batches} | counts
         while True:
@@ -244,7 +244,7 @@ def process(
     stderr: int = subprocess.PIPE,
     stdin: IO[str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """``streamer`` with these arguments in a process of its own; never left behind."""
+    """``streamer`` with these arguments in its own process, which is always ended."""
     start = ["-c", code] if code else ["-m", "streamer"]
     child = subprocess.Popen(
         [sys.executable, *start, *arguments],
@@ -254,7 +254,7 @@ def process(
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    # a child that hangs ends, and so does whoever waits for its words
+    # a child that hangs is killed, which also ends the wait for its output
     watch = threading.Timer(DEADLINE, child.kill)
     watch.start()
     try:
@@ -274,7 +274,7 @@ def wait_for_line(child: subprocess.Popen[str], word: str) -> str:
         seen.append(line)
         if word in line:
             return line
-    message = f"'{word}' was never said: {''.join(seen)}"
+    message = f"'{word}' was never printed: {''.join(seen)}"
     raise AssertionError(message)
 
 
@@ -283,7 +283,7 @@ GOOD = list_batch(1, [["r", "ACGT"]])
 
 
 def follow(feed, batches):
-    """All messages about the first so many batches, and about nothing else."""
+    """All messages about the first ``batches`` batches, and no others."""
     messages, seen = [], 0
     while seen < batches:
         message = feed.receive(DEADLINE)

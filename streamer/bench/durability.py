@@ -50,7 +50,7 @@ def latency(durabilities: Sequence[str], seconds: float) -> Iterator[Row]:
                 for beside in ("nothing", "a replay", "a stuck subscriber"):
                     if durability == "none" and beside == "a replay":
                         continue
-                    with _beside(beside, endpoints):
+                    with _other_client(beside, endpoints):
                         arrived, due = times_of(endpoints, rate / 2, seconds)
                     late = (arrived - due) * 1e3
                     yield {
@@ -173,7 +173,7 @@ def times_of(
 
 
 @contextmanager
-def _beside(what: str, endpoints: Endpoints) -> Iterator[None]:
+def _other_client(what: str, endpoints: Endpoints) -> Iterator[None]:
     """Run another client of the daemon meanwhile."""
     if what == "nothing":
         yield

@@ -211,7 +211,7 @@ def growing(total: int) -> Iterator[Row]:
             if worker is not None:
                 worker.close()
             # the delay of the last k-mers, and the longest that any had to wait
-            row["tree behind at the end s"] = time.perf_counter() - begin
+            row["tree lag at the end s"] = time.perf_counter() - begin
             row["lag at most s"] = 0.0 if worker is None else worker.longest_lag
 
             def again(engine: Pipeline = engine) -> int:

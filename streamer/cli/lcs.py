@@ -160,7 +160,7 @@ def _record(path: str) -> NamedSequence:
     found = None
     for record in records(path):
         if found is not None:
-            problem = "a second record; only one is compared: put it into a file of its own"
+            problem = "a second record; only one is compared: put it into its own file"
             raise DataError(problem, file=shown_name(path), record=2, name=record.name)
         found = record
     if found is None:

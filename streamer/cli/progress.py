@@ -24,7 +24,7 @@ def progress(
     Nothing is shown unless standard error is a terminal and two seconds have passed.
     """
     if follow is not None:
-        yield partial(_told, follow, total)
+        yield partial(_report, follow, total)
         return
     if quiet or not sys.stderr.isatty():
         yield lambda done: None
@@ -67,5 +67,5 @@ def progress(
             bar.stop()
 
 
-def _told(follow: Callable[[int, int | None], None], total: int | None, done: int) -> None:
+def _report(follow: Callable[[int, int | None], None], total: int | None, done: int) -> None:
     follow(done, total)

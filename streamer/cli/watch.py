@@ -241,10 +241,10 @@ def _follow(
             say(f"{lost} were missed")
             continue
         if isinstance(message, NewEpoch):
-            say(f"the daemon was restarted (epoch {message.epoch}); records go on")
+            say(f"the daemon was restarted (epoch {message.epoch}); records continue")
             continue
         if isinstance(message, NewStream):
-            say(f"another daemon answers now (stream {message.stream}); records begin anew")
+            say(f"another daemon answers now (stream {message.stream}); records start over")
             continue
         if isinstance(message, Reset):
             assert rows.place is not None
@@ -260,9 +260,9 @@ def _follow(
 
 _DELETE = "delete it to begin with the oldest record that is kept"
 _RESETS = {
-    "too-old": f"records behind this cursor are no longer kept: {_DELETE}",
+    "too-old": f"records after this cursor are no longer kept: {_DELETE}",
     "stream": f"the cursor is of another stream, as the daemon has another journal now: {_DELETE}",
-    "future": f"the cursor is behind the end of the stream, which has lost records: {_DELETE}",
+    "future": f"the cursor is beyond the end of the stream, which has lost records: {_DELETE}",
 }
 
 

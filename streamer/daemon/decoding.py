@@ -63,7 +63,7 @@ def decode_together(
     offsets = np.empty(ends[-1], dtype=np.int64)
     sums = np.empty(len(which), dtype=np.uint32)
     names = np.empty(len(which), dtype=np.int64)
-    _look(np.uint64(address), places, sizes, ends, offsets, sums, names)
+    _inspect(np.uint64(address), places, sizes, ends, offsets, sums, names)
     fine = names >= 0
     told = zip(which, names.tolist(), ends.tolist(), frames, strict=False)
     columns = [
@@ -95,7 +95,7 @@ def _address(frame: memoryview) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _look(address, places, sizes, ends, offsets, sums, names):
+def _inspect(address, places, sizes, ends, offsets, sums, names):
     """Store each message's checksum up to its offsets, its offsets and its number of names.
 
     The number is -1 if ``count_names`` cannot count them or the offsets are inconsistent.

@@ -297,7 +297,9 @@ class FeedWorker(SocketWorker):
         now = time.monotonic()
         if now - self._reported > _REPORT_SECONDS:
             self._reported = now
-            log.warning("connection ended: it subscribes to what is no topic", limit=MAX_IGNORED)
+            log.warning(
+                "connection ended: too many subscriptions that match no topic", limit=MAX_IGNORED
+            )
 
 
 def _queued(descriptor: int) -> int:

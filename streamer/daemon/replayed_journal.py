@@ -59,7 +59,7 @@ class ReplayedJournal:
                 self._at = reader.head
             if reader.oldest > self._oldest:
                 self._oldest = reader.oldest
-                self._let_go()
+                self._close_expired()
             self._problem = ""
         except JournalError as error:
             self._report(error)
@@ -67,7 +67,7 @@ class ReplayedJournal:
         heads = self._heads.all()
         return Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads, unread)
 
-    def _let_go(self) -> None:
+    def _close_expired(self) -> None:
         """Close files of expired records; deleted but open, they would still use the disk."""
         for at in [at for at in self._places if at < self._oldest]:
             del self._places[at]

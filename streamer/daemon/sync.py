@@ -118,7 +118,7 @@ class SyncWorker(SocketWorker):
                 elif self._wait_for_its_end():
                     self._reap(door)
                 else:
-                    self._see_to_it()
+                    self._monitor()
         finally:
             self._end_child()
             door.remove()
@@ -212,7 +212,7 @@ class SyncWorker(SocketWorker):
         self._wake.take()
         return self._child.poll() is not None
 
-    def _see_to_it(self) -> None:
+    def _monitor(self) -> None:
         """Note how busy the process was, and ask it now and then for a sign of life."""
         assert self._child is not None
         self._cpu = cpu_seconds(self._child.pid)

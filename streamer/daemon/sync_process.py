@@ -150,7 +150,7 @@ class Server:
             replay.core.tick(time.monotonic())
             retry = least if replay.send() else min(2 * retry, _RETRY_MILLISECONDS[1])
             if busy:
-                self._rest()
+                self._pause()
             now = time.monotonic()
             if busy or self._socket in events:
                 quiet = now
@@ -164,11 +164,11 @@ class Server:
             self._head = head
             self._pace.committed(time.monotonic())
 
-    def _rest(self) -> None:
+    def _pause(self) -> None:
         """Pause after a burst if other threads need the CPU."""
         (ran, waited), before = core_seconds(), self._cores
         self._cores = ran, waited
-        time.sleep(self._pace.rest(time.monotonic(), ran - before[0], waited - before[1]))
+        time.sleep(self._pace.pause(time.monotonic(), ran - before[0], waited - before[1]))
 
     def _requests(self) -> list[tuple[Sender, list[bytes]]]:
         """Some of the messages that have come, each with the key of its sender."""

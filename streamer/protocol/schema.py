@@ -201,7 +201,7 @@ _REVISED = tuple(t for t in _ANSWERS if t.name != "delta" and t.name not in LIVE
 _ROWS = (
     Field("columns", "names of the values of a row"),
     Field("rows", "array of rows, each an array; nil: none"),
-    Field("version", "of the dictionary; with another one all counts begin anew"),
+    Field("version", "of the dictionary; with another one all counts start over"),
     Field("complete", "false while kept batches are still to be counted"),
 )
 _COUNTED = "answers.targets"
@@ -242,14 +242,14 @@ FEED = (
     *_ANSWERS,
     Topic(
         "retract",
-        "reads of a kept batch have other answers with a new dictionary: these",
+        "reads of a kept batch have other answers with a new dictionary",
         (_READ,),
         shown="read version_before version",
         needs=_REVISABLE,
     ),
     Topic(
         "upgrade",
-        "right behind each `retract.`",
+        "right after each `retract.`",
         tuple(
             column._replace(name=f"{topic.name}.{column.name}")
             for topic in _REVISED
@@ -265,7 +265,7 @@ FEED = (
     ),
     Topic(
         "settled",
-        "what follows from a new dictionary has been said",
+        "everything that follows from a new dictionary has been published",
         fields=(
             Field("version", "of that dictionary"),
             Field("from_batch", "from this batch on all answers are of it, or of a later one"),

@@ -1,4 +1,4 @@
-"""``--help`` of every command says what is recorded; ``--update-golden`` records it anew.
+"""``--help`` of every command says what is recorded; ``--update-golden`` records it again.
 
 Borders and line breaks are left out: they belong to the package that draws the page.
 """

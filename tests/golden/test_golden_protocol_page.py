@@ -1,4 +1,4 @@
-"""The tables of docs/protocol.md are those of the schema; ``--update-golden`` writes them anew."""
+"""The tables of docs/protocol.md are those of the schema; ``--update-golden`` rewrites them."""
 
 from __future__ import annotations
 

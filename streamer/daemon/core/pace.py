@@ -31,9 +31,9 @@ class Pace:
         """There are new records."""
         self._committed = now
 
-    def rest(self, now: float, worked: float, waited: float) -> float:
-        """Seconds to pause after a burst that spent ``worked`` on a core and ``waited`` for one."""
-        if waited > _CONTENDED * worked:
+    def pause(self, now: float, working: float, waiting: float) -> float:
+        """Seconds to pause after a burst of ``working`` seconds on a core, ``waiting`` for one."""
+        if waiting > _CONTENDED * working:
             self._times = min(max(_FIRST, 2 * self._times), _MOST)
         else:
             self._times *= _EASED
@@ -41,4 +41,4 @@ class Pace:
                 self._times = 0.0
         if now - self._committed > _LIVE_SECONDS:
             return 0.0
-        return min(self._times * worked, _MOST_SECONDS)
+        return min(self._times * working, _MOST_SECONDS)

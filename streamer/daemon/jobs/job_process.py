@@ -71,10 +71,10 @@ class JobProcess:
         return self._child.pid
 
     def descriptors(self) -> tuple[int, ...]:
-        """Descriptors that become readable when ``look`` has something to do."""
+        """Descriptors that become readable when ``poll`` has something to do."""
         return self._end, self._progress, self._errors
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Read its output and progress (``share``); returns whether it has ended."""
         ended = self._child.poll() is not None
         self._said = (self._said + _all(self._errors))[-_KEPT_BYTES:]

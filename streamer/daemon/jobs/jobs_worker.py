@@ -115,7 +115,7 @@ class JobsWorker(Worker):
                     self._core.close(time.monotonic())
                 for asked in self.inbox.take():
                     self._obey(asked)
-                self._look()
+                self._poll_processes()
         finally:
             for process in self._processes.values():
                 process.close()
@@ -153,10 +153,10 @@ class JobsWorker(Worker):
                 waiting.register(descriptor, select.POLLIN)
         waiting.poll(int(seconds * 1000) + 1)
 
-    def _look(self) -> None:
+    def _poll_processes(self) -> None:
         """Read the output of running jobs, and note which have ended."""
         for id_, process in list(self._processes.items()):
-            ended = process.look()
+            ended = process.poll()
             self._core.progress(id_, process.share)
             if not ended:
                 continue

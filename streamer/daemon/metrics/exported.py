@@ -183,7 +183,7 @@ METRICS = (
     Metric("streamer_subscriptions", "gauge", "Subscriptions of the feed, over all connections.",
            read=_status("subscriptions", "kept")),
     Metric("streamer_ignored_subscriptions_total", "counter",
-           "Subscriptions to what is no topic.", read=_status("subscriptions", "ignored")),
+           "Subscriptions that match no topic.", read=_status("subscriptions", "ignored")),
     Metric("streamer_feed_dropped_total", "counter",
            "Subscribers that were disconnected because they read too slowly: what waited for "
            "them is dropped.", read=_status("feed", "slow")),

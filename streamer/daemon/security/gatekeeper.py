@@ -164,4 +164,4 @@ class Gatekeeper(Worker):
         # assigned in one step, since another thread may be reading it
         self.held = held._replace(server=self.server)
         self.version += 1
-        log.info("keys read anew", keys=self.keys)
+        log.info("keys read again", keys=self.keys)

@@ -26,7 +26,7 @@ NOT_BY_COMMANDS = (
     # with a GPU only
     "gpu.card.letters.pack_letters_into",
     "gpu.exact.expand.copy_range",
-    "streamer.daemon.decoding._look",
+    "streamer.daemon.decoding._inspect",
     "streamer.matching.events._move_bits",
     "streamer.matching.together._pack",
     "trie.packed_codes.reverse_codes",

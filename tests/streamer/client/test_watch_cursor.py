@@ -211,7 +211,7 @@ def test_the_oldest_record_expires_between_two_questions(path, place, watch, mon
         if found:
             place.write_text(Cursor("f" * 16, 3).to_json())
             _, err = watch(code=1)
-            assert "records behind this cursor are no longer kept" in err
+            assert "records after this cursor are no longer kept" in err
         else:
             rows, _ = watch(seconds=1)
             assert rows == []

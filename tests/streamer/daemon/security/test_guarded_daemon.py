@@ -170,7 +170,7 @@ def test_a_key_that_is_removed_is_shut_out(socket, tmp_path, daemon, keys):
         if socket == "feed":
             assert client.wait_for_daemon(DEADLINE)
         change(tmp_path / "keys", "mine")
-        until(lambda: admin.status()["security"]["keys"] == 1, "the keys read anew")
+        until(lambda: admin.status()["security"]["keys"] == 1, "the keys read again")
         before = admin.status()["totals"]["batches"]
         # the other process reads them by itself, and what is on its way may be answered
         with pytest.raises(KeysRefusedError) as caught:
