@@ -217,7 +217,7 @@ def test_commands_show_their_key(tmp_path, streamer):
             assert "not admitted: the daemon needs a key (--keys FILE)" in err, command
             code, _, err = streamer(*command, "--keys", none)
             assert code == 1
-            assert "not admitted: the daemon has another key" in err, command
+            assert "not admitted: the daemon's key is not" in err, command
         # the configuration names the folder
         config = tmp_path / "with_keys.toml"
         text = (tmp_path / "streamer.toml").read_text()

@@ -229,7 +229,7 @@ def test_a_client_is_told_why_it_is_not_admitted(who, daemon, keys):
         "no key": (None, r"the daemon needs a key \(--keys FILE\)"),
         "other server": (
             keys["all"]._replace(server=new_pair().public),
-            "the daemon has another key",
+            "the daemon's key is not",
         ),
     }[who]
     for connect, served in clients().values():
