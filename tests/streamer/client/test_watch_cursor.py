@@ -153,7 +153,7 @@ def test_a_cursor_of_the_future(path, place, watch):
         watched(endpoints, place, watch)
         place.write_text(json.dumps(json.loads(place.read_text()) | {"at": 10_000}))
         _, err = watch(code=1, seconds=DEADLINE)
-        assert "behind the end of the stream" in err
+        assert "beyond the end of the stream" in err
 
 
 @pytest.mark.parametrize("text", ["", "{", "cursor", '{"stream": 5}'])
