@@ -60,7 +60,7 @@ def test_files_of_the_daemon_are_no_inputs(path, tmp_path):
         wait_for_job(control, job, "done")
         (tmp_path / "link").symlink_to(tmp_path / "results")
         for name in (f"results/{job}.arrow", "results/jobs.db", f"link/{job}.arrow", "journal/x"):
-            with pytest.raises(RefusedError, match=f"{name}: is the daemon's own") as caught:
+            with pytest.raises(RefusedError, match=f"{name}: belongs to the daemon") as caught:
                 control.submit(["lcs", "--text", "data/one.fa", name], str(tmp_path))
             assert caught.value.reason == "denied"
 
@@ -79,7 +79,7 @@ def test_the_innermost_folder_decides_whose_a_file_is(tmp_path):
         ("data/a.fa", ["/"], data / "a.fa", False),
         ("b.fa", ["/"], data, True),
     ):
-        is_own = nullcontext() if fits else pytest.raises(WireError, match="is the daemon's own")
+        is_own = nullcontext() if fits else pytest.raises(WireError, match="belongs to the daemon")
         with is_own:
             check_inputs([given], str(data.parent), [*map(str, allowed)], [str(private)])
 
