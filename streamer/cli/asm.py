@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli import effort, pattern_search
-from streamer.cli.choices import (
-    ClusterOption,
-    DeviceOption,
-    GpusOption,
-    OutputOption,
-    QuietOption,
-    RowsFormatOption,
-    ThreadsOption,
-)
+from streamer.cli import choices, effort, pattern_search
 
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
@@ -53,13 +44,13 @@ def asm(
         bool,
         typer.Option("--iupac", help="N, R, Y, ... in a pattern match their bases, else nothing."),
     ] = False,
-    device: DeviceOption = "auto",
-    gpus: GpusOption = 0,
-    threads: ThreadsOption = 0,
-    cluster: ClusterOption = None,
-    format_: RowsFormatOption = "tsv",
-    output: OutputOption = None,
-    quiet: QuietOption = False,
+    device: choices.DeviceOption = "auto",
+    gpus: choices.GpusOption = 0,
+    threads: choices.ThreadsOption = 0,
+    cluster: choices.ClusterOption = None,
+    format_: choices.RowsFormatOption = "tsv",
+    output: choices.OutputOption = None,
+    quiet: choices.QuietOption = False,
 ) -> None:
     """Find patterns in texts within an edit distance.
 

@@ -6,16 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from streamer.cli import effort, pattern_search
-from streamer.cli.choices import (
-    ClusterOption,
-    DeviceOption,
-    GpusOption,
-    OutputOption,
-    QuietOption,
-    RowsFormatOption,
-    ThreadsOption,
-)
+from streamer.cli import choices, effort, pattern_search
 
 HammingMethod = Literal[
     "bit-sliced", "pigeonhole", "naive", "shift-add",
@@ -40,13 +31,13 @@ def hamming(
             help="Default: bit-sliced, or pigeonhole for many patterns. pmasm-* need CUDA."
         ),
     ] = None,
-    device: DeviceOption = "auto",
-    gpus: GpusOption = 1,  # two were slower: hits come faster than the host can handle
-    threads: ThreadsOption = 0,
-    cluster: ClusterOption = None,
-    format_: RowsFormatOption = "tsv",
-    output: OutputOption = None,
-    quiet: QuietOption = False,
+    device: choices.DeviceOption = "auto",
+    gpus: choices.GpusOption = 1,  # two were slower: hits come faster than the host can handle
+    threads: choices.ThreadsOption = 0,
+    cluster: choices.ClusterOption = None,
+    format_: choices.RowsFormatOption = "tsv",
+    output: choices.OutputOption = None,
+    quiet: choices.QuietOption = False,
 ) -> None:
     """Find patterns of one length in texts within k mismatches.
 

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli import effort
-from streamer.cli.choices import (
-    ClusterOption,
-    DeviceOption,
-    OutputOption,
-    QuietOption,
-    RowsFormatOption,
-    ThreadsOption,
-    say,
-)
+from streamer.cli import choices, effort
+from streamer.cli.choices import say
 from streamer.cli.file_checks import check_files
 from streamer.errors import DataError, UsageError, printable
 
@@ -82,12 +74,12 @@ def lcs(
             help="Default: adaptive. block-step needs CUDA, adaptive and systolic can use it."
         ),
     ] = None,
-    device: DeviceOption = "auto",
-    threads: ThreadsOption = 0,
-    cluster: ClusterOption = None,
-    format_: RowsFormatOption = "tsv",
-    output: OutputOption = None,
-    quiet: QuietOption = False,
+    device: choices.DeviceOption = "auto",
+    threads: choices.ThreadsOption = 0,
+    cluster: choices.ClusterOption = None,
+    format_: choices.RowsFormatOption = "tsv",
+    output: choices.OutputOption = None,
+    quiet: choices.QuietOption = False,
 ) -> None:
     """Find the longest common subsequence of two sequences, exactly, in linear memory.
 

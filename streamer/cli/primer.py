@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from streamer.cli import effort
-from streamer.cli.choices import (
-    ClusterOption,
-    DeviceOption,
-    GpusOption,
-    OutputOption,
-    QuietOption,
-    RowsFormatOption,
-    ThreadsOption,
-    say,
-)
+from streamer.cli import choices, effort
+from streamer.cli.choices import say
 from streamer.cli.file_checks import check_files
 from streamer.errors import UsageError
 from trie.strands import PrimerStrands
@@ -57,12 +48,12 @@ def primer(
     k: Annotated[int, typer.Option("-k", min=1, help="Minimum differences from any part of BETA.")],
     strands: Annotated[PrimerStrands, typer.Option(help="Strands of BETA that count.")] = "forward",
     method: Annotated[PrimerMethod | None, typer.Option(help="Default: seeds. Same rows.")] = None,
-    device: DeviceOption = "auto",
-    gpus: GpusOption = 0,
-    threads: ThreadsOption = 0,
-    cluster: ClusterOption = None,
-    format_: RowsFormatOption = "tsv",
-    output: OutputOption = None,
+    device: choices.DeviceOption = "auto",
+    gpus: choices.GpusOption = 0,
+    threads: choices.ThreadsOption = 0,
+    cluster: choices.ClusterOption = None,
+    format_: choices.RowsFormatOption = "tsv",
+    output: choices.OutputOption = None,
     min_length: Annotated[int | None, _design(min=8, max=60, help="Shortest primer; 18.")] = None,
     max_length: Annotated[int | None, _design(min=8, max=60, help="Longest primer; 27.")] = None,
     gc: Annotated[str | None, _range_option(help="Percent; 30-70.")] = None,
@@ -87,7 +78,7 @@ def primer(
     known_table: Annotated[
         str | None, _file_option(help="Write a row for each known primer.")
     ] = None,
-    quiet: QuietOption = False,
+    quiet: choices.QuietOption = False,
 ) -> None:
     """Find the shortest substrings of ALPHA with at least k differences from every part of BETA.
 
