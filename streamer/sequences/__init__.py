@@ -1,1 +1,1 @@
-"""Any sequence file as batches of reads or pieces of texts."""
+"""Read any sequence file as batches of reads or as pieces of records."""

@@ -1,7 +1,8 @@
-"""Aligned reads as the sequencer gave them (SAM specification 1.4): what SAM and BAM share.
+"""What SAM and BAM share: restoring aligned reads as sequenced (SAM specification 1.4).
 
-Primary records only: the others repeat a read, or parts of it. Those of the reverse strand are
-turned back. Where letters were cut off (hard clipping) the read cannot be made again.
+Only primary records count; secondary and supplementary ones repeat a read or parts of it. Reads on
+the reverse strand are reverse-complemented. Hard-clipped reads cannot be restored, because bases
+are missing.
 """
 
 from __future__ import annotations
@@ -16,31 +17,31 @@ from trie.codes import LETTER_TO_CODE
 from trie.cpu.jit import njit
 
 REVERSE: Final = 0x10
-"""Of a flag: the letters are those of the other strand."""
+"""FLAG bit: the sequence is reverse-complemented."""
 
 NOT_PRIMARY: Final = 0x900
-"""Of a flag: secondary or supplementary."""
+"""FLAG bits: secondary or supplementary alignment."""
 
 OPERATIONS: Final = "MIDNSHP=X"
-"""Of a CIGAR, by their codes."""
+"""The CIGAR operations, by code."""
 
 HARD_CLIP: Final = 5
 IN_READ: Final = 0b1_1001_0011
-"""A bit an operation that takes letters of the read: M I S = X."""
+"""Bit mask of the operations that consume bases of the read: M I S = X."""
 
 _COMPLEMENTS = bytes.maketrans(b"ACGTURYKMBVDHacgturykmbvdh", b"TGCAAYRMKVBHDtgcaayrmkvbhd")
 LETTER_COMPLEMENTS: NDArray[np.uint8] = np.frombuffer(_COMPLEMENTS, dtype=np.uint8)
-"""uint8[256], of letters."""
+"""uint8[256]: the complement of each letter."""
 
 CODE_COMPLEMENTS: NDArray[np.uint8] = np.arange(256, dtype=np.uint8)
-"""uint8[256], of base codes."""
+"""uint8[256]: the complement of each base code."""
 CODE_COMPLEMENTS[LETTER_TO_CODE[np.frombuffer(b"ACGT", dtype=np.uint8)]] = LETTER_TO_CODE[
     np.frombuffer(b"TGCA", dtype=np.uint8)
 ]
 
 
 def check_cigar(operations: list[tuple[int, int]], letters: int, name: str) -> None:
-    """FormatError for (code, length) that cannot be of a whole read with this many letters."""
+    """Raise FormatError if (code, length) pairs cannot describe a whole read of so many letters."""
     codes = [code for code, _ in operations]
     if bad := next((code for code in codes if code >= len(OPERATIONS)), None):
         problem = f"the CIGAR has an operation that is not known, {bad}"
@@ -56,7 +57,7 @@ def check_cigar(operations: list[tuple[int, int]], letters: int, name: str) -> N
 
 @njit(cache=True, nogil=True)
 def turn_back(codes, first, stop, complements):
-    """Reverse and complement codes[first:stop] in their place."""
+    """Reverse-complement codes[first:stop] in place."""
     last = stop - 1
     while first < last:
         codes[first], codes[last] = complements[codes[last]], complements[codes[first]]

@@ -1,6 +1,6 @@
-"""BAM (SAM specification 4.2), decompressed: names and letters of primary records.
+"""Parse decompressed BAM (SAM specification 4.2): names and letters of primary records.
 
-The lengths in a record are checked against its size before anything is read from it.
+The lengths in a record are checked against its size before the record is read.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _OPERATIONS: Final = len(OPERATIONS)
 _SIZE: Final = 4
 _LEAST: Final = 32
 
-# two letters a byte, the first in the upper half; decoded through hexadecimal digits
+# two letters per byte, the first in the upper half; decoded as hexadecimal digits
 _LETTERS = b"=ACMGRSVTWYHKDBN"
 _FROM_HEX = bytes.maketrans(b"0123456789abcdef", _LETTERS)
 
 
 def _pairs(symbols: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8[256, 2]: the two symbols of each byte."""
+    """uint8[256, 2]: the two symbols that each byte holds."""
     return np.stack([np.repeat(symbols, 16), np.tile(symbols, 16)], axis=1)
 
 
@@ -56,9 +56,9 @@ _CODE_PAIRS = LETTER_TO_CODE[_LETTER_PAIRS]
 
 
 class BamParser(RecordParser):
-    """Takes the records of a text.
+    """Parses the records of a BAM text.
 
-    lacks_end: whether the file, once read to its end, was cut between two blocks.
+    lacks_end: returns whether the file, once fully read, lacks BGZF's end block.
     """
 
     def __init__(self, text: Text, lacks_end: Callable[[], bool]) -> None:
@@ -79,14 +79,14 @@ class BamParser(RecordParser):
             if len(text) or self._wanted is not None:
                 problem = "not valid BAM: it ends within a record or the header"
                 raise FormatError(problem)
-            # writers of FASTQ as BGZF may omit the end block, those of BAM do not
+            # FASTQ writers may omit the BGZF end block; BAM writers never do
             if self._lacks_end():
                 problem = f"truncated after {buffer.records} records: BGZF's end block is missing"
                 raise FormatError(problem)
         return int(stop)
 
     def _in_records(self) -> bool:
-        """Whether the text is behind the header, of which what is there is taken."""
+        """Consume what is available of the header; return whether its end has been reached."""
         text = self._text
         while self._wanted is not None:
             taken = min(abs(self._wanted), len(text))
@@ -112,7 +112,7 @@ class BamParser(RecordParser):
 
 
 def _header() -> Generator[int, bytes, None]:
-    """Asks for so many bytes of the header; if negative for them to be passed over."""
+    """Yield how many header bytes are needed next; a negative number asks to skip that many."""
 
     def number(data: bytes) -> int:
         value = int.from_bytes(data, "little", signed=True)
@@ -131,7 +131,7 @@ def _header() -> Generator[int, bytes, None]:
 
 
 def _record(data: bytes) -> tuple[str, bytes]:
-    """Name and letters of a record; FormatError for a fault."""
+    """Return name and letters of a record; raise FormatError if it is invalid."""
     _, _, name_size, _, _, cigar_size, flag, letters, *_ = _FIXED.unpack_from(data)
     begin = _FIXED.size + name_size + 4 * cigar_size
     stop = begin + (letters + 1) // 2
@@ -152,7 +152,7 @@ def _int32(text, at):
 
 @njit(cache=True, nogil=True)
 def _take(text, place, pairs, complements, raw, state, codes, starts, names, bounds, places):
-    """Append primary records to the columns; FULL, MORE, or FAULT in front of a faulty one."""
+    """Append primary records to the columns; return FULL, MORE, or FAULT before an invalid one."""
     at = place[AT]
     stop = place[STOP]
     result = MORE
@@ -214,7 +214,7 @@ def _take(text, place, pairs, complements, raw, state, codes, starts, names, bou
 
 @njit(cache=True, nogil=True)
 def _cigar_fits(text, at, end, letters):
-    """Whether a CIGAR can be that of a whole read with this many letters."""
+    """Return whether a CIGAR can describe a whole read with this many letters."""
     if at == end:
         return True
     total = np.int64(0)

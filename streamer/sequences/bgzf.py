@@ -1,9 +1,9 @@
-"""BGZF, the form of gzip that BAM files have (SAM specification 4.1): blocks with their sizes.
+"""BGZF, the gzip variant of BAM files (SAM specification 4.1): blocks with their sizes.
 
     1f 8b 08 04  6 bytes  06 00 'BC' 02 00  size - 1 of the block  deflated text  CRC  size of it
 
-Each block is a gzip file of at most 64 KB, so that blocks can be decompressed side by side. An
-empty block ends the file. Without it the file was cut, even where its last block is whole.
+Each block is a gzip member of at most 64 KB, so blocks can be decompressed in parallel. An empty
+block ends the file; without it the file was truncated, even if its last block is whole.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ with suppress(ImportError):  # as in bz2_xz
 END_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 
 GZIP_WITH_EXTRA = END_BLOCK[:4]
-_EXTRA = slice(12, 16)  # the name and the size of BGZF's field, the first of gzip's extra fields
-_READ_BYTES = 1 << 18  # at once
-_TEXT_BYTES = 0xFF00  # of a block that is written, as in other programs
-_GROUP_BYTES = 1 << 21  # of a group, packed: blocks whose text is short are many
+_EXTRA = slice(12, 16)  # name and size of BGZF's field, which comes first among gzip's extra fields
+_READ_BYTES = 1 << 18  # per read
+_TEXT_BYTES = 0xFF00  # of text per block written, as in other programs
+_GROUP_BYTES = 1 << 21  # compressed, per group: many blocks if their text is short
 _TO_ZEROS = END_BLOCK.rstrip(b"\0")
 _ZEROS = len(END_BLOCK) - len(_TO_ZEROS)
-_ENOUGH = 4 * len(END_BLOCK)  # bytes at an end that mostly tell all
+_ENOUGH = 4 * len(END_BLOCK)  # bytes at the end of a file that usually suffice to recognize it
 
 
 def packed_blocks(text: bytes) -> bytes:
-    """Blocks with that text, without the one that ends a file."""
+    """Return BGZF blocks that hold the text, without the block that ends a file."""
     blocks = []
     for at in range(0, len(text), _TEXT_BYTES):
         part = text[at : at + _TEXT_BYTES]
@@ -60,7 +60,7 @@ def packed_blocks(text: bytes) -> bytes:
 
 
 class Watched:
-    """Records the beginning and the end of a file as it is read, since a pipe is read only once."""
+    """Records the first and last bytes of a file as it is read, since a pipe is read only once."""
 
     def __init__(self, file: Packed) -> None:
         self._file = file
@@ -69,7 +69,7 @@ class Watched:
         self._zeros = 0
 
     def read1(self, size: int = -1, /) -> bytes:
-        """At most ``size`` bytes, none at the end."""
+        """Read at most ``size`` bytes; none at the end."""
         data = self._file.read1(size)
         self._watch(data)
         return data
@@ -83,7 +83,7 @@ class Watched:
     def _watch(self, data: Any) -> None:
         if len(self._begin) < _EXTRA.stop:
             self._begin += bytes(data[: _EXTRA.stop])
-        # any number of zeros may follow the last block, as after any member of gzip
+        # the last block may be followed by any number of zeros, as any gzip member may
         end = bytes(data[-_ENOUGH:])
         body = end.rstrip(b"\0")
         if len(body) < len(_TO_ZEROS):
@@ -96,16 +96,16 @@ class Watched:
         self._zeros += len(end) - len(body)
 
     def lacks_end_block(self) -> bool:
-        """Whether the file, read to its end, is BGZF without the end block."""
+        """Whether the file, once fully read, is BGZF without its end block."""
         bgzf = self._begin.startswith(GZIP_WITH_EXTRA) and self._begin[_EXTRA] == END_BLOCK[_EXTRA]
         return bgzf and not (self._end == _TO_ZEROS and self._zeros >= _ZEROS)
 
 
 def block_groups(file: Packed, most: int, *, whole: bool) -> Iterator[NDArray[np.uint8]]:
-    """The file in pieces (uint8), each of whole blocks; what is none is a piece of its own.
+    """Split the file into pieces (uint8) of whole blocks; anything else is a piece of its own.
 
-    most: bytes of text in a piece, if it has several blocks. whole: pieces are about that large;
-    else, in a pipe, no block waits for others.
+    most: bytes of text per piece, unless it is a single block. whole: fill pieces to about that
+    size; otherwise (a pipe) no block waits for later ones.
     """
     room = _GROUP_BYTES if whole else MOST + 2 * _READ_BYTES
     packed = array_pool.empty(room, np.uint8)
@@ -113,7 +113,7 @@ def block_groups(file: Packed, most: int, *, whole: bool) -> Iterator[NDArray[np
     while True:
         end, _, full = whole_blocks(packed, begin, stop, most)
         if not full and end == begin and stop - begin >= MOST:
-            # no block: of whatever it is, nothing is kept back
+            # not a block: pass on everything read, whatever it is
             end, full = stop, True
         if full or (end > begin and (stop == room or not whole)):
             yield packed[begin:end]
@@ -132,7 +132,7 @@ def block_groups(file: Packed, most: int, *, whole: bool) -> Iterator[NDArray[np
 
 
 def inflated(packed: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], TextBlock | None]:
-    """A piece of ``block_groups``, and its text; None if it is not made of valid blocks."""
+    """Return a piece of ``block_groups`` and its text, or None if its blocks are invalid."""
     end, size, _ = whole_blocks(packed, 0, packed.size, 1 << 62)
     if end != packed.size:
         return packed, None
@@ -151,7 +151,7 @@ def _inflate(packed: NDArray[np.uint8], block: TextBlock, size: int) -> bool:
 
 
 def _inflate_plainly(packed: NDArray[np.uint8], block: TextBlock, size: int) -> bool:
-    """A call of isal for each block."""
+    """Call isal once per block."""
     at, to = 0, block.first
     while at < packed.size:
         end, length, _ = whole_blocks(packed, at, packed.size, -1)

@@ -1,8 +1,8 @@
-"""bzip2, xz and gzip streams member by member, to the last byte.
+"""Decompress bzip2, xz and gzip streams member by member, to the last byte.
 
-Python's readers take anything after a member of bzip2 or xz that is not another one for the end of
-the file: after the padding that xz allows, or a damaged header, reads would be lost silently.
-Readers of gzip lose up to a megabyte before the place where a file is truncated.
+Python's bzip2 and xz readers treat anything after a member that does not start another one as the
+end of the file: after padding, which xz allows, or a damaged header, reads would be lost silently.
+Its gzip reader loses up to a megabyte before the point of truncation.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
     "bz2": (bz2.BZ2Decompressor, b""),
     "xz": (partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), b"\0"),
 }
-"""What decompresses one member, and the padding between two."""
+"""The decompressor of one member, and the padding allowed between two."""
 
-try:  # xopen installs it on most machines; zlib's objects have other methods
+try:  # xopen installs isal on most machines; zlib's objects have other methods
     from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor
 
     _MEMBERS["gz"] = partial(IgzipDecompressor, DECOMP_GZIP), b"\0"
@@ -34,10 +34,10 @@ COMPRESSIONS = tuple(_MEMBERS)
 
 
 class Members:
-    """The members of a file, decompressed, one after the other.
+    """Reads the members of a file, decompressed, one after the other.
 
-    Reading raises EOFError for a truncated member and the decompressor's error (OSError, LZMAError,
-    IsalError) for anything else, each after all data before it.
+    Reading raises EOFError for a truncated member and the decompressor's own error (OSError,
+    LZMAError, IsalError) for any other fault, after all data before it has been returned.
     """
 
     def __init__(self, file: Readable, compression: str) -> None:
@@ -47,7 +47,7 @@ class Members:
         self._data = b""
 
     def read1(self, size: int = _READ_BYTES, /) -> bytes:
-        """At most ``size`` bytes, none at the end."""
+        """Read at most ``size`` bytes; none at the end."""
         out = b""
         while not out:
             if self._member is not None and self._member.eof:

@@ -1,10 +1,10 @@
-"""Where reads come from: channel, start time, run, barcode and sample, beside name and letters.
+"""Where reads come from: channel, start time, run, barcode and sample.
 
-The first source that has a valid value wins, for each of them:
+For each of them, the first source with a valid value wins:
 
     channel      the tag ch, or the header's ch
     start_time   st, start_time
-    run          runid, or what the read group is of
+    run          runid, or the run of the read group
     barcode      BC, barcode, SM if that is a barcode; the suffix of the read group; the folder
     sample       SM if that is no barcode; LB, sample_id; SM
 
@@ -39,31 +39,31 @@ from streamer.sequences.context_kernels import (
 
 _NAME = "barcode[0-9]+|unclassified"
 _BARCODE_NAME = re.compile(_NAME)
-# <run>_<model>_<kit>_barcode04; the name of a kit has no underscore
+# <run>_<model>_<kit>_barcode04; kit names contain no underscore
 _SUFFIX = re.compile(rf"[_-]({_NAME})$")
 _RUN_ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{40})(?:_|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class LabelColumn:
-    """A text a read: ``labels[index[i]]``, none where ``index`` (int32) is -1."""
+    """One label per read: ``labels[index[i]]``, or none where ``index`` (int32) is -1."""
 
     labels: Sequence[str]
     index: NDArray[np.int32]
 
     def of(self, function: Callable[[str], str | None]) -> LabelColumn:
-        """With what ``function`` makes of each label, which may be nothing."""
+        """Replace each label by ``function(label)``; None removes it."""
         made = [function(label) for label in self.labels]
         labels = list(dict.fromkeys(label for label in made if label is not None))
         if labels == self.labels:
             return self
         places = {label: place for place, label in enumerate(labels)}
         numbers = [-1 if label is None else places[label] for label in made]
-        # the last one is for -1
+        # the last element serves index -1
         return LabelColumn(labels, np.array([*numbers, -1], dtype=np.int32)[self.index])
 
     def __or__(self, other: LabelColumn) -> LabelColumn:
-        """The texts of this column, those of the other one where it has none."""
+        """Take labels from this column, and from the other one where this one has none."""
         if not (self.labels and other.labels):
             return self if self.labels else other
         second = np.where(other.index < 0, -1, other.index + len(self.labels))
@@ -71,25 +71,25 @@ class LabelColumn:
         return LabelColumn([*self.labels, *other.labels], index).of(lambda label: label)
 
     def used(self) -> LabelColumn:
-        """Without labels that no read has."""
+        """Drop labels that no read has."""
         there, index = np.unique(self.index[self.index >= 0], return_inverse=True)
         numbers = np.full(self.index.size, -1, np.int32)
         numbers[self.index >= 0] = index
         return LabelColumn([self.labels[at] for at in there.tolist()], numbers)
 
     def texts(self) -> list[str | None]:
-        """The text of each read."""
+        """The label of each read."""
         return [None if at < 0 else self.labels[at] for at in self.index.tolist()]
 
     @classmethod
     def same(cls, label: str | None, reads: int) -> LabelColumn:
-        """One text for all reads."""
+        """One label for all reads."""
         labels = [] if label is None else [label]
         return cls(labels, np.full(reads, len(labels) - 1, dtype=np.int32))
 
 
 def read_groups(header: bytes) -> dict[str, ReadGroup]:
-    """Those that the header of a SAM file describes, by ID."""
+    """Return the read groups of a SAM header, by ID."""
     groups = {}
     for line in header.decode("utf-8", "replace").splitlines():
         kind, *words = line.split("\t")
@@ -102,7 +102,7 @@ def read_groups(header: bytes) -> dict[str, ReadGroup]:
 
 
 class ReadGroup(NamedTuple):
-    """What the header of a SAM file says of a read group (@RG); None where it says nothing."""
+    """A read group (@RG) in a SAM header; fields that are absent are None."""
 
     run: str | None = None
     sample: str | None = None
@@ -111,10 +111,9 @@ class ReadGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """The context of reads, as columns.
+    """The context of reads, in columns.
 
-    channel: int32, -1 if it is unknown. start_time: bytes, a time as RFC 3339 has it, empty if it
-    is unknown.
+    channel: int32, -1 if unknown. start_time: bytes, in RFC 3339 format, empty if unknown.
     """
 
     channel: NDArray[np.int32]
@@ -124,7 +123,7 @@ class ReadContext:
     sample: LabelColumn
 
     def part(self, start: int, stop: int) -> ReadContext:
-        """That of the reads from ``start`` to ``stop``, exclusive."""
+        """The context of reads ``start`` to ``stop``, exclusive."""
         columns = (
             LabelColumn(column.labels, column.index[start:stop]).used()
             for column in (self.run, self.barcode, self.sample)
@@ -135,7 +134,7 @@ class ReadContext:
     def of_headers(
         cls, text: NDArray[np.uint8], firsts: NDArray[np.int64], stops: NDArray[np.int64], path: str
     ) -> ReadContext:
-        """Of header lines text[firsts[i]:stops[i]], without @ and line end, of a file."""
+        """Parse header lines text[firsts[i]:stops[i]], without @ and line end, of one file."""
         found = _room(firsts.size)
         find_fields(text, firsts, stops, BLANK, *found)
         return cls._of_fields(text, *found, path, {})
@@ -149,7 +148,7 @@ class ReadContext:
         path: str,
         groups: Mapping[str, ReadGroup],
     ) -> ReadContext:
-        """Of records of a SAM file; text[firsts[i]:stops[i]] are the qualities and the tags."""
+        """Parse SAM records; text[firsts[i]:stops[i]] are the qualities and the tags."""
         found = _room(firsts.size)
         find_fields(text, firsts, stops, TAB, *found)
         return cls._of_fields(text, *found, path, groups)
@@ -162,7 +161,7 @@ class ReadContext:
         path: str,
         groups: Mapping[str, ReadGroup],
     ) -> ReadContext:
-        """Of records text[records[i, 0]:records[i, 1]] of a BAM file; eight bytes follow each."""
+        """Parse BAM records text[records[i, 0]:records[i, 1]]; eight readable bytes follow each."""
         found = _room(len(records))
         find_tags(text, records, *found)
         return cls._of_fields(text, *found, path, groups)
@@ -177,7 +176,7 @@ class ReadContext:
         path: str,
         groups: Mapping[str, ReadGroup],
     ) -> ReadContext:
-        """Of fields as ``find_fields`` writes them; groups: those of the file's header, by ID."""
+        """Build it from ``find_fields``' output; groups: the header's read groups, by ID."""
         columns = [_column(text, of_field) for of_field in spans]
         group = columns[GROUP]
         known = group.of(lambda name: groups[name].sample if name in groups else None)
@@ -198,13 +197,13 @@ class ReadContext:
 
 
 def _room(reads: int) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int64]]:
-    """Arrays for what ``find_fields`` writes."""
+    """Allocate the output arrays of ``find_fields``."""
     times = np.empty((reads, TIME_BYTES), np.uint8)
     return np.empty(reads, np.int32), times, np.empty((FIELDS, reads, 2), np.int64)
 
 
 def _column(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> LabelColumn:
-    """The texts, those that are printable UTF-8: others corrupt tables."""
+    """The labels that are printable UTF-8; any other would corrupt tables."""
     index = np.empty(len(spans), np.int32)
     firsts = tell_apart(text, spans, index)
     labels = [
@@ -215,29 +214,29 @@ def _column(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> LabelColumn:
 
 
 def run_of_group(name: str) -> str:
-    """The run of a read group: what its ID begins with, as Dorado names them, or the whole ID."""
+    """Return the run in a read group's ID: its first part in Dorado's format, else the whole ID."""
     if found := _RUN_ID.match(name):
         return found[1]
     return name.partition("_")[0] if _SUFFIX.search(name) else name
 
 
 def barcode_of_group(name: str) -> str | None:
-    """The barcode at the end of a read group's ID: ``..._barcode04``."""
+    """Return the barcode that ends a read group's ID: ``..._barcode04``."""
     found = _SUFFIX.search(name)
     return found[1] if found else None
 
 
 def barcode_of(name: str) -> str | None:
-    """A barcode without the name of its kit: ``SQK-NBD114-24_barcode04``; ``.`` is none."""
+    """Strip the kit name from a barcode, as in ``SQK-NBD114-24_barcode04``; ``.`` means none."""
     return None if name == "." else barcode_of_group(name) or name
 
 
 def barcode_of_folder(path: str) -> str | None:
-    """The barcode that the folder of a file is named for; None for standard input."""
+    """Return the barcode that the file's folder is named after; None for standard input."""
     folder = "" if path == "-" else os.path.basename(os.path.dirname(os.path.abspath(path)))
     return if_barcode(folder)
 
 
 def if_barcode(name: str) -> str | None:
-    """The name if it is one that basecallers give a barcode."""
+    """Return the name if it is a barcode name that basecallers use, else None."""
     return name if _BARCODE_NAME.fullmatch(name) else None

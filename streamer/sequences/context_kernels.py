@@ -1,12 +1,12 @@
-"""The kernels behind the context of reads: fields of headers and tags, found and told apart.
+"""Kernels for the context of reads: find fields in headers and tags, and number distinct values.
 
     @read7 runid=8f3c ch=12 start_time=2024-02-22T15:52:51Z barcode=barcode04 sample_id=two
     @read8<TAB>ch:i:12<TAB>st:Z:2025-01-06T10:06:36.778+00:00<TAB>RG:Z:8f3c_hac@v5.0.0_barcode04
 
-The first is how Guppy and MinKNOW wrote them (key=value), the second how Dorado does, and MinKNOW
-since 26.01 (tags of SAM; nanoporetech.github.io/ont-output-specifications). Fields stand between
-blanks or tabs, in any order. Of a field that is there twice the first counts, of a channel or time
-the first valid one.
+Guppy and older MinKNOW write the first form (key=value); Dorado, and MinKNOW since 26.01, the
+second (SAM tags; nanoporetech.github.io/ont-output-specifications). Fields are separated by blanks
+or tabs, in any order. If a field is repeated, the first one counts; for channel and time, the first
+valid one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
 
 RUN, GROUP, BARCODE, SAMPLE, LIBRARY = range(5)
-"""Fields of a read that are texts: runid, RG, barcode or BC, SM, sample_id or LB."""
+"""The text fields of a read: runid, RG, barcode or BC, SM, sample_id or LB."""
 
 FIELDS: Final = 5
 BLANK, TAB = 0x20, 0x09
 TIME_BYTES: Final = 35
-"""Of the longest time, 2025-01-06T10:06:36.123456789+00:00."""
+"""Bytes of the longest time, 2025-01-06T10:06:36.123456789+00:00."""
 
 _MOST: Final = 0x7FFFFFFF
 _PLUS, _MINUS, _DOT, _ZERO, _COLON, _T = 0x2B, 0x2D, 0x2E, 0x30, 0x3A, 0x54
@@ -47,12 +47,11 @@ _DAYS = np.array([31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 @njit(cache=True, nogil=True)
 def find_fields(text, firsts, stops, blank, channels, times, spans):
-    """Find the fields of lines text[firsts[i]:stops[i]] that stand behind the first word.
+    """Find the fields of lines text[firsts[i]:stops[i]], after the first word.
 
-    blank: the byte that parts words beside a tab; the tags of SAM may have blanks in them.
-    channels: int32, -1 where there is none. times: uint8[lines, TIME_BYTES], zeros behind a time,
-    which gets a Z if it has no offset. spans: int64[FIELDS, lines, 2], where each text begins and
-    ends; 0, 0 without one.
+    blank: the byte that separates words besides a tab; SAM tags may contain blanks. channels:
+    int32, -1 where absent. times: uint8[lines, TIME_BYTES], zero-padded; a time without an offset
+    gets a Z. spans: int64[FIELDS, lines, 2], where each text begins and ends; 0, 0 if absent.
     """
     for line in range(firsts.size):
         channels[line] = -1
@@ -85,7 +84,7 @@ def _end_of_word(text, at, stop, blank):
 
 @njit(cache=True, nogil=True)
 def _behind(text, at, end, word):
-    """Where a value begins that stands behind a word; ``end`` if it does not, or is empty."""
+    """Return where the value after a word begins; ``end`` if the word differs or ends there."""
     if end - at <= word.size:
         return end
     for i in range(word.size):
@@ -128,9 +127,10 @@ def _take_field(text, at, end, channels, times, spans, line):
 
 @njit(cache=True, nogil=True)
 def find_tags(text, records, channels, times, spans):
-    """As ``find_fields``, from the tags of BAM records text[records[i, 0]:records[i, 1]].
+    """Like ``find_fields``, for the tags of BAM records text[records[i, 0]:records[i, 1]].
 
-    Their lengths fit; tags behind one that does not are not looked at (SAM specification 4.2.4).
+    The records' lengths are valid; tags after one that does not fit are ignored (SAM specification
+    4.2.4).
     """
     for record in range(len(records)):
         channels[record] = -1
@@ -153,14 +153,14 @@ def find_tags(text, records, channels, times, spans):
 
 @njit(cache=True, nogil=True)
 def _signed(text, at, size):
-    """A little-endian number of ``size`` bytes in two's complement."""
+    """Decode a little-endian two's complement number of ``size`` bytes."""
     shift = np.uint64(64 - 8 * size)
     return np.int64(np.uint64(word_at(text, at)) << shift) >> np.int64(shift)
 
 
 @njit(cache=True, nogil=True)
 def _size_of(kind):
-    """Bytes of a value of that type; 0 for a text, -1 for a type that is not known."""
+    """Return the size of a value of that type in bytes; 0 for a text, -1 if the type is unknown."""
     if kind in (0x41, 0x43, 0x63):  # A C c
         return 1
     if kind in (0x53, 0x73):  # S s
@@ -172,7 +172,7 @@ def _size_of(kind):
 
 @njit(cache=True, nogil=True)
 def _value_end(text, begin, stop, kind):
-    """Where a tag's value ends; behind ``stop`` if it does not fit."""
+    """Return where a tag's value ends; beyond ``stop`` if it does not fit."""
     if kind == 0x42:  # B: a type and a number of values
         if stop - begin < 5:
             return stop + 1
@@ -190,7 +190,7 @@ def _value_end(text, begin, stop, kind):
 def _take_tag(text, at, begin, end, kind, channels, times, spans, record):
     if text[at] == _CH_TAG[0] and text[at + 1] == _CH_TAG[1] and channels[record] < 0:
         size = end - begin
-        if kind in (0x43, 0x53, 0x49):  # not signed
+        if kind in (0x43, 0x53, 0x49):  # unsigned
             number = _signed(text, begin, size) & ((np.int64(1) << (8 * size)) - 1)
         elif kind in (0x63, 0x73, 0x69):
             number = _signed(text, begin, size)
@@ -215,7 +215,7 @@ def _take_tag(text, at, begin, end, kind, channels, times, spans, record):
 
 @njit(cache=True, nogil=True)
 def number_at(text, begin, end):
-    """The number text[begin:end], 0 to 2^31 - 1; -1 if it is none."""
+    """Parse text[begin:end] as a number from 0 to 2^31 - 1; -1 if it is not one."""
     value = np.int64(0)
     for at in range(begin, end):
         digit = np.int64(text[at]) - _ZERO
@@ -229,7 +229,7 @@ def number_at(text, begin, end):
 
 @njit(cache=True, nogil=True)
 def take_time(text, begin, end, time):
-    """Copy a time as RFC 3339 has it, the offset may be missing; ``time`` stays zeros without."""
+    """Copy an RFC 3339 time, whose offset may be missing; ``time`` stays zero if it is invalid."""
     at = begin + _SHAPE.size
     if at > end:
         return
@@ -277,7 +277,7 @@ def take_time(text, begin, end, time):
 
 @njit(cache=True, nogil=True)
 def check_times(given, times):
-    """Copy times with zeros behind them, uint8[reads, width]; the first that is none, or -1."""
+    """Copy times to uint8[reads, width], zero-padded; return the first invalid one, or -1."""
     for read in range(len(given)):
         end = given.shape[1]
         while end > 0 and given[read, end - 1] == 0:
@@ -291,10 +291,10 @@ def check_times(given, times):
 
 @njit(cache=True, nogil=True)
 def tell_apart(text, spans, numbers):
-    """Number the distinct texts text[spans[i, 0]:spans[i, 1]] in the order of their first.
+    """Number the distinct texts text[spans[i, 0]:spans[i, 1]] in order of first appearance.
 
-    spans: int64[n, 2]. numbers: int32[n], -1 for an empty text. Returns the first of each number,
-    int64. Texts are compared with the one before first: most are equal to it.
+    spans: int64[n, 2]. numbers: int32[n], -1 for an empty text. Returns the index of the first text
+    with each number, int64. A text is compared with its predecessor first, since most are equal.
     """
     firsts = np.empty(16, dtype=np.int64)
     table = np.full(64, -1, dtype=np.int64)
@@ -326,7 +326,7 @@ def tell_apart(text, spans, numbers):
 
 @njit(cache=True, nogil=True)
 def _place(text, spans, i, firsts, table):
-    """Where in the table an equal text is, or a free place for it."""
+    """Return the table slot of an equal text, or a free slot for it."""
     h = np.uint64(0xCBF29CE484222325)  # FNV-1a
     for at in range(spans[i, 0], spans[i, 1]):
         h = (h ^ np.uint64(text[at])) * np.uint64(0x100000001B3)

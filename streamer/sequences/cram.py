@@ -1,4 +1,8 @@
-"""CRAM as SAM text, by pysam, which is htslib: a format of codecs, not worth a second decoder.
+"""CRAM as SAM text, decoded by pysam (htslib): its codecs are not worth a second implementation.
+
+    file -> thread -> pipe -> pysam -> lines -> streamer.sequences.sam
+
+A pipe is needed because standard input has already been read to recognize the format.
 
     file -> thread -> pipe -> pysam -> lines -> streamer.sequences.sam
 
@@ -19,7 +23,7 @@ from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
 
 MAGIC = b"CRAM"
 
-END = b"\xe0EOF"  # in the container that ends a file, and in no other (CRAM specification 9)
+END = b"\xe0EOF"  # in the container that ends a file, and in no other one (CRAM specification 9)
 _READ_BYTES = 1 << 17
 
 _NEEDED = "CRAM needs pysam: pip install 'kmer-streamer[cram]'"
@@ -30,12 +34,12 @@ _DAMAGED = (
 
 
 def cram_blocks(file: Readable, shown: str) -> Iterator[TextBlock]:
-    """Blocks of the header and the records as SAM has them; DataError for what is not CRAM."""
+    """Yield blocks of header and records as SAM text; raise DataError if the CRAM is invalid."""
     try:
         import pysam
     except ImportError:
         raise DataError(_NEEDED, file=shown) from None
-    # errors are raised: they need not be on standard error too
+    # errors are raised, so htslib need not print them as well
     pysam.set_verbosity(0)
     pump = _Pump(file)
     try:
@@ -72,7 +76,7 @@ def _block(data: bytes) -> TextBlock:
 
 
 class _Pump:
-    """A thread that writes a file into a pipe; ``end`` is to be read from."""
+    """A thread that writes a file into a pipe; ``end`` is the reading end."""
 
     _LAST = 38  # bytes of the container that ends a file
 
@@ -92,12 +96,12 @@ class _Pump:
                     while data:
                         data = data[pipe.write(data) :]
         except BrokenPipeError:
-            pass  # nobody reads on
+            pass  # the reader has closed the pipe
         except BaseException as error:
             self._error = error
 
     def finish(self) -> None:
-        """Raise what could not be read; EOFError if the container that ends a file is missing."""
+        """Raise the error of reading, or EOFError if the end container is missing."""
         while os.read(self.end, _READ_BYTES):
             pass
         self.check()
@@ -105,12 +109,12 @@ class _Pump:
             raise EOFError
 
     def check(self) -> None:
-        """Raise what the thread could not read."""
+        """Raise the error of the thread, if any."""
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         with contextlib.suppress(OSError):
             os.close(self.end)
         self._thread.join(1.0)

@@ -1,7 +1,8 @@
-"""Blocks of decompressed text, made ahead of the parser by a thread of their own or by a team.
+"""Blocks of decompressed text, produced ahead of the parser by one thread or by a team.
 
-``streamer.sequences.bz2_xz`` decompresses, for zstd xopen; BGZF some blocks at a time
-(``streamer.sequences.bgzf``), which the threads of a team do side by side.
+``streamer.sequences.bz2_xz`` decompresses most formats, xopen decompresses zstd. BGZF
+(``streamer.sequences.bgzf``) is read in groups of blocks, which the threads of a team decompress in
+parallel.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ def text_blocks(
     pause: TextBlock | None = None,
     size: int = BLOCK_BYTES,
 ) -> tuple[Any, Watched | None]:
-    """An iterator of blocks, to be closed, and what watches the end of a gzip file.
+    """Return an iterator of blocks, which the caller closes, and the watcher of a gzip file's end.
 
-    stack: closes what else it opens. shown: the file's name in errors. pause: comes between the
-    blocks while none of them comes; without a team. size: of a block, in bytes, at most.
+    stack: closes whatever else is opened. shown: the file's name in errors. pause: yielded whenever
+    no block is ready; only without a team. size: the most bytes per block.
     """
     compression = next((name for magic, name in _MAGICS if raw.magic.startswith(magic)), None)
     watched = Watched(raw) if compression == "gz" else None
@@ -78,7 +79,7 @@ def _may_be_bgzf(raw: RawFile) -> bool:
 
 
 def counted(blocks: Iterator[TextBlock], team: Team, stage: str) -> Iterator[TextBlock]:
-    """The blocks, whose bytes count for a stage of the team."""
+    """Yield the blocks and count their bytes for a stage of the team."""
     for block in blocks:
         team.stages.count(stage, block.stop - block.first)
         yield block
@@ -87,33 +88,33 @@ def counted(blocks: Iterator[TextBlock], team: Team, stage: str) -> Iterator[Tex
 def _decompressed(raw: Watched | RawFile, compression: str, stack: ExitStack) -> Readable:
     if compression in COMPRESSIONS:
         return Members(raw, compression)
-    # zstd in this process, since errors of another are all alike
+    # zstd in this process, since a child process would report every error alike
     threads = 1 if compression == "gz" else 0
     file: Any = xopen(Buffered(raw), "rb", format=compression, threads=threads)
     return stack.enter_context(file)
 
 
 def _gzip(watched: Watched, raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:
-    """Blocks of the text of a gzip file, by the threads of rapidgzip if that pays."""
+    """Decompress a gzip file into blocks, with rapidgzip's threads if that pays."""
     rest = partial(_members, watched, size, whole=raw.regular)
     return rest() if team is None else parallel_blocks(raw, size, team, rest)
 
 
 def _members(file: Packed, size: int, *, whole: bool) -> Iterator[TextBlock]:
-    """Blocks of the text of a gzip file."""
+    """Decompress a gzip file into blocks."""
     if INFLATE.missing:
         return _filled(Members(file, "gz"), size, whole=whole)
     return GzipMembers(file, whole=whole).blocks(size)
 
 
 class _Bgzf(Iterator[TextBlock]):
-    """The blocks of a BGZF file, in order; of another gzip file from where it is no BGZF on."""
+    """The blocks of a BGZF file, in order; from where it stops being BGZF, those of plain gzip."""
 
     def __init__(self, file: Packed, team: Team, size: int, *, whole: bool) -> None:
         self._size = size
         self._whole = whole
         self._team = team
-        # a group has megabytes, and about as many threads as decompress parse and match
+        # a group has megabytes, and about as many threads decompress as parse and match
         ahead = team.threads // 2 + _BLOCKS_AHEAD
         self._line: _Groups = team.line(
             block_groups(file, size, whole=whole), inflated, ahead,
@@ -132,12 +133,12 @@ class _Bgzf(Iterator[TextBlock]):
         return next(self._rest)
 
     def close(self) -> None:
-        """End what is read ahead."""
+        """Stop reading ahead."""
         self._line.close()
 
 
 class _Chained:
-    """The packed bytes of the groups from a certain one on, as a file."""
+    """The compressed bytes from a given group on, as a file."""
 
     def __init__(self, packed: NDArray[np.uint8], line: _Groups, *, whole: bool) -> None:
         self._packed = packed
@@ -145,12 +146,12 @@ class _Chained:
         self._whole = whole
 
     def read1(self, size: int = _READ_BYTES, /) -> bytes:
-        """At most ``size`` bytes, none at the end."""
+        """Read at most ``size`` bytes; none at the end."""
         data = bytearray(size)
         return bytes(data[: self.readinto(memoryview(data))])
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read as many bytes as fit, less at the end or of a pipe."""
+        """Read as many bytes as fit; fewer at the end or from a pipe."""
         count = 0
         while count < len(buffer) and (self._whole or not count):
             if not self._packed.size:
@@ -166,7 +167,7 @@ class _Chained:
 
 
 def _filled(file: Readable, most: int, *, whole: bool) -> Iterator[TextBlock]:
-    """Blocks of a decompressed file, which are ``whole`` but for the last; also before an error."""
+    """Yield blocks of decompressed text; ``whole``: all but the last are full, even on an error."""
     while True:
         block = new_block(most)
         stop = block.first

@@ -1,8 +1,8 @@
-"""FASTA in parts, so that memory does not grow with the records.
+"""Parse FASTA in parts, so that memory use does not grow with record length.
 
-A record is a line that begins with ``>``, then lines of letters; lines end with LF, CRLF or CR.
-Blank lines, blank space at the ends of lines, and lines that begin with ``#`` are skipped. A kernel
-takes line after line, of letters also what is there of one.
+A record is a line that begins with ``>``, followed by lines of letters; lines end with LF, CRLF or
+CR. Blank lines, trailing blanks, and lines that begin with ``#`` are skipped. A kernel takes line
+after line, and sequence lines also in part.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from trie.cpu.jit import njit
 from trie.cpu.text_scan import equals
 from trie.letter_lines import CR, LF, encode_line
 
-LONGEST_HEADER = 1 << 24  # bytes of a header, at most: nothing else must fit into memory as a whole
+# most bytes of a header, the only thing that must fit into memory as a whole
+LONGEST_HEADER = 1 << 24
 _SHOWN = 20
-_ENOUGH = 64  # bytes of a line, to show its beginning
+_ENOUGH = 64  # bytes of a line that an error message may need
 
-# where a text goes on: before the first record, at the beginning of a line, within one of letters
+# parser states: before the first record, at the beginning of a line, within a sequence line
 _BEFORE, _LINES, _LETTERS = range(3)
 _HEADER: Final = 0x3E
 _COMMENT: Final = 0x23
 
 
 class FastaParser:
-    """Takes the records of a text."""
+    """Parses the records of a FASTA text."""
 
     begins_records = True
-    """Whether a record is counted once it has begun, or once it is whole."""
+    """Whether a record counts once it has begun, rather than once it is complete."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
@@ -43,8 +44,8 @@ class FastaParser:
     def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
         """Take records until the next one needs another buffer (FULL) or the text ends (MORE).
 
-        With ``cut`` also until more letters of the last one do (CUT). FormatError or DataError for
-        a fault, once all before it are in the buffer.
+        With ``cut``, also stop when more letters of the last record need another buffer (CUT).
+        Raises FormatError or DataError for a fault, once all records before it are in the buffer.
         """
         text = self._text
         if text.ended:
@@ -61,7 +62,7 @@ class FastaParser:
         return int(stop)
 
     def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:
-        """What is wrong with the byte or the line that the text begins with."""
+        """Return the error for the byte or line at which the text begins."""
         text = self._text
         if text.place[WITHIN] == _LETTERS:
             return buffer.bad_letter(text.start(1)[0], 0)
@@ -74,9 +75,9 @@ class FastaParser:
 
 @njit(cache=True, nogil=True)
 def _take(text, place, cut, table, raw, state, codes, starts, names, bounds, places):
-    """Append lines to the columns; FULL or CUT in front of one, MORE, or FAULT.
+    """Append lines to the columns; return MORE, FULL or CUT before a line, or FAULT.
 
-    A fault is at text[AT]: within letters a byte that is none, else a line before the first record.
+    A fault is at text[AT]: an invalid byte within a sequence, or a line before the first record.
     """
     at = place[AT]
     stop = place[STOP]
@@ -110,7 +111,7 @@ def _take(text, place, cut, table, raw, state, codes, starts, names, bounds, pla
                     if state[FILLED] >= state[ENOUGH] or state[RECORDS] >= state[MOST]:
                         result = FULL
                         break
-                    # blank space behind a header belongs to it only if there is none in front
+                    # blanks after ``>`` belong to the header only if nothing else does
                     if first > at:
                         end = _trimmed(text, first, end)
                     add_record(text, first + 1, end, state, codes, starts, names, bounds)
@@ -146,13 +147,13 @@ def _take(text, place, cut, table, raw, state, codes, starts, names, bounds, pla
 
 @njit(cache=True, nogil=True)
 def _is_blank(byte):
-    """Blank space within a line."""
+    """Whether a byte is a blank within a line."""
     return byte == 0x20 or byte == 0x09 or byte == 0x0B or byte == 0x0C
 
 
 @njit(cache=True, nogil=True)
 def _nonblank(text, at, stop):
-    """The first byte of text[at:stop] that is not blank space within a line, or ``stop``."""
+    """Return the first place in text[at:stop] that is not a blank, or ``stop``."""
     while at < stop and _is_blank(text[at]):
         at += 1
     return at
@@ -160,7 +161,7 @@ def _nonblank(text, at, stop):
 
 @njit(cache=True, nogil=True)
 def _trimmed(text, first, stop):
-    """Where text[first:stop] ends without the blank space at its end."""
+    """Return where text[first:stop] ends without its trailing blanks."""
     while stop > first and _is_blank(text[stop - 1]):
         stop -= 1
     return stop
@@ -168,7 +169,7 @@ def _trimmed(text, first, stop):
 
 @njit(cache=True, nogil=True)
 def _line_end(text, at, stop):
-    """The next LF or CR; ``stop`` or more if there is none."""
+    """Return the place of the next LF or CR; ``stop`` or more if there is none."""
     while at < stop:
         ends = equals(text, at, LF) | equals(text, at, CR)
         if ends:
@@ -179,7 +180,7 @@ def _line_end(text, at, stop):
 
 @njit(cache=True, nogil=True)
 def _next_line(text, end, stop):
-    """Where the line begins behind the one that ends at ``end``; more than ``stop`` if unknown."""
+    """Return where the line after one ending at ``end`` begins; more than ``stop`` if unknown."""
     if end >= stop:
         return stop + 1
     if text[end] == LF:

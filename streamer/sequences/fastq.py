@@ -1,13 +1,14 @@
-"""FASTQ, four lines a record: ``@`` and a header, letters, ``+``, as many qualities as letters.
+"""Parse FASTQ, four lines a record: ``@`` and header, letters, ``+``, one quality per letter.
 
 Lines end with LF or CRLF; blank lines before, between and after records are skipped. A kernel takes
-records as long as they are valid; the one it stops at is read again line by line for its message.
+records as long as they are valid; the one it stops at is read again line by line to produce an
+error message.
 
     @name and more LF letters LF + LF qualities LF
     └ 64 bytes at a time, each line to its LF; letters become codes on the way
 
-Operations a record of 150 letters: a step of 64 bytes for the name and one for the header, three
-for the letters, three for the qualities.
+Cost of a record of 150 letters: one 64-byte step each for the name and the header, three for the
+letters, three for the qualities.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _ASCII: Final = np.uint8(0x7F)
 
 
 class FastqParser(RecordParser):
-    """Takes the records of a text of FASTQ."""
+    """Parses the records of a FASTQ text."""
 
     def _take_records(self, buffer: RecordBuffer) -> int:
         text = self._text
@@ -67,12 +68,12 @@ class FastqParser(RecordParser):
 
 @njit(cache=True, nogil=True)
 def _take(text, place, table, raw, state, codes, starts, names, bounds, places):
-    """Append whole records to the columns; FULL, MORE, ROOM, or FAULT in front of a faulty one."""
+    """Append whole records to the columns; return FULL, MORE, ROOM, or FAULT before a bad one."""
     at = place[AT]
     stop = place[STOP]
     line = place[LINE]
     if place[SEEN]:
-        # a record longer than the text was: its lines are counted on, not read again
+        # the record did not fit into the text before: resume counting its lines where that stopped
         lines = place[SEEN_LINES] + _line_ends(text, at + place[SEEN], stop)
         if lines < LINES:
             place[SEEN] = stop - at
@@ -133,7 +134,7 @@ def _take(text, place, table, raw, state, codes, starts, names, bounds, places):
     place[AT] = at
     place[LINE] = line
     if result == MORE and at < stop:
-        # a record is faulty once its lines are there
+        # a record can be called faulty only once all its lines are there
         lines = _line_ends(text, at, stop)
         if lines >= LINES:
             return FAULT
@@ -144,7 +145,7 @@ def _take(text, place, table, raw, state, codes, starts, names, bounds, places):
 
 @inner
 def _line_end(text, at, stop):
-    """The next LF; ``stop`` or more if there is none."""
+    """Return the place of the next LF; ``stop`` or more if there is none."""
     while at < stop:
         ends = equals(text, at, LF)
         if ends:
@@ -155,7 +156,7 @@ def _line_end(text, at, stop):
 
 @inner
 def _qualities_end(text, at, stop):
-    """The next byte that is LF or not ASCII; ``stop`` or more if there is none."""
+    """Return the place of the next byte that is LF or not ASCII; ``stop`` or more if none is."""
     while at < stop:
         ends = outside(text, at, _BEHIND_LF, _ASCII)
         while ends:
@@ -169,7 +170,7 @@ def _qualities_end(text, at, stop):
 
 @inner
 def _line_ends(text, at, stop):
-    """The number of LF in text[at:stop], up to those of a record."""
+    """Count the LFs in text[at:stop], up to those of one record."""
     count = np.int64(0)
     while at < stop and count < LINES:
         at = _line_end(text, at, stop) + 1
@@ -179,7 +180,7 @@ def _line_ends(text, at, stop):
 
 @inner
 def _blank(text, first, stop):
-    """Whether there is nothing but blank space."""
+    """Return whether text[first:stop] is blank."""
     for i in range(first, stop):
         if text[i] != 0x20 and not 0x09 <= text[i] <= 0x0D:
             return False
@@ -188,7 +189,7 @@ def _blank(text, first, stop):
 
 @inner
 def _equal(text, first, stop, other, end):
-    """Whether two parts of the text are the same."""
+    """Return whether two parts of the text are equal."""
     if stop - first != end - other:
         return False
     for i in range(stop - first):
@@ -198,7 +199,7 @@ def _equal(text, first, stop, other, end):
 
 
 def record_of(lines: list[bytes], first: int) -> tuple[str, bytes]:
-    """The record of its lines, fewer than four at the end of a file; FormatError for a fault."""
+    """Parse a record from its lines, fewer than four at the end of a file, or raise FormatError."""
     lines = [line.removesuffix(b"\r") for line in lines]
     header = lines[0]
     name = None
@@ -229,7 +230,7 @@ def record_of(lines: list[bytes], first: int) -> tuple[str, bytes]:
 
 
 def _shown(line: bytes) -> str:
-    """The beginning of a line, for people."""
+    """Return the beginning of a line for a message."""
     if not line:
         return "an empty line"
     return repr(line[:_SHOWN].decode("ascii", "backslashreplace"))

@@ -1,8 +1,8 @@
-"""FASTA, FASTQ, SAM, BAM and CRAM files as batches of reads, or as texts in pieces.
+"""Read FASTA, FASTQ, SAM, BAM and CRAM files as batches of reads, or as pieces of records.
 
-The format and the compression (gzip, bzip2, xz, zstd or none) are recognized by content, ``-`` is
-standard input (``streamer.sequences.source``). This module adds batches and errors that name file,
-record and position. A letter takes a byte: letters become codes a few megabytes at a time.
+Format and compression (gzip, bzip2, xz, zstd or none) are recognized by content; ``-`` is standard
+input (``streamer.sequences.source``). This module adds batching, and errors that name file, record
+and position. Letters become codes, one byte each, a few megabytes at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
-PIECE_BASES = 1 << 24  # new symbols of a piece, about: several pieces are in memory at once
+PIECE_BASES = 1 << 24  # approximate new symbols per piece; several pieces are in memory at once
 
 
 def read_batches(
@@ -41,16 +41,16 @@ def read_batches(
     team: Team | None = None,
     full: bool = False,
 ) -> Generator[ReadBatch]:
-    """All reads of the files, in order, in batches that end once they hold ``batch_bases`` bases.
+    """Yield all reads of the files, in order, in batches that end at ``batch_bases`` bases.
 
-    A batch holds reads of one file, so that its errors have a place. The reads before a faulty
-    record are yielded before DataError is raised, so that nothing that was read is lost.
-    ``on_bytes`` is called with the number of (compressed) bytes read from the files so far.
-    opened: what to read in the place of the file at the only path; it stays open. context: batches
-    have one. flush_seconds: about how long a record of a pipe waits at most for others; a batch
-    ends then, too, but for FASTA, whose records have no end. team: decompresses ahead, and parses
-    side by side if it has threads enough; then batches may end earlier, unless they shall be
-    ``full``: the same ones for any number of threads.
+    A batch holds reads of one file only, so that its errors can be located. The reads before a
+    faulty record are yielded before DataError is raised, so nothing that was read is lost.
+    ``on_bytes`` is called with the number of (compressed) bytes read from the files so far. opened:
+    read this instead of the file at the only path; it stays open. context: give each batch its
+    context. flush_seconds: about the longest time that a record from a pipe waits for others; the
+    batch ends then (not for FASTA, whose records have no end mark). team: decompresses ahead, and
+    parses in parallel if it has enough threads; batches may then end earlier, unless ``full``,
+    which makes them the same for any number of threads.
     """
     works = work_on_batches(
         paths, _itself, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=on_bytes,
@@ -73,11 +73,11 @@ def work_on_batches(
     full: bool = False,
     elsewhere: Elsewhere | None = None,
 ) -> Iterator[Callable[[], R]]:
-    """The batches of ``read_batches``, each as a call that does the work on it, by any thread.
+    """Yield the batches of ``read_batches`` as calls that do the work on them, in any thread.
 
-    Where a team parses side by side, the thread that parsed a batch has done the work on it
-    already. So it may have been done on batches behind a faulty record. elsewhere: others that do
-    so; their work gives the results.
+    Where a team parses in parallel, the thread that parsed a batch has already done the work on it,
+    possibly also on batches after a faulty record. elsewhere: workers that parse and do the work
+    instead; their results are used.
     """
     done = 0
     for path in paths:
@@ -112,9 +112,10 @@ def work_on_records(
     team: Team | None = None,
     full: bool = False,
 ) -> Iterator[Callable[[], R]]:
-    """The records of a file with their text, as ``work_on_batches``; DataError for alignments.
+    """Yield the records of a file with their text, like ``work_on_batches``.
 
-    on_fastq: called before there are records, with whether it is FASTQ, or FASTA.
+    Raises DataError for alignments. on_fastq: called before the first record with whether the file
+    is FASTQ rather than FASTA.
     """
     with ExitStack() as stack:
         source = SequenceSource(path, stack, team=team, full=full)
@@ -137,7 +138,7 @@ def work_on_records(
 def _works(
     source: SequenceSource, buffer: RecordBuffer, work: Callable[[TextPiece], R], team: Team | None
 ) -> Iterator[Callable[[], R]]:
-    """The work on each piece of whole records, done or to be done."""
+    """Yield the work on each piece of whole records, done or still to be done."""
     for worked in source.side_by_side(buffer, work):
         if team is not None:
             team.stages.count("parse", worked.symbols)
@@ -159,7 +160,7 @@ def _check_text(path: str, source: SequenceSource) -> None:
 
 
 def _with_context(piece: TextPiece, source: SequenceSource) -> TextPiece:
-    """A piece that has the text of its reads, with their context."""
+    """Add the context of its reads to a piece that has their text."""
     assert piece.text is not None
     return replace(piece, reads=replace(piece.reads, context=source.context(piece.text)))
 
@@ -172,10 +173,10 @@ def read_pieces(
     on_bytes: Callable[[int], None] | None = None,
     team: Team | None = None,
 ) -> Iterator[TextPiece]:
-    """The records of a file in pieces of about ``size`` symbols, however long a record is.
+    """Yield the records of a file in pieces of about ``size`` symbols, however long a record is.
 
-    size: None is PIECE_BASES. overlap: the number of symbols before a cut that are repeated behind
-    it. Errors, ``on_bytes`` and ``team`` as above; of a faulty record that was cut, what stands
+    size: None means PIECE_BASES. overlap: how many symbols before a cut the next piece repeats.
+    Errors, ``on_bytes`` and ``team`` are as above; if a record that was cut is faulty, its part
     before the fault has been yielded.
     """
     size = size or PIECE_BASES
@@ -192,7 +193,7 @@ def read_pieces(
 def _pieces(
     source: SequenceSource, buffer: RecordBuffer, overlap: int | None = None
 ) -> Iterator[TextPiece]:
-    """The records in pieces; without ``overlap`` they are whole."""
+    """Yield the records in pieces; without ``overlap``, in whole records."""
     try:
         while (stop := source.fill(buffer, cut=overlap is not None)) != MORE:
             yield buffer.piece(overlap if stop == CUT else None)
@@ -207,7 +208,7 @@ def _pieces(
 
 
 def read_letters(path: str) -> Iterator[tuple[str, str]]:
-    """(first word of the header, letters as they stand) of every record; DataError as above."""
+    """Yield (first word of the header, letters verbatim) of every record; DataError as above."""
     with ExitStack() as stack:
         buffer = RecordBuffer(shown_name(path), BATCH_BASES, BATCH_READS, letters=True)
         for piece in _pieces(SequenceSource(path, stack), buffer):
@@ -217,7 +218,7 @@ def read_letters(path: str) -> Iterator[tuple[str, str]]:
 
 
 def check_exist(paths: Iterable[str]) -> None:
-    """DataError for the first input that is not there, before work is done for the others."""
+    """Raise DataError for the first missing input, before work starts on the others."""
     for path in paths:
         if path != STDIN and not os.path.exists(path):
             problem = "no such file"
@@ -225,7 +226,7 @@ def check_exist(paths: Iterable[str]) -> None:
 
 
 def size_of_files(paths: Iterable[str]) -> int | None:
-    """Bytes in all files together; None if one has no size (a pipe, standard input)."""
+    """Return the total size in bytes; None if a file has no size (a pipe, standard input)."""
     total = 0
     for path in paths:
         try:

@@ -1,8 +1,9 @@
-"""What a parser and the ``RecordBuffer`` that it fills tell each other."""
+"""Constants shared by the parsers and the ``RecordBuffer`` that they fill."""
 
 FILLED, RECORDS, NAMED, ODD, ENOUGH, MOST = range(6)
-"""Of the state of a ``RecordBuffer``: see ``columns`` there."""
+"""Indices into the state of a ``RecordBuffer``; see its ``columns``."""
 
 MORE, FULL, CUT, FAULT, ROOM = range(5)
-"""Why a parser stops: it needs more text; the buffer is full, also within a record; a fault; it
-needs more room in the columns of the buffer."""
+"""Why a parser stops: it needs more text; the buffer is full, at or within a record; a fault; the
+buffer's columns need more room.
+"""

@@ -1,4 +1,4 @@
-"""A FASTQ file that is still written: its whole records, from a place in it on."""
+"""Read the whole records of a FASTQ file that is still being written, from a given offset on."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from streamer.sequences.text_window import (
 class WholeRecords:
     """The records of plain FASTQ in ``file``, which is open for reading, from byte ``offset`` on.
 
-    Iterating gives batches with their context; DataError for a faulty record, once all before it
-    have been given. Afterwards ``offset`` is the end of the last whole record, ``rest`` the number
-    of bytes behind it. records: how many there are before. last: the file is complete, so that its
-    last line needs no end; if it has ``rest`` all the same, ``problem`` says what is wrong with it.
+    Iterating yields batches with their context, and raises DataError for a faulty record once all
+    before it have been yielded. Afterwards ``offset`` is the end of the last whole record, and
+    ``rest`` the number of bytes after it. records: how many precede ``offset``. last: the file is
+    complete, so its last line needs no line end; if ``rest`` is nonzero all the same, ``problem``
+    says what is wrong with it.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class WholeRecords:
         self._buffer = RecordBuffer(path, batch_bases, batch_reads, keeps_text=True, first=records)
 
     def __iter__(self) -> Iterator[ReadBatch]:
-        """Once."""
+        """Iterate; only once."""
         self._file.seek(self.offset)
         text = Text(self._blocks())
         text.place[LINE] = LINES * self._buffer.records + 1

@@ -1,6 +1,6 @@
-"""Members of gzip, decompressed into blocks by ISA-L's own functions (``inflate``).
+"""Decompress gzip members into blocks with ISA-L's own functions (``inflate``).
 
-Text and errors are those of ``bz2_xz.Members``, which calls isal for each piece.
+Text and errors are the same as those of ``bz2_xz.Members``, which calls isal for each piece.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _PROBLEMS = {
     -5: "Error -5 Gzip/zlib wrapper specifies unsupported compress method",
     -6: "Error -6 Incorrect checksum found",
 }
-"""As isal words them."""
+"""Error messages in isal's wording."""
 
 
 class GzipMembers:
-    """The members of a file, one after the other.
+    """Reads the members of a file, one after the other.
 
-    whole: blocks are filled, as the file is no pipe.
+    whole: fill blocks completely, because the file is not a pipe.
     """
 
     def __init__(self, file: Packed, *, whole: bool) -> None:
@@ -56,15 +56,15 @@ class GzipMembers:
         self._problem: BaseException | None = None
 
     def blocks(self, size: int) -> Iterator[TextBlock]:
-        """The text in blocks of at most ``size`` bytes; errors as of ``fill``."""
+        """Yield the text in blocks of at most ``size`` bytes; errors as in ``fill``."""
         while (block := self.fill(new_block(size))).stop > block.first:
             yield block
 
     def fill(self, block: TextBlock) -> TextBlock:
-        """The block with text in it, less than fits only at the end or of a pipe; empty: the end.
+        """Fill the block; less than full only at the end or from a pipe, empty at the end.
 
-        It raises what reading raises, EOFError for a truncated member, and IsalError for anything
-        else, each after all text before it.
+        Raises what reading raises, EOFError for a truncated member, and IsalError for any other
+        fault, each after all text before it has been returned.
         """
         stream = self._stream
         stream[TO] = block.first
@@ -104,7 +104,7 @@ class GzipMembers:
             self._read()
 
     def _read(self) -> None:
-        """Put more packed bytes behind the few that are left."""
+        """Read more compressed bytes after the few that are left."""
         stream, packed = self._stream, self._packed
         left = packed[stream[AT] : stream[STOP]].copy()
         stream[AT] = PUSHED

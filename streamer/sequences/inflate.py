@@ -1,18 +1,18 @@
-"""ISA-L's own functions for gzip, borrowed from isal's wheel, for kernels that run without the GIL.
+"""Call ISA-L's gzip functions, taken from isal's wheel, in kernels that run without the GIL.
 
-A call of isal decompresses at most 64 KB of BGZF, or 128 KB of another gzip file, and releases and
-takes the GIL for it. Where several threads want the GIL, waiting for it takes longer than the call.
-So a kernel makes the calls for megabytes of text, which is written where it belongs. Without these
-functions isal is called as its authors meant it.
+A call of isal decompresses at most 64 KB of BGZF, or 128 KB of other gzip, and releases and
+reacquires the GIL each time. When several threads compete for the GIL, waiting for it takes longer
+than the call. So a kernel makes the calls for megabytes of text, and writes the text directly to
+its destination. If these functions are unavailable, isal's Python interface is used.
 
-Of ISA-L's ``inflate_state`` only the fields at its beginning are used here:
+Only the first fields of ISA-L's ``inflate_state`` are used here:
 
     byte     0          8          12         16       24       32        36
     field    next_out | avail_out, total_out | next_in | read_in | avail_in, read_in_length | ...
 """
 
 # mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
+# (numba types kernels by the arguments of their first call)
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INFLATE = Borrowed(
 )
 _INIT, _INFLATE, _AT_ONCE, _HEADER_INIT, _HEADER, _CRC = range(6)
 
-# the first and the fourth return nothing: what is taken for their result is never used
+# the first and the fourth return void: their declared result is never used
 _init = foreign("int", "pointer")
 _inflate = foreign("int", "pointer")
 _inflate_at_once = foreign("int", "pointer")
@@ -48,39 +48,39 @@ _header_init = foreign("int", "pointer")
 _read_header = foreign("int", "pointer", "pointer")
 _crc32 = foreign("unsigned", "unsigned", "pointer", "size")
 
-_NEXT_OUT, _NEXT_IN, _READ_IN = 0, 2, 3  # words of 8 bytes
-_AVAIL_OUT, _AVAIL_IN, _READ_IN_BITS = 2, 8, 9  # of 4 bytes
+_NEXT_OUT, _NEXT_IN, _READ_IN = 0, 2, 3  # indices of 8-byte words
+_AVAIL_OUT, _AVAIL_IN, _READ_IN_BITS = 2, 8, 9  # indices of 4-byte words
 
-# ``inflate_state`` has 87 KB and a header 100 bytes; pages that nothing touches take no memory
+# ``inflate_state`` has 87 KB and a header 100 bytes; untouched pages take no memory
 _STATE_BYTES: Final = 1 << 18
 _HEADER_BYTES: Final = 1 << 12
 
 LEAST, MOST = 26, 1 << 16
-"""Bytes of a BGZF block, packed or not."""
+"""The most bytes in a BGZF block, compressed or not."""
 
-_HEAD: Final = 18  # bytes of a block in front of the deflated text
+_HEAD: Final = 18  # bytes of a block before its deflate data
 _TAIL: Final = 8
 
 STEP_BYTES = 1 << 17
-"""Text that one call of ISA-L makes; it is lost if the call fails."""
+"""Bytes of text per call of ISA-L; they are lost if the call fails."""
 
 PUSHED = 16
-"""Bytes in front of packed ones that ``inflate_members`` may write to."""
+"""Bytes before the compressed input that ``inflate_members`` may overwrite."""
 
 PHASE, AT, STOP, TO, CRC, SIZE = range(6)
-"""Of a stream: see ``inflate_members``."""
+"""Indices into a stream's state; see ``inflate_members``."""
 
 BETWEEN, HEADER, BODY, TRAILER = range(4)
 """Phases of a stream."""
 
 NEED_INPUT, FULL = 100, 101
-"""What ended ``inflate_members``; anything else is an error, by ISA-L's number."""
+"""Why ``inflate_members`` returned; any other value is an error, by ISA-L's number."""
 
 _END_INPUT, _BAD_SUM = 1, -6
 
 
 class InflateState:
-    """Memory of ISA-L's, and the views of it that kernels take."""
+    """Memory for ISA-L's state, and the views of it that kernels take."""
 
     def __init__(self) -> None:
         self.memory = np.zeros(_STATE_BYTES + _HEADER_BYTES, dtype=np.uint8)
@@ -93,7 +93,7 @@ _own = threading.local()
 
 
 def state_of_thread() -> InflateState:
-    """One that is used until the caller returns."""
+    """Return the thread's own state, which is valid until the caller returns."""
     try:
         found: InflateState = _own.state
     except AttributeError:
@@ -111,10 +111,10 @@ def _number(packed, at, size):
 
 @inner
 def _block_end(packed, at, stop):
-    """Where the BGZF block at a place ends, 0 if no whole one begins there."""
+    """Return where the BGZF block at a place ends; 0 if no whole block begins there."""
     if at + LEAST > stop or _number(packed, at, 4) != 0x04088B1F:
         return 0
-    # six bytes of extra fields, which are one: BC, of two bytes
+    # the extra field has six bytes and holds one subfield: BC, two bytes long
     if _number(packed, at + 10, 6) != 0x000243420006:
         return 0
     end = at + _number(packed, at + 16, 2) + 1
@@ -125,10 +125,10 @@ def _block_end(packed, at, stop):
 
 @njit(cache=True, nogil=True)
 def whole_blocks(packed, at, stop, most):
-    """Where the BGZF blocks end that begin at a place, and the bytes of their text.
+    """Return where the run of BGZF blocks from ``at`` on ends, and the bytes of text in it.
 
-    packed: uint8; packed[at:stop] is looked at. They have at most ``most`` bytes of text, or are
-    one block. The third result is whether another whole block follows.
+    packed: uint8; packed[at:stop] is examined. The run has at most ``most`` bytes of text, or is a
+    single block. The third result is whether another whole block follows.
     """
     begin = at
     total = np.int64(0)
@@ -145,10 +145,10 @@ def whole_blocks(packed, at, stop, most):
 
 @njit(cache=True, nogil=True)
 def inflate_blocks(api, state, words, halves, packed, packed_address, text_address, size):
-    """Decompress BGZF blocks, nothing else, into ``size`` bytes: whether all of them are valid.
+    """Decompress BGZF blocks into exactly ``size`` bytes; return whether all of them are valid.
 
     api: ``INFLATE.addresses``. state, words, halves: of an ``InflateState``. packed: uint8, at
-    packed_address. text_address: of the first byte that is written.
+    packed_address. text_address: of the first byte to write.
     """
     at = np.int64(0)
     to = np.int64(0)
@@ -165,7 +165,7 @@ def inflate_blocks(api, state, words, halves, packed, packed_address, text_addre
         halves[_AVAIL_OUT] = np.uint32(length)
         words[_NEXT_IN] = packed_address + np.uint64(at + _HEAD)
         halves[_AVAIL_IN] = np.uint32(end - at - _HEAD - _TAIL)
-        # it succeeds at the end of the deflated text only, and steps back to it
+        # succeeds only at the end of the deflate data, and steps back to it
         if _inflate_at_once(api[_AT_ONCE], state) != 0:
             return False
         if halves[_AVAIL_IN] != 0 or halves[_AVAIL_OUT] != 0:
@@ -182,13 +182,13 @@ def inflate_blocks(api, state, words, halves, packed, packed_address, text_addre
 def inflate_members(
     api, state, words, halves, stream, packed, packed_address, text_address, stop, ended
 ):
-    """Decompress members of gzip until the text is full or more packed bytes are needed.
+    """Decompress gzip members until the text is full or more compressed bytes are needed.
 
-    api, state, words, halves: as above, of this stream only. stream: int64[6], zeros at first.
-    packed[stream[AT]:stream[STOP]] comes next, with PUSHED bytes in front that are written to; what
-    is left of it belongs in front of the bytes that follow. ended: none follow. Text goes to
-    ``text_address`` plus stream[TO], up to ``stop``. The result is NEED_INPUT, FULL, or an error
-    with the text before the call of ISA-L that failed.
+    api, state, words, halves: as above, for this stream only. stream: int64[6], initially zero.
+    packed[stream[AT]:stream[STOP]] comes next, after PUSHED bytes that may be overwritten; what
+    remains of it must precede the bytes supplied next. ended: no input follows. Text goes to
+    ``text_address`` plus stream[TO], up to ``stop``. Returns NEED_INPUT, FULL, or an error; the
+    text then ends before the call of ISA-L that failed.
     """
     header = state + np.uint64(_STATE_BYTES)
     before = stream[TO]
@@ -233,7 +233,7 @@ def inflate_members(
             stream[SIZE] += size
             stream[TO] += size
             if code == 0 and halves[_AVAIL_OUT] != 0:
-                # all is used up, or what is not used comes behind the end of the member
+                # either all input is used up, or the rest comes after the end of the member
                 if halves[_AVAIL_IN] == 0 and not (ended and _at_end(api, state, words, halves)):
                     return NEED_INPUT
                 _push_back(words, halves, stream, packed)
@@ -253,8 +253,8 @@ def inflate_members(
 
 @inner
 def _at_end(api, state, words, halves):
-    """Whether a member without further input has ended: if not, it takes another byte."""
-    words[_NEXT_IN] = state + np.uint64(_STATE_BYTES)  # any byte will do
+    """Return whether a member without further input has ended; if not, it consumes another byte."""
+    words[_NEXT_IN] = state + np.uint64(_STATE_BYTES)  # any readable byte will do
     halves[_AVAIL_IN] = np.uint32(1)
     halves[_AVAIL_OUT] = np.uint32(0)
     return _inflate(api[_INFLATE], state) == 0 and halves[_AVAIL_IN] == 1
@@ -262,7 +262,7 @@ def _at_end(api, state, words, halves):
 
 @inner
 def _push_back(words, halves, stream, packed):
-    """Put whole bytes that were read behind the deflated text back in front of the next ones."""
+    """Return whole bytes read past the deflate data to the front of the input."""
     bits = np.int64(halves[_READ_IN_BITS])
     word = words[_READ_IN] >> np.uint64(bits & 7)
     count = bits >> 3

@@ -1,4 +1,4 @@
-"""Names of reads as a msgpack array of strings, which is rarely decoded."""
+"""Read names as a msgpack array of strings, which is decoded only on demand."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from trie.cpu.jit import inner, njit
 from trie.cpu.text_scan import outside
 
 COUNT_BYTES = 5
-"""Of the number of names, at most. As many stand in front of each name, at most."""
+"""The most bytes that the array's head takes, and also the head of each name."""
 
-_PACKER = msgpack.Packer()  # each has a buffer of a megabyte; a call is one step of CPython
+_PACKER = msgpack.Packer()  # each has a buffer of a megabyte; a call is atomic in CPython
 
-# printable ASCII but the blank
+# printable ASCII except the blank
 _FIRST: Final = np.uint8(0x21)
 _LAST: Final = np.uint8(0x7E)
 
 
 class PackedNames(Sequence[str]):
-    """The strings of a msgpack array, decoded when one of them is first needed.
+    """The strings of a msgpack array, decoded when first needed.
 
-    bounds: int64[count, 2], where each name begins and ends in the frame, if that is known.
+    bounds: int64[count, 2], where each name begins and ends in the frame, if known.
     """
 
     __slots__ = ("_bounds", "_count", "_frame", "_names")
@@ -41,7 +41,7 @@ class PackedNames(Sequence[str]):
 
     @classmethod
     def of(cls, frame: bytes | memoryview) -> PackedNames | None:
-        """The names if the frame is an array of strings of printable ASCII, else None."""
+        """Return the names if the frame is an array of printable ASCII strings, else None."""
         count = count_names(np.frombuffer(frame, dtype=np.uint8))
         return None if count < 0 else cls(bytes(frame), int(count))
 
@@ -49,7 +49,7 @@ class PackedNames(Sequence[str]):
     def in_memory(
         cls, memory: NDArray[np.uint8], stop: int, bounds: NDArray[np.int64]
     ) -> PackedNames:
-        """Those that ``put_name`` wrote into ``memory`` between COUNT_BYTES and ``stop``."""
+        """Return the names that ``put_name`` wrote to ``memory`` from COUNT_BYTES to ``stop``."""
         head = _PACKER.pack_array_header(len(bounds))
         first = COUNT_BYTES - len(head)
         memory.data[first:COUNT_BYTES] = head
@@ -62,7 +62,7 @@ class PackedNames(Sequence[str]):
 
     @property
     def memory(self) -> NDArray[np.uint8]:
-        """``packed`` without a copy."""
+        """``packed`` as an array, without a copy."""
         return np.frombuffer(self._frame, dtype=np.uint8)
 
     @property
@@ -74,11 +74,11 @@ class PackedNames(Sequence[str]):
         return self._bounds
 
     def text(self, stop: int) -> memoryview:
-        """The first ``stop`` names, at least one, as they stand in ``packed``, without its head."""
+        """Return the first ``stop`` names, at least one, as in ``packed`` but without the head."""
         return self.memory[_head_bytes(self._frame[0]) : int(self.bounds[stop - 1, 1])].data
 
     def part(self, start: int, stop: int) -> PackedNames:
-        """The names from ``start`` to ``stop``, exclusive."""
+        """Return the names from ``start`` to ``stop``, exclusive."""
         ends = np.append(_head_bytes(self._frame[0]), self.bounds[:, 1])
         first, end = int(ends[start]), int(ends[stop])
         head = msgpack.Packer().pack_array_header(stop - start)
@@ -89,7 +89,7 @@ class PackedNames(Sequence[str]):
         return self._count
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other sequence has the same names."""
+        """Return whether the other sequence has the same names."""
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
@@ -119,7 +119,7 @@ class PackedNames(Sequence[str]):
 # too short to release the GIL
 @njit(cache=True)
 def _number(frame, at, size):
-    """A big-endian number of ``size`` bytes."""
+    """Decode a big-endian number of ``size`` bytes."""
     value = 0
     for i in range(at, at + size):
         value = (value << 8) | np.int64(frame[i])
@@ -128,13 +128,13 @@ def _number(frame, at, size):
 
 @njit(cache=True)
 def _head_bytes(first):
-    """How many bytes the number of an array's elements takes, from the first of them."""
+    """Return the size of an array's head in bytes, from its first byte."""
     return 3 if first == 0xDC else 5 if first == 0xDD else 1
 
 
 @njit(cache=True)
 def _find(frame, bounds):
-    """Where the strings of a valid array are."""
+    """Find where the strings of a valid array begin and end."""
     at = _head_bytes(frame[0])
     for i in range(len(bounds)):
         kind = frame[at]
@@ -151,10 +151,10 @@ def _find(frame, bounds):
 
 @inner
 def put_name(text, first, stop, names, to):
-    """Write the first word of text[first:stop], between blanks or tabs, as a string of msgpack.
+    """Write the first word of text[first:stop], delimited by blanks or tabs, as a msgpack string.
 
-    ``names`` needs the bytes of the header, COUNT_BYTES and 8 more behind ``to``. Returns where the
-    word begins and ends in ``names``, and whether it is other than printable ASCII.
+    From ``to`` on, ``names`` needs room for the header's bytes, COUNT_BYTES and 8 more. Returns
+    where the word begins and ends in ``names``, and whether it is anything but printable ASCII.
     """
     while first < stop and (text[first] == 0x20 or text[first] == 0x09):
         first += 1
@@ -187,7 +187,7 @@ def put_name(text, first, stop, names, to):
 
 @njit(cache=True)
 def count_names(frame):
-    """The number of strings; -1 if the frame is not exactly an array of printable ASCII strings."""
+    """Count the strings; -1 unless the frame is exactly an array of printable ASCII strings."""
     total = frame.size
     if total == 0:
         return -1

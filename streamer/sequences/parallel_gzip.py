@@ -1,13 +1,13 @@
-"""One gzip file decompressed by several threads: those of rapidgzip, from the extra parallel-gzip.
+"""Decompress one gzip file in several threads: those of rapidgzip (extra parallel-gzip).
 
-Rapidgzip takes a file that is cut within deflated text for one that ends there. So a member with a
-known text is put behind the file. If that text comes last, the file was whole:
+Rapidgzip takes a file truncated within its deflate data for one that ends there. So a member with a
+known text is appended to the file. If that text comes out last, the file was complete:
 
     file | member of _END                text ... | _END
 
-In any other case, and after any error, ``rest`` begins anew and passes over what has come: it finds
-the fault, its place and the text before it. What may be made of the member behind a cut file is
-kept back until then. A header's own checksum is not looked at.
+Otherwise, and after any error, ``rest`` starts over and skips what has been delivered: it finds the
+fault, its place and the text before it. The last block is held back until then, as the appended
+member may decode to garbage after a truncated file. Header checksums are not verified.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 
 LEAST_THREADS = 4
-"""Of rapidgzip: it takes nearly twice the CPU time of isal."""
+"""Rapidgzip's fewest threads that pay off: it takes nearly twice the CPU time of isal."""
 
 LEAST_BYTES = 1 << 24
-"""Of a file: a smaller one ends before the threads pay."""
+"""The smallest file that pays off, in bytes: a smaller one ends too soon."""
 
-_END = random.Random(1952).randbytes(64)  # nothing else of a file ends so
+_END = random.Random(1952).randbytes(64)  # no real file ends with this
 _BEHIND = gzip.compress(_END, mtime=0)
-# Rapidgzip has the text of several megabytes of a file in memory, a thread: of text that repeats
-# itself that would be gigabytes.
+# Each thread of rapidgzip holds the text of several megabytes of the file: gigabytes, if the text
+# is highly repetitive.
 _SAMPLE_BYTES, _MOST_RATIO = 1 << 18, 16
 
 
 def threads_for(raw: RawFile, team: Team) -> int:
-    """How many threads rapidgzip shall have for a file: half of those that work; 0 for no use.
+    """Return how many threads rapidgzip gets: half of those that work; 0 if it does not pay.
 
-    Parsing and matching take as long as rapidgzip; a thread waits for it.
+    Parsing and matching take as long as rapidgzip; one thread only waits for it.
     """
     threads = (min(team.threads, usable_cores()) - team.lent) // 2
     extent = raw.extent
@@ -70,10 +70,11 @@ def parallel_blocks(
     team: Team,
     rest: Callable[[], Iterator[TextBlock]],
 ) -> Iterator[TextBlock]:
-    """The text of a gzip file in blocks of ``size`` bytes; what is raised is what ``rest`` raises.
+    """Yield the text of a gzip file in blocks of ``size`` bytes; raise what ``rest`` raises.
 
-    As many threads of the team sleep as rapidgzip has, but for the one that reads. rest: the blocks
-    of the file from its first byte on, by other means; where threads do not pay it makes them all.
+    As many threads of the team sleep as rapidgzip has, except for the one that reads. rest: yields
+    the blocks of the file from its first byte on by other means; it yields all of them where
+    threads do not pay.
     """
     threads = threads_for(raw, team)
     if not threads:
@@ -112,19 +113,19 @@ def parallel_blocks(
 
 
 def _filled_by(opened: Any, size: int) -> TextBlock | None:
-    """The next block, not full at the end; None after an error."""
+    """Return the next block, partly filled at the end; None after an error."""
     block = new_block(size)
     stop = block.first
     try:
         while stop < block.stop and (count := opened.readinto(block.array.data[stop : block.stop])):
             stop += count
-    except Exception:  # RuntimeError, ValueError, MemoryError: of whatever it is, ``rest`` tells
+    except Exception:  # RuntimeError, ValueError, MemoryError: ``rest`` finds out what is wrong
         return None
     return block._replace(stop=stop)
 
 
 def _without_end(kept: TextBlock | None, last: TextBlock) -> tuple[bool, TextBlock | None]:
-    """Whether the text ends as it shall, and the last two blocks of it as one."""
+    """Return whether the text ends with ``_END``, and the last two blocks as one, without it."""
     before = 0 if kept is None else kept.stop - kept.first
     both = new_block(before + last.stop - last.first)
     middle = both.first + before
@@ -138,7 +139,7 @@ def _without_end(kept: TextBlock | None, last: TextBlock) -> tuple[bool, TextBlo
 
 
 def _behind(blocks: Iterator[TextBlock], given: int) -> Iterator[TextBlock]:
-    """The blocks without their first ``given`` bytes."""
+    """Yield the blocks without their first ``given`` bytes."""
     for block in blocks:
         passed = min(given, block.stop - block.first)
         given -= passed
@@ -147,7 +148,7 @@ def _behind(blocks: Iterator[TextBlock], given: int) -> Iterator[TextBlock]:
 
 
 class _WithEnd(io.RawIOBase):
-    """A file, from where it began to be read, and a member behind it; read at any place."""
+    """A file, from where reading began, followed by a member; seekable."""
 
     def __init__(self, raw: RawFile) -> None:
         assert raw.extent is not None
@@ -157,7 +158,7 @@ class _WithEnd(io.RawIOBase):
         self._at = 0
 
     def grown(self) -> bool:
-        """Whether it is not as long as it was."""
+        """Return whether the file's size has changed."""
         return os.fstat(self._number).st_size - self._start != self._size
 
     def readable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Blocks of text of a file that is not compressed, read in turn or by several threads at a time."""
+"""Blocks of text of an uncompressed file, read in turn or by several threads in parallel."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from streamer.sequences.text_window import TextBlock, new_block
 from trie.cpu.team import Team
 
 _LEAST_THREADS = 3
-"""Of a team: one that copies from the page cache keeps up with two."""
+"""The smallest team that reads in parallel: one copying thread keeps up with two that parse."""
 
 _AHEAD = 4
 
 
 class FileRegion(NamedTuple):
-    """Bytes of a regular file, from ``first`` to ``stop``, which are not read yet."""
+    """A byte range of a regular file, ``first`` to ``stop``, not yet read."""
 
     descriptor: int
     first: int
     stop: int
 
     def read(self) -> tuple[TextBlock, OSError | None]:
-        """The bytes, fewer if the file ends within them or cannot be read on, and why it cannot."""
+        """Read the bytes, fewer if the file ends early or a read fails; return the error too."""
         size = self.stop - self.first
         block = new_block(size)
         stop = block.first
@@ -43,7 +43,7 @@ class FileRegion(NamedTuple):
 
 
 def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:
-    """Blocks of at most ``size`` bytes; those of a regular file are read by threads of the team."""
+    """Yield blocks of at most ``size`` bytes; a team's threads read those of a regular file."""
     if team is not None and team.threads >= _LEAST_THREADS and (extent := raw.extent):
         descriptor, first, stop = extent
 
@@ -61,7 +61,7 @@ def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlo
                     yield block
                 if error is not None:
                     raise error
-                if count < size:  # the last one, or the file has been cut meanwhile
+                if count < size:  # the last one, or the file has been truncated meanwhile
                     break
         finally:
             line.close()

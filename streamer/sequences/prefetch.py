@@ -1,4 +1,4 @@
-"""Read ahead: the next batch is parsed while this one is matched."""
+"""Read ahead: parse the next batch while this one is matched."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ def prefetched(
     idle_seconds: float = _IDLE_SECONDS,
     pause: T | None = None,
 ) -> Iterator[T]:
-    """The items in order, produced up to ``depth`` ahead on a thread; its errors are raised here.
-
-    idle: called every ``idle_seconds`` while waiting for the next item. pause: comes between the
-    items, again and again, while none of them comes.
+    """Yield the items in order; a thread produces up to ``depth`` ahead, its errors are raised
+    here.
     """
     poll = _POLL_SECONDS if idle is None else idle_seconds
     ahead: Queue[tuple[T | None, BaseException | None, bool]] = Queue(depth)
