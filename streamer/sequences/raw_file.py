@@ -1,4 +1,4 @@
-"""A file as it is stored, read from its first byte on although these have been looked at."""
+"""A stored file, read from its first byte even after its magic number was examined."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _READ_BYTES = 1 << 17
 
 
 class Readable(Protocol):
-    """What is needed of a file."""
+    """The operations needed of a file."""
 
     def read1(self, size: int = ..., /) -> bytes:
-        """At most ``size`` bytes, none at the end."""
+        """Read at most ``size`` bytes; none at the end."""
 
 
 class Packed(Readable, Protocol):
-    """What is needed of a compressed file."""
+    """The operations needed of a compressed file."""
 
     def readinto(self, buffer: Any, /) -> int:
         """Read at most as many bytes as fit; 0 at the end."""
 
 
 class RawFile:
-    """A binary file or pipe that is buffered; ``magic`` are its first bytes.
+    """A buffered binary file or pipe; ``magic`` holds its first bytes.
 
-    They are waited for: a pipe may deliver them one by one.
+    Opening waits for them, because a pipe may deliver them one by one.
     """
 
     def __init__(self, file: Any) -> None:
@@ -41,14 +41,14 @@ class RawFile:
 
     @property
     def regular(self) -> bool:
-        """Whether it is no pipe: waiting for more bytes does not hold up those that are there."""
+        """Whether it is not a pipe: waiting for more bytes delays none that are already there."""
         return bool(self._file.seekable())
 
     @property
     def extent(self) -> tuple[int, int, int] | None:
-        """The number of a regular file that is read from its beginning, where that is, and its end.
+        """Return descriptor, offset and end of a regular file that is read from its beginning.
 
-        None for another file, and once it has been read from.
+        Returns None for any other file, and once it has been read from.
         """
         try:
             if self.bytes_read or not self.regular:
@@ -62,12 +62,12 @@ class RawFile:
             return None
 
     def go_to(self, place: int) -> None:
-        """Read on from there."""
+        """Continue reading at ``place``."""
         self._start = b""
         self._file.seek(place)
 
     def read1(self, size: int = _READ_BYTES, /) -> bytes:
-        """At most ``size`` bytes, none at the end."""
+        """Read at most ``size`` bytes; none at the end."""
         data: bytes = self._start[:size] or self._file.read1(size)
         self._start = self._start[size:]
         self.bytes_read += len(data)
@@ -85,7 +85,7 @@ class RawFile:
 
 
 class Buffered(io.BufferedReader):
-    """A file for what needs more than ``Readable``."""
+    """A file for callers that need more than ``Readable``."""
 
     def __init__(self, file: Readable) -> None:
         super().__init__(_Raw(file), _READ_BYTES)

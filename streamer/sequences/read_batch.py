@@ -1,4 +1,4 @@
-"""A batch of reads as columns: names, offsets and one array of base codes."""
+"""A batch of reads in columns: names, offsets and one array of base codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trie.cpu import array_pool
 from trie.cpu.threads import run_each
 from trie.packed_codes import pack_codes
 
-_SHARED = 1 << 22  # bases that are worth a second thread to copy
+_SHARED = 1 << 22  # bases from which a second copying thread pays
 
 Letters = bytes | memoryview | NDArray[np.uint8]
 
@@ -33,7 +33,7 @@ class BadReadError(ValueError):
 
     @classmethod
     def at(cls, offsets: NDArray[np.int64], error: InvalidBaseError) -> BadReadError:
-        """From an error whose position counts from the first of the joined reads."""
+        """Convert an error whose position counts from the first of the joined reads."""
         index = int(np.searchsorted(offsets, error.position, side="right")) - 1
         return cls(index, error.position - int(offsets[index]), error.byte)
 
@@ -42,9 +42,9 @@ class BadReadError(ValueError):
 class ReadBatch:
     """Reads in stream order.
 
-    names: the header's first word of each read. bases: uint8 base codes of all reads, one after
-    the other (``trie.codes``). offsets: int64[reads + 1], read i is bases[offsets[i]:offsets[i+1]].
-    context: where they come from, if it was asked for.
+    names: the first word of each read's header. bases: uint8 base codes of all reads, one after the
+    other (``trie.codes``). offsets: int64[reads + 1], read i is bases[offsets[i]:offsets[i+1]].
+    context: where the reads come from, if requested.
     """
 
     names: Sequence[str]
@@ -57,7 +57,7 @@ class ReadBatch:
 
     @property
     def symbols(self) -> int:
-        """Bases and gap codes of all reads."""
+        """The number of bases and gap codes in all reads."""
         return int(self.offsets[-1])
 
     @property
@@ -66,7 +66,7 @@ class ReadBatch:
         return np.diff(self.offsets)
 
     def two_bits(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bases and the positions of gaps, as ``trie.packed_codes`` packs them."""
+        """Return the bases and the positions of gaps, packed as by ``trie.packed_codes``."""
         return pack_codes(self.bases)
 
     @classmethod
@@ -82,14 +82,14 @@ class ReadBatch:
 
     @classmethod
     def from_sequences(cls, names: Sequence[str], sequences: Sequence[str]) -> ReadBatch:
-        """A batch of separate sequences of letters; BadReadError names the first bad read."""
+        """Encode separate sequences of letters; BadReadError names the first bad read."""
         return cls.from_letters(
             names, offsets_of(sequences), "".join(sequences).encode("latin-1", "replace")
         )
 
 
 def joined_batches(batches: Sequence[ReadBatch], threads: int = 1) -> ReadBatch:
-    """The reads of all batches as one batch without names."""
+    """Join the reads of all batches into one batch without names."""
     starts = np.cumsum([0, *(batch.bases.size for batch in batches)]).tolist()
     total = starts[-1]
     bases = array_pool.empty(total, np.uint8)
@@ -102,16 +102,16 @@ def joined_batches(batches: Sequence[ReadBatch], threads: int = 1) -> ReadBatch:
 
 
 def name_of(header: bytes) -> str:
-    """The first word of a header, between blanks or tabs; ``bad_name`` reports other than UTF-8."""
+    """Return the first word of a header, up to a blank or tab; ``bad_name`` checks for UTF-8."""
     word = header.lstrip(b" \t").split(b" ", 1)[0].split(b"\t", 1)[0]
     return word.decode("utf-8", "surrogateescape")
 
 
 def bad_name(names: Sequence[str]) -> tuple[int, str] | None:
-    """The index of the first name that is not printable UTF-8, and what is wrong with it, or None.
+    """Return the index of the first name that is not printable UTF-8 and why, or None.
 
-    The rule for names from files and sockets (``docs/protocol.md``): others corrupt tables. Bytes
-    that are not UTF-8 are decoded with ``surrogateescape``.
+    This is the rule for names from files and sockets (``docs/protocol.md``), as any others corrupt
+    tables. Bytes that are not UTF-8 are expected as decoded with ``surrogateescape``.
     """
     if "".join(names).isprintable():
         return None
@@ -123,7 +123,7 @@ def bad_name(names: Sequence[str]) -> tuple[int, str] | None:
 
 
 def offsets_of(sequences: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
-    """int64[n + 1]: where each sequence starts once all are joined."""
+    """Return int64[n + 1]: where each sequence starts once all are joined."""
     offsets = np.zeros(len(sequences) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, sequences), np.int64, len(sequences)), out=offsets[1:])
     return offsets

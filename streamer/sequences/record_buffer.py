@@ -1,4 +1,4 @@
-"""Records while they are read, as columns that parsers fill: names, and codes, a byte a letter."""
+"""Records being read: columns that parsers fill with names, and with codes of one byte a letter."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from trie.cpu.jit import inner, njit
 from trie.cpu.text_scan import SLACK
 
 GROWTH = 8
-"""Codes that do not fit get an eighth of their memory more. The system moves pages, no bytes."""
+"""Full codes grow by an eighth of their memory; the kernel remaps pages and copies no bytes."""
 
 _ENDLESS = 1 << 62
-_LARGEST = 1 << 25  # codes, of what is reserved at first
-_BEYOND = ROOM_BYTES + BLOCK_BYTES + SLACK  # codes that a parser may need room for
-_RECORD_BYTES = 2  # of a text, at least
+_LARGEST = 1 << 25  # codes reserved at first, at most
+_BEYOND = ROOM_BYTES + BLOCK_BYTES + SLACK  # spare codes that a parser may need
+_RECORD_BYTES = 2  # bytes of text per record, at least
 
 
 _T = TypeVar("_T", bound=np.generic)
@@ -34,11 +34,11 @@ _T = TypeVar("_T", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Records, of which the first may have begun before and the last may go on behind.
+    """Records of a file; the first may continue the previous piece, the last may go on in the next.
 
     first: the number of the first record, from 0. start: its symbols before this piece. again: how
-    many of this piece's first symbols the piece before had too. continues: the last record goes on
-    in the next piece. text: the records as they stand, if the buffer keeps them.
+    many leading symbols of this piece repeat the previous one. continues: the last record goes on
+    in the next piece. text: the records verbatim, if the buffer keeps them.
     """
 
     reads: ReadBatch
@@ -56,12 +56,12 @@ Columns = tuple[
 
 
 class RecordBuffer:
-    """Records, or parts of them, until there are enough for a ``TextPiece``.
+    """Collects records, or parts of them, until they fill a ``TextPiece``.
 
-    shown: the file's name in errors. size, records: new symbols and records that are enough.
-    letters: letters stay as they are, in the place of codes. keeps_text: pieces, which are never
-    cut, have the text of their records. first: the number of the first record, from 0. beyond: the
-    room for symbols of a text that come after enough of them.
+    shown: the file's name in errors. size, records: how many new symbols and records fill a piece.
+    letters: store letters instead of codes. keeps_text: pieces, which are then never cut, carry the
+    text of their records. first: the number of the first record, from 0. beyond: spare room for
+    symbols of a text beyond those that fill a piece.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class RecordBuffer:
         self._begin(np.empty(0, dtype=np.uint8))
 
     def _begin(self, codes: NDArray[np.uint8], name: tuple[int, int] | None = None) -> None:
-        """Begin a piece; with the last codes of the record that goes on, and where its name is.
+        """Begin a piece, with the last codes of the record that goes on, and where its name is.
 
-        There is room for as many names and records as the piece before had.
+        It has room for as many names and records as the previous piece had.
         """
         before = self._names
         self._again = codes.size
@@ -109,16 +109,16 @@ class RecordBuffer:
 
     @property
     def records(self) -> int:
-        """The number of records that have begun, in all pieces."""
+        """The number of records begun so far, in all pieces."""
         return self._first + int(self._state[RECORDS])
 
     @property
     def waiting(self) -> int:
-        """The number of records that the next piece will have."""
+        """The number of records buffered for the next piece."""
         return int(self._state[RECORDS])
 
     def like(self, size: int) -> RecordBuffer:
-        """An empty buffer for records of the same file, which are enough with ``size`` symbols."""
+        """Return an empty buffer for records of the same file, with pieces of ``size`` symbols."""
         return RecordBuffer(
             self._shown,
             min(size, self._size),
@@ -128,17 +128,17 @@ class RecordBuffer:
         )
 
     def pass_by(self, records: int) -> None:
-        """So many have been taken by others that are ``like`` this one."""
+        """Count records that other buffers made by ``like`` have taken."""
         self._first += records
 
     def columns(self, size: int, *, likely: bool = False) -> Columns:
-        """The columns, with room for what ``size`` bytes of a text can hold.
+        """Return the columns, with room for what ``size`` bytes of text can hold.
 
-        likely: for what those of a FASTQ file hold in general; its parser asks again.
-        state: int64[6], the numbers of codes (FILLED), of RECORDS and of bytes of names (NAMED),
-        ODD: not 0 if a name is not printable ASCII, and how many codes (ENOUGH) and records (MOST)
-        are enough. starts: int64, where each record begins in codes: uint8. names: uint8, and
-        bounds: int64[:, 2], as ``put_name`` has them. places: as ``place_record`` does.
+        likely: reserve only what FASTQ typically needs; its parser asks again. state: int64[6]: the
+        numbers of codes (FILLED), of RECORDS and of bytes of names (NAMED); ODD: nonzero if a name
+        is not printable ASCII; how many codes (ENOUGH) and records (MOST) fill a piece. starts:
+        int64, where each record begins in codes: uint8. names: uint8, and bounds: int64[:, 2], as
+        in ``put_name``. places: as in ``place_record``.
         """
         filled, records, named, *_, most = self._state.tolist()
         symbols, letters, more = size, size + size // 64, size // _RECORD_BYTES
@@ -164,7 +164,7 @@ class RecordBuffer:
         return *columns, self._places
 
     def keep(self, text: NDArray[np.uint8], begin: int, stop: int) -> None:
-        """A parser has taken text[begin:stop], which must not change any more."""
+        """Keep text[begin:stop], which a parser has taken; it must not change any more."""
         if self._keeps_text and (begin < stop or not self._spans):
             self._spans.append(Span(text, begin, stop, int(self._state[RECORDS])))
 
@@ -175,14 +175,14 @@ class RecordBuffer:
         places = self._places[:placed]
         if (places[:, 2] == places[:, 0]).any():
             return _ended(RecordText(self._spans, places).joined(), records)
-        # some of the last ones may have been dropped
+        # some of the last records may have been dropped
         spans = [span._replace(end=min(span.end, records)) for span in self._spans]
         return RecordText(spans, _fitted(self._places, records))
 
     def piece(self, overlap: int | None = None) -> TextPiece:
-        """Everything buffered; DataError for the first record whose name is faulty.
+        """Return everything buffered; raise DataError for the first record with an invalid name.
 
-        overlap: the last record goes on, and that many of its symbols are repeated then.
+        overlap: the last record goes on, and the next piece repeats that many of its symbols.
         """
         filled, records, named, odd, *_ = self._state.tolist()
         if odd:
@@ -210,7 +210,7 @@ class RecordBuffer:
         return made
 
     def before(self, error: DataError) -> tuple[TextPiece, DataError]:
-        """What is buffered of the records before a faulty one, and the first error there is."""
+        """Return the buffered records before a faulty one, and the first error there is."""
         while True:
             self._drop(max(0, (error.record or 1) - 1 - self._first))
             try:
@@ -219,9 +219,9 @@ class RecordBuffer:
                 error = earlier
 
     def bad_letter(self, byte: int, position: int, name: str | None = None) -> DataError:
-        """The error for a byte in the record behind the last one, or without a name in that one.
+        """Return the error for a bad byte in the next record, or in the last if ``name`` is None.
 
-        position: of the byte in the record, without a name behind its last code; from 0.
+        position: of the byte in the record, from 0; without a name, after the record's last code.
         """
         number = self.records + 1
         if name is None:
@@ -238,7 +238,7 @@ class RecordBuffer:
         )
 
     def _name(self, record: int) -> str:
-        """The name of a buffered record; bytes that are not UTF-8 are surrogates."""
+        """Return the name of a buffered record; bytes that are not UTF-8 become surrogates."""
         first, stop = self._bounds[record].tolist()
         return self._names[first:stop].tobytes().decode("utf-8", "surrogateescape")
 
@@ -247,34 +247,34 @@ class RecordBuffer:
             raise DataError(bad[1], file=self._shown, record=self._first + bad[0] + 1)
 
     def _drop(self, record: int) -> None:
-        """Forget everything from that record of the buffered ones on."""
+        """Drop that buffered record and everything after it."""
         if record < self._state[RECORDS]:
             named = self._bounds[record - 1, 1] if record else COUNT_BYTES
             self._state[: NAMED + 1] = self._starts[record], record, named
 
 
 def _as_long(array: NDArray[_T], size: int = -1) -> NDArray[_T]:
-    """An array of the same shape, but for its ``size`` if that is given."""
+    """Allocate an array of the same shape, or with ``size`` rows."""
     shape = (len(array) if size < 0 else size), *array.shape[1:]
     return array_pool.empty(math.prod(shape), array.dtype).reshape(shape)
 
 
 def _larger(array: NDArray[_T], size: int, used: int) -> NDArray[_T]:
-    """A longer array with the same first elements."""
+    """Copy the used elements to a longer array."""
     longer = _as_long(array, size)
     longer[:used] = array[:used]
     return longer
 
 
 def _fitted(array: NDArray[_T], size: int) -> NDArray[_T]:
-    """The first elements; copied if the others take more memory than they do."""
+    """Return the first elements, copied if the rest would waste more memory than they take."""
     return array[:size].copy() if 4 * size < len(array) else array[:size]
 
 
 def _ended(text: RecordText, records: int) -> RecordText:
-    """The first records of one span, of which some go on to the next one."""
+    """Return the first records of one span; the last of them may go on in the next."""
     span, places = text.spans[0], text.places[:records].copy()
-    # the last one goes on to the one that was dropped
+    # the last one goes on in the record that was dropped
     stop = span.stop if records == span.end else int(text.places[records, 0])
     lasting = places[:, 2] == places[:, 0]
     places[lasting, 2] = np.append(places[1:, 0], stop)[lasting]
@@ -287,9 +287,10 @@ def _ended(text: RecordText, records: int) -> RecordText:
 
 @inner
 def place_record(state, places, begin, line, end):
-    """The last record is text[begin:end], its first line text[begin:line], if ``places`` are kept.
+    """Note that the last record is text[begin:end] and its first line text[begin:line].
 
-    A record whose end is its beginning goes on to the next one.
+    Does nothing unless ``places`` are kept. A record that ends where it begins goes on in the next
+    one.
     """
     if len(places):
         record = state[RECORDS] - 1
@@ -300,7 +301,7 @@ def place_record(state, places, begin, line, end):
 
 @inner
 def add_record(text, first, stop, state, codes, starts, names, bounds):
-    """Begin a record whose name is the first word of text[first:stop]."""
+    """Begin a record named by the first word of text[first:stop]."""
     record = state[RECORDS]
     begin, end, odd = put_name(text, first, stop, names, state[NAMED])
     bounds[record, 0] = begin
@@ -313,5 +314,5 @@ def add_record(text, first, stop, state, codes, starts, names, bounds):
 
 @njit(cache=True, nogil=True)
 def _add_alone(text, first, stop, state, codes, starts, names, bounds):
-    """As ``add_record``, for Python."""
+    """``add_record``, callable from Python."""
     add_record(text, first, stop, state, codes, starts, names, bounds)

@@ -1,6 +1,6 @@
-"""A parser of one format: a kernel takes records; the one it stops at is read again for its fault.
+"""The base of parsers: a kernel takes records, the one it stops at is read again for its error.
 
-The base of those that count a record once it is whole; ``parse`` is what ``SequenceSource`` calls.
+For formats whose records count once they are complete; ``SequenceSource`` calls ``parse``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from trie.codes import InvalidBaseError, encode
 
 
 class RecordParser(ABC):
-    """Takes the records of a text."""
+    """Parses the records of a text."""
 
     begins_records = False
-    """Whether a record is counted once it has begun, or once it is whole."""
+    """Whether a record counts once it has begun, rather than once it is complete."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
@@ -26,7 +26,7 @@ class RecordParser(ABC):
     def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
         """Take records until the buffer is FULL or the text ends (MORE).
 
-        FormatError or DataError for a faulty record, once all before it are in the buffer.
+        Raises FormatError or DataError for a faulty record, once all before it are in the buffer.
         """
         stop = self._take_records(buffer)
         if stop == FAULT:
@@ -35,14 +35,14 @@ class RecordParser(ABC):
 
     @abstractmethod
     def _take_records(self, buffer: RecordBuffer) -> int:
-        """Take records; FULL, MORE, or FAULT in front of a faulty one."""
+        """Take records; return FULL, MORE, or FAULT before a faulty one."""
 
     @abstractmethod
     def _faulty(self) -> tuple[str, bytes]:
-        """Name and letters of the record that the text begins with; FormatError for a fault."""
+        """Parse name and letters of the record at the start of the text, or raise FormatError."""
 
     def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:
-        """What is wrong with the record that the text begins with."""
+        """Return the error in the record at the start of the text."""
         try:
             name, letters = self._faulty()
             encode(letters)

@@ -1,4 +1,4 @@
-"""Records as they stand in their file, to be written again byte for byte."""
+"""Verbatim records, to be written again byte for byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trie.cpu.text_scan import SLACK, copy_line
 
 
 class Span(NamedTuple):
-    """text[begin:stop] has been parsed; records before number ``end`` that no span before has."""
+    """Parsed text[begin:stop], with the records up to number ``end`` that no earlier span has."""
 
     text: NDArray[np.uint8]
     begin: int
@@ -24,11 +24,11 @@ class Span(NamedTuple):
 
 
 class RecordText(NamedTuple):
-    """Records in the blocks of text that they were parsed from, none of them in two.
+    """Records in the blocks of text they were parsed from, none spread over two.
 
-    spans: in their order; behind each of them SLACK bytes can be read (``trie.cpu.text_scan``).
-    places: int64[records, 3], where in its span's text each record begins, its first line ends, and
-    it ends. A line's own end belongs to the record, not to its first line.
+    spans: in order; SLACK bytes after each can be read (``trie.cpu.text_scan``). places:
+    int64[records, 3]: where in its span's text each record begins, its first line ends, and the
+    record ends. The line end belongs to the record, not to its first line.
     """
 
     spans: Sequence[Span]
@@ -36,12 +36,12 @@ class RecordText(NamedTuple):
 
     @property
     def fastq(self) -> bool:
-        """Whether the records begin with @; there is one at least."""
+        """Whether the records begin with @; there must be at least one."""
         text = next(span.text for span in self.spans if span.end)
         return bool(text[self.places[0, 0]] == ord("@"))
 
     def joined(self) -> RecordText:
-        """The same in one span, which begins with the first text; copied if there are several."""
+        """Join the spans into one that begins with the first; copied if there are several."""
         if len(self.spans) == 1:
             return self
         text = np.concatenate(
@@ -56,7 +56,7 @@ class RecordText(NamedTuple):
 
 
 def taken(parts: Sequence[RecordText], chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """The chosen records, uint8; of several parts the first one of each, the second, and so on."""
+    """Return the chosen records, uint8; those of several parts alternate."""
     ends = np.empty((len(parts), chosen.size), np.int64)
     out = array_pool.empty(_ends(tuple(part.places for part in parts), chosen, ends), np.uint8)
     for part, own in zip(parts, ends, strict=True):
@@ -68,10 +68,10 @@ def taken(parts: Sequence[RecordText], chosen: NDArray[np.bool_]) -> NDArray[np.
 
 
 def first_apart(one: PackedNames, other: PackedNames) -> int:
-    """The first place where two reads are not mates by their names; -1 if there is none.
+    """Return the first index at which the names are not those of mates; -1 if there is none.
 
-    Mates have one name, or names that end in /1 and /2; any ASCII mark that is no letter or digit
-    will do for the slash. The shorter sequence ends the comparison.
+    Mates have the same name, or names that end in /1 and /2; any ASCII character other than a
+    letter or digit may replace the slash. The shorter sequence ends the comparison.
     """
     return int(_first_apart(one.memory, one.bounds, other.memory, other.bounds))
 
@@ -99,15 +99,15 @@ def _first_apart(names, bounds, mates, mate_bounds):
 
 @njit(cache=True, nogil=True)
 def _is_mark(byte):
-    """Neither a letter nor a digit; of ASCII."""
+    """Return whether a byte is ASCII, but neither a letter nor a digit."""
     letter = 0x61 <= byte | 0x20 <= 0x7A
     return not letter and not 0x30 <= byte <= 0x39 and byte < 0x80
 
 
-# keeps the GIL: handing it over takes longer than a step a record
+# keeps the GIL: releasing it takes longer than one step per record
 @njit(cache=True)
 def _ends(places, chosen, ends):
-    """Where the chosen records end, those of several parts in turn, int64[parts, records].
+    """Compute where the chosen records end, interleaving parts: int64[parts, records].
 
     Returns where the last one ends.
     """

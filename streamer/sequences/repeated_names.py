@@ -1,7 +1,7 @@
-"""Names that come again: a read ID stands for one read, so two of them deserve a line.
+"""Detect repeated names: a read ID identifies one read, so a second use deserves a warning.
 
-A table of 64-bit hashes finds them, with open addressing and at most half full. At 16 MiB,
-which is a million names, it begins anew: a run may be of any length.
+The names' 64-bit hashes are kept in an open-addressing table, at most half full. At 16 MiB, which
+is a million names, it starts over, since a run may be of any length.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from trie.cpu.intrinsics import prefetch, word_at
 from trie.cpu.jit import njit
 
 _SLOTS, _MOST_SLOTS = 1 << 16, 1 << 21
-_AHEAD: Final = 16  # names whose slots are asked for
+_AHEAD: Final = 16  # names whose slots are prefetched
 _PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
 _ONE: Final = np.uint64(1)
 
 
 class RepeatedNames:
-    """Names of reads in the order in which they come; the first that comes again is told."""
+    """Checks names of reads in the order in which they come; reports the first repetition only."""
 
     def __init__(self) -> None:
         self._slots = np.zeros(0, np.uint64)
@@ -31,7 +31,7 @@ class RepeatedNames:
         self._told = False
 
     def first(self, names: PackedNames) -> int:
-        """The index of the first name that came before, here or earlier; -1 if none, or told."""
+        """Return the index of the first repeated name; -1 if none, or one was reported before."""
         if self._told or not len(names):
             return -1
         self._make_room(len(names))
@@ -44,7 +44,7 @@ class RepeatedNames:
         return at
 
     def line(self, names: Sequence[str]) -> str:
-        """What is to be told of these names, for people; empty if nothing."""
+        """Return the warning for these names; empty if there is none."""
         assert isinstance(names, PackedNames)
         at = self.first(names)
         if at < 0:
@@ -55,7 +55,7 @@ class RepeatedNames:
         if 2 * (self._names + more) <= self._slots.size:
             return
         if 2 * (self._names + more) > _MOST_SLOTS:
-            # the names before are forgotten
+            # forget the names before
             self._slots = self._slots[:0]
             self._names = 0
         size = _SLOTS
@@ -67,7 +67,7 @@ class RepeatedNames:
 
 @njit(cache=True, nogil=True)
 def _place(value, slots):
-    """Where a hash stands, or the free slot that is for it."""
+    """Return the slot of a hash, or the free slot for it."""
     most = slots.size - 1
     at = np.int64(value >> _HALF) & most
     while slots[at] and slots[at] != value:
@@ -84,7 +84,7 @@ def _move(slots, to):
 
 @njit(cache=True, nogil=True)
 def _hash(memory, first, stop):
-    """Of a name, eight bytes at a time; odd, as 0 marks a free slot."""
+    """Hash a name, eight bytes at a time; the hash is odd, as 0 marks a free slot."""
     value = np.uint64(stop - first) * _PRIME
     if stop - first < 8:
         for i in range(first, stop):
@@ -99,7 +99,7 @@ def _hash(memory, first, stop):
 
 @njit(cache=True, nogil=True)
 def _take(memory, bounds, slots, hashes):
-    """Note names; the first that is noted already, else -1. hashes: uint64, room for one a name."""
+    """Add names; return the first one already known, else -1. hashes: uint64, one per name."""
     most = slots.size - 1
     for name in range(len(bounds)):
         hashes[name] = _hash(memory, bounds[name, 0], bounds[name, 1])

@@ -1,10 +1,10 @@
-"""SAM (specification 1): a line a record, its fields between tabs, behind lines of a header.
+"""Parse SAM (specification 1): header lines, then one tab-separated line per record.
 
     @RG ID:run_model_barcode04 ...
     name FLAG ref pos mapq CIGAR rnext pnext tlen letters qualities ch:i:12 st:Z:... RG:Z:...
     └ a kernel takes primary records as long as they are valid; the one it stops at is read again
 
-The last line may lack its end. Without a header the first line tells what the file is.
+The last line may lack its line end. Without a header, the first line identifies the file as SAM.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trie.cpu.jit import njit
 from trie.cpu.text_scan import equals
 
 MOST_START = 300
-"""Bytes of a file that tell whether it is SAM: a name has 254 at most."""
+"""Bytes of a file that decide whether it is SAM; a name has at most 254."""
 
 _START = re.compile(rb"@(?:HD|SQ|RG|PG)\t[A-Za-z][A-Za-z0-9]:|@CO\t|[!-?A-~]{1,254}\t[0-9]{1,5}\t")
 _PART = re.compile(
@@ -55,18 +55,18 @@ _CODES[np.frombuffer(OPERATIONS.encode(), dtype=np.uint8)] = np.arange(len(OPERA
 
 
 def begins_sam(start: bytes) -> bool:
-    """Whether these first bytes of a file, MOST_START if it has as many, are of SAM."""
+    """Return whether a file starts as SAM does; ``start``: its first MOST_START bytes, or all."""
     return _START.match(start) is not None
 
 
 def may_begin_sam(start: bytes) -> bool:
-    """Whether more bytes have to tell."""
+    """Return whether more bytes are needed to decide."""
     told = start[:1] in (b">", b"#") or len(start) == MOST_START
     return not told and _PART.fullmatch(start) is not None
 
 
 class SamParser(RecordParser):
-    """Takes the records of a text of SAM."""
+    """Parses the records of a SAM text."""
 
     def _take_records(self, buffer: RecordBuffer) -> int:
         text = self._text
@@ -88,7 +88,7 @@ class SamParser(RecordParser):
 
 
 def _record(line: bytes) -> tuple[str, bytes]:
-    """Name and letters of a record; FormatError for a fault."""
+    """Return name and letters of a record; raise FormatError if it is invalid."""
     if line.startswith(b"@"):
         problem = "a line of a header amid the records"
         raise FormatError(problem)
@@ -121,9 +121,9 @@ def _record(line: bytes) -> tuple[str, bytes]:
 def _take(
     text, place, table, complements, raw, operations, state, codes, starts, names, bounds, places
 ):
-    """Append whole primary records to the columns; FULL, MORE, or FAULT in front of a faulty one.
+    """Append whole primary records; return FULL, MORE, or FAULT before a faulty one.
 
-    place[SEEN]: 1 behind the header.
+    place[SEEN]: 1 once the header has been passed.
     """
     tabs = np.empty(_FIELDS, dtype=np.int64)
     at = place[AT]
@@ -182,7 +182,7 @@ def _take(
 
 @njit(cache=True, nogil=True)
 def _find(text, at, stop, byte):
-    """Where the byte is first, ``stop`` if it is not there."""
+    """Return the first place of the byte, or ``stop``."""
     while at < stop:
         found = equals(text, at, byte)
         if found:
@@ -193,7 +193,7 @@ def _find(text, at, stop, byte):
 
 @njit(cache=True, nogil=True)
 def _fields(text, at, end, tabs):
-    """Where each of the first fields of a line ends; whether they are all there."""
+    """Find the ends of a line's first fields; return whether all of them are there."""
     for field in range(_FIELDS):
         tabs[field] = at = _find(text, at, end, _TAB)
         if at == end:
@@ -204,7 +204,7 @@ def _fields(text, at, end, tabs):
 
 @njit(cache=True, nogil=True)
 def _cigar_fits(text, at, end, operations, letters):
-    """Whether a CIGAR can be that of a whole read with this many letters."""
+    """Return whether a CIGAR can describe a whole read with this many letters."""
     if end - at == 1 and text[at] == _STAR:
         return True
     total = np.int64(0)

@@ -1,17 +1,18 @@
-"""FASTQ that several threads parse: regions of its text, each cut where a record seems to end.
+"""Parse FASTQ in several threads: in regions, each cut where a record seems to end.
 
     text      ... record | record | record | rec      record | record ...
     regions   [-------------------------)[ left over ... next block -----
 
-A cut is a guess: four whole lines that look like a record. It was right if the parser of a region
-takes its last byte with its last record, for then the next region begins with a record. At the
-first region that is not so, or in which anything is faulty, one parser goes on alone from its
-beginning (``SequenceSource``): records, errors and their places are those of one parser.
+A cut is a guess: it follows four whole lines that look like a record. It was right if the region's
+parser consumed the last byte with the last record, because the next region then begins with a
+record. At the first region where this fails, or that holds any fault, a single parser resumes from
+its beginning (``SequenceSource``). So records, errors and positions are those of a single parser.
 
-The thread that parses a region does the work on its records, too, and reads it if the file is a
-plain one: waking another thread, and taking the GIL again, costs more than either. So work may have
-been done on records behind a fault. Its results are dropped, and the fault is raised: what has been
-parsed in vain is not read again, since a second attempt might succeed.
+The thread that parses a region also does the work on its records, and reads the region itself if
+the file is uncompressed: waking another thread and reacquiring the GIL costs more than either. So
+work may have been done on records after a fault. Its results are dropped and the fault is raised.
+Text whose parse failed is handed over, not read from the file again, because a second read might
+succeed.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ from trie.letter_lines import CR, LF
 R = TypeVar("R")
 
 LEAST_THREADS = 3
-"""Of a team: with two, one parses and decompresses while the other matches."""
+"""The smallest team: with two threads, one parses and decompresses while the other matches."""
 
 _MOST_REGIONS: Final = 8
-"""That are as long as a text without an end of a record in which one is still looked for."""
+"""A text without the end of a record is given up after this many regions."""
 
 _LOOK_BYTES = 1 << 16
-"""Of a file, in front of where a region may end: its last record is looked for there first."""
+"""Bytes before a region's intended end that are searched first for the end of a record."""
 
 
 class Worked(NamedTuple, Generic[R]):
-    """What was made of so many records of so many symbols."""
+    """The result of the work on some records, with their numbers of records and symbols."""
 
     records: int
     symbols: int
@@ -60,10 +61,10 @@ class Worked(NamedTuple, Generic[R]):
 
 
 class Parsed(NamedTuple, Generic[R]):
-    """A region, the work on its records, and how many lines they have.
+    """A region, the work on its records, and their number of lines.
 
-    worked: None if they are not whole records; then ``region`` is the text that has been parsed in
-    vain, and ``error`` why there is no more of it, if it cannot be read.
+    worked: None if the region does not hold whole records. ``region`` is then the text whose parse
+    failed, and ``error`` says why the text ends there, if it could not be read.
     """
 
     region: TextBlock | FileRegion
@@ -81,7 +82,7 @@ class CannotReadError(Exception):
 
 
 def regions(text: Text) -> Iterator[TextBlock]:
-    """What follows of a text in regions of about ``REGION_BYTES``; it ends behind one uncut."""
+    """Yield the rest of a text in regions of ``REGION_BYTES``, ending after one without a cut."""
     while True:
         text.show()
         if len(text) > REGION_BYTES // 2 or text.ended:
@@ -102,7 +103,7 @@ def regions(text: Text) -> Iterator[TextBlock]:
         try:
             text.more()
         except Exception as error:
-            # a parser that goes on alone takes what there is before the error
+            # the single parser takes what precedes the error
             if len(text):
                 yield _rest(text)
             raise CannotReadError(error) from None
@@ -115,9 +116,9 @@ def _rest(text: Text) -> TextBlock:
 
 
 def file_regions(file: FileRegion, size: int) -> Iterator[FileRegion]:
-    """The same of a plain file, as far as there are ends of records where regions may end.
+    """Yield regions of an uncompressed file, as long as a record ends near a region's end.
 
-    size: of a region, about, in bytes.
+    size: of a region, approximately, in bytes.
     """
     descriptor, first, stop = file
     while first < stop:
@@ -129,7 +130,7 @@ def file_regions(file: FileRegion, size: int) -> Iterator[FileRegion]:
 
 
 def _file_cut(file: FileRegion, size: int) -> int:
-    """Where the next region ends; ``file.first`` if no place is found."""
+    """Return where the next region ends; ``file.first`` if no place is found."""
     descriptor, first, last = file
     most = _MOST_REGIONS * size
     while size <= most:
@@ -141,7 +142,7 @@ def _file_cut(file: FileRegion, size: int) -> int:
             begin = max(first, stop - look)
             block, error = FileRegion(descriptor, begin, stop).read()
             if error is not None:
-                return first  # it will be raised where it is read in turn
+                return first  # the error will be raised when this place is read in turn
             cut = begin + int(_last_end(block.array, block.first, block.stop)) - block.first
             if cut > begin:
                 return cut
@@ -153,7 +154,7 @@ def _file_cut(file: FileRegion, size: int) -> int:
 def unparsed(
     first: Parsed[R] | None, others: Iterator[Parsed[R]], rest: Iterable[TextBlock]
 ) -> Iterator[TextBlock]:
-    """The blocks from the first region on that has been parsed in vain, and behind all regions."""
+    """Yield the blocks from the first region that failed to parse, and those after all regions."""
     done = first
     try:
         while done is not None:
@@ -173,7 +174,7 @@ def parsed(
     work: Callable[[TextPiece], R],
     stages: Stages,
 ) -> Parsed[R]:
-    """Parse a region into an empty buffer, and do the work on its records."""
+    """Parse a region into an empty buffer and do the work on its records."""
     error = None
     if isinstance(region, TextBlock):
         block = region
@@ -188,10 +189,10 @@ def parsed(
         pieces, lines = _parsed(block, buffer)
     except (FormatError, DataError, OSError):
         return Parsed(block, None, 0, error)
-    # their memory serves the next region while this one's records are worked on
+    # frees their memory for the next region while this one's records are worked on
     del block, buffer
     worked = []
-    while pieces:  # none is kept
+    while pieces:  # drop each piece once it is done
         piece = pieces.pop(0)
         reads, symbols = len(piece.reads), piece.reads.symbols
         worked.append(Worked(reads, symbols, work(piece)))
@@ -199,7 +200,7 @@ def parsed(
 
 
 def _parsed(block: TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], int]:
-    """The records in pieces, and how many lines they have; FormatError if they are not whole."""
+    """Parse the records into pieces and count their lines; FormatError if they are not whole."""
     text = Text(iter((block,)))
     parser = FastqParser(text)
     pieces: list[TextPiece] = []
@@ -222,8 +223,9 @@ def _parsed(block: TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], in
 
 @njit(cache=True, nogil=True)
 def _last_end(text, first, stop):
-    """Behind the last record that seems to end in text[first:stop]; ``first`` if there is none."""
-    begins = np.empty(LINES + 1, np.int64)  # of lines, and where the last one ends; ascending
+    """Return the end of the last plausible record in text[first:stop], or ``first``."""
+    # where lines begin, and where the last one ends; ascending
+    begins = np.empty(LINES + 1, np.int64)
     found = 0
     at = stop + 1
     while at > first:
@@ -239,7 +241,7 @@ def _last_end(text, first, stop):
 
 @inner
 def _is_record(text, begins):
-    """Whether four lines look like one."""
+    """Return whether four lines look like a record."""
     header, letters, plus, qualities, end = begins
     if text[header] != 0x40 or text[plus] != 0x2B:
         return False
@@ -248,6 +250,6 @@ def _is_record(text, begins):
 
 @inner
 def _length(text, begin, end):
-    """Of a line, without LF or CRLF."""
+    """Return the length of a line without LF or CRLF."""
     stop = end - 1
     return stop - begin - (stop > begin and text[stop - 1] == CR)

@@ -1,7 +1,7 @@
-"""A sequence file opened, decompressed and recognized by content, read into record buffers.
+"""Open a sequence file, decompress it, recognize it by content, and fill record buffers.
 
-``streamer.sequences.decompression`` makes blocks of text ahead of the parser: ``fastq``, ``fasta``,
-``sam`` or ``bam``; CRAM comes as SAM (``cram``).
+``streamer.sequences.decompression`` makes blocks of text ahead of the parser, which is ``fastq``,
+``fasta``, ``sam`` or ``bam``; CRAM is converted to SAM (``cram``).
 """
 
 from __future__ import annotations
@@ -52,41 +52,41 @@ R = TypeVar("R")
 STDIN = "-"
 
 shown_from = ""
-"""What the names of inputs are shown without; set by the process of a job."""
+"""The prefix omitted from input names in messages; set by the process of a job."""
 
 
 def shown_name(path: str) -> str:
-    """The name of an input in messages."""
+    """Return the name of an input for messages."""
     return "<stdin>" if path == STDIN else path.removeprefix(shown_from)
 
 
 class Elsewhere(Protocol):
-    """Workers that read files themselves."""
+    """Remote workers that read files themselves."""
 
     def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
-        """The regions of a plain FASTQ file, whole as it is given, in order, with the work done."""
+        """Yield the regions of an entire uncompressed FASTQ file, in order, with the work done."""
 
 
 class Parser(Protocol):
-    """Takes the records of a text, in their order."""
+    """Parses the records of a text, in order."""
 
     begins_records: bool
-    """Whether a record is counted once it has begun, or once it is whole."""
+    """Whether a record counts once it has begun, rather than once it is complete."""
 
     def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
         """Take records until the buffer is full (FULL, or CUT within one) or the text ends (MORE).
 
-        FormatError or DataError for a fault, once all before it are in the buffer.
+        Raises FormatError or DataError for a fault, once all records before it are in the buffer.
         """
 
 
 class SequenceSource:
-    """One input, read from ``opened`` if that is given; ``stack`` closes what it opens.
+    """One input, read from ``opened`` if given; ``stack`` closes what is opened here.
 
-    team: decompresses it ahead of the parser; without one a thread does. flush_seconds: of a pipe,
-    no record waits longer than about this for others to fill a buffer. full: buffers are filled one
-    after the other, not the one of each region as far as it goes. elsewhere: parses regions of a
-    plain FASTQ file in the place of the team.
+    team: decompresses ahead of the parser; without one a thread does. flush_seconds: about the
+    longest time that a record from a pipe waits for others to fill a buffer. full: fill one buffer
+    after the other completely, instead of ending one with each region. elsewhere: parses regions of
+    an uncompressed FASTQ file instead of the team.
     """
 
     def __init__(
@@ -106,7 +106,8 @@ class SequenceSource:
         self._opened = opened
         self._team = team
         self._raw: RawFile | None = None
-        self._plain: FileRegion | None = None  # whole, if its regions are parsed side by side
+        # the entire file, if its regions are parsed in parallel
+        self._plain: FileRegion | None = None
         self._watched: Watched | None = None
         self._text: Text | None = None
         self._parser: Parser | None = None
@@ -118,7 +119,7 @@ class SequenceSource:
 
     @property
     def alignments(self) -> bool:
-        """Whether it is SAM, BAM or CRAM, as far as it has been read."""
+        """Whether it is SAM, BAM or CRAM, as far as is known yet."""
         return isinstance(self._parser, (BamParser, SamParser))
 
     @property
@@ -127,14 +128,14 @@ class SequenceSource:
         return isinstance(self._parser, FastqParser)
 
     def context(self, records: RecordText) -> ReadContext:
-        """That of the records that have been read; those of the first ones comes first."""
+        """Return the context of records read; call it for the first records first."""
         (span,), places = records.joined()
         text = span.text
         if not self.alignments:
             return ReadContext.of_headers(text, places[:, 0] + 1, places[:, 1], self._path)
         binary = isinstance(self._parser, BamParser)
         if self._groups is None:
-            # the header is in front of the first record
+            # the header precedes the first record
             header = text[span.begin : places[0, 0]].tobytes()
             if binary:
                 begin = len(MAGIC) + 4
@@ -146,13 +147,13 @@ class SequenceSource:
         return ReadContext.of_sam_lines(text, firsts, stops, self._path, self._groups)
 
     def bytes_read(self) -> int:
-        """How far the file has been read, in its own (compressed) bytes."""
+        """Return how many (compressed) bytes of the file have been read."""
         return 0 if self._raw is None else self._raw.bytes_read
 
     def fill(self, buffer: RecordBuffer, *, cut: bool = False) -> int:
         """Read records into the buffer until it is FULL, CUT within one, or the file ends (MORE).
 
-        DataError for what cannot be read, once all before it is in the buffer.
+        Raises DataError for what cannot be read, once all before it is in the buffer.
         """
         try:
             text = self._open(buffer)
@@ -177,9 +178,10 @@ class SequenceSource:
     def side_by_side(
         self, buffer: RecordBuffer, work: Callable[[TextPiece], R]
     ) -> Iterator[Worked[R]]:
-        """The work on pieces of whole records, which the team parses at once, as far as that goes.
+        """Yield the work on pieces of whole records, as long as they can be parsed in parallel.
 
-        ``fill`` goes on behind them. buffer: empty; it knows their number then. DataError as there.
+        ``fill`` continues after them. buffer: empty; afterwards it knows how many records there
+        were. Raises DataError as ``fill`` does.
         """
         text, team, plain = self._open(buffer), self._team, self._plain
         if not isinstance(self._parser, FastqParser):
@@ -224,7 +226,7 @@ class SequenceSource:
     def _by_team(
         self, team: Team, text: Text, buffer: RecordBuffer, work: Callable[[TextPiece], R]
     ) -> Iterator[Parsed[R]]:
-        half = REGION_BYTES // 2  # letters, the other are qualities
+        half = REGION_BYTES // 2  # letters; the other half are qualities
 
         def parse(region: TextBlock | FileRegion) -> Parsed[R]:
             return parsed(region, buffer.like(half), work, team.stages)
@@ -233,11 +235,11 @@ class SequenceSource:
         if self._plain is not None:
             found = file_regions(self._plain, REGION_BYTES)
             team.stages.shared.add("read")
-        # whoever takes the results may work on a region itself, while all others finish one
+        # the consumer may work on a region itself while all others finish one each
         return team.line(found, parse, 2 * team.threads + 2, pulls="parse", works="parse")
 
     def _open(self, buffer: RecordBuffer) -> Text:
-        """The text of the file, which is opened and recognized once."""
+        """Return the text of the file, opened and recognized on the first call."""
         if self._text is None:
             with self._reading(buffer):
                 self._text = Text(self._blocks())
@@ -246,12 +248,12 @@ class SequenceSource:
 
     @property
     def _large(self) -> bool:
-        """Whether its text comes in blocks that are parsed side by side."""
+        """Whether its text comes in blocks large enough to parse in parallel."""
         threads = 1 if self._team is None or self._full else self._team.threads
         return threads >= LEAST_THREADS and self._raw is not None and self._raw.regular
 
     def _is_due(self, buffer: RecordBuffer) -> bool:
-        """Whether records of a pipe, all of them whole, have waited for long enough."""
+        """Whether buffered whole records from a pipe have waited long enough."""
         assert self._parser is not None
         if self._flush_seconds is None or self._parser.begins_records or not buffer.waiting:
             self._flush_at = None
@@ -275,14 +277,14 @@ class SequenceSource:
             raise DataError(problem, file=self._shown, record=record) from None
 
     def _record(self, buffer: RecordBuffer) -> int:
-        """The number of the record that is being read; 0 before the first."""
+        """Return the number of the record being read; 0 before the first."""
         if self._parser is None:
             # a lone @ may begin FASTQ or SAM
             return int(self._text is not None and self._text.start().lstrip() == b"@")
         return buffer.records + (not self._parser.begins_records)
 
     def _recognized(self, text: Text) -> Parser | None:
-        """The parser for the format; None for an empty file."""
+        """Return the parser for the format; None for an empty file."""
         # a pipe may deliver the first bytes one by one
         while True:
             start = text.start().lstrip()[:MOST_START]
@@ -304,7 +306,7 @@ class SequenceSource:
         return None
 
     def _blocks(self) -> Iterator[TextBlock]:
-        """The decompressed text, read by a thread a few blocks ahead."""
+        """Yield the decompressed text, read by a thread a few blocks ahead."""
         file: Any
         if self._opened is not None:
             file = self._opened
@@ -328,7 +330,7 @@ class SequenceSource:
         return iter(blocks)
 
     def _from(self, at: int) -> Iterator[TextBlock]:
-        """A plain file from a place on, with what is added to it meanwhile."""
+        """Yield an uncompressed file from a place on, including what is appended meanwhile."""
         assert self._raw is not None
         self._has_read(at)
         self._raw.go_to(at)
@@ -336,7 +338,7 @@ class SequenceSource:
         yield from blocks if self._team is None else counted(blocks, self._team, "read")
 
     def _has_read(self, stop: int) -> None:
-        """A plain file has been read up to ``stop``."""
+        """Note that an uncompressed file has been read up to ``stop``."""
         assert self._plain is not None
         assert self._raw is not None
         size = stop - self._plain.first
@@ -349,7 +351,7 @@ class SequenceSource:
 
 
 def _read_errors() -> tuple[type[Exception], ...]:
-    """What the decompressors raise for damaged content."""
+    """Return the exceptions that decompressors raise for damaged content."""
     import lzma
     import zlib
 

@@ -1,10 +1,10 @@
-"""The decompressed text of a file while it is parsed: a window that blocks are added to.
+"""The decompressed text of a file being parsed: a window that blocks are added to.
 
-    array   ...... done | AT  not parsed yet  STOP | bytes behind the end, which may be read
+    array   ...... done | AT  not parsed yet  STOP | bytes after the end, which may be read
 
-What is left of a block moves in front of the next one, into room that blocks have there. A record
-that is longer than this room collects in an array of its own, whose size doubles. Of a large block
-some is added at a time, so that what parsers reserve for it stays small.
+What is left of a block moves in front of the next one, into room that blocks reserve there. A
+record longer than this room is collected in a separate array, whose size doubles. A large block is
+added in portions, so that parsers reserve little memory for it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from trie.cpu import array_pool
 from trie.cpu.text_scan import SLACK
 
 BLOCK_BYTES = 1 << 19
-ROOM_BYTES = 1 << 18  # in front of a block
+ROOM_BYTES = 1 << 18  # reserved in front of a block
 _BEHIND = 2 * SLACK
-REGION_BYTES = (1 << 23) - ROOM_BYTES - _BEHIND  # of a block that is parsed beside others
+REGION_BYTES = (1 << 23) - ROOM_BYTES - _BEHIND  # of a block parsed in parallel with others
 
 AT, STOP, LINE, WITHIN, SEEN, SEEN_LINES = range(6)
-"""Of ``Text.place``: see there."""
+"""Indices into ``Text.place``; see there."""
 
 _LF: Final = 10
 
 
 class FormatError(ValueError):
-    """A file or a record that is not in its format. name: of the record, if it can be read."""
+    """A file or a record that violates its format. name: of the record, if it can be read."""
 
     def __init__(self, problem: str, name: str | None = None) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class FormatError(ValueError):
 
 
 class TextBlock(NamedTuple):
-    """array[first:stop] is a piece of a text; there is room in front of it, and bytes behind it."""
+    """A piece of text, array[first:stop], with room before it and readable bytes after it."""
 
     array: NDArray[np.uint8]
     first: int
@@ -46,18 +46,13 @@ class TextBlock(NamedTuple):
 
 
 def new_block(size: int) -> TextBlock:
-    """A block for ``size`` bytes, uninitialized."""
+    """Allocate a block for ``size`` bytes, uninitialized."""
     array = array_pool.empty(ROOM_BYTES + size + _BEHIND, np.uint8)
     return TextBlock(array, ROOM_BYTES, ROOM_BYTES + size)
 
 
 class Text:
-    """What is not parsed yet of the text in ``blocks``.
-
-    array: uint8. place: int64[6]; array[place[AT]:place[STOP]] has not been parsed. LINE: the
-    number of the line that begins at AT, from 1. The others belong to the parsers. ended: nothing
-    follows. blocks: what follows otherwise.
-    """
+    """The text in ``blocks`` that is not parsed yet."""
 
     def __init__(self, blocks: Iterator[TextBlock]) -> None:
         self.blocks = blocks
@@ -65,24 +60,24 @@ class Text:
         self.place = np.zeros(6, dtype=np.int64)
         self.place[LINE] = 1
         self.ended = False
-        self._hidden = 0  # bytes behind STOP that have not been added yet
+        self._hidden = 0  # bytes after STOP that have not been added yet
 
     def __len__(self) -> int:
         return int(self.place[STOP] - self.place[AT])
 
     def start(self, size: int | None = None) -> bytes:
-        """The next bytes, at most ``size``, without parsing them."""
+        """Return the next bytes, at most ``size``, without parsing them."""
         first, stop = self.place[AT], self.place[STOP]
         return self.array[first : stop if size is None else min(stop, first + size)].tobytes()
 
     def show(self, size: int | None = None) -> None:
-        """Add up to ``size`` bytes of the last block, None: all that is left of it."""
+        """Add up to ``size`` bytes of the last block, or all that is left of it if None."""
         shown = self._hidden if size is None else min(size, self._hidden)
         self.place[STOP] += shown
         self._hidden -= shown
 
     def more(self) -> None:
-        """Add the next block, or a part; what reading it raises leaves the text as it was."""
+        """Add the next block, or a part; an error in reading it leaves the text unchanged."""
         if self._hidden:
             self.show(BLOCK_BYTES)
             return
@@ -113,7 +108,7 @@ class Text:
         self.show(BLOCK_BYTES)
 
     def end_line(self) -> None:
-        """End the last line of the file if it has no end."""
+        """Terminate the last line of the file if it lacks a line end."""
         stop = self.place[STOP]
         if len(self) and self.array[stop - 1] != _LF:
             self.array[stop] = _LF
