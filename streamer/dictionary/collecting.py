@@ -1,8 +1,8 @@
-"""The distinct k-mers of records as they are read, and the target set of each.
+"""Collect the distinct k-mers of records as they are read, and the target set of each.
 
-Windows are grouped by shard (``trie.trees.shards``) a piece at a time, with the number of the
-record that each comes from. At the end threads sort shard by shard: each holds 1/64 of all windows,
-so the sort needs little memory beside them. A window takes 8 bytes until then, 12 if there are
+Windows are grouped by shard (``trie.trees.shards``) one piece at a time, with the number of the
+record that each comes from. At the end, threads sort shard by shard: each shard holds 1/64 of all
+windows, so sorting needs little extra memory. Until then a window takes 8 bytes, 12 if there are
 several records, and as much again for the result.
 """
 
@@ -25,16 +25,16 @@ from trie.trees.shards import drop_repeats, group
 from trie.windows import window_codes
 
 _DIGIT: Final = 8
-"""Bits a pass of the sort: the 256 places that it writes to stay in the first-level cache."""
+"""Bits per pass of the sort: its 256 write positions stay in the L1 cache."""
 
 _FEW: Final = 32  # insertion sort takes up to this number of codes
 
 _SEVERAL: Final = np.uint32(0xFFFFFFFE)
-"""The set of a k-mer of several records until these sets have numbers."""
+"""The set of a k-mer that several records hold, until these sets are numbered."""
 
 
 class _Windows(NamedTuple):
-    """The windows of a piece by shard. owners: int32, the record of each, or the only record."""
+    """The windows of a piece by shard. owners: int32, the record of each, or the only one."""
 
     codes: NDArray[np.uint64]
     bounds: NDArray[np.int64]
@@ -47,7 +47,7 @@ class _Windows(NamedTuple):
 
 
 class KmerCollector:
-    """Collects the windows of records; canonical: k-mers are canonical codes."""
+    """Collects the windows of records. canonical: k-mers are canonical codes."""
 
     def __init__(self, k: int, *, canonical: bool, threads: int) -> None:
         check_k(k)
@@ -63,7 +63,7 @@ class KmerCollector:
         return len(self._names)
 
     def add(self, reads: ReadBatch, first: int) -> None:
-        """Windows of records from the number ``first`` on: ``records``, or one less to go on."""
+        """Add windows of records from number ``first`` on: ``records``, or one less to continue."""
         self._names[first:] = reads.names
         codes, starts = window_codes(reads.bases, reads.offsets, self._k, canonical=self._canonical)
         if not codes.size:
@@ -83,7 +83,7 @@ class KmerCollector:
         self._pieces.append(_Windows(codes, bounds, owners))
 
     def finish(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32], TargetSets]:
-        """The distinct codes, ascending, the target set of each, and the sets."""
+        """Return the distinct codes, ascending, the target set of each, and the sets."""
         pieces, self._pieces = self._pieces, []
         if not pieces:
             none = np.zeros(1, np.int64), np.zeros(0, np.int32)
@@ -104,7 +104,7 @@ class KmerCollector:
             size += kept
         codes.resize(size, refcheck=False)
         if one:
-            # zeroed pages take no memory until they are written
+            # zeroed pages take no memory until written to
             sets = np.zeros(size, dtype=np.uint32)
             only = TargetSets(self._names, np.array([0, 1]), np.zeros(1, dtype=np.int32))
             return codes, sets, only
@@ -124,7 +124,7 @@ class KmerCollector:
     ) -> tuple[int, int, NDArray[np.int32], NDArray[np.int64]]:
         """Write distinct codes and their sets from ``start`` on: (count, start, members, sizes).
 
-        members: int32, the records of the k-mers of several. sizes: int64, how many each has.
+        members: int32, the records of k-mers that several hold. sizes: int64, how many each has.
         """
         own = codes[start:stop]
         slices = [slice(int(p.bounds[shard]), int(p.bounds[shard + 1])) for p in pieces]
@@ -146,7 +146,7 @@ def _numbered(
     sizes: NDArray[np.int64],
     names: Sequence[str],
 ) -> TargetSets:
-    """Renumber ``sets`` from records, or _SEVERAL, to target sets."""
+    """Convert ``sets`` from record numbers, or _SEVERAL, to target set numbers."""
     bounds = bounds_of(sizes)
     numbers, chosen = intern_runs(members, bounds)
     used = np.zeros(len(names), dtype=np.bool_)
@@ -160,7 +160,7 @@ def _numbered(
 
 @njit(cache=True, nogil=True)
 def _sort_digits(codes, owners, spare_codes, spare_owners, low, high):
-    """Sort stably by the bits from ``low`` to ``high``, the lowest digit first."""
+    """Sort stably by bits ``low`` to ``high``, the lowest digit first."""
     mask = np.uint64((1 << _DIGIT) - 1)
     places = np.empty(1 << _DIGIT, dtype=np.int64)
     from_codes, from_owners, to_codes, to_owners = codes, owners, spare_codes, spare_owners
@@ -197,9 +197,10 @@ def _sort_digits(codes, owners, spare_codes, spare_owners, low, high):
 def _sort_stably(codes, owners, spare_codes, spare_owners, bits):
     """Sort codes below 2**bits stably, and owners with them.
 
-    A radix sort by the upper bits, four more than it takes to number the codes, makes most of them
-    unique. Short runs of equal ones are sorted by insertion, long ones by the other bits. It takes
-    three passes of about ten operations and 24 bytes a code; all bits would take seven.
+    A radix sort by the upper bits, four more than needed to number the codes, separates most of
+    them. Short runs of equal upper bits are sorted by insertion, long ones by the remaining bits.
+    This takes three passes of about ten operations and 24 bytes per code; all bits would take
+    seven.
     """
     upper = 4
     while codes.size >> (upper - 4):
@@ -232,11 +233,7 @@ def _sort_stably(codes, owners, spare_codes, spare_owners, bits):
 
 @njit(cache=True, nogil=True)
 def _unite_runs(codes, owners, sets, sizes):
-    """Move distinct codes to the front, write their sets: (codes, codes of several, members).
-
-    codes: ascending, owners ascending within equal codes. A set is the owner, or _SEVERAL; the
-    distinct owners of these move to the front of ``owners``, their number goes into ``sizes``.
-    """
+    """Move distinct codes to the front, write their sets: (codes, codes of several, members)."""
     kept = runs = filled = 0
     i = 0
     while i < codes.size:
@@ -272,7 +269,7 @@ def _mark(sets, used):
 
 @njit(cache=True, nogil=True)
 def _renumber(sets, singles, numbers, first):
-    """Single records get their number in ``singles``, several ``first`` + numbers, in order."""
+    """Renumber sets: ``singles`` for single records, ``first`` + numbers, in order, for others."""
     at = 0
     for i in range(sets.size):
         if sets[i] == _SEVERAL:

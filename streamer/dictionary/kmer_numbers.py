@@ -1,7 +1,7 @@
-"""A number for each k-mer of a dictionary, in the order in which its records first hold them.
+"""Number the k-mers of a dictionary in the order in which its records first hold them.
 
-Counters by these numbers lie as the records do: the windows of a read that matches count in
-neighbouring places, one run of numbers after another, and few cache lines are touched.
+Counters indexed by these numbers follow the records: the matching windows of a read count in
+adjacent places, one run of numbers after another, and touch few cache lines.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from trie.windows import NO_SET
 
 
 class KmerNumbers(NamedTuple):
-    """Numbers from 0 on, each of one k-mer.
+    """The numbers of k-mers, from 0.
 
-    of_codes: uint32, of each code of the dictionary. at: uint32[symbols of the records], of the
+    of_codes: uint32, for each code of the dictionary. at: uint32[symbols of the records], for the
     window that starts at each symbol, NO_SET where none does; empty if the records are not kept.
     """
 
@@ -30,7 +30,7 @@ class KmerNumbers(NamedTuple):
 
 
 def number_kmers(dictionary: Dictionary, threads: int) -> KmerNumbers:
-    """Number the k-mers: in the order of their codes if ``dictionary.records`` is None."""
+    """Number the k-mers; in order of their codes if ``dictionary.records`` is None."""
     codes, records = dictionary.codes, dictionary.records
     if codes.size >= NO_SET:
         message = f"{codes.size:,} k-mers in the dictionary: at most {NO_SET - 1:,} can be counted"
@@ -46,7 +46,7 @@ def number_kmers(dictionary: Dictionary, threads: int) -> KmerNumbers:
 
 @njit(cache=True, nogil=True)
 def _number(at, numbers):
-    """Turn the ranks in ``at`` into numbers by first occurrence, and write those of all ranks."""
+    """Replace the ranks in ``at`` by numbers by first occurrence; also fill ``numbers``."""
     count = 0
     for i in range(at.size):
         rank = at[i]
@@ -55,7 +55,8 @@ def _number(at, numbers):
                 numbers[rank] = count
                 count += 1
             at[i] = numbers[rank]
-    for rank in range(numbers.size):  # k-mers that it has grown by
+    # k-mers that no record holds, because the dictionary has grown
+    for rank in range(numbers.size):
         if numbers[rank] == NO_SET:
             numbers[rank] = count
             count += 1

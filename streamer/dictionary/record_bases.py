@@ -1,4 +1,4 @@
-"""The bases of a dictionary's records, kept to tell where in them a k-mer lies."""
+"""The bases of a dictionary's records, kept to locate k-mers in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RecordBases(NamedTuple):
 
 
 class RecordCollector:
-    """Collects the pieces of records as they are read; without ``keeps`` nothing."""
+    """Collects the pieces of records as they are read, if ``keeps`` is set."""
 
     def __init__(self, *, keeps: bool) -> None:
         self._keeps = keeps
@@ -28,7 +28,7 @@ class RecordCollector:
         self._parts: list[NDArray[np.uint8]] = []
 
     def add(self, piece: TextPiece, first: int) -> None:
-        """The next piece, whose first record has the number ``first``."""
+        """Add the next piece, whose first record has the number ``first``."""
         if not self._keeps:
             return
         self._parts.append(piece.reads.bases[piece.again :].copy())
@@ -40,7 +40,7 @@ class RecordCollector:
         self._lengths += lengths.tolist()
 
     def finish(self) -> RecordBases | None:
-        """All records; None without ``keeps``."""
+        """Return all records; None without ``keeps``."""
         if not self._keeps:
             return None
         bases = np.concatenate([np.zeros(0, np.uint8), *self._parts])
@@ -48,7 +48,7 @@ class RecordCollector:
 
 
 def joined_records(parts: Sequence[RecordBases | None]) -> RecordBases | None:
-    """Those of all parts, one after the other; None if one is, or there are none."""
+    """Join the records of all parts, in order; None if any is None, or there are none."""
     kept = [part for part in parts if part is not None]
     if not kept or len(kept) < len(parts):
         return None

@@ -1,9 +1,9 @@
-"""Regions of a reference (BED) as targets: a record each, of the bases that stand there.
+"""Regions of a reference (BED) as targets: each becomes a record of the bases it spans.
 
-BED: name of the record, start (from 0), end (exclusive), and perhaps a name (. is none), between
-tabs. Lines that begin with # or the word track or browser say nothing here. With ``amplicons`` the
-lines are primers, as in the schemes of ARTIC: NAME_LEFT and NAME_RIGHT, also with more behind that
-(_alt1, _2), and a region spans all primers of a NAME.
+BED lines hold the record's name, start (from 0), end (exclusive), and optionally a name (``.``
+means none), separated by tabs. Lines that begin with #, track or browser are ignored. With
+``amplicons`` the lines are primers, as in ARTIC schemes: NAME_LEFT and NAME_RIGHT, possibly with a
+suffix (_alt1, _2), and a region spans all primers of a NAME.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PRIMER = re.compile(r"(.+)_(LEFT|RIGHT)(?:_\w+)?")
 
 
 class Region(NamedTuple):
-    """A part of a record of a reference, 0-based and half-open. line: of the BED file."""
+    """A part of a reference record, 0-based and half-open. line: its line in the BED file."""
 
     record: str
     start: int
@@ -31,7 +31,7 @@ class Region(NamedTuple):
 
 
 def regions_of(path: str, *, amplicons: bool = False) -> list[Region]:
-    """The regions of a BED file, plain or compressed; DataError with its line for a faulty one."""
+    """Read the regions of a BED file, plain or compressed; DataError names a faulty line."""
     found = [_region(path, n, line) for n, line in enumerate(_lines(path), 1) if _says(line)]
     found = _amplicons(path, found) if amplicons else found
     lines: dict[str, int] = {}
@@ -47,7 +47,7 @@ def regions_of(path: str, *, amplicons: bool = False) -> list[Region]:
 def records_of(
     path: str, reference: str, *, amplicons: bool = False
 ) -> Iterator[tuple[str, str, Region]]:
-    """(name, letters, region) of each; DataError for one outside the reference, with its line."""
+    """Yield (name, letters, region) of each; DataError names the line of one out of bounds."""
     regions = regions_of(path, amplicons=amplicons)
     records: dict[str, str] = {}
     twice = set()
@@ -68,14 +68,14 @@ def records_of(
 
 def _lines(path: str) -> list[str]:
     try:
-        # in this process: another one has errors without a kind
+        # in this process: errors of a child process would have no type
         with xopen(path, encoding="utf-8", threads=0) as file:
             return [*file]
     except UnicodeDecodeError:
         problem = "not BED: it is not UTF-8 text"
     except EOFError:
         problem = "the compressed stream is truncated"
-    except Exception as error:  # decompressors have kinds of their own
+    except Exception as error:  # decompressors have exception types of their own
         if isinstance(error, OSError) and error.errno is not None:
             raise
         problem = f"cannot be read: {error}"

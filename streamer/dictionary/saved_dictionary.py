@@ -1,4 +1,4 @@
-"""A dictionary in a file: what ``match --save`` writes and ``--dictionary`` reads again.
+"""Saved dictionaries: what ``match --save`` writes and ``--dictionary`` reads.
 
 The file is a snapshot (``trie.snapshots.snapshot_file``) that also holds the targets:
 
@@ -8,9 +8,9 @@ The file is a snapshot (``trie.snapshots.snapshot_file``) that also holds the ta
     sets         an unsigned integer for each k-mer of the trie, ascending: its target set, or one
                  of the two greatest numbers of its type
 
-The greatest number stands for a k-mer without a target. With strands ``both`` the trie holds both
-orientations of a k-mer, but records hold one or both: the second greatest number stands for an
-orientation that is there only as the reverse complement of the other.
+The greatest number marks a k-mer without a target. With strands ``both`` the trie holds both
+orientations of a k-mer, but the records hold one or both: the second greatest number marks an
+orientation that is present only as the reverse complement of the other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOT_STORED = np.uint32(0xFFFFFFFE)
 
 
 def is_saved(path: str) -> bool:
-    """Whether a regular file is a saved dictionary; an unreadable file is reported when read."""
+    """Return whether a regular file is a saved dictionary; unreadable files fail when read."""
     try:
         return os.path.isfile(path) and is_snapshot(path)
     except OSError:
@@ -49,10 +49,10 @@ def is_saved(path: str) -> bool:
 def load_dictionary(
     path: str, k: int, strands: Strands, on_notice: Callable[[str], None] | None = None
 ) -> Dictionary:
-    """The dictionary of a file; with strands ``both`` its k-mers as they stand in the records.
+    """Load a dictionary; with strands ``both``, its k-mers as they stand in the records.
 
-    StreamerError if the file is damaged, or was saved with another k or other strands. on_notice:
-    called with one line if the file is too old to have targets.
+    Raises StreamerError if the file is damaged, or was saved with another k or other strands.
+    on_notice: called with one line if the file is too old to have targets.
     """
     try:
         whole = load(path)
@@ -88,10 +88,11 @@ def load_dictionary(
 def save_dictionary(
     path: str, stored: Dictionary, grown: NDArray[np.uint64], tree: TreeBitmap, strands: Strands
 ) -> None:
-    """Write a dictionary that may have grown; OSError if it cannot be written.
+    """Write a dictionary that may have grown; raise OSError if that fails.
 
-    stored: what it began with, with strands ``both`` as the k-mers stand in the records. grown:
-    uint64, k-mers as stored that came later; needed with strands ``both`` only. tree: all k-mers.
+    stored: the initial dictionary, with strands ``both`` its k-mers as they stand in the records.
+    grown: uint64, k-mers as stored that were added later; needed with strands ``both`` only. tree:
+    all k-mers.
     """
     codes = tree.codes()
     sets = np.full(codes.size, _NOT_STORED if strands == "both" else NO_SET, dtype=np.uint32)
@@ -110,14 +111,14 @@ def save_dictionary(
             ),
             "set_starts": targets.starts.astype(np.int64),
             "set_members": targets.members.astype(np.int32),
-            # the two greatest numbers stay the greatest
+            # the two greatest numbers remain the greatest after narrowing
             "sets": sets.astype(dtype),
         },
     )
 
 
 class StoredKmers:
-    """The k-mers that a dictionary grows by, as they stand in the reads; none if not ``needed``."""
+    """Collects the k-mers that a dictionary grows by, as they stand in the reads, if ``needed``."""
 
     def __init__(self, k: int, *, needed: bool) -> None:
         self._k = k
@@ -125,7 +126,7 @@ class StoredKmers:
         self._parts: list[NDArray[np.uint64]] = []
 
     def add(self, result: BatchResult) -> None:
-        """The new k-mers of the next batch."""
+        """Add the new k-mers of the next batch."""
         if not self._needed:
             return
         batch = result.batch
@@ -140,14 +141,14 @@ class StoredKmers:
             self._parts.append(codes_at(batch.bases, starts, self._k))
 
     def codes(self) -> NDArray[np.uint64]:
-        """All of them, uint64, unordered; some may occur twice."""
+        """Return all of them, uint64, unordered; some may occur twice."""
         return np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.uint64)
 
 
 def _labels_of(
     path: str, kmers: int, labels: dict[str, NDArray[Any]]
 ) -> tuple[NDArray[np.uint32], TargetSets]:
-    """The target set of each k-mer, and the sets; SnapshotDamagedError if they do not fit."""
+    """Return each k-mer's target set, and the sets; SnapshotDamagedError if inconsistent."""
     raw, starts, members = labels["sets"], labels["set_starts"], labels["set_members"]
     names = labels["names"].tobytes().decode().split("\n")[:-1]
     special = np.iinfo(raw.dtype).max

@@ -1,4 +1,4 @@
-"""Which targets hold a k-mer: sets of targets, each distinct set stored once."""
+"""Which targets hold a k-mer: target sets, each distinct one stored once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SHOWN_TARGETS = 8
 class TargetSets:
     """Sets of targets (records), as rows of indices.
 
-    names: a target's name by index. starts: int64[sets + 1], members: int32; set i holds the
-    targets members[starts[i]:starts[i+1]], in file order. No two sets are equal.
+    names: target names by index. starts: int64[sets + 1], members: int32; set i holds the targets
+    members[starts[i]:starts[i+1]], in file order. No two sets are equal.
     """
 
     names: Sequence[str]
@@ -41,24 +41,24 @@ class TargetSets:
         return self._labels[index]
 
     def members_of(self, index: int) -> NDArray[np.int32]:
-        """The targets of a set, in file order."""
+        """Return the targets of a set, in file order."""
         return self.members[self.starts[index] : self.starts[index + 1]]
 
     @classmethod
     def empty(cls) -> TargetSets:
-        """No targets: the dictionary grows from the reads alone."""
+        """Return no targets, for a dictionary that grows from the reads alone."""
         return cls((), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
 
 
 def label_of(names: Sequence[str]) -> str:
-    """The names of a set's targets joined by ``;``, at most 8 and then ``...``."""
+    """Join the names of a set's targets by ``;``: at most 8 and then ``...``."""
     if len(names) > SHOWN_TARGETS:
         names = [*names[:SHOWN_TARGETS], "..."]
     return ";".join(names)
 
 
 def unknown_names(names: Iterable[str], targets: TargetSets) -> str:
-    """The names that no target has, for a message: the first of them; empty if there are none."""
+    """Return the names that no target has, for a message: the first of them; empty if none."""
     known = set(targets.names)
     missing = [name for name in dict.fromkeys(names) if name not in known]
     return ", ".join(missing[:SHOWN_TARGETS]) + (", ..." if len(missing) > SHOWN_TARGETS else "")
@@ -74,7 +74,7 @@ def bounds_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 def gathered(
     values: NDArray[np.int32], bounds: NDArray[np.int64], rows: NDArray[Any]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The runs ``values[bounds[i]:bounds[i+1]]`` for each i in ``rows``, joined; their bounds."""
+    """Join the runs ``values[bounds[i]:bounds[i+1]]`` for each i in ``rows``; return bounds too."""
     sizes = np.diff(bounds)[rows]
     starts = bounds_of(sizes)
     within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
@@ -84,11 +84,7 @@ def gathered(
 def united(
     codes: NDArray[np.uint64], sets: NDArray[np.uint32], targets: TargetSets
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], TargetSets]:
-    """The distinct ``codes`` (uint64, in any order), ascending, with united target sets.
-
-    sets: uint32, the set of each code, or NO_SET. A code that occurs several times belongs to all
-    targets of all occurrences.
-    """
+    """Return the distinct ``codes`` (uint64, in any order), ascending, with united target sets."""
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
     first = np.ones(codes.size, dtype=np.bool_)
@@ -96,7 +92,7 @@ def united(
     sets = sets[order]
     named = sets != NO_SET
     sizes = np.bincount((np.cumsum(first) - 1)[named], minlength=int(first.sum()))
-    # equal combinations of sets are united once
+    # unite each distinct combination of sets once
     runs, bounds = sets[named].astype(np.int32), bounds_of(sizes[sizes > 0])
     numbers, chosen = intern_runs(runs, bounds)
     combined, starts = gathered(runs, bounds, chosen)
@@ -109,9 +105,9 @@ def united(
     keep[1:] = (owner[1:] != owner[:-1]) | (members[1:] != members[:-1])
     owner, members = owner[keep], members[keep]
     starts = bounds_of(np.bincount(owner, minlength=chosen.size))
-    # two combinations may come to the same targets
+    # two combinations may yield the same targets
     renumbered, chosen = intern_runs(members, starts)
-    # as a collector numbers them: single targets first, in order
+    # number them like a collector: single targets first, in order
     single, first_member = np.diff(starts)[chosen] == 1, members[starts[chosen]]
     order = np.argsort(np.where(single, first_member, len(targets.names)), kind="stable")
     place = np.empty(order.size, dtype=np.uint32)
@@ -123,7 +119,7 @@ def united(
 
 
 def side_by_side(parts: Sequence[TargetSets]) -> TargetSets:
-    """The targets and sets of all parts, one part after the other; equal sets are not united."""
+    """Concatenate the targets and sets of all parts; equal sets are not united."""
     names = [name for part in parts for name in part.names]
     firsts = bounds_of(np.array([len(part.names) for part in parts], dtype=np.int64))
     members = [part.members + np.int32(at) for part, at in zip(parts, firsts, strict=False)]
@@ -133,7 +129,7 @@ def side_by_side(parts: Sequence[TargetSets]) -> TargetSets:
 
 @njit(cache=True, nogil=True)
 def _hash_run(owners, start, stop):
-    """A hash whose low bits depend on every bit of the members (the steps of splitmix64)."""
+    """Hash a run; the low bits depend on every bit of the members (the steps of splitmix64)."""
     h = np.uint64(stop - start)
     for i in range(start, stop):
         h = (h ^ np.uint64(owners[i])) + np.uint64(0x9E3779B97F4A7C15)
@@ -145,10 +141,10 @@ def _hash_run(owners, start, stop):
 
 @njit(cache=True, nogil=True)
 def intern_runs(owners, bounds):
-    """Give equal runs of ``owners`` one number: the number of each run, a run of each number.
+    """Number the runs of ``owners``, equal ones alike: return each run's number, and a run of each.
 
-    owners: int32. bounds: int64[runs + 1]. Returns uint32[runs] and int64[numbers]. An
-    open-addressing table of numbers, at most half full; equal hashes are compared in full.
+    owners: int32. bounds: int64[runs + 1]. Returns uint32[runs] and int64[numbers]. Uses an
+    open-addressing table, at most half full; runs with equal hashes are compared.
     """
     runs = bounds.size - 1
     number = np.empty(runs, dtype=np.uint32)
@@ -171,7 +167,7 @@ def intern_runs(owners, bounds):
 
 @njit(cache=True, nogil=True)
 def _place(owners, bounds, run, representative, table):
-    """The table's place of a run equal to this one, or the free place where it belongs."""
+    """Return the slot of a run equal to this one, or the free slot for it."""
     at = _hash_run(owners, bounds[run], bounds[run + 1]) % table.size
     while table[at] >= 0 and not _equal_runs(owners, bounds, run, representative[table[at]]):
         at = (at + 1) % table.size

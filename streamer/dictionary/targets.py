@@ -1,4 +1,4 @@
-"""The dictionary that users name: the k-mers of FASTX records, and which records hold each."""
+"""Dictionaries as users name them: the k-mers of FASTX records, and which records hold each."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from trie.windows import NO_SET
 __all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "TargetSets"]
 
 _PIECE = 1 << 21
-"""Symbols read at once: their windows and the memory to group them take 33 bytes each."""
+"""Symbols read at once; their windows and the memory to group them take 33 bytes each."""
 
 
 @dataclass(frozen=True)
 class Dictionary:
-    """The k-mers that matching begins with.
+    """The k-mers that matching starts from.
 
-    codes: uint64, ascending, each once; canonical codes unless strands is ``forward``.
-    sets: uint32, the target set of each k-mer. records: the targets' bases, if they are kept.
-    has_grown: the records do not hold all of the k-mers.
+    codes: uint64, ascending, each once; canonical codes unless strands is ``forward``. sets:
+    uint32, the target set of each k-mer. records: the targets' bases, if they are kept. has_grown:
+    some k-mers are in no record.
     """
 
     k: int
@@ -50,7 +50,7 @@ class Dictionary:
 
     @classmethod
     def empty(cls, k: int, strands: Strands) -> Dictionary:
-        """A dictionary without k-mers."""
+        """Create a dictionary without k-mers."""
         check_k(k)
         return cls(k, strands, np.zeros(0, np.uint64), np.zeros(0, np.uint32), TargetSets.empty())
 
@@ -66,15 +66,15 @@ class Dictionary:
         on_notice: Callable[[str], None] | None = None,
         team: Team | None = None,
     ) -> Dictionary:
-        """Every window of every record of the files; StreamerError if there is not one.
+        """Read every window of every record of the files; raise StreamerError if there is none.
 
-        UsageError without files, and for unknown strands. Of a saved dictionary: its k-mers, with
-        their targets. as_stored: the k-mers as they stand in the records, with strands ``forward``,
-        whatever ``strands`` are. keep_records: keep the bases of all records, a byte each, with
-        which a CPU matches several times as fast; saved dictionaries have none, and with one of
-        them none are kept.
-        on_notice: called with one line about a file that lacks targets. team: the threads that
-        read files and collect k-mers; without one all cores do.
+        A file may be a saved dictionary: its k-mers and targets are taken. as_stored: take the
+        k-mers as they stand in the records, with strands ``forward``, whatever ``strands`` is.
+        keep_records: keep the bases of all records, a byte each, which makes matching on a CPU
+        several times as fast; not possible if any file is a saved dictionary, which has none.
+        on_notice: called with one line about a file that lacks targets. team: the threads that read
+        files and collect k-mers; all cores by default. UsageError without files, and for unknown
+        strands.
 
         >>> from streamer import Dictionary
         >>> dictionary = Dictionary.from_files(["lambda.fa.gz", "ont_native_barcodes_24.fa.gz"], 21)
@@ -83,7 +83,7 @@ class Dictionary:
         >>> dictionary.targets.names[:3]
         ['gi|9626243|ref|NC_001416.1|', 'NB01', 'NB02']
         """
-        # it imports this module
+        # a circular import
         from streamer.dictionary.saved_dictionary import is_saved, load_dictionary
 
         check_k(k)
@@ -114,7 +114,7 @@ class Dictionary:
     def _from_records(
         cls, paths: Sequence[str], k: int, strands: Strands, keep: bool, team: Team | None
     ) -> Dictionary:
-        """Every window of every record of sequence files."""
+        """Read every window of every record of sequence files."""
         kept = RecordCollector(keeps=keep)
         collector = KmerCollector(k, canonical=strands != "forward", threads=usable_cores())
         for path in paths:
@@ -126,7 +126,7 @@ class Dictionary:
 
     @classmethod
     def from_batches(cls, batches: Iterable[ReadBatch], k: int, strands: Strands) -> Dictionary:
-        """Every window of every record, with its target sets; the records are kept."""
+        """Take every window of every record, with its target sets; the records are kept."""
         collector = KmerCollector(k, canonical=strands != "forward", threads=usable_cores())
         records = []
         for batch in batches:
@@ -135,9 +135,10 @@ class Dictionary:
         return cls(k, strands, *collector.finish(), joined_records(records))
 
     def known_as(self, strands: Strands) -> Dictionary:
-        """The same k-mers with their targets, as a dictionary with these strands has them.
+        """Return the same k-mers and targets as a dictionary with these strands.
 
-        This one has strands ``forward``, its k-mers as they stand in records, or these already.
+        This dictionary must have strands ``forward``, with k-mers as in the records, or these
+        strands.
         """
         if strands in ("forward", self.strands):
             return replace(self, strands=strands)
@@ -145,7 +146,7 @@ class Dictionary:
         return Dictionary(self.k, strands, codes, sets, targets, self.records)
 
     def with_grown(self, codes: NDArray[np.uint64]) -> Dictionary:
-        """With k-mers that it has learned: in its strands, in any order, without a target."""
+        """Add learned k-mers: in the dictionary's strands, in any order, without a target."""
         threads = usable_cores()
         new = lacking(self.codes, sort_unique(codes, self.k, threads), threads)
         if not new.size:
@@ -156,7 +157,7 @@ class Dictionary:
         return replace(self, codes=all_codes, sets=sets, has_grown=True)
 
     def without_targets(self, strands: Strands) -> Dictionary:
-        """The same k-mers without targets, as a dictionary with these strands has them."""
+        """Return the same k-mers without targets, as a dictionary with these strands."""
         codes = self.codes
         if strands != "forward":
             codes = sort_unique(_canonical(codes, self.k), self.k, usable_cores())
@@ -165,9 +166,9 @@ class Dictionary:
 
 
 def target_names(paths: Iterable[str]) -> list[str] | None:
-    """Those of the records of sequence files, in order, whatever k is; DataError as in reading.
+    """Return the record names of sequence files, in order, whatever k is; DataError as in reading.
 
-    None if one is a saved dictionary.
+    Returns None if any is a saved dictionary.
     """
     from streamer.dictionary.saved_dictionary import is_saved
 
@@ -186,10 +187,10 @@ def _canonical(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
 
 
 def _merged(parts: list[Dictionary], *, both: bool) -> Dictionary:
-    """The k-mers of all parts, with the targets of each, in the order of the parts.
+    """Merge the k-mers and targets of all parts, in the order of the parts.
 
     A k-mer without a target takes those that another part has for it, with strands ``both`` in
-    either orientation: it would not have grown beside that part.
+    either orientation: with that part present, it would not have been added.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -209,7 +210,7 @@ def _merged(parts: list[Dictionary], *, both: bool) -> Dictionary:
 
 
 def _without_known(parts: Sequence[Dictionary], at: int) -> Dictionary:
-    """A part without its k-mers that lack targets and whose reverse complement another part has.
+    """Drop a part's k-mers that lack targets and whose reverse complement another part has.
 
     If neither part has a target for it, the first keeps the k-mer.
     """

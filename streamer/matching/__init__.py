@@ -1,1 +1,1 @@
-"""From batches of reads to events: chunks, engines, and the dictionary that grows."""
+"""From batches of reads to events: chunks, engines, and growing dictionaries."""

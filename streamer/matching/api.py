@@ -31,12 +31,12 @@ _RATIO_DIGITS = 4
 class Matcher:
     """Matches reads against a dictionary, as ``streamer match`` does.
 
-    mode: ``frozen``, or ``grow``, which adds every mismatched k-mer at once. seed_bases: the
-    windows inside the first ``seed_bases`` bases are added first. max_kmers: add none beyond this
-    number, 0 for no limit. device: ``auto``, ``cpu`` or ``cuda``. threads: of the CPU, None for
-    all. UsageError for an unknown mode or device.
+    mode: ``frozen``, or ``grow``, which adds every mismatched k-mer immediately. seed_bases: the
+    windows inside the first ``seed_bases`` bases are added first. max_kmers: stop adding at this
+    number of k-mers; 0 means no limit. device: ``auto``, ``cpu`` or ``cuda``. threads: CPU threads,
+    None for all. UsageError for an unknown mode or device.
 
-    A matcher that adds k-mers goes on with each call of ``match``, as in one stream.
+    A matcher that adds k-mers treats successive calls of ``match`` as one stream.
 
     >>> from streamer import Dictionary, Matcher
     >>> dictionary = Dictionary.from_files(["lambda.fa.gz"], 21)
@@ -69,11 +69,11 @@ class Matcher:
             "threads": threads or 0,
         }
         self._changes = mode == "grow" or seed_bases > 0
-        # what is added is known now only; what is fixed can be matched again
+        # a changing dictionary must be counted as it is matched; a fixed one can be matched again
         self._matcher = self._new(counted=self._changes)
 
     def match(self, reads: Reads) -> Matches:
-        """Match (name, letters) pairs; DataError names the read with a letter that is no base."""
+        """Match (name, letters) pairs; DataError names the first read with an invalid letter."""
         matched = [
             self._matcher.match(batch, want_depths=self._changes, want_nodes=False)
             for batch in _batches(reads)
@@ -84,7 +84,7 @@ class Matcher:
         return StreamMatcher.of(self.dictionary, counted=counted, **self._options)
 
     def _counter(self, rule: Assignment) -> tuple[TargetCounts, Callable[[BatchResult], Any]]:
-        """What counts by target, and a function that makes a result fit for it."""
+        """Return a counter by target, and a function that converts results for it."""
         if self._changes:
             return TargetCounts(self._matcher, rule), lambda result: result
         matcher = self._new(counted=True)
@@ -96,7 +96,7 @@ class Matcher:
         return self._matcher.match(result.batch, want_depths=True, want_nodes=False)
 
     def close(self) -> None:
-        """End the work in the background of a matcher that adds k-mers."""
+        """Stop the background work of a matcher that adds k-mers."""
         self._matcher.close()
 
     def __enter__(self) -> Self:
@@ -107,10 +107,10 @@ class Matcher:
 
 
 class Matches:
-    """What was found in reads, as structured arrays: the columns of the reports of ``match``.
+    """What was found in reads, as structured arrays with the columns of ``match``'s reports.
 
-    names: of the reads, which the field ``read`` is an index to. targets: of the dictionary, which
-    ``best_target``, and ``target`` of ``targets()``, are an index to. An index of -1 is none.
+    names: read names; the field ``read`` indexes them. targets: the dictionary's targets;
+    ``best_target``, and ``target`` in ``targets()``, index them. An index of -1 means none.
 
     >>> from streamer import Dictionary, Matcher
     >>> dictionary = Dictionary.from_files(["lambda.fa.gz"], 21)
@@ -139,29 +139,35 @@ class Matches:
         self.target_names = list(self._sets.names)
 
     def labels(self) -> list[str]:
-        """The names of each target set, joined by ``;``: ``target`` of windows is its index."""
+        """Return each target set's names, joined by ``;``; a window's ``target`` indexes them."""
         return [self._sets.label(index) or "" for index in range(len(self._sets))]
 
     def windows(self) -> NDArray[np.void]:
-        """A row a window without a gap code: read, start, event, depth, target (of ``labels``)."""
+        """Return a row per window without a gap code.
+
+        Columns: read, start, event, depth, target (index into ``labels``).
+        """
         return self._joined(lambda result: windows(self._matcher._with_depths(result)))
 
     def intervals(self) -> NDArray[np.void]:
-        """A row a maximal run of windows with one event and target set.
+        """Return a row per maximal run of windows with one event and target set.
 
-        read, start, end, event, windows, target (of ``labels``).
+        Columns: read, start, end, event, windows, target (index into ``labels``).
         """
         return self._joined(intervals)
 
     def reads(self) -> NDArray[np.void]:
-        """A row a read: read, length, windows, matches, mismatches, skipped, best_target."""
+        """Return a row per read.
+
+        Columns: read, length, windows, matches, mismatches, skipped, best_target.
+        """
         return self._joined(lambda result: reads(result, self._sets))
 
     def targets(self, *, min_windows: int = 1, min_fraction: float = 0.0) -> NDArray[np.void]:
-        """A row a target in file order, then -1 for the reads that are assigned to none.
+        """Return a row per target in file order, then one (-1) for the unassigned reads.
 
-        target, reads, bases, matches, kmers, seen, breadth, depth; the last two are NaN where there
-        are no k-mers.
+        Columns: target, reads, bases, matches, kmers, seen, breadth, depth; the last two are NaN
+        where there are no k-mers.
         """
         counts, counted = self._matcher._counter(Assignment(min_windows, min_fraction))
         for result in self._results:
@@ -173,7 +179,7 @@ class Matches:
         return _structured(columns)
 
     def _joined(self, rows: Callable[[BatchResult], Columns]) -> NDArray[np.void]:
-        """The rows of all results; ``read`` counts on from one to the next."""
+        """Join the rows of all results; ``read`` continues from one result to the next."""
         parts: list[Columns] = []
         before = 0
         for result in self._results:
@@ -200,7 +206,7 @@ def _structured(columns: Columns) -> NDArray[np.void]:
 
 
 def _batches(reads: Reads) -> Iterator[ReadBatch]:
-    """The reads as batches of a bounded size; at least one, which may be empty."""
+    """Yield the reads in batches of a bounded size; at least one, which may be empty."""
     names: list[str] = []
     letters: list[NDArray[np.uint8]] = []
     bases = before = 0

@@ -16,8 +16,10 @@ _MOST = 1 << 62  # windows, more than any read has
 
 
 class Assigned(NamedTuple):
-    """Of each read. target: int32, its index, -1 if it is unassigned. matches: int64, windows that
-    match its best target, whether it is assigned or not. windows: int64, those without a gap code.
+    """The assignment of each read.
+
+    target: int32, its index, -1 if unassigned. matches: int64, windows that match the read's best
+    target, assigned or not. windows: int64, windows without a gap code.
     """
 
     target: NDArray[np.int32]
@@ -26,21 +28,21 @@ class Assigned(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """A read is on target for its best target if enough of its windows match that.
+    """The rule: a read is assigned to its best target if enough of its windows match that.
 
-    min_windows: at least this number. min_fraction: at least this share, 0 to 1, of the read's
-    windows without a gap code.
+    min_windows: the least number of such windows. min_fraction: the least share, 0 to 1, of the
+    read's windows without a gap code.
     """
 
     min_windows: int = 1
     min_fraction: float = 0.0
 
     def targets_of(self, result: BatchResult, targets: TargetSets) -> NDArray[np.int32]:
-        """int32[reads]: the target (index) of each read, -1 for a read that is unassigned."""
+        """Return int32[reads]: the target index of each read, -1 if unassigned."""
         return self.assign(result, targets).target
 
     def assign(self, result: BatchResult, targets: TargetSets) -> Assigned:
-        """The target of each read, and the windows that decided."""
+        """Return the target of each read, and the numbers of windows that decided it."""
         best, most, windows = best_windows(result, targets)
         assigned = np.empty_like(best)
         least = min(self.min_windows, _MOST)

@@ -1,8 +1,8 @@
-"""Cut a batch of reads into chunks of the stream (thesis 3.3.5, Fig. 10), and these into spans.
+"""Cut a batch of reads into chunks of the stream (thesis 3.3.5, Fig. 10), grouped into spans.
 
-A chunk is at most ``chunk`` consecutive symbols of the stream. Where a cut falls inside a read the
-next chunk starts k-1 symbols before it, so that every window lies in exactly one chunk; it never
-reaches back into another read. A span is consecutive chunks that are matched together.
+A chunk is at most ``chunk`` consecutive symbols of the stream. Where a cut falls inside a read, the
+next chunk starts k-1 symbols earlier, but never in another read, so every window lies in exactly
+one chunk. A span is a group of consecutive chunks that are matched together.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from numpy.typing import NDArray
 from trie.cpu.jit import njit
 
 Span = tuple[bool, NDArray[np.int64]]
-"""Whether its windows are seeds, and its chunks (int64[chunks, 2])."""
+"""A span: whether its windows are seeds, and its chunks (int64[chunks, 2])."""
 
 LONG_SPAN = 1 << 23
-"""Symbols of a span where the age of the snapshot does not matter: queueing work for a GPU takes a
-millisecond, in which it matches 50 million."""
+"""Symbols per span if the snapshot's age does not matter: queueing work for a GPU takes a
+millisecond, in which it matches 50 million.
+"""
 
-# chunks smaller than this share a snapshot: swapping one in costs more than matching them
+# smaller chunks share a snapshot: swapping one in costs more than matching them
 SHORT_SPAN = 65_536
 
 
 def chunk_bounds(
     offsets: NDArray[np.int64], k: int, chunk: int, start: int = 0, stop: int | None = None
 ) -> NDArray[np.int64]:
-    """int64[chunks, 2]: the first symbol of each chunk and the one after its last.
+    """Return int64[chunks, 2]: the first symbol of each chunk and the one after its last.
 
-    offsets: int64[reads + 1] of the batch; only symbols in [start, stop) are cut up.
+    offsets: int64[reads + 1] of the batch; only symbols in [start, stop) are divided.
     """
     stop = int(offsets[-1]) if stop is None else stop
-    # machine integers from here on: a chunk of any length holds no more than everything
+    # keep to machine integers: no chunk exceeds the whole range
     chunk = min(chunk, max(stop - start, k))
     longest = (stop - start) // max(chunk - k + 1, 1) + offsets.size + 1
     bounds = np.empty((longest, 2), dtype=np.int64)
@@ -56,7 +57,7 @@ def _cut(offsets, k, chunk, start, stop, bounds):
 
 
 def slice_reads(offsets: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:
-    """Offsets of the (parts of) reads inside symbols [start, stop), counted from ``start``."""
+    """Return the offsets of the (partial) reads in symbols [start, stop), relative to ``start``."""
     first = int(np.searchsorted(offsets, start, side="right")) - 1
     last = int(np.searchsorted(offsets, stop, side="left"))
     return np.clip(offsets[first : last + 1], start, stop) - start
@@ -65,10 +66,10 @@ def slice_reads(offsets: NDArray[np.int64], start: int, stop: int) -> NDArray[np
 def spans_of(
     offsets: NDArray[np.int64], k: int, chunk: int, seed_end: int, *, aging: bool, halvings: int = 0
 ) -> list[Span]:
-    """The spans of a batch; the windows inside its first ``seed_end`` symbols are seeds.
+    """Return the spans of a batch; the windows inside its first ``seed_end`` symbols are seeds.
 
-    aging: the snapshot ages within the batch, so spans are short. halvings: of the longest spans,
-    for a GPU with little memory.
+    aging: the snapshot ages within the batch, so spans are short. halvings: how often to halve the
+    longest spans, for a GPU with little memory.
     """
     longest = max(1, LONG_SPAN >> halvings)
     total = int(offsets[-1])
@@ -88,6 +89,6 @@ def spans_of(
 
 
 def _grouped(chunks: NDArray[np.int64], span: int) -> list[NDArray[np.int64]]:
-    """Consecutive chunks of at least ``span`` symbols together."""
+    """Group consecutive chunks into runs of at least ``span`` symbols."""
     group = np.concatenate(([0], np.cumsum(chunks[:, 1] - chunks[:, 0])[:-1])) // span
     return np.split(chunks, np.flatnonzero(np.diff(group)) + 1)

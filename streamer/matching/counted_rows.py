@@ -1,6 +1,6 @@
-"""Rows of counts of targets, made of those that have changed or are asked for.
+"""Rows of target counts, built only when they have changed or are requested.
 
-A panel may have 100,000 targets, of which a second of a run touches a few.
+A panel may have 100,000 targets, of which one second of a run touches a few.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from streamer.matching.reports import Columns
 
 Row = list[Any]
-"""barcode (in rows of barcodes), target, reads, bases, matches, kmers, seen, breadth, depth."""
+"""barcode (if by barcode), target, reads, bases, matches, kmers, seen, breadth, depth."""
 
-# those that change
+# the columns that change
 _COUNTS = ("reads", "bases", "matches", "seen")
 
 
 class CountedRows:
-    """The rows of some of the reads, one a target and the last for reads on none.
+    """The rows of one group of reads: one per target, and the last for unassigned reads.
 
-    first: the columns before the target, the same in each row. Kept are numbers, 40 bytes a row: a
-    row is made when it is asked for.
+    first: the columns before the target, the same in each row. Only numbers are stored, 40 bytes a
+    row; rows are built on request.
     """
 
     def __init__(self, names: Sequence[str], first: Sequence[str | None] = ()) -> None:
@@ -34,9 +34,9 @@ class CountedRows:
         self._kmers = np.zeros(len(names) + 1, np.int64)
 
     def take(self, columns: Columns) -> NDArray[np.int64]:
-        """Counts as they are now; the numbers of the rows that differ from those before.
+        """Store the current counts; return the numbers of the rows that differ from the last call.
 
-        columns: as ``TargetCounts.columns``. Before the first call all counts are 0.
+        columns: as from ``TargetCounts.columns``. All counts are 0 before the first call.
         """
         counts = np.stack([columns[name] for name in _COUNTS])
         changed = np.flatnonzero((counts != self._counts).any(axis=0))
@@ -44,11 +44,11 @@ class CountedRows:
         return changed
 
     def found(self, first: int = 0) -> NDArray[np.int64]:
-        """The numbers of the rows from ``first`` on that have a count."""
+        """Return the numbers of the rows from ``first`` on with a nonzero count."""
         return first + np.flatnonzero(self._counts[:, first:].any(axis=0))
 
     def rows(self, chosen: Sequence[int]) -> list[Row]:
-        """The rows with these numbers."""
+        """Build the rows with these numbers."""
         names, first, last = self._names, self._first, len(self._names)
         made: list[Row] = []
         values = [*self._counts[:, chosen].tolist(), self._kmers[chosen].tolist()]
@@ -63,19 +63,19 @@ class CountedRows:
 
 
 class RowMarks:
-    """Which rows of which groups of reads have changed since somebody asked."""
+    """Marks which rows of which groups of reads have changed since the last ``take``."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._marked: dict[str | None, NDArray[np.bool_]] = {}
 
     def add(self, label: str | None, changed: NDArray[np.int64]) -> None:
-        """These rows of a group have changed."""
+        """Mark rows of a group as changed."""
         if changed.size:
             marked = self._marked.setdefault(label, np.zeros(self._rows, np.bool_))
             marked[changed] = True
 
     def take(self) -> dict[str | None, list[int]]:
-        """All that are marked, ascending, by their group; they are not any more."""
+        """Return the marked rows by group, ascending, and clear the marks."""
         taken, self._marked = self._marked, {}
         return {label: np.flatnonzero(marked).tolist() for label, marked in taken.items()}

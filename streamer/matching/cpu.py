@@ -20,15 +20,15 @@ from trie.snapshots.walk import walk
 from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
 
 NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
-"""Codes in stream order, and where their windows start."""
+"""New k-mers: codes in stream order, and where their windows start."""
 
 
 class CpuEngine(MatchEngine):
     """Matches against ``dictionary``; ``walks`` uses the snapshot.
 
-    Unless k-mers are added (``changes``), matches are looked up in the records of the dictionary if
-    they are kept and fit such an index. sets_at: uint32[symbols of the records], the set of the
-    window that starts at each, if known.
+    Unless k-mers are added (``changes``), windows are looked up in the dictionary's records, if
+    these are kept and suit such an index. sets_at: uint32[symbols of the records], the target set
+    of the window that starts at each symbol, if known.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class CpuEngine(MatchEngine):
         self.walks = walks
         self._k = dictionary.k
         self._canonical = dictionary.strands != "forward"
-        # with strands "both" the trie holds both orientations and is walked as the read runs
+        # with strands "both" the trie holds both orientations, so the read is walked as it is
         self._walks_canonical = dictionary.strands == "canonical"
         self._threads = threads
         self._dictionary = dictionary
@@ -68,11 +68,11 @@ class CpuEngine(MatchEngine):
         self._index.add(codes, threads=self._threads)
 
     def add(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Add k-mers without a target, in order; which of them were new."""
+        """Add k-mers without a target, in order; return which of them were new."""
         return self._index.add(codes)
 
     def seed(self, task: MatchTask, start: int, stop: int) -> NewKmers:
-        """Fill in events and sets of seeds, the symbols [start, stop); the k-mers that they add."""
+        """Fill in events and sets of seeds, symbols [start, stop); return the k-mers added."""
         bases = task.batch.bases[start:stop]
         offsets = slice_reads(task.batch.offsets, start, stop)
         events = task.events[start:stop]
@@ -85,7 +85,7 @@ class CpuEngine(MatchEngine):
         return codes, starts + start
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
-        """As ``MatchEngine.run``, one span after the other."""
+        """Like ``MatchEngine.run``, one span after the other."""
         batch = task.batch
         events = self._events_in_text(task)
         if events is not None and task.depths is None:
@@ -122,7 +122,7 @@ class CpuEngine(MatchEngine):
             )
 
     def _events_in_text(self, task: MatchTask) -> Events | None:
-        """The events of a batch by the text, also as bytes if depths are wanted; and the sets."""
+        """Find a batch's events in the records, as bytes too if depths are wanted; and the sets."""
         if self._text is None:
             return None
         bases, offsets = task.batch.bases, task.batch.offsets
@@ -141,7 +141,7 @@ class CpuEngine(MatchEngine):
         grows: bool,
         current: VersionedSnapshot | None,
     ) -> NewKmers:
-        """Fill in the events of a span; the k-mers that it adds."""
+        """Fill in the events of a span; return the k-mers that it adds."""
         canonical, threads = self._canonical, self._threads
         if self.walks and not seeding and current is not None:
             events[:] = self._walk(bases, offsets, current)[0]
@@ -169,7 +169,7 @@ class CpuEngine(MatchEngine):
         *,
         want_nodes: bool = False,
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint32] | None]:
-        """Events, depths and trie nodes by the snapshot."""
+        """Compute events, depths and trie nodes by walking the snapshot."""
         return walk(
             current.tree, bases, offsets,
             canonical=self._walks_canonical, threads=self._threads, want_nodes=want_nodes,
@@ -179,7 +179,7 @@ class CpuEngine(MatchEngine):
 def _text_index(
     dictionary: Dictionary, with_sets: bool, sets_at: NDArray[np.uint32] | None, threads: int
 ) -> TextIndex | None:
-    """An index of the records, if they hold all k-mers and are worth it."""
+    """Index the records if they hold all k-mers and an index pays off."""
     records, k, kmers = dictionary.records, dictionary.k, dictionary.codes.size
     if records is None or dictionary.has_grown or k <= ALWAYS_BITSET_K:
         return None

@@ -1,4 +1,4 @@
-"""The engine on CUDA devices, as the matcher sees it. Import it only when a GPU is asked for."""
+"""The matcher's engine on CUDA devices. Import it only when a GPU is requested."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from trie.windows import MATCH, MISMATCH
 
 __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 
-# pieces of a batch from which threads pack ahead, a piece each
+# number of pieces of a batch from which threads pack them ahead, one each
 STAGED_FROM = 8
-# two words of 32 symbols, of which parts of packed batches are made
+# two words of 32 symbols: parts of packed batches are made of words
 LEAST_CHUNK = 64
-# with a span's other chunks it fits the buffers
+# fits the buffers together with the other chunks of its span
 LONGEST_CHUNK = MAX_CHUNK - LONG_SPAN
 
 
 class CudaEngine(MatchEngine):
-    """Matches against ``dictionary`` on the GPUs with the numbers ``spec.cards``.
+    """Matches against ``dictionary`` on the GPUs numbered ``spec.cards``.
 
-    The kernel ``auto`` or ``index`` is the fastest over a frozen dictionary, and the set of k-mers
-    of a growing one; the others match the snapshot, and look up what it lacks in the set. halvings:
-    of the longest spans (``spans_of``), so that buffers take less memory. Raises CudaEngineError
-    with one line if a GPU fails or is too small.
+    The kernel ``auto`` or ``index`` is the fastest: it uses an index of a frozen dictionary, or the
+    set of k-mers of a growing one. The others match the snapshot and look up what it lacks in the
+    set. halvings: how often to halve the longest spans (``spans_of``), to make buffers smaller.
+    Raises CudaEngineError with one line if a GPU fails or has too little memory.
     """
 
     device = "cuda"
@@ -56,7 +56,7 @@ class CudaEngine(MatchEngine):
         self._threads = threads
         kernel = spec.exact_kernel
         self._method = "default" if kernel in ("auto", "index") else kernel
-        # with a set of k-mers there is no need for the snapshot, unless its kernel is asked for
+        # a set of k-mers makes the snapshot unnecessary, unless its kernel is requested
         self.walks = not spec.changes or self._method != "default"
         self._size = dictionary.codes.size
         self._chunk = max(chunk + max(1, LONG_SPAN >> halvings), LEAST_CHUNK)
@@ -81,7 +81,7 @@ class CudaEngine(MatchEngine):
             return self._engine.kmers.codes()
 
     def prepare(self, fixed: VersionedSnapshot) -> None:
-        """Send the snapshot of a fixed dictionary; CudaEngineError if it does not fit."""
+        """Upload the snapshot of a fixed dictionary; raise CudaEngineError if it does not fit."""
         self._engine.prepare(fixed.tree, fixed.version, self._method)
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class CudaEngine(MatchEngine):
         self._engine.close()
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
-        """As ``MatchEngine.run``; with two streams a span's result comes while the next runs."""
+        """Like ``MatchEngine.run``; with two streams, a result comes while the next span runs."""
         try:
             ahead = len(task.spans) >= STAGED_FROM and self._threads > 1
             for found in self._engine.run(self._pieces(task), ahead=ahead):
@@ -120,7 +120,7 @@ class CudaEngine(MatchEngine):
             seeded_before = seeding
 
     def _copied_out(self, found: ChunkFound, task: MatchTask) -> SpanFound:
-        """A result, out of the engine's buffers."""
+        """Copy a result out of the engine's buffers."""
         seeding, chunks = found.piece.tag
         start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
         events = task.events[start:stop]

@@ -1,12 +1,12 @@
-"""Batches against a fixed dictionary on CUDA devices, if only matches are wanted.
+"""Match packed batches against a fixed dictionary on CUDA devices, if only matches are wanted.
 
     letters, as they come ──pack, one thread a batch──▶ 2 bits a base, a bit a window ──┐
     codes ──pack, on threads──────────────────────────▶ ...                            ├─▶ a chunk
     ...                                                                                ┘
     a bit a window ◀── a chunk
 
-No batch begins or is cut within a word, so its bits are words of the chunk's: nothing is shifted,
-and no byte a symbol is written.
+Batches begin and are cut at word boundaries only, so a batch's bits are words of the chunk's:
+nothing is shifted, and no byte per symbol is written.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from streamer.sequences.read_batch import BadReadError, Letters, RawReads, ReadB
 from trie.codes import InvalidBaseError, encode
 from trie.packed_codes import reverse_codes
 
-# lengths of chunks are multiples of it
+# chunk lengths are multiples of this
 _STEP = 1 << 19
-# threads that pack batches together: one does 3 GB a second
+# threads that pack batches: each does 3 GB a second
 PACKERS = 3
-# symbols of the shortest chunk that is worth a GPU of its own
+# least symbols of a chunk worth another GPU
 _PER_CARD = 1 << 22
-# symbols that are worth a thread
+# symbols worth another thread
 _PER_THREAD = 1 << 21
 _NO_GAPS = np.zeros(0, np.int64)
 
 
 class PackedReads(ReadBatch):
-    """Reads as a producer sent them, in ``packed`` form; base codes are made when first asked for.
+    """Reads as sent by a producer, in ``packed`` form too; base codes are made on demand.
 
-    letters: all of them bases or ambiguity codes; they must not change.
+    letters: bases and ambiguity codes only; they must not change.
     """
 
     __slots__ = ("_codes", "letters", "packed")
@@ -71,7 +71,7 @@ class PackedReads(ReadBatch):
         return self._codes
 
     def two_bits(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """As ``ReadBatch.two_bits``, from what is packed already."""
+        """Like ``ReadBatch.two_bits``, from the packed form."""
         if self.packed.gaps:
             return super().two_bits()
         words = np.empty((self.symbols + 15) // 16, np.uint32)
@@ -80,7 +80,7 @@ class PackedReads(ReadBatch):
 
 
 class PackedMatching:
-    """Matches with ``engine`` by the kernel ``method``, packing on at most ``threads`` threads."""
+    """Matches with ``engine`` and the kernel ``method``; packs on up to ``threads`` threads."""
 
     longest = MAX_SYMBOLS
 
@@ -88,7 +88,7 @@ class PackedMatching:
         self._engine = engine
         self._method = method
         self._threads = threads
-        # a cut segment of one word takes two
+        # a segment of one word that is cut takes two
         self._step = min(_STEP, engine.chunk // 64 * 32)
         assert self._step, "chunks of at least 64 symbols"
         self._room = engine.chunk // self._step * self._step // 32
@@ -96,7 +96,7 @@ class PackedMatching:
     def pack(
         self, names: Sequence[str], offsets: NDArray[np.int64], letters: Letters
     ) -> PackedReads:
-        """A batch from its joined letters; thread-safe. BadReadError names the first bad read.
+        """Make a batch from its joined letters; BadReadError names the first bad read. Thread-safe.
 
         The letters must not change.
         """
@@ -109,7 +109,7 @@ class PackedMatching:
     def pack_together(
         self, batches: Sequence[RawReads], sums: NDArray[np.uint32]
     ) -> list[PackedReads | None]:
-        """As ``pack`` of each, in one step; None in place of errors.
+        """Pack several batches in one step, as ``pack`` does; None instead of errors.
 
         sums: uint32, a CRC-32C for each batch, continued over its letters.
         """
@@ -123,10 +123,10 @@ class PackedMatching:
     def match(
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[Events]:
-        """The events of each batch, in order."""
+        """Return the events of each batch, in order."""
         cut: list[NDArray[np.uint32]] = []
         for found in self._engine.run(self._pieces(batches, snapshot)):
-            # out of the engine's buffer, all at once
+            # copy everything out of the engine's buffer at once
             bits = np.empty(sum(segment.words for segment in found.piece.tag), np.uint32)
             copy_range(found.matches, 0, bits.size, bits)
             at = 0
@@ -151,7 +151,7 @@ class PackedMatching:
             words = packed.starts.size
             first = 0
             while True:
-                # all the rest, or as much as there is room for beside the ends of its windows
+                # everything left, or as much as fits in addition to the ends of its windows
                 stop = words if words - first <= left else first + left - 1
                 if stop > first or words == 0:
                     parts.append(Segment(packed, first, stop))
@@ -165,7 +165,7 @@ class PackedMatching:
             yield self._piece(parts, snapshot)
 
     def _shared_room(self, batches: Sequence[ReadBatch]) -> int:
-        """Words of a chunk: as many as there is room for, or fewer so that each GPU has some."""
+        """Return the words per chunk: as many as fit, or fewer so that every GPU gets some."""
         cards = len(self._engine.cards)
         if cards == 1:
             return self._room

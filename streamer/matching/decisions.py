@@ -1,12 +1,4 @@
-"""What to do with reads while they are sequenced, from their first bases.
-
-on target, enrich    the target is listed    stop_receiving: sequence all of it
-                     it is another one       unblock: it is not worth sequencing
-on target, deplete   the target is listed    unblock
-                     it is another one       stop_receiving
-unassigned           not long enough yet     proceed: look again when there is more of it
-                     give_up_bases or more   enrich: unblock, deplete: stop_receiving
-"""
+"""Decide what to do with reads during sequencing, from their first bases."""
 
 from __future__ import annotations
 
@@ -31,8 +23,8 @@ PROCEED, STOP_RECEIVING, UNBLOCK = range(len(ACTIONS))
 class DecisionRule:
     """Which reads to sequence: those of the targets ``enrich``, or all but those of ``deplete``.
 
-    One of the two has names. first_bases: only so much of a read's beginning counts, in symbols.
-    give_up_bases: an unassigned read of this length is decided, too; 0: never.
+    Exactly one of the two has names. first_bases: how many leading symbols of a read count.
+    give_up_bases: the length at which an unassigned read is decided, too; 0 means never.
     """
 
     enrich: tuple[str, ...]
@@ -43,11 +35,11 @@ class DecisionRule:
 
 
 class Decisions(NamedTuple):
-    """Of each read of a batch.
+    """The decision on each read of a batch.
 
-    action: uint8, an index to ``schema.ACTIONS``. target: int32, its index, -1 if it is unassigned.
-    matches, windows: int64, of the bases that were looked at: windows that match its best target,
-    and those without a gap code. bases: int64, how many symbols were looked at.
+    action: uint8, an index into ``schema.ACTIONS``. target: int32, its index, -1 if unassigned.
+    bases: int64, how many symbols were examined. matches, windows: int64, among those: windows that
+    match the best target, and windows without a gap code.
     """
 
     action: NDArray[np.uint8]
@@ -58,10 +50,10 @@ class Decisions(NamedTuple):
 
 
 class Decider:
-    """Decides by a dictionary that does not change; it counts and learns nothing.
+    """Decides by a dictionary that does not change; counts and learns nothing.
 
-    matcher: a fixed and exact one of the dictionary that may be shared; None to make one, which is
-    then closed by ``close``. StreamerError for a name that no target has.
+    matcher: a fixed, exact one of that dictionary, which may be shared; None to create one, which
+    ``close`` then closes. Raises StreamerError for a name that no target has.
     """
 
     def __init__(
@@ -77,7 +69,7 @@ class Decider:
             raise StreamerError(message)
         yes, no = (STOP_RECEIVING, UNBLOCK) if rule.enrich else (UNBLOCK, STOP_RECEIVING)
         wanted = set(listed)
-        # by target; -1, the last one, for unassigned reads
+        # by target; the last element, index -1, serves unassigned reads
         by_target = [yes if name in wanted else no for name in names]
         self._actions = np.array([*by_target, PROCEED], np.uint8)
         self._given_up = UNBLOCK if rule.enrich else STOP_RECEIVING
@@ -85,7 +77,7 @@ class Decider:
         self._owned = matcher is None
 
     def decide(self, batch: ReadBatch) -> Decisions:
-        """The decisions on reads as far as they are known."""
+        """Decide on reads from the bases known so far."""
         lengths = batch.lengths
         heads = _heads(batch, self._rule.first_bases)
         (result,) = self._matcher.match_again([heads])
@@ -96,13 +88,13 @@ class Decider:
         return Decisions(action, target, matches, windows, heads.lengths)
 
     def close(self) -> None:
-        """End the threads of its own matcher."""
+        """Stop the threads of the matcher created here."""
         if self._owned:
             self._matcher.close()
 
 
 def _heads(batch: ReadBatch, length: int) -> ReadBatch:
-    """The reads of a batch, cut to that length, without their names."""
+    """Return the reads of a batch, cut to that length, without their names."""
     lengths = np.minimum(batch.lengths, length)
     offsets = bounds_of(lengths)
     symbols = np.arange(offsets[-1]) + np.repeat(batch.offsets[:-1] - offsets[:-1], lengths)

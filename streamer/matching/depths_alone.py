@@ -1,4 +1,4 @@
-"""How deep windows go in the trie, without its nodes: a fixed dictionary needs no snapshot then."""
+"""How deep windows go in the trie, without its nodes, so a fixed dictionary needs no snapshot."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trie.trees.shards import sort_unique
 
 
 class DepthsAlone:
-    """Depths by a dictionary that stays as it is, for any number of threads at once.
+    """Measures depths in a fixed dictionary; thread-safe.
 
-    What they are measured with is made once it is asked for.
+    The index it uses is built on first use.
     """
 
     def __init__(self, dictionary: Dictionary, threads: int) -> None:
@@ -26,7 +26,7 @@ class DepthsAlone:
         self._making = threading.Lock()
 
     def of(self, result: BatchResult) -> Depths:
-        """The depths of the windows of a batch whose events are known."""
+        """Return the depths of the windows of a batch whose events are known."""
         depths = np.zeros(result.batch.bases.size, dtype=np.uint8)
         self._made().measure(
             result.batch.bases,

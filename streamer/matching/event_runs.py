@@ -1,9 +1,9 @@
-"""The kernels behind the reports: windows counted and joined to runs, a read at a time.
+"""Kernels for the reports: count windows and join them to runs, one read at a time.
 
-Events are two bits a symbol (streamer/matching/events.py), here as uint8 views of at least eight
-bytes. A step handles 56 symbols: a count is the number of bits of a word, and a run of equal events
-ends at a word's first 0. Bits are loaded from any byte on; near the end of the arrays from eight
-bytes before it.
+Events take two bits a symbol (streamer/matching/events.py), here as uint8 views of at least eight
+bytes. A step handles 56 symbols: counting is a popcount of a word, and a run of equal events ends
+at a word's lowest 0. Bits are loaded from any byte on; near the end of the arrays, from the last
+eight bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trie.cpu.intrinsics import popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit
 from trie.windows import NO_SET
 
-# the least number of bits in eight bytes, from any bit of the first on
+# the bits that eight bytes yield, whatever bit of the first they start at
 _STEP = 56
 
 
@@ -23,7 +23,7 @@ _BEHIND = np.uint64(1 << _STEP)
 
 @njit(cache=True, nogil=True, inline="always")
 def bits_from(starts, matches, at):
-    """The bits of both from ``at`` on, ``_STEP`` at least, the first lowest."""
+    """Return the bits of both arrays from ``at`` on, at least ``_STEP``, the first one lowest."""
     byte = min(at >> 3, starts.size - 8)
     shift = np.uint64(at - 8 * byte)
     return word_at(starts, byte) >> shift, word_at(matches, byte) >> shift
@@ -31,7 +31,7 @@ def bits_from(starts, matches, at):
 
 @njit(cache=True, nogil=True, inline="always")
 def put_summary(columns, read, length, k, hits, misses, target):
-    """Write the row of a read, as ``summarize`` describes it; returns its skipped windows."""
+    """Write the row of a read as ``summarize`` describes it; return its skipped windows."""
     length_, windows_, matches_, mismatches_, skipped_, best_ = columns
     skipped = max(length - k + 1, 0) - hits - misses
     length_[read] = length
@@ -45,11 +45,12 @@ def put_summary(columns, read, length, k, hits, misses, target):
 
 @njit(cache=True, nogil=True)
 def summarize(starts, matches, offsets, k, target, first, stop, columns):
-    """The columns of the reads first..stop - 1, and sums over them.
+    """Write the columns of the reads first..stop - 1, and return sums over them.
 
-    columns: length, windows, matches, mismatches, skipped (windows that hold a gap code), best: the
-    index ``target`` if a window matches, else -1. Returns the sums of windows, matches and skipped,
-    and the numbers of reads that match, of runs that match and of other runs, target sets aside.
+    columns: length, windows, matches, mismatches, skipped (windows that contain a gap code), best:
+    the index ``target`` if a window matches, else -1. Returns the sums of windows, matches and
+    skipped, and the numbers of matching reads, of matching runs and of other runs, ignoring target
+    sets.
     """
     windows = np.int64(0)
     matched = np.int64(0)
@@ -64,7 +65,7 @@ def summarize(starts, matches, offsets, k, target, first, stop, columns):
         was_hit = np.uint64(0)
         was_miss = np.uint64(0)
         for at in range(begin, end, _STEP):
-            # as bits_from, which takes half as long again in this loop
+            # inlined bits_from: calling it here makes this loop half again as slow
             byte = min(at >> 3, starts.size - 8)
             shift = np.uint64(at - 8 * byte)
             here: np.uint64 = word_at(starts, byte) >> shift
@@ -90,9 +91,9 @@ def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_mi
     """Write the maximal runs of the reads first..stop - 1.
 
     A run is windows at consecutive starts with one event and, if they match, one target set
-    (``sets``, or ``only_set`` for all if that is empty). Runs that match go to the rows from
-    ``at_hit`` on, the others from ``at_miss`` on; if that is negative, all from ``at_hit`` on.
-    columns: read, start, end, windows, event, target; ``event`` may be empty. If all are empty the
+    (``sets``, or ``only_set`` for all if that is empty). Matching runs are written from row
+    ``at_hit`` on, the others from ``at_miss`` on; if that is negative, all go to ``at_hit``.
+    columns: read, start, end, windows, event, target; ``event`` may be empty. If all are empty,
     runs are only counted. Returns the row after the last of each kind.
     """
     read_, start_, end_, windows_, event_, target_ = columns
@@ -100,7 +101,7 @@ def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_mi
     mixed = at_miss < 0
     for read in range(first, stop):
         begin = offsets[read]
-        last = offsets[read + 1] - k + 1  # behind where the last window starts
+        last = offsets[read + 1] - k + 1  # after the last window's start
         at = begin
         while at < last:
             here, found = bits_from(starts, matches, at)
@@ -119,7 +120,7 @@ def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_mi
                         break
                     at += 1
             else:
-                flip = hit - np.uint64(1)  # all bits where it does not match
+                flip = hit - np.uint64(1)  # all ones for a mismatch
                 while True:
                     like = here & (found ^ flip)
                     same = np.int64(trailing_zeros(~like | _BEHIND))
@@ -147,7 +148,7 @@ def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_mi
 
 @njit(cache=True, nogil=True)
 def _holds(members, start, stop, target):
-    """Whether ascending members[start:stop] hold a target."""
+    """Return whether the ascending members[start:stop] contain a target."""
     low, high = start, stop
     while low < high:
         middle = (low + high) >> 1
@@ -162,11 +163,11 @@ def _holds(members, start, stop, target):
 def best_targets(sets, offsets, set_starts, members, targets, first, stop, best, most):
     """Write the target with the most windows of each of the reads first..stop - 1 to ``best``.
 
-    That is the first of equals, -1 if there is none; ``most`` takes the number of its windows.
-    Windows are counted by set. Then the members of small sets get their counts, those of the
-    largest sets only if it takes them: once the windows of the sets that are left are fewer than
-    some target has, no other target can win, and that one and its rivals are looked up in them.
-    So k-mers that a million records share do not cost a million steps a read.
+    Of equals the first wins; -1 if there is none. ``most`` receives the number of its windows.
+    Windows are counted by set, and the counts are distributed to the members of the sets, smallest
+    sets first. Once the remaining sets have fewer windows than some target has already, no new
+    target can win, so only that target and its rivals are looked up in the remaining sets. So
+    k-mers that a million records share do not cost a million steps per read.
     """
     counts = np.zeros(set_starts.size - 1, dtype=np.int64)
     touched = np.empty(set_starts.size - 1, dtype=np.int64)
@@ -187,7 +188,7 @@ def best_targets(sets, offsets, set_starts, members, targets, first, stop, best,
         number_left = number
         found = 0
         greatest = np.int64(0)
-        least_size = np.int64(1)  # of the sets that are left; they double
+        least_size = np.int64(1)  # of the remaining sets; doubles each time
         while number_left > 1 and greatest <= left:
             for i in range(number):
                 held = touched[i]
@@ -204,7 +205,7 @@ def best_targets(sets, offsets, set_starts, members, targets, first, stop, best,
                         greatest = max(greatest, tally[target])
             least_size *= 2
         if number_left == 1 and greatest <= left:
-            # those in that set alone are equal
+            # targets found in that set alone are equal
             for i in range(number):
                 held = touched[i]
                 if set_starts[held + 1] - set_starts[held] >= least_size:

@@ -1,4 +1,4 @@
-"""The events of a batch: two bits a symbol as GPUs return them, or a byte; each from the other."""
+"""The events of a batch: two bits a symbol, as GPUs return them, or one byte."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Bits = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 """starts, matches: uint32, bit s % 32 of word s / 32 for symbol s."""
 
 
-# kernels load eight bytes
+# kernels load eight bytes at a time
 _LEAST_WORDS = 2
 
 
@@ -20,7 +20,7 @@ class Events:
     """Whether the window that starts at each symbol of a batch matches.
 
     ``bits``: where windows start, and which of them match. ``codes``: uint8[symbols], MATCH,
-    MISMATCH or 0. Each is computed from the other when it is first needed.
+    MISMATCH or 0. Each is computed from the other on first use.
     """
 
     __slots__ = ("_bits", "_codes", "symbols")
@@ -34,7 +34,7 @@ class Events:
 
     @property
     def codes(self) -> NDArray[np.uint8]:
-        """A byte a symbol."""
+        """One byte per symbol."""
         if self._codes is None:
             self._codes = np.empty(self.symbols, np.uint8)
             to_codes(*self.bits, self._codes)
@@ -42,7 +42,7 @@ class Events:
 
     @property
     def bytes_of_bits(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """The bits as bytes, symbol s in bit s % 8 of byte s / 8: eight at least."""
+        """The bits as bytes, at least eight: symbol s is bit s % 8 of byte s / 8."""
         starts, matches = self.bits
         if starts.size < _LEAST_WORDS:
             starts, matches = (np.append(b, [0, 0]).astype(np.uint32) for b in (starts, matches))
@@ -50,7 +50,7 @@ class Events:
 
     @property
     def bits(self) -> Bits:
-        """Two bits a symbol."""
+        """Two bits per symbol."""
         if self._bits is None:
             assert self._codes is not None
             words = max(-(-self.symbols // 32), _LEAST_WORDS)
@@ -59,7 +59,7 @@ class Events:
         return self._bits
 
     def part(self, start: int, stop: int) -> Events:
-        """The events of the symbols [start, stop)."""
+        """Return the events of the symbols [start, stop)."""
         size = stop - start
         if self._bits is None:
             return Events(size, codes=self.codes[start:stop])
@@ -72,7 +72,7 @@ class Events:
 
 @njit(cache=True)
 def _move_bits(words, start, size, part):
-    """Write ``size`` bits from ``start`` on to the front of ``part``, zeros behind them."""
+    """Copy ``size`` bits from ``start`` on to the front of ``part``, and zero the rest."""
     shift = np.uint64(start & 31)
     for i in range(part.size):
         left = size - 32 * i
@@ -90,11 +90,11 @@ def _move_bits(words, start, size, part):
 
 @njit(cache=True, nogil=True)
 def to_codes(starts, matches, codes):
-    """Write ``Events.codes`` (uint8[symbols]) of ``Bits``."""
+    """Expand ``Bits`` to ``Events.codes`` (uint8[symbols])."""
     begins, hits = starts.view(np.uint8), matches.view(np.uint8)
     ones = np.uint64(0x0101010101010101)
     bits = np.uint64(0x8040201008040201)  # bit i of byte i
-    most = np.uint64(0x7F7F7F7F7F7F7F7F)  # carries any bit of a byte to its highest
+    most = np.uint64(0x7F7F7F7F7F7F7F7F)  # carries any set bit of a byte into its highest
     whole = codes.size // 8
     eights = codes[: 8 * whole].view(np.uint64)
     for i in range(whole):
@@ -110,7 +110,7 @@ def to_codes(starts, matches, codes):
 @njit(cache=True, nogil=True)
 def _to_bits(codes, starts, matches):
     ones = np.uint64(0x0101010101010101)
-    # times it, eight lowest bits of bytes become the highest byte, the first bit lowest
+    # multiplying by it gathers the lowest bits of eight bytes in the highest byte, the first lowest
     gather = np.uint64(0x0102040810204080)
     for word in range(codes.size // 32):
         begins = np.uint64(0)

@@ -1,4 +1,4 @@
-"""What a filter took in and let out: reads and bases, for each target and barcode."""
+"""What a filter read and passed: reads and bases, by target and by barcode."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _COUNTS = ("reads_in", "bases_in", "reads_out", "bases_out")
 
 
 class FilterCounts:
-    """Counts reads and bases that go in and come out."""
+    """Counts the reads and bases read and passed."""
 
     def __init__(self, targets: Sequence[str]) -> None:
         self._targets = targets
-        # by target, the last row for reads that are assigned to none
+        # by target; the last row is for unassigned reads
         self._by_target = np.zeros((len(targets) + 1, len(_COUNTS)), np.int64)
         self._by_barcode: dict[str | None, NDArray[np.int64]] = {}
         self._adding = threading.Lock()
@@ -28,9 +28,9 @@ class FilterCounts:
     def add(
         self, reads: ReadBatch, assigned: NDArray[np.int32], let_out: NDArray[np.bool_]
     ) -> None:
-        """Count more reads, with a context by barcode too. assigned: targets, -1 for none.
+        """Count more reads, also by barcode if they have a context; thread-safe.
 
-        Several threads may do so at a time.
+        assigned: target indices, -1 for none.
         """
         with self._adding:
             count_filtered(assigned, reads.offsets, let_out, self._by_target)
@@ -47,11 +47,11 @@ class FilterCounts:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Of all reads."""
+        """Return the counts of all reads."""
         return dict(zip(_COUNTS, self._by_target.sum(axis=0).tolist(), strict=True))
 
     def summary(self) -> dict[str, Any]:
-        """For JSON: all reads, each target in file order, then null, and each barcode."""
+        """Return for JSON: all reads, each target in file order, then null, and each barcode."""
         barcodes = sorted(self._by_barcode.items(), key=lambda one: one[0] or ".")
         return {
             **self.totals,

@@ -1,4 +1,4 @@
-"""What the matcher asks of an engine, whether it runs on the CPU or on CUDA devices."""
+"""The engine interface of the matcher, implemented on the CPU and on CUDA devices."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NO_EVENTS = np.zeros(0, dtype=np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class MatchTask:
-    """A batch to match, and the arrays for its results, an element a symbol.
+    """A batch to match, and the arrays for its results, one element per symbol.
 
-    position: of the batch in the stream. snapshot: the one to match the span of a number with, None
-    if no span needs it. grows: mismatched k-mers are added. events: uint8, zeros at first; empty
-    if the engine ``finds_bits`` and depths are not wanted. sets: uint32, NO_SET at first, or None.
-    depths: uint8, nodes: uint32, zeros at first, or None.
+    position: of the batch in the stream. snapshot: returns the snapshot for a span, by number; None
+    if no span needs one. grows: mismatched k-mers are added. events: uint8, initially zero; empty
+    if the engine ``finds_bits`` and depths are not wanted. sets: uint32, initially NO_SET, or None.
+    depths: uint8, nodes: uint32, initially zero, or None.
     """
 
     batch: ReadBatch
@@ -45,11 +45,11 @@ class MatchTask:
 
 
 class SpanFound(NamedTuple):
-    """What matching a span gave.
+    """The result of matching a span.
 
-    version: of the snapshot it was matched with, 0 without one. codes: uint64, new k-mers in stream
-    order, starts: int64, their windows in the batch. ordered: the codes ascending, if the engine
-    has them. events: of the whole batch, if they are not in the arrays of the task.
+    version: of the snapshot it was matched against, 0 without one. codes: uint64, new k-mers in
+    stream order, starts: int64, their windows in the batch. ordered: the codes in ascending order,
+    if the engine has them so. events: of the whole batch, if they are not in the task's arrays.
     """
 
     seeding: bool
@@ -66,34 +66,34 @@ class MatchEngine(Protocol):
 
     device: Literal["cpu", "cuda"] = "cpu"
 
-    walks: bool = False  # whether events come from the snapshot
+    walks: bool = False  # whether events come from walking the snapshot
 
     finds_bits: bool = False
-    """Whether a result has the events of the batch, two bits a symbol."""
+    """Whether results carry the events of the batch, two bits a symbol."""
 
     packed: PackedMatching | None = None
-    """A shorter way for batches that need matches alone, if there is one."""
+    """A faster path for batches that need only matches, if there is one."""
 
     def __len__(self) -> int:
-        """The number of known k-mers."""
+        """Return the number of known k-mers."""
 
     def codes(self) -> NDArray[np.uint64]:
-        """All of them, ascending."""
+        """Return all known k-mers, ascending."""
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """Match the spans in order and fill the arrays.
 
-        The result of a span comes before the snapshot of the next but one is asked for; with
-        several cards or more than two streams it may come later.
+        A span's result is yielded before the snapshot of the next but one is requested; with
+        several GPUs or more than two streams it may be later.
         """
 
     def close(self) -> None:
-        """Free what the engine has allocated, if it needs that."""
+        """Free what the engine has allocated, if necessary."""
         return
 
 
 class NearOnly(MatchEngine):
-    """Matches nothing exactly: where only a distance counts and the dictionary is fixed."""
+    """Matches nothing exactly; for a fixed dictionary where only a distance is wanted."""
 
     def __init__(self, dictionary: Dictionary) -> None:
         self._dictionary = dictionary
@@ -105,6 +105,6 @@ class NearOnly(MatchEngine):
         return self._dictionary.codes
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
-        """One span, without a result."""
+        """Yield one span, with an empty result."""
         if task.spans:
             yield SpanFound(False, np.concatenate([chunks for _, chunks in task.spans]), 0)

@@ -1,10 +1,10 @@
 """The matcher: batches of reads in, events out, with a dictionary that is frozen or grows.
 
-It does no input or output. The command line, the daemon and the benchmarks all call it. Two things
-know the dictionary: the engine's index says whether a window matches, exactly; the snapshot, a Tree
-Bitmap, says how deep a window goes in the trie. In grow mode a worker maintains the Hybrid Tree
-Bitmap and emits every snapshot from it, and the index stands in front of it, so that a k-mer is
-known from the window that first held it.
+It does no I/O. The command line, the daemon and the benchmarks all call it. Two structures hold the
+dictionary: the engine's index decides exactly whether a window matches; the snapshot, a Tree
+Bitmap, tells how deep a window goes in the trie. In grow mode, a worker maintains the Hybrid Tree
+Bitmap and emits every snapshot from it. The index is ahead of it, so a k-mer is known from the
+window that first held it.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from trie.windows import MATCH, NO_SET
 
 MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
 MakeTogether = Callable[[Sequence[RawReads], NDArray[np.uint32]], Sequence[ReadBatch | None]]
-"""The second: a CRC-32C for each batch, continued over its letters, which are read once."""
+"""The second argument: a CRC-32C per batch, to continue over its letters in the same pass."""
 
 _T = TypeVar("_T")
 
-MOST_HALVINGS = 7  # of the longest spans, on a GPU with little memory: to 65,536 symbols
+MOST_HALVINGS = 7  # of the longest spans, on a GPU with little memory, down to 65,536 symbols
 
 
 class StreamMatcher:
-    """Matches batches of reads, in the order given, against one dictionary as ``spec`` says.
+    """Matches batches of reads, in the order given, against one dictionary according to ``spec``.
 
-    dictionary: its k-mers as they stand in the records (strands ``forward``), for a distance always
-    so, or as the strands of ``spec`` have them. start: where it goes on. on_fallback: called with
-    one line if a GPU fails or is too small, and matching goes on on the CPU with the same results;
-    without it that is a StreamerError. UsageError for options that do not go together.
+    dictionary: its k-mers as they stand in the records (strands ``forward``), required for a
+    distance, or with the strands of ``spec``. start: where to resume. on_fallback: called with one
+    line if a GPU fails or has too little memory; matching then continues on the CPU with the same
+    results. Without it, that raises StreamerError. Raises UsageError for options that conflict.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class StreamMatcher:
         if spec.device == "cuda" and not spec.cards:
             spec = replace(spec, cards=tuple(usable_cards(1)))
         if spec.changes:
-            # see gpu/exact/pipeline.py; who chooses the GPUs says so (stream_cards)
+            # one GPU suffices here (gpu/exact/pipeline.py); stream_cards reports it to the user
             spec = replace(spec, cards=spec.cards[:1])
         self.spec = spec
         self.stored = dictionary
-        """The k-mers as they stand in the records, if a distance is asked for."""
+        """The k-mers as they stand in the records, if a distance is wanted."""
         start = start or Start()
         self.dictionary = known_dictionary(dictionary, spec).with_grown(start.grown)
         self._k = dictionary.k
@@ -94,7 +94,7 @@ class StreamMatcher:
         self._gpu = GpuOrCpu(on_fallback, "matching")
         # what a CPU engine would have to learn; kept only where one may have to take over
         self._grown: list[NDArray[np.uint64]] | None = None if on_fallback is None else []
-        # of the longest spans, where the GPU's memory is short
+        # of the longest spans, where GPU memory is short
         self._halvings = 0
         self._solver: Solver | None = None
         if spec.near:
@@ -108,7 +108,7 @@ class StreamMatcher:
         self._number = start.number
         self._position = start.position
         self.steps = 0
-        """Results that the engine gave, of spans or batches: it grows while a batch is matched."""
+        """How many results (of spans or batches) the engine has returned; grows during a match."""
         self._engine = self._new_engine()
         if spec.changes and (spec.track_tree or self._engine.walks or self._needs_tree):
             self._follow()
@@ -124,7 +124,7 @@ class StreamMatcher:
         on_fallback: OnFallback | None = None,
         **asked: Any,
     ) -> StreamMatcher:
-        """A matcher with the options of ``MatchSpec``, frozen by default."""
+        """Create a matcher with the options of ``MatchSpec``, frozen by default."""
         asked = {"k": dictionary.k, "strands": dictionary.strands, "mode": "frozen"} | asked
         return cls(dictionary, MatchSpec.of(**asked), start=start, on_fallback=on_fallback)
 
@@ -143,7 +143,7 @@ class StreamMatcher:
                 threads=self._threads, halvings=self._halvings,
             )  # fmt: skip
             if not self.spec.changes:
-                # a dictionary that is too large is refused here, not with the first batch
+                # fail now if the dictionary is too large, not with the first batch
                 engine.prepare(self._snapshots.in_use())
             return engine
 
@@ -154,7 +154,7 @@ class StreamMatcher:
         return self._gpu.run(make, self._cpu_engine, smaller)
 
     def _cpu_engine(self) -> MatchEngine:
-        """An engine on the CPU; it knows what one on a failed GPU knew."""
+        """Create an engine on the CPU that knows what the one on a failed GPU knew."""
         if self.spec.cuda_kernel:
             self.spec = replace(self.spec, kernel="auto")
         engine = CpuEngine(
@@ -167,14 +167,14 @@ class StreamMatcher:
         return engine
 
     def _or_on_cpu(self, run: Callable[[], _T]) -> _T:
-        """What ``run`` returns; if a GPU fails, once more on the CPU or StreamerError."""
+        """Return ``run()``; if a GPU fails, run it again on the CPU, or raise StreamerError."""
         if self._engine.device == "cpu":
             return run()
         version = self.version
 
         def on_cpu() -> _T:
             self._engine = self._cpu_engine()
-            # k-mers of the batch that failed were not there before it
+            # forget the k-mers of the batch that failed
             self._snapshots.go_back(version, self._engine.codes)
             return run()
 
@@ -182,35 +182,35 @@ class StreamMatcher:
 
     @property
     def device(self) -> Literal["cpu", "cuda"]:
-        """Where it matches now."""
+        """The device in use now."""
         return self._engine.device
 
     @property
     def tree(self) -> TreeWorker | None:
-        """What grows the tree in the background, if anything does."""
+        """The worker that grows the tree in the background, if there is one."""
         return self._snapshots.worker
 
     @property
     def version(self) -> int:
-        """Of the dictionary: 1, and one more with every span of the stream that brings k-mers."""
+        """The dictionary version: 1, plus one for every span of the stream that adds k-mers."""
         return self._snapshots.version
 
     @property
     def number(self) -> int:
-        """Of the next batch."""
+        """The number of the next batch."""
         return self._number
 
     @property
     def kmers(self) -> int:
-        """How many k-mers the dictionary holds; both orientations of one count once."""
+        """The number of k-mers in the dictionary; both orientations of one count once."""
         return len(self._engine)
 
     @property
     def limited(self) -> bool:
-        """Whether the next batch could bring k-mers, and its k-mers are not added any more.
+        """Whether k-mers of the next batch would be added but for the limit.
 
-        So it is once the dictionary holds ``max_kmers``. What a batch brings, up to a k-mer a
-        base, is added as a whole or not at all, so that chunks and engines make no difference.
+        This holds once the dictionary has ``max_kmers``. The k-mers of a batch, up to one per base,
+        are added all or none, so that chunks and engines make no difference.
         """
         return self._could_grow and 0 < self.spec.max_kmers <= self.kmers
 
@@ -220,31 +220,31 @@ class StreamMatcher:
 
     @property
     def snapshot_version(self) -> int:
-        """The dictionary version of the snapshot that depths come from now."""
+        """The dictionary version of the snapshot that depths now come from."""
         return self._snapshots.version_in_use
 
     @property
     def make_batch(self) -> MakeBatch:
-        """Makes a batch of names, offsets and joined letters, which must not change; thread-safe.
+        """A function that makes a batch of names, offsets and joined letters; thread-safe.
 
-        The batch has the form that ``match`` has the least work with.
+        The letters must not change. The batch has the form that is cheapest for ``match``.
         """
         path = self._engine.packed
         return ReadBatch.from_letters if path is None or self._solver else path.pack
 
     @property
     def make_together(self) -> MakeTogether | None:
-        """As ``make_batch`` of many in one step, if possible; None in place of errors."""
+        """Like ``make_batch`` for many batches in one step, if possible; None instead of errors."""
         path = self._engine.packed
         return None if path is None or self._solver else path.pack_together
 
     def match(
         self, batch: ReadBatch, *, want_depths: bool = False, want_nodes: bool = True
     ) -> BatchResult:
-        """The events of the next batch; with ``want_depths`` also how deep its windows went.
+        """Match the next batch; with ``want_depths``, also measure how deep its windows went.
 
         Event words need trie nodes too. Without ``want_nodes`` these may be missing: a frozen
-        dictionary on the CPU needs no snapshot then, the largest of its structures.
+        dictionary on the CPU then needs no snapshot, the largest of its structures.
         """
         if not want_depths and (results := self._match_packed([batch])) is not None:
             return results[0]
@@ -256,7 +256,7 @@ class StreamMatcher:
         return result
 
     def match_all(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
-        """As ``match`` of one after the other; against a fixed dictionary all of them at once."""
+        """Match the next batches as ``match`` does; all at once if the dictionary is fixed."""
         if (results := self._match_packed(batches)) is not None:
             return results
         growing = self._could_grow and not self.limited
@@ -268,11 +268,11 @@ class StreamMatcher:
 
     @property
     def fixed(self) -> bool:
-        """Whether no batch that comes can add k-mers."""
+        """Whether no later batch can add k-mers."""
         return not self._could_grow
 
     def match_again(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
-        """As ``match_all``, of batches that are not the next ones; the dictionary is ``fixed``."""
+        """Like ``match_all``, for batches outside the stream; the dictionary must be ``fixed``."""
         assert self.fixed
         place = self._number, self._position
         try:
@@ -282,22 +282,22 @@ class StreamMatcher:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether several threads may call ``match_alone`` at a time."""
+        """Whether several threads may call ``match_alone`` concurrently."""
         return (
             self.fixed and self._solver is None and self.device == "cpu" and not self._engine.walks
         )
 
     def match_alone(self, batch: ReadBatch, *, want_depths: bool = False) -> BatchResult:
-        """As ``match``, without nodes, of a batch that has no place in the stream."""
+        """Like ``match``, without nodes, for a batch that has no place in the stream."""
         assert self.side_by_side
         return self._match(batch, want_depths, want_nodes=False)
 
     def succeed(self, before: StreamMatcher) -> None:
-        """Go on in the stream where another matcher is."""
+        """Continue the stream where another matcher is."""
         self._number, self._position = before._number, before._position
 
     def _match_packed(self, batches: Sequence[ReadBatch]) -> list[BatchResult] | None:
-        """The results by the shorter way, if the engine has one and matches alone are wanted."""
+        """Match by the faster path, if the engine has one and only matches are wanted."""
         path = self._engine.packed
         if path is None or self._solver is not None:
             return None
@@ -323,7 +323,7 @@ class StreamMatcher:
         return results
 
     def _result(self, batch: ReadBatch, found: Events, **fields: Any) -> BatchResult:
-        """The result of the next batch; without ``fields`` it brought nothing new."""
+        """Make the result of the next batch; without ``fields`` it added nothing."""
         return BatchResult(
             number=self._number,
             base=self._position,
@@ -344,12 +344,12 @@ class StreamMatcher:
         grows = self.spec.grows and not self.limited
         self._snapshots.grows = grows
         total = batch.bases.size
-        # steps of approximate matching are spans, as those of walking are
+        # steps of approximate matching are spans, just as in walking
         follows = self._solver is not None and self.spec.changes
         walking = want_depths or self._engine.walks or follows
         in_bits = self._engine.finds_bits and not want_depths
         if in_bits and self._solver is None:
-            # nothing is made of the chunks of a batch that is looked up as a whole
+            # chunks do not matter for a batch that is looked up as a whole
             spans = [(False, np.array([[0, total]]))] if total else []
         else:
             spans = self._spans(batch.offsets, walking and grows)
@@ -372,7 +372,7 @@ class StreamMatcher:
         steps = NearSteps(batch, self._k, self._snapshot_of_step)
         for found in self._engine.run(task):
             self.steps += 1
-            # the tree worker has what is in order
+            # the sorted codes were for the tree worker only
             matched.append(found._replace(ordered=None))
             if self._solver is not None:
                 steps.add(found)
@@ -382,7 +382,7 @@ class StreamMatcher:
             if views is not None and current is not None:
                 views.span_ended(current)
         if task.sets is not None and self.spec.changes:
-            # a k-mer that grew from this very window is a mismatch without a target
+            # a k-mer added by this very window is a mismatch without a target
             task.sets[task.events != MATCH] = NO_SET
         sets, numbers = self.labels.told_apart(task.sets)
         near, learned = None, NO_CODES
@@ -421,13 +421,13 @@ class StreamMatcher:
         return current.version, current
 
     def latest_snapshot(self) -> VersionedSnapshot:
-        """A snapshot of the dictionary as it is now; waits for what is being merged."""
+        """Return a snapshot of the current dictionary; waits for merges in progress."""
         if self.spec.changes and not self._snapshots.following:
             self._or_on_cpu(self._follow)
         return self._snapshots.latest()
 
     def close(self) -> None:
-        """End the background work; its errors are raised once everything is closed."""
+        """Stop the background work; its errors are raised once everything is closed."""
         with ExitStack() as stack:
             if self._solver is not None:
                 stack.callback(self._solver.close)

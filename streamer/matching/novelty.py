@@ -1,4 +1,4 @@
-"""The novelty curve of a growing dictionary: how many k-mers were new, against bases."""
+"""The novelty curve of a growing dictionary: new k-mers against bases."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from numpy.typing import NDArray
 
 NOVELTY_COLUMNS = ("reads", "bases", "kmers", "new")
 MAX_POINTS = 512
-"""Of a curve, its end included."""
+"""The most points of a curve, including its end."""
 
 
 class NoveltyCurve:
-    """Reads, bases and new k-mers so far, at no more than ``MAX_POINTS`` points; for any thread.
+    """Cumulative reads, bases and new k-mers, at no more than ``MAX_POINTS`` points; thread-safe.
 
-    There is a point behind each read with which the bases pass a multiple of the step. The step is
-    the least power of two that gives few enough points, so the curve depends on the stream alone,
-    not on how it is cut into batches.
+    There is a point after each read at which the bases pass a multiple of the step. The step is the
+    least power of two that gives few enough points, so the curve depends on the stream alone, not
+    on how it is cut into batches.
 
-    state: as another curve gave it.
+    state: as returned by another curve.
     """
 
     def __init__(self, state: list[Any] | None = None) -> None:
         self._lock = threading.Lock()
         self._step = 1
-        # so far: reads, bases, new k-mers
+        # totals so far: reads, bases, new k-mers
         self._end = (0, 0, 0)
-        # int64[points, 3], the same
+        # int64[points, 3]: the totals at each point
         self._points = np.zeros((0, 3), np.int64)
         if state is not None:
             self._step, reads, bases, kmers, points = state
@@ -37,15 +37,15 @@ class NoveltyCurve:
 
     @property
     def state(self) -> list[Any]:
-        """What goes on as this curve; integers, and bytes at the end."""
+        """Return a state to resume this curve from: integers, with bytes at the end."""
         with self._lock:
             return [self._step, *self._end, self._points.tobytes()]
 
     def add(self, offsets: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
         """Count a batch of reads.
 
-        offsets: int64[reads + 1], of its symbols, from 0. starts: ascending, the symbols at which
-        the windows of new k-mers start.
+        offsets: int64[reads + 1], where its reads start, from 0. starts: ascending, the symbols at
+        which the windows of new k-mers start.
         """
         with self._lock:
             reads, bases, kmers = self._end
@@ -58,15 +58,16 @@ class NoveltyCurve:
             self._thin()
 
     def add_lump(self, reads: int, bases: int, kmers: int) -> None:
-        """Count reads of which only these sums are known, as if they were one."""
+        """Count reads of which only the totals are known, as if they were one read."""
         if reads:
-            # empty ones but for the last
+            # empty reads, except the last
             offsets = np.zeros(reads + 1, np.int64)
             offsets[-1] = bases
             self.add(offsets, np.zeros(kmers, np.int64))
 
     def columns(self) -> dict[str, NDArray[np.int64]]:
-        """int64[points] each: reads, bases and new k-mers so far, and those since the point before.
+        """Return int64[points] each: total reads, bases and new k-mers, and those since the last
+        point.
 
         The last point is the end of the stream.
         """
@@ -79,7 +80,7 @@ class NoveltyCurve:
         return dict(zip(NOVELTY_COLUMNS, map(np.ascontiguousarray, values), strict=True))
 
     def last(self) -> list[int] | None:
-        """The last row, None before the first read."""
+        """Return the last row; None before the first read."""
         row = [int(values[-1]) for values in self.columns().values() if values.size]
         return row or None
 

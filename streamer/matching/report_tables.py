@@ -1,4 +1,4 @@
-"""Reports with the names of reads, events and targets in the place of indices."""
+"""Reports with names of reads, events and targets instead of indices."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from trie.codes import decode_kmers
 from trie.strands import SIGNS
 from trie.windows import NO_SET
 
-_FEW_SETS = 500  # are named once, not those of each batch
+_FEW_SETS = 500  # name these sets once, not per batch
 
 STRAND_NAMES = Labels(SIGNS)
 EVENT_NAMES = Labels(["none", "match", "mismatch"])
 
 
 class Ratio(float):
-    """Four decimals in TSV; JSON writes it as any number."""
+    """A ratio: four decimals in TSV, an ordinary number in JSON."""
 
     def __str__(self) -> str:
         return f"{self:.4f}"
 
 
 class ReportTables:
-    """Names for the indices in the columns of a report; ``k`` of the codes in a column ``kmer``."""
+    """Replaces indices in report columns by names. k: of the codes in a column ``kmer``."""
 
     def __init__(self, targets: TargetSets, k: int = 0) -> None:
         self._targets = targets
@@ -45,7 +45,7 @@ class ReportTables:
         }
 
     def table(self, columns: Columns, names: Sequence[str]) -> Table:
-        """The rows as users see them; ``names`` of the batch's reads."""
+        """Return the rows as users see them; ``names``: of the batch's reads."""
         named = self._named | {"read": Labels(names).gather}
         return Table(
             {
@@ -61,15 +61,15 @@ class ReportTables:
 
     @cached_property
     def _set_names(self) -> Labels:
-        """The names of all sets, and behind them that of none."""
+        """Return the names of all sets, followed by that of no set."""
         return Labels([*map(self._targets.label, [*range(len(self._targets)), int(NO_SET)])])
 
 
 def bit_lists(bitmaps: NDArray[Any]) -> Lookup:
-    """The set bits of each, ascending, joined by commas; null if there is none."""
+    """Return the set bits of each bitmap, ascending, joined by commas; null if there are none."""
     return distinct(bitmaps, lambda maps: [_bits_of(int(bits)) for bits in maps])
 
 
 def _bits_of(bitmap: int) -> str | None:
-    """The set bits, ascending, joined by commas; None if there is none."""
+    """Return the set bits, ascending, joined by commas; None if there are none."""
     return ",".join(str(bit) for bit in range(32) if bitmap >> bit & 1) or None

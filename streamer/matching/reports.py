@@ -1,6 +1,6 @@
-"""The reports of exact and of approximate matching, as columns: dicts of equally long arrays.
+"""The reports of exact and approximate matching, in columns: dicts of equally long arrays.
 
-Reads and targets are indices here; ``streamer.matching.report_tables`` replaces them with names.
+Reads and targets are indices here; ``streamer.matching.report_tables`` substitutes their names.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Columns = dict[str, NDArray]  # type: ignore[type-arg]
 INTERVAL_COLUMNS = ("read", "start", "end", "event", "windows", "target")
 READ_COLUMNS = ("read", "length", "windows", "matches", "mismatches", "skipped", "best_target")
 
-# as ``event_runs.runs`` takes them
+# as expected by ``event_runs.runs``
 _RUN_TYPES = {
     "read": np.dtype(np.int64), "start": np.dtype(np.int64), "end": np.dtype(np.int64),
     "windows": np.dtype(np.int64), "event": np.dtype(np.uint8), "target": np.dtype(np.uint32),
 }  # fmt: skip
 
-# symbols that are worth a thread
+# symbols worth another thread
 _PER_THREAD = 1 << 21
 
 _WINDOWS_AT_ONCE = 1 << 19
@@ -39,11 +39,11 @@ _NO_SETS = np.zeros(0, dtype=np.uint32)
 
 
 def windows(result: BatchResult, symbols: slice = slice(None)) -> Columns:
-    """One row a window that holds no gap code; the batch was matched with ``want_depths``.
+    """Return one row per window without a gap code; the batch must be matched with ``want_depths``.
 
-    symbols: only windows that begin at these symbols of the batch.
+    symbols: restricts the rows to windows that begin at these symbols of the batch.
 
-    read int64 (index), start int64, event uint8, depth uint8, target uint32 (target set).
+    Columns: read int64 (index), start int64, event uint8, depth uint8, target uint32 (target set).
     """
     if result.depths is None:
         message = "the windows report needs want_depths"
@@ -65,25 +65,28 @@ def windows(result: BatchResult, symbols: slice = slice(None)) -> Columns:
 
 
 def window_pieces(result: BatchResult) -> Iterator[Columns]:
-    """The rows of ``windows`` a bounded number at a time: a row takes 100 bytes until written."""
+    """Yield the rows of ``windows``, a bounded number at a time: until written, a row takes 100
+    bytes.
+    """
     for start in range(0, result.batch.symbols, _WINDOWS_AT_ONCE):
         yield windows(result, slice(start, start + _WINDOWS_AT_ONCE))
 
 
 def intervals(result: BatchResult) -> Columns:
-    """One row a maximal run of windows at consecutive starts with the same event and target set.
+    """Return a row per maximal run of windows at consecutive starts with equal event and target
+    set.
 
-    read int64 (index), start int64, end int64 (of the last window), event uint8, windows int64,
-    target uint32 (target set).
+    Columns: read int64 (index), start int64, end int64 (of the last window), event uint8, windows
+    int64, target uint32 (target set).
     """
     columns, _ = _runs(result, np.dtype(np.int64), apart=False)
     return {name: columns[name] for name in INTERVAL_COLUMNS}
 
 
 def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
-    """As ``intervals``, matches and mismatches apart, without the column event.
+    """Like ``intervals``, with matches and mismatches separate, and without the column event.
 
-    read is uint32, as the feed sends it.
+    read is uint32, as sent by the feed.
     """
     columns, hits = _runs(result, np.dtype(np.uint32), apart=True)
     del columns["event"]
@@ -94,14 +97,14 @@ def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
 
 
 def only_target(result: BatchResult, targets: TargetSets) -> int:
-    """The target (index) of every window that matches, -1 if there is none or more than one."""
+    """Return the target (index) of every matching window, -1 if there is none or more than one."""
     if result.sets is not None or result.only_set == NO_SET or not targets.names:
         return -1
     return int(targets.members[targets.starts[result.only_set]])
 
 
 def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Columns, int]:
-    """The runs of all reads and how many of them match; with ``apart`` these come first."""
+    """Return the runs of all reads and how many match; with ``apart``, these come first."""
     offsets = result.batch.offsets
     sets = _NO_SETS if result.sets is None else result.sets
     types = _RUN_TYPES | {"read": index}
@@ -127,7 +130,7 @@ def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Co
 
 
 class Sums(NamedTuple):
-    """Of a batch: windows, those that match, those with a gap code, and reads with a match."""
+    """Totals of a batch: windows, matching ones, those with a gap code, and reads with a match."""
 
     windows: int
     matches: int
@@ -136,17 +139,17 @@ class Sums(NamedTuple):
 
 
 def reads(result: BatchResult, targets: TargetSets) -> Columns:
-    """One row a read, also for reads shorter than k.
+    """Return one row per read, even if shorter than k.
 
-    read int64 (index), length, windows, matches, mismatches, skipped (all int64; skipped windows
-    hold a gap code), best_target int32 (the target with the most matching windows, the first of
-    equals; -1 if none).
+    Columns: read int64 (index), length, windows, matches, mismatches, skipped (all int64; skipped
+    windows contain a gap code), best_target int32 (the target with the most matching windows, the
+    first of equals; -1 if none).
     """
     return _numbered(_with_best(result, targets)[0])
 
 
 def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
-    """As ``reads``, and the sums over all reads."""
+    """Like ``reads``, and also return the totals of all reads."""
     columns, counts, _ = _with_best(result, targets)
     windows, matches, skipped = map(sum, list(zip(*counts, strict=True))[:3])
     on_target = int((columns["best_target"] >= 0).sum())
@@ -154,14 +157,14 @@ def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, S
 
 
 def _numbered(columns: Columns) -> Columns:
-    """With the indices of the reads in front."""
+    """Prepend the column of read indices."""
     return {"read": np.arange(columns["best_target"].size)} | columns
 
 
 def best_windows(
     result: BatchResult, targets: TargetSets
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """For each read: ``best_target``, its windows that match that, and all without a gap code."""
+    """For each read ``best_target``, its windows that match that, and all without a gap code."""
     columns, _, most = _with_best(result, targets)
     return columns["best_target"], most, columns["windows"]
 
@@ -169,7 +172,7 @@ def best_windows(
 def _with_best(
     result: BatchResult, targets: TargetSets
 ) -> tuple[Columns, list[tuple[int, ...]], NDArray[np.int64]]:
-    """As ``_summarized``, with the best target of each read; the windows that match it."""
+    """Like ``_summarized``, with each read's best target; also the windows that match it."""
     columns, counts = _summarized(result, only_target(result, targets))
     if result.sets is None:
         return columns, counts, columns["matches"]
@@ -182,7 +185,7 @@ def _with_best(
 
 
 def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[int, ...]]]:
-    """A row a read, and what ``event_runs.summarize`` returns for each part."""
+    """Return a row per read, and what ``event_runs.summarize`` returns for each part."""
     offsets = result.batch.offsets
     parts, threads = _split(offsets)
     columns = {name: np.empty(len(result.batch), np.int64) for name in READ_COLUMNS[1:-1]}
@@ -193,7 +196,7 @@ def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[i
 
 
 def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:
-    """The reads in ranges of about equal length, and the threads to look at them with."""
+    """Split the reads into ranges of similar length; also return how many threads to use."""
     total = int(offsets[-1])
     threads = free_threads(min(total // _PER_THREAD, usable_cores()))
     if threads <= 1:
@@ -204,7 +207,7 @@ def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:
 
 
 def _near(names: dict[str, str], *, best: bool = False) -> Report:
-    """A report of approximate matching; ``names``: what ``ApproximateResult`` calls the columns."""
+    """Define a report of approximate matching; ``names``: the columns' names in its result."""
 
     def rows(result: BatchResult, _: TargetSets) -> Iterable[Columns]:
         assert result.near is not None
@@ -215,9 +218,9 @@ def _near(names: dict[str, str], *, best: bool = False) -> Report:
 
 
 class Report(NamedTuple):
-    """A report of files: its columns in order, and the rows of a batch, a part at a time.
+    """A report written to files: its columns in order, and the rows of a batch, in parts.
 
-    depths: it needs ``want_depths``.
+    depths: requires ``want_depths``.
     """
 
     columns: tuple[str, ...]
@@ -242,4 +245,4 @@ REPORTS = {
     "best": _near(_LEVENSHTEIN, best=True),
     "ltb": _near({"read": "read", "end": "end", "distances": "matches", "depths": "mismatches"}),
 }
-"""By the name of ``match --report``, and ``ltb`` for that semantics."""
+"""By the name in ``match --report``, and ``ltb`` for that semantics."""

@@ -1,4 +1,4 @@
-"""What matching one batch of reads gives."""
+"""The result of matching one batch of reads."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NO_CHUNKS = np.zeros((0, 2), dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """How deep each window went, and on which snapshots.
+    """How deep each window went in the trie, and in which snapshots.
 
-    depths: uint8[symbols], at each window start the depth of its event (k for a match,
-    1 + the longest prefix in the trie for a mismatch). nodes: uint32[symbols], the trie node that
-    holds the deepest state reached. chunks: int64[chunks, 2], first and last-plus-one symbol.
-    versions: int64[chunks], the dictionary version of the snapshot each chunk was matched with.
-    Without trie nodes all but depths may be empty.
+    depths: uint8[symbols], at each window start, the depth of its event (k for a match, 1 + the
+    longest prefix in the trie for a mismatch). nodes: uint32[symbols], the trie node that holds the
+    deepest state reached. chunks: int64[chunks, 2], first symbol and one past the last. versions:
+    int64[chunks], the dictionary version of the snapshot that each chunk was matched against.
+    Without trie nodes, everything except depths may be empty.
     """
 
     depths: NDArray[np.uint8]
@@ -35,7 +35,7 @@ class Depths:
 
     @classmethod
     def of(cls, task: MatchTask, spans: Sequence[SpanFound]) -> Depths | None:
-        """Those of a task whose spans are matched; None if it did not ask for them."""
+        """Take them from a task whose spans are matched; None if it did not ask for them."""
         if task.depths is None or task.nodes is None:
             return None
         versions = [np.full(len(span.chunks), span.version, dtype=np.int64) for span in spans]
@@ -44,7 +44,7 @@ class Depths:
 
     @classmethod
     def alone(cls, depths: NDArray[np.uint8]) -> Depths:
-        """Without trie nodes."""
+        """Create depths without trie nodes."""
         return cls(depths, np.zeros(0, np.uint32), _NO_CHUNKS, NO_STARTS)
 
 
@@ -52,8 +52,8 @@ class Depths:
 class ChunkWords:
     """The event words (thesis Fig. 11) of one chunk and its header.
 
-    base: 64-bit position in the stream of the chunk's first symbol, to which the index in each
-    word is relative. version: of the snapshot whose nodes the words name. words: uint64.
+    base: 64-bit stream position of the chunk's first symbol, to which the index in each word is
+    relative. version: of the snapshot that the words' nodes belong to. words: uint64.
     """
 
     base: int
@@ -66,16 +66,15 @@ class BatchResult:
     """The events of one batch.
 
     number: order of acceptance, from 0. base: position of the batch's first symbol in the stream.
-    found: at each window start MATCH or MISMATCH, elsewhere 0; ``events`` has them as bytes.
-    sets: uint32[symbols], the target set of each matching window; None if all have ``only_set``.
-    numbers: uint32[symbols], the number of the k-mer of each window that matches one the dictionary
-    began with (``WindowLabels.numbers``), else NO_SET; None if they are not counted.
-    new_kmers: uint64, k-mers added to the dictionary in stream order (canonical codes unless the
-    strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds: the
-    windows within the first ``seed_bases`` symbols.
-    version: of the dictionary after the batch, version_before: ahead of it. near: what lies within
-    the distance, where one was asked for; learned: uint64, k-mers as stored that later ones are
-    compared with.
+    found: MATCH or MISMATCH at each window start, 0 elsewhere; ``events`` has them as bytes. sets:
+    uint32[symbols], the target set of each matching window; None if all have ``only_set``. numbers:
+    uint32[symbols], the number of each window's k-mer if the initial dictionary has it
+    (``WindowLabels.numbers``), else NO_SET; None if not counted. new_kmers: uint64, k-mers added to
+    the dictionary, in stream order (canonical codes unless strands is ``forward``). new_starts:
+    int64, their windows; the first ``seeded`` are seeds: windows within the first ``seed_bases``
+    symbols. version, version_before: of the dictionary, after and before the batch. near: what lies
+    within the distance, if one was requested. learned: uint64, k-mers, as stored, that later
+    windows are compared with.
     """
 
     number: int
@@ -102,7 +101,7 @@ class BatchResult:
         return self.found.codes
 
     def split(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
-        """The results of batches that were matched together and brought nothing new."""
+        """Split the result of batches that were matched together and added nothing."""
         assert not self.new_kmers.size
         assert self.depths is None
         found = []
@@ -124,10 +123,10 @@ class BatchResult:
         return found
 
     def words(self) -> list[ChunkWords]:
-        """The event words of every chunk, in stream order; matched with ``want_depths`` only.
+        """Return the event words of every chunk, in stream order; requires ``want_depths``.
 
-        A match that the snapshot did not hold yet (its k-mer was new in an earlier window, thesis
-        3.3.10) has depth k and names the deepest node that the snapshot has of it.
+        If the snapshot does not yet hold a matching k-mer (new in an earlier window, thesis
+        3.3.10), its word has depth k and the deepest node on its path in the snapshot.
         """
         if self.depths is None or self.depths.nodes.size != self.depths.depths.size:
             message = "event words need want_depths and want_nodes"
@@ -149,7 +148,7 @@ class BatchResult:
 
 
 def concatenated(parts: Sequence[NDArray], empty: NDArray) -> NDArray:  # type: ignore[type-arg]
-    """One array of all parts, or ``empty`` if there are none."""
+    """Concatenate all parts, or return ``empty`` if there are none."""
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else empty

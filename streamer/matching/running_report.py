@@ -1,4 +1,4 @@
-"""A report while batches are matched: tables of rows after each batch, or after the last one."""
+"""Reports produced during matching: tables of rows after each batch, or after the last one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, same
 
 
 class Answer(Protocol):
-    """columns: their names in order. depths: batches are matched with ``want_depths``.
+    """The rows of a report.
+
+    columns: their names in order. depths: batches must be matched with ``want_depths``.
 
     ordered: results must come in the order of their batches.
     """
@@ -35,15 +37,15 @@ class Answer(Protocol):
     ordered: bool = False
 
     def after(self, result: BatchResult) -> Iterable[Table]:
-        """The rows that the next batch brings."""
+        """Return the rows of the next batch."""
 
     def last(self) -> Iterable[Table]:
-        """The rows that come behind those of all batches."""
+        """Return the rows that follow those of all batches."""
         return ()
 
 
 class RowAnswer(Answer):
-    """Rows of windows, of intervals, of reads, or of ends within a distance."""
+    """Rows of windows, intervals, reads, or ends within a distance."""
 
     def __init__(self, report: Report, targets: TargetSets, k: int) -> None:
         self.columns, self._rows, self.depths = report
@@ -51,15 +53,15 @@ class RowAnswer(Answer):
         self._tables = ReportTables(targets, k)
 
     def after(self, result: BatchResult) -> Iterator[Table]:
-        """A bounded number of rows each."""
+        """Yield tables of a bounded number of rows."""
         for columns in self._rows(result, self._targets):
             yield self._tables.table(columns, result.batch.names)
 
 
 class TargetAnswer(Answer):
-    """A row a target, then one for the reads that are assigned to none.
+    """One row per target, then one for the unassigned reads.
 
-    by_barcode: all of them for each barcode, of which the context of batches is asked.
+    by_barcode: repeat them for each barcode, taken from the batches' context.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class TargetAnswer(Answer):
         self._counts = TargetCounts(matcher, rule)
 
     def after(self, result: BatchResult) -> Iterable[Table]:
-        """None yet."""
+        """Return no rows yet."""
         groups = None
         if self._by_barcode:
             assert result.batch.context is not None
@@ -79,7 +81,7 @@ class TargetAnswer(Answer):
         return ()
 
     def last(self) -> Iterator[Table]:
-        """One table, or one a barcode in ascending order."""
+        """Yield one table, or one per barcode in ascending order."""
         if not self._by_barcode:
             yield self._table(None, {})
             return
@@ -106,7 +108,7 @@ class TargetAnswer(Answer):
 
 
 class CoverageAnswer(Answer):
-    """``bins`` rows a target."""
+    """``bins`` rows per target."""
 
     columns = COVERAGE_COLUMNS
 
@@ -116,18 +118,18 @@ class CoverageAnswer(Answer):
         self._bins = bins
 
     def after(self, result: BatchResult) -> Iterable[Table]:
-        """None yet."""
+        """Return no rows yet."""
         self._counts.add(result)
         return ()
 
     def last(self) -> Iterator[Table]:
-        """Some targets each."""
+        """Yield tables of a few targets each."""
         for columns in self._counts.columns(self._bins):
             yield Table(columns | {"target": self._names.gather(columns["target"])})
 
 
 class NoveltyAnswer(Answer):
-    """A row a point of the novelty curve."""
+    """One row per point of the novelty curve."""
 
     columns = NOVELTY_COLUMNS
     ordered = True
@@ -136,17 +138,17 @@ class NoveltyAnswer(Answer):
         self._curve = NoveltyCurve()
 
     def after(self, result: BatchResult) -> Iterable[Table]:
-        """None yet."""
+        """Return no rows yet."""
         self._curve.add(result.batch.offsets, result.new_starts)
         return ()
 
     def last(self) -> Iterator[Table]:
-        """One table."""
+        """Yield one table."""
         yield Table({**self._curve.columns()})
 
 
 def _ratios(parts: NDArray[Any], wholes: NDArray[Any]) -> Lookup:
-    """part / whole with four decimals, null where the whole is 0."""
+    """Return part / whole with four decimals; null where the whole is 0."""
     return texts(
         [
             Ratio(round(part / whole, 4)) if whole else None
@@ -156,5 +158,5 @@ def _ratios(parts: NDArray[Any], wholes: NDArray[Any]) -> Lookup:
 
 
 def _but_last(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """With null in the last row."""
+    """Replace the last row by null."""
     return np.append(counts[:-1], NULL)

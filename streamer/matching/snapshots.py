@@ -1,7 +1,7 @@
 """The snapshots of a matcher's dictionary, and the version that the dictionary has.
 
-A fixed dictionary has one snapshot, made when it is first asked for. One that changes is followed
-by a tree worker, from the beginning or from the first need of a snapshot.
+A fixed dictionary has one snapshot, made on first use. A changing one is followed by a tree worker,
+from the start or once a snapshot is first needed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from trie.snapshots.tree_bitmap import snapshot
 class Snapshots:
     """The snapshots of ``dictionary``.
 
-    grows: mismatched k-mers are added, not only seeds; that may end between two batches. version:
-    of the dictionary, one more with every span that brings k-mers.
+    grows: mismatched k-mers are added, not only seeds; this may end between two batches. version:
+    of the dictionary, incremented by every span that adds k-mers.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Snapshots:
 
     @property
     def following(self) -> bool:
-        """Whether there is a tree worker."""
+        """Whether a tree worker is running."""
         return self._worker is not None
 
     @property
@@ -48,13 +48,13 @@ class Snapshots:
 
     @property
     def version_in_use(self) -> int:
-        """The version of the dictionary that the snapshot in use is of."""
+        """The dictionary version of the snapshot in use."""
         return self.version if self._worker is None else self._worker.current.version
 
     def follow(self, codes: Callable[[], NDArray[np.uint64]]) -> None:
         """Start a tree worker.
 
-        codes: returns the k-mers of the dictionary now (uint64, ascending); called if it has
+        codes: returns the current k-mers of the dictionary (uint64, ascending); called if it has
         changed.
         """
         dictionary = self._dictionary
@@ -64,10 +64,10 @@ class Snapshots:
         self._worker = TreeWorker(dictionary, self.version, self._threads)
 
     def go_back(self, version: int, codes: Callable[[], NDArray[np.uint64]]) -> None:
-        """Return to the dictionary of that version; ``codes`` as for ``follow``."""
+        """Return to that version of the dictionary; ``codes`` as for ``follow``."""
         self.version = version
         if self._worker is not None:
-            # it has k-mers that were not there then
+            # it holds k-mers that this version lacks
             self._worker.close()
             self.follow(codes)
 
@@ -82,7 +82,7 @@ class Snapshots:
             self._worker.add(found.codes)
 
     def end_span(self, *, wait: bool) -> VersionedSnapshot | None:
-        """Between two spans: the snapshot in use from here on; None without a tree worker.
+        """Between two spans: return the snapshot to use next; None without a tree worker.
 
         wait: as for ``TreeWorker.end_span``.
         """
@@ -92,9 +92,9 @@ class Snapshots:
         return self._worker.current
 
     def in_use(self) -> VersionedSnapshot:
-        """The snapshot to match with now."""
+        """Return the snapshot to match against now."""
         if self._worker is not None:
-            # with seeds alone it must hold all of them; a growing one is matched meanwhile
+            # with seeds alone the snapshot must hold all of them; a growing one is used as it grows
             return self._worker.current if self.grows else self._worker.latest(self.version)
         if self._only is None:
             codes = self._dictionary.codes
@@ -104,11 +104,11 @@ class Snapshots:
         return self._only
 
     def latest(self) -> VersionedSnapshot:
-        """A snapshot of the dictionary as it is now; waits for merges."""
+        """Return a snapshot of the current dictionary; waits for merges."""
         return self.in_use() if self._worker is None else self._worker.latest(self.version)
 
     def views(self, seeds: int) -> SpanViews:
-        """The snapshots that the spans of a batch see, of which the first ``seeds`` are seeds."""
+        """The snapshots that the spans of a batch see; the first ``seeds`` spans are seeds."""
         if self.grows:
             assert self._worker is not None
             return SpanViews(self._worker.current, 0, None)
@@ -121,11 +121,11 @@ class Snapshots:
 
 
 class SpanViews:
-    """The snapshots that the spans of a batch are matched with, by number.
+    """The snapshots that the spans of a batch are matched against, by number.
 
-    While the dictionary grows, a span sees the snapshot that was in use after the last span but
-    one before it, which is what two streams can know: an engine that knows more sees no more. On a
-    fixed dictionary seeds see what was there before the batch, the other spans all of it.
+    While the dictionary grows, a span sees the snapshot in use when the last span but one ended,
+    the newest that two streams can provide; faster engines see the same one. With a dictionary that
+    does not grow, seeds see the state before the batch, and all other spans see everything.
     """
 
     def __init__(
@@ -139,13 +139,13 @@ class SpanViews:
         self._whole = whole
 
     def span_ended(self, current: VersionedSnapshot) -> None:
-        """The snapshot in use after the next span."""
+        """Note the snapshot in use after the next span."""
         if self._whole is None:
             self._after.append(current)
             self._after[:-3] = [None] * len(self._after[:-3])
 
     def of(self, span: int) -> VersionedSnapshot:
-        """The snapshot of a span."""
+        """Return the snapshot of a span."""
         if self._whole is not None and span >= self._seeds:
             return self._whole()
         seen = 0 if self._whole is not None else max(span - 1, 0)

@@ -23,7 +23,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
     "levenshtein": ("auto", "pieces", "lanes"),
     "ltb": ("auto", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue"),
 }
-"""Those of exact matching and of each semantics of a distance."""
+"""The kernels of exact matching and of each distance semantics."""
 
 CUDA_KERNELS = ("shuffle", "naive", "buckets", "ltb-naive", "ltb-efficient", "ltb-queue")
 
@@ -32,20 +32,20 @@ DEFAULT_CHUNK = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchSpec:
-    """A match as users ask for it; ``of`` has the defaults that depend on each other.
+    """A match as users request it; ``of`` fills in defaults that depend on each other.
 
-    sources: files that the dictionary comes from. seed_bases: the windows that lie wholly inside
-    the first ``seed_bases`` symbols of the stream are added before the stream is matched. mode:
-    ``grow`` adds every mismatched k-mer at once. max_kmers: the k-mers of a batch, seeds or not,
-    are added if the dictionary held fewer than this before the batch; 0: always.
+    sources: the files of the dictionary. seed_bases: the windows that lie wholly inside the first
+    ``seed_bases`` symbols of the stream are added before the stream is matched. mode: ``grow`` adds
+    every mismatched k-mer immediately. max_kmers: a batch's k-mers, seeds or not, are added only if
+    the dictionary held fewer than this before the batch; 0: always.
 
-    exact: the events of exact matching are wanted. counted: which k-mer each window matches is
-    wanted too, by number (``BatchResult.numbers``). distance: k-mers within that many edits, by
-    ``semantics``, are wanted too; None for exact matching alone. kernel: equal results by other
-    means; one of exact matching leaves the distance's at ``auto``, and the other way round.
+    exact: report the events of exact matching. counted: also report which k-mer each window
+    matches, by number (``BatchResult.numbers``). distance: also report k-mers within that many
+    edits, by ``semantics``; None for exact matching alone. kernel: how to compute; results are
+    equal. A kernel of exact matching leaves that of the distance at ``auto``, and vice versa.
 
-    chunk: symbols in a chunk. threads: of the CPU, 0 for every usable core. track_tree: keep the
-    Hybrid Tree Bitmap of a growing dictionary even if no window's depth is asked for.
+    chunk: symbols per chunk. threads: CPU threads, 0 for every usable core. track_tree: maintain
+    the Hybrid Tree Bitmap of a growing dictionary even if no depths are requested.
 
     device: where to match; a StreamMatcher needs ``cpu`` or ``cuda`` (``choose_device``). On
     CUDA: ``streams`` on each of the devices with the numbers ``cards`` (none: the first device),
@@ -73,7 +73,7 @@ class MatchSpec:
 
     @classmethod
     def of(cls, **asked: Any) -> MatchSpec:
-        """With a default for every option that is left out or None.
+        """Create a spec with a default for every option that is omitted or None.
 
         The dictionary is frozen if it has sources. k-mers are canonical; with a distance both
         strands count, with the semantics ``ltb`` the forward strand.
@@ -91,7 +91,7 @@ class MatchSpec:
 
     @property
     def changes(self) -> bool:
-        """Whether any k-mers are added, if only seeds."""
+        """Whether any k-mers are added, even if only seeds."""
         return self.grows or self.seed_bases > 0
 
     @property
@@ -122,10 +122,10 @@ class MatchSpec:
         return self.kernel if self.kernel in CUDA_KERNELS else None
 
     def faults(self) -> Iterator[str]:
-        """The options that do not go together with others, by name.
+        """Yield the names of options that conflict with others.
 
         kernel: not among ``kernels``. distance: not below k. strands: canonical with a distance.
-        device: the CPU for a kernel of CUDA. chunk: shorter than k.
+        device: the CPU with a CUDA kernel. chunk: shorter than k.
         """
         if self.kernel not in self.kernels:
             yield "kernel"

@@ -1,4 +1,4 @@
-"""What a match begins with: its dictionary, and where in the stream it goes on."""
+"""The starting state of a match: its dictionary, and where in the stream it resumes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from trie.cpu.team import Team
 class Start:
     """Where a matcher begins: after ``number`` batches and ``position`` symbols of the stream.
 
-    version: of the dictionary. grown: uint64, the k-mers that the stream brought, learned: those as
-    stored that a distance is measured to, as in ``BatchResult``, in any order.
+    version: of the dictionary. grown: uint64, the k-mers that the stream added. learned: uint64,
+    k-mers, as stored, that a distance is measured to, as in ``BatchResult``. Both in any order.
     """
 
     number: int = 0
@@ -36,15 +36,15 @@ def load_dictionary(
     on_notice: Callable[[str], None] | None = None,
     team: Team | None = None,
 ) -> Dictionary:
-    """The dictionary that a match begins with, for a StreamMatcher.
+    """Load the initial dictionary of a StreamMatcher.
 
-    as_stored: k-mers as they stand in the records; for a distance always so. on_notice: called with
-    one line about a saved dictionary that lacks targets. team: the threads that make it.
+    as_stored: k-mers as they stand in the records; always so for a distance. on_notice: called with
+    one line about a saved dictionary that lacks targets. team: the threads that build it.
     """
     as_stored = as_stored or spec.near
     if not spec.sources:
         return Dictionary.empty(spec.k, "forward" if as_stored else spec.strands)
-    # a CPU looks them up in the records
+    # a CPU looks windows up in the records
     fixed = spec.exact and not spec.changes and spec.device != "cuda"
     return Dictionary.from_files(
         spec.sources, spec.k, spec.strands,
@@ -53,10 +53,10 @@ def load_dictionary(
 
 
 def known_dictionary(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:
-    """The dictionary of exact matching, of the one that a match begins with."""
+    """Derive the dictionary of exact matching from the initial one."""
     if spec.exact:
         return dictionary.known_as(spec.strands)
     if spec.changes:
-        # what grows is compared, no target is named
+        # growing dictionaries are only compared; targets are not reported
         return dictionary.without_targets(spec.strands)
     return replace(dictionary, strands=spec.strands)

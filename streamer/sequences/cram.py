@@ -3,10 +3,6 @@
     file -> thread -> pipe -> pysam -> lines -> streamer.sequences.sam
 
 A pipe is needed because standard input has already been read to recognize the format.
-
-    file -> thread -> pipe -> pysam -> lines -> streamer.sequences.sam
-
-A pipe, since standard input has been read from already, and its first bytes have told the format.
 """
 
 from __future__ import annotations

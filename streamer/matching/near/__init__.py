@@ -1,10 +1,10 @@
-"""Approximate matching of batches of reads: what lies within a distance.
+"""Approximate matching of batches of reads: everything within a distance.
 
     levenshtein   streamer/matching/near/levenshtein.py, over trie/levenshtein
     ltb           streamer/matching/near/ltb.py, over trie/ltb
 
-To add another semantics, write a ``solver.Solver`` and name it in ``new_solver``; its columns go
-into ``streamer/matching/reports.py``, its topic into ``streamer/daemon/publish.py``.
+To add a semantics, write a ``solver.Solver`` and name it in ``new_solver``. Its columns go into
+``streamer/matching/reports.py``, its topic into ``streamer/daemon/publish.py``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from streamer.matching.spec import MatchSpec
 
 
 def new_solver(stored: Dictionary, spec: MatchSpec, gpu: GpuOrCpu, threads: int) -> Solver:
-    """The solver of a semantics, for the k-mers of ``stored`` as they stand in the records.
+    """Create the solver of a semantics for the k-mers of ``stored``, as they stand in the records.
 
-    gpu: runs what is done on GPUs. threads: of the CPU.
+    gpu: runs the GPU work. threads: CPU threads.
     """
     if spec.semantics == "ltb":
         from streamer.matching.near.ltb import LtbSolver

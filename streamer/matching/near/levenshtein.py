@@ -1,9 +1,9 @@
 """The full Levenshtein distance to a dictionary that may grow: sets of patterns, merged by size.
 
-A set smaller than a quarter of its neighbour stays beside it, as in a log-structured merge tree: a
-k-mer is indexed at most log4(n) times, and a batch is matched against as many sets. On CUDA the
-tables of the sets stay on the GPU (gpu/levenshtein/stream.py); the kernel ``lanes`` runs on the
-CPU.
+As in a log-structured merge tree, a set is merged with its neighbour unless it is smaller than a
+quarter of it: a k-mer is indexed at most log4(n) times, and a batch is matched against as many
+sets. On CUDA the tables of the sets stay on the GPU (gpu/levenshtein/stream.py); the kernel
+``lanes`` runs on the CPU.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GROWTH = 4
 
 @dataclass(slots=True)
 class _Set:
-    """Stored k-mers, ascending, and what was made from them."""
+    """Stored k-mers, ascending, and the structures built from them."""
 
     codes: NDArray[np.uint64]
     patterns: Patterns | None = None
@@ -54,7 +54,7 @@ class LevenshteinSolver(Solver):
     def __init__(
         self, codes: NDArray[np.uint64], spec: MatchSpec, gpu: GpuOrCpu, threads: int
     ) -> None:
-        # queueing a chunk takes the host as long as the GPU matches millions of symbols
+        # queueing a chunk takes as long as a GPU needs to match millions of symbols
         chunk = max(spec.chunk, LONG_SPAN)
         super().__init__(spec, gpu, threads, cpu_kernel="lanes", chunk=chunk)
         self._both = spec.strands == "both"
@@ -62,7 +62,7 @@ class LevenshteinSolver(Solver):
         self._sets = [_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most)]
 
     def sizes(self) -> list[int]:
-        """The stored k-mers of each set."""
+        """The number of stored k-mers in each set."""
         return [one.codes.size for one in self._sets]
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
@@ -80,7 +80,7 @@ class LevenshteinSolver(Solver):
         self._sets.extend(_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most))
 
     def match(self, batch: ReadBatch, step: Step) -> Nearest:
-        """The nearest k-mer of every end."""
+        """Find the nearest k-mer of every end."""
         for one in self._sets:
             if one.patterns is None:
                 one.patterns = Patterns.of(one.codes, self._k, self._distance, both=self._both)
@@ -112,7 +112,7 @@ class LevenshteinSolver(Solver):
     def _by_engine(self, batch: ReadBatch, step: Step, engine: Any) -> Nearest:
         sets = [one.patterns for one in self._sets if one.patterns is not None]
         found: list[list[Nearest]] = []
-        # a chunk's answers come set by set
+        # the results of a chunk come set by set
         for number, ends, words in engine.match(
             sets, batch.bases, batch.offsets, step.first, step.stop
         ):

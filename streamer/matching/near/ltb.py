@@ -1,7 +1,7 @@
 """The Levenshtein Tree Bitmap of the thesis (3.3.14-3.3.17) as a solver.
 
-The snapshot comes with the step. The automaton starts afresh in every read; to be independent of
-where a step begins, it runs from k + D - 1 symbols before. ``trie.ltb`` runs it on the CPU,
+The step provides the snapshot. The automaton restarts in every read; to be independent of where a
+step begins, it runs from k + D - 1 symbols before it. ``trie.ltb`` runs it on the CPU,
 ``gpu.ltb.stream`` on CUDA devices, chunk by chunk on two streams; all kernels give the same words.
 """
 
@@ -23,7 +23,7 @@ from streamer.sequences.read_batch import ReadBatch
 from trie.snapshots.tree_bitmap import TreeBitmap
 
 Bitmaps = tuple[NDArray[np.uint32], NDArray[np.uint32]]
-"""uint32[symbols] each: the match and the mismatch bitmap of each symbol, 0 for no word."""
+"""uint32[symbols] each: the match and the mismatch bitmap of each symbol, 0 if it has no word."""
 
 
 class LtbSolver(Solver):
@@ -35,7 +35,7 @@ class LtbSolver(Solver):
         super().__init__(spec, gpu, threads, cpu_kernel="active", chunk=spec.chunk)
 
     def match(self, batch: ReadBatch, step: Step) -> LtbWords:
-        """The match and mismatch bitmaps of every end that has one."""
+        """Compute the match and mismatch bitmaps of every end that has one."""
         assert step.tree is not None
         begin = max(step.first - (self._k + self._distance - 1), 0)
         bases = batch.bases[begin : step.stop]

@@ -1,4 +1,4 @@
-"""What approximate matching of a batch gives: columns by end, and the best of each cluster."""
+"""The result of approximate matching of a batch: columns by end, and the best row per cluster."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trie.windows import NO_SET
 
 @dataclass(frozen=True, slots=True)
 class LtbWords:
-    """The bitmaps of Fig. 31, by ascending end, one of the two not zero.
+    """The bitmaps of the thesis's Fig. 31, by ascending end; at least one of the two is nonzero.
 
-    end int64: behind the symbol, from the first of the batch. matches uint32: bit e for each
-    distance e. mismatches uint32: bit h + 1 for each depth h.
+    end int64: position after the symbol, in the batch. matches uint32: bit e for each distance e.
+    mismatches uint32: bit h + 1 for each depth h.
     """
 
     end: NDArray[np.int64]
@@ -38,8 +38,8 @@ class ApproximateResult:
 
     read int64: index in the batch. end int64: in the read. version int64: of the snapshot.
     levenshtein: start int64, distance uint8, strand uint8 (0 is ``+``), code uint64 (as stored),
-    target uint32 (target set). ltb: matches and mismatches uint32 (bitmaps of Fig. 31). What the
-    semantics lacks is empty.
+    target uint32 (target set). ltb: matches and mismatches uint32 (bitmaps of Fig. 31). Columns
+    that the semantics lacks are empty.
     """
 
     distance_limit: int
@@ -64,14 +64,14 @@ class ApproximateResult:
         spec: MatchSpec,
         threads: int,
     ) -> ApproximateResult:
-        """The rows of all steps, each with the version of its snapshot, with reads and targets."""
+        """Join the rows of all steps, with their snapshots' versions, reads and targets."""
 
         def column(name: str, dtype: type) -> NDArray:  # type: ignore[type-arg]
             given = [getattr(found, name) for _, found in parts if hasattr(found, name)]
             return np.concatenate(given) if given else np.zeros(0, dtype)
 
         found_ends = column("end", np.int64)
-        # ends ascend; one behind the last symbol of a read belongs to that read
+        # ends ascend; the end after a read's last symbol belongs to that read
         rows = np.diff(np.searchsorted(found_ends, batch.offsets, side="right"))
         end = found_ends - np.repeat(batch.offsets[:-1], rows)
         length, code = column("length", np.int64), column("code", np.uint64)
@@ -98,10 +98,10 @@ class ApproximateResult:
         return self.end.size
 
     def best(self) -> NDArray[np.int64]:
-        """The rows that are the best of their cluster.
+        """Return the rows that are the best of their cluster.
 
-        A cluster is a maximal run of adjacent ends of one read; the least distance is the best, and
-        of equals the leftmost.
+        A cluster is a maximal run of adjacent ends of one read; the best row has the least
+        distance, the leftmost among equals.
         """
         if not len(self):
             return np.zeros(0, dtype=np.int64)
@@ -113,7 +113,7 @@ class ApproximateResult:
 
 
 def _targets(codes: NDArray[np.uint64], stored: Dictionary, threads: int) -> NDArray[np.uint32]:
-    """The target set of each k-mer; NO_SET for those that have grown."""
+    """Return the target set of each k-mer; NO_SET for those added later."""
     at = places(stored.codes, codes, threads)
-    # the last one stands for -1
+    # the last element serves index -1
     return np.append(stored.sets, NO_SET).astype(np.uint32, copy=False)[at]

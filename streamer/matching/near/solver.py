@@ -1,4 +1,4 @@
-"""What answers for one semantics of a distance: an engine on GPUs, or the CPU if that fails."""
+"""The solver of one distance semantics: an engine on GPUs, or the CPU if that fails."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from streamer.sequences.read_batch import ReadBatch
 
 _T = TypeVar("_T")
 
-LEAST_CHUNK = 1 << 16  # symbols of the shortest chunk that is tried if the GPU's memory is short
+LEAST_CHUNK = 1 << 16  # least symbols per chunk tried when GPU memory is short
 
 
 class Solver:
-    """Answers for the ends of batches, and learns k-mers.
+    """Matches the ends of batches, and learns k-mers.
 
-    gpu: runs what is done on GPUs, and reports once that they were given up. cpu_kernel: one that
-    runs on the CPU whatever the device. chunk: symbols of a chunk, fewer once memory is short.
+    gpu: runs the GPU work, and reports once if the GPUs were given up. cpu_kernel: a kernel that
+    runs on the CPU whatever the device. chunk: symbols per chunk, fewer once memory is short.
     """
 
     walks = False  # whether steps must come with a Tree Bitmap
@@ -43,13 +43,13 @@ class Solver:
         self._engine: Any = None
         self._on_gpu = spec.device == "cuda" and self._kernel != cpu_kernel
         if self._on_gpu:
-            # what does not fit is known before the first batch
+            # fail before the first batch if something does not fit
             gpu.run(self._ready, self.close, self._smaller)
 
     def match_steps(
         self, batch: ReadBatch, steps: Sequence[Step], stored: Dictionary
     ) -> ApproximateResult:
-        """What lies within the distance in a batch; ``stored`` names the targets."""
+        """Find everything within the distance in a batch; ``stored`` names the targets."""
         parts = []
         for step in steps:
             if step.stop > step.first:
@@ -59,12 +59,14 @@ class Solver:
         return ApproximateResult.of(batch, parts, stored, self._spec, self._threads)
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
-        """Add stored k-mers, in any order; some may be known. Nothing if steps bring the tree."""
+        """Add stored k-mers, in any order; some may be known. Does nothing if steps provide the
+        tree.
+        """
 
     def match(self, batch: ReadBatch, step: Step) -> Found:
-        """What ends at the symbols [step.first, step.stop) of the batch, that is at those + 1.
+        """Find what ends at the symbols [step.first, step.stop) of the batch, i.e. at those + 1.
 
-        What a match needs from before ``first`` is in the batch.
+        The batch includes what a match needs from before ``first``.
         """
         raise NotImplementedError
 
@@ -75,11 +77,11 @@ class Solver:
             self._engine = None
 
     def _new_engine(self, **options: Any) -> Any:
-        """An engine on GPUs with these options."""
+        """Create an engine on GPUs with these options."""
         raise NotImplementedError
 
     def _run(self, on_gpu: Callable[[Any], _T], on_cpu: Callable[[], _T]) -> _T:
-        """What the engine returns, or the CPU."""
+        """Return the result of the engine, or of the CPU."""
 
         def instead() -> _T:
             self.close()
@@ -99,7 +101,7 @@ class Solver:
         return self._engine
 
     def _smaller(self) -> bool:
-        """Free the engine's memory; the next one has chunks half as long."""
+        """Free the engine's memory; the next engine gets chunks half as long."""
         self.close()
         self._chunk //= 2
         return self._chunk >= LEAST_CHUNK

@@ -1,8 +1,8 @@
 """The steps of a batch while its dictionary grows: which ends see which snapshot.
 
 A span of exact matching becomes a step: its ends are matched against the dictionary as it was
-before the span, and the k-mers that it brought are learned afterwards. Seeds are the exception:
-they are learned first, since the whole stream is matched against them.
+before the span, and the span's k-mers are learned afterwards. Seeds are the exception: they are
+learned first, because the whole stream is matched against them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Snapshot = Callable[[bool], tuple[int, VersionedSnapshot | None]]
 class Step(NamedTuple):
     """Consecutive symbols of a batch that are matched against one snapshot.
 
-    version: of the snapshot. tree: it, if the solver walks it. learned: uint64, the k-mers as
-    stored that are added afterwards.
+    version: of the snapshot. tree: the snapshot, if the solver walks it. learned: uint64, the
+    k-mers, as stored, to add afterwards.
     """
 
     first: int
@@ -41,8 +41,8 @@ class Step(NamedTuple):
 class NearSteps:
     """Collects the steps of a batch.
 
-    snapshot: the version of the dictionary now and, for solvers that walk, its Tree Bitmap; called
-    with True if only the newest will do.
+    snapshot: returns the current dictionary version and, for solvers that walk, its Tree Bitmap;
+    called with True to require the newest.
     """
 
     def __init__(self, batch: ReadBatch, k: int, snapshot: Snapshot) -> None:
@@ -55,12 +55,12 @@ class NearSteps:
         self._seeded = 0
 
     def add(self, found: SpanFound) -> None:
-        """The next span, before its k-mers are in any snapshot."""
+        """Add the next span, before any snapshot holds its k-mers."""
         batch, stop = self._batch, int(found.chunks[-1, 1])
         if found.seeding:
             first = int(found.chunks[0, 0])
             bases, offsets = batch.bases[first:stop], slice_reads(batch.offsets, first, stop)
-            # every seed as it stands: seeding equals a dictionary of the same windows
+            # keep seeds as they stand: seeding must equal a dictionary of the same windows
             self._seeds.append(window_codes(bases, offsets, self._k, canonical=False)[0])
             self._seeded = stop
             return
@@ -71,7 +71,7 @@ class NearSteps:
         self._match(stop, learned, newest=False)
 
     def finished(self) -> list[Step]:
-        """All steps of the batch, in order."""
+        """Return all steps of the batch, in order."""
         self._learn_seeds()
         return self._steps
 
