@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # not before they are asked for: commands that need neither start sooner
+    # import these on demand: commands that need neither start sooner
     if name == "Dictionary":
         from streamer.dictionary.targets import Dictionary
 

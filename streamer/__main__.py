@@ -5,7 +5,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-    # an interrupt during the first imports: no traceback
+    # no traceback for an interrupt during the first imports
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 import atexit
@@ -19,9 +19,9 @@ from trie.cpu.interrupts import ignore_interrupts, leave_on_interrupt
 def run() -> None:
     """Entry point of the console script."""
     leave_on_interrupt()
-    # What is imported stays: a search for garbage among it costs a tenth of a start.
+    # Imported modules stay alive: collecting garbage among them takes a tenth of the startup time.
     gc.set_threshold(100_000, 20, 100)
-    # NumPy starts a thread a core for linear algebra; there is none here.
+    # NumPy starts a thread per core for linear algebra, which is not used here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import threading
 
@@ -34,11 +34,11 @@ def run() -> None:
     ignore_interrupts()
     others = [one for one in threading.enumerate() if one is not threading.main_thread()]
     if code and others:
-        # a thread that still waits for input must not hold up the end
+        # a thread still waiting for input must not delay the exit
         os._exit(code)
     if not all(thread.daemon for thread in others):
         sys.exit(code)
-    # as sys.exit, but numba and LLVM are not taken apart: a fifth of a second
+    # like sys.exit, without tearing down numba and LLVM, which takes a fifth of a second
     atexit._run_exitfuncs()
     os._exit(flush_streams(code))
 

@@ -1,4 +1,4 @@
-"""Where work runs: the choice of a device, and what happens when a GPU fails."""
+"""Choose the device that work runs on, and fall back to the CPU when a GPU fails."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 START_SECONDS = 1.5
-"""Until a GPU runs a first kernel: the CUDA packages, a context, and kernels loaded from disk."""
+"""Seconds until a GPU runs its first kernel: CUDA packages, a context, kernels loaded from disk."""
 
 COMPILE_SECONDS = 10.0
-"""More, if no kernel for a GPU is stored yet."""
+"""Additional seconds if no GPU kernel is stored yet."""
 
-_FASTER = 200  # times as fast as a thread of the CPU, once data are there
+_FASTER = 200  # a GPU is this many times as fast as a CPU thread, once the data are there
 
 OnFallback = Callable[[str], None]  # called with one line when a GPU is given up for the CPU
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Seconds of one thread for all of a command on the CPU, and beside a GPU.
+    """Seconds of one thread for a whole command, on the CPU alone and with a GPU.
 
-    in_turn: those beside a GPU that more threads do not make fewer.
+    in_turn: the part of those with a GPU that more threads do not reduce.
     """
 
     cpu: float
@@ -50,12 +50,12 @@ class Effort:
 
 
 def _simulated() -> bool:
-    """Whether numba's simulator stands for a GPU; nobody asks it for speed."""
+    """Return whether numba's simulator replaces a GPU; its speed does not matter."""
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0"
 
 
 def _stored_kernels() -> bool:
-    """Whether there are compiled kernels for a GPU, where ``gpu.card.kernel_cache`` stores them."""
+    """Return whether ``gpu.card.kernel_cache`` has stored compiled GPU kernels."""
     try:
         base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
         folder = Path(base or Path.home() / ".cache") / "kmer-streamer" / "kernels"
@@ -65,14 +65,14 @@ def _stored_kernels() -> bool:
 
 
 def cuda_problem() -> str | None:
-    """Why no CUDA device can be used, in one line; None if one can."""
+    """Return in one line why no CUDA device can be used; None if one can."""
     from gpu.card.device import devices
 
     try:
         found = devices()
         if not found:
             return "no CUDA device"
-        # whether kernels run shows only when they are loaded
+        # whether kernels work shows only when they are loaded
         import gpu.exact  # noqa: F401
     except (RuntimeError, ImportError) as error:
         return str(error)
@@ -80,7 +80,7 @@ def cuda_problem() -> str | None:
 
 
 def unsuited(effort: Effort | None, threads: int = 0) -> str | None:
-    """Why the CPU is to be taken, in one line: no CUDA device, or the CPU ends before it."""
+    """Return in one line why to use the CPU: no CUDA device, or the CPU is faster; else None."""
     from gpu.card.device import driver_found
 
     if effort is not None and driver_found():
@@ -103,12 +103,12 @@ def choose_device(
     threads: int = 0,
     gpus: int = 0,
 ) -> Literal["cpu", "cuda"]:
-    """The device to use for ``auto``, ``cpu`` or ``cuda``; StreamerError if there is none.
+    """Choose the device for ``auto``, ``cpu`` or ``cuda``; raise StreamerError if unavailable.
 
-    kernel: one that needs CUDA. option: how the user names the device. report: called with one line
-    that says what ``auto`` has chosen: the device that ends first, by the ``effort`` that it takes
-    with so many ``threads`` (0: a core each), or CUDA if that is not known. gpus: how many it names
-    at most (0: all).
+    kernel: one that needs CUDA. option: the user's option for the device. report: called with one
+    line that says what ``auto`` has chosen: the faster device, judged by the ``effort`` with so
+    many ``threads`` (0: one per core), or CUDA if the effort is unknown. gpus: how many GPUs that
+    line names at most (0: all).
     """
     ask = device == "auto" and kernel is None
     problem = None if device == "cpu" else unsuited(effort if ask else None, threads)
@@ -125,7 +125,7 @@ def choose_device(
 
 
 def usable_cards(limit: int = 0) -> list[int]:
-    """The numbers of the CUDA devices, up to ``limit`` (0: all); StreamerError if there is none."""
+    """The numbers of up to ``limit`` CUDA devices (0: all); StreamerError if there is none."""
     from gpu.card.device import devices
 
     try:
@@ -141,9 +141,9 @@ def usable_cards(limit: int = 0) -> list[int]:
 def stream_cards(
     limit: int, *, changes: bool, report: Callable[[str], None] | None = None
 ) -> tuple[int, ...]:
-    """As ``usable_cards`` for a stream: one GPU if its dictionary ``changes``.
+    """Like ``usable_cards``, for a stream: only one GPU if its dictionary ``changes``.
 
-    report: called with one line that says why, if there are more.
+    report: called with one line that says why, if there are more GPUs.
     """
     cards = tuple(usable_cards(limit))
     if not changes or len(cards) == 1:
@@ -157,7 +157,7 @@ def stream_cards(
 
 
 def shown(chosen: str, problem: str | None, verb: str = "matching", limit: int = 0) -> str:
-    """One line for the user: where it runs, on up to ``limit`` GPUs, and why not on a GPU."""
+    """Return one line for the user: where work runs, on up to ``limit`` GPUs, or why on no GPU."""
     if chosen == "cuda":
         from gpu.card.device import devices
 
@@ -169,15 +169,16 @@ def shown(chosen: str, problem: str | None, verb: str = "matching", limit: int =
 
 
 def log_fallback(line: str) -> None:
-    """Log that the CPU takes over."""
+    """Log that the CPU takes over from a GPU."""
     _log.warning("%s", line)
 
 
 class GpuOrCpu:
-    """Runs work on the GPU; once that has failed, on the CPU.
+    """Runs work on the GPU, and on the CPU once the GPU has failed.
 
-    on_fallback: called with one line when the GPU is given up; None makes that a StreamerError.
-    verb: what the CPU does, in that line. Objects that share this one report a lost GPU once.
+    on_fallback: called with one line when the GPU is given up; if None, StreamerError is raised
+    instead. verb: what the CPU does, in that line. Users that share an instance report a lost GPU
+    once.
     """
 
     def __init__(self, on_fallback: OnFallback | None, verb: str = "running") -> None:
@@ -192,10 +193,10 @@ class GpuOrCpu:
         on_cpu: Callable[[], _T],
         smaller: Callable[[], bool] = lambda: False,
     ) -> _T:
-        """The result of ``on_gpu``, or if the GPU fails, or has failed before, of ``on_cpu``.
+        """Return the result of ``on_gpu`` or, once the GPU has failed, of ``on_cpu``.
 
-        If memory is short, ``smaller`` frees what it can and makes pieces smaller, and ``on_gpu``
-        runs again. It returns False if pieces cannot be smaller.
+        If GPU memory is short, ``smaller`` frees what it can and makes pieces smaller, and
+        ``on_gpu`` runs again. ``smaller`` returns False if pieces cannot be made smaller.
         """
         from gpu.card.cuda_errors import CudaEngineError, OutOfMemoryError, translated_driver_errors
 

@@ -1,4 +1,4 @@
-"""Errors with a message of one line for the user, and the exit code of the command line."""
+"""Errors with one-line messages for the user, and the exit codes of the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StreamerError(Exception):
     exit_code = EXIT_DATA
 
     def lines(self) -> list[str]:
-        """The message, one line a fault."""
+        """Return the message, one line per fault."""
         return [str(self)]
 
 
@@ -28,12 +28,12 @@ class ReportedError(StreamerError):
         super().__init__(str(error))
 
     def lines(self) -> list[str]:
-        """Nothing."""
+        """Return no lines."""
         return []
 
 
 class UsageError(StreamerError):
-    """An option that is unknown, out of range, or at odds with another."""
+    """An option that is unknown, out of range, or in conflict with another."""
 
     exit_code = EXIT_USAGE
 
@@ -47,7 +47,7 @@ def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
 
 
 class ReaderGoneError(StreamerError):
-    """The pipe for results has no reader: nothing to report, and nothing left to do."""
+    """The output pipe has lost its reader: there is nothing to report or to do."""
 
     exit_code = EXIT_PIPE
 
@@ -78,7 +78,7 @@ class DataError(StreamerError):
 
 
 class ConfigError(StreamerError):
-    """Every fault of a configuration, each as (place, key path or "", what is wrong).
+    """All faults of a configuration, each as (place, key path or "", what is wrong).
 
     place: ``FILE:LINE``, ``--set table.key=value``, or the file if no line can be named.
     """
@@ -88,7 +88,7 @@ class ConfigError(StreamerError):
         super().__init__("; ".join(self.lines()))
 
     def lines(self) -> list[str]:
-        """One line a fault."""
+        """Return one line per fault."""
         return [
             printable(f"{place}: {key}: {what}" if key else f"{place}: {what}")
             for place, key, what in self.faults
@@ -96,7 +96,7 @@ class ConfigError(StreamerError):
 
 
 def printable(line: str) -> str:
-    """A line, or a name, with escapes in place of what cannot be printed."""
+    """Return a line or a name with unprintable characters escaped."""
     if line.isprintable():
         return line
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)

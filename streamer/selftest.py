@@ -1,4 +1,4 @@
-"""That matching works here: every engine and kernel against the definition, and how fast."""
+"""Self-test: check every engine and kernel against the definition, and measure its speed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ EXPECTED = {
     "cpu": {"frozen": 20e6, "grow": 20e6},
     "cuda": {"frozen": 1000e6, "grow": 250e6},
 }
-"""Bases a second, host memory to host results, below which something is likely to be amiss: a core;
-a card beside eight cores or more, which pack the reads and copy new k-mers."""
+"""Bases a second, from host memory to host results, below which something is probably wrong: for
+one core, and for one GPU with at least eight cores, which pack reads and copy new k-mers.
+"""
 
 CAUSES = {
     "cpu": "cores shared with other work, a slow clock, or no 512-bit vectors",
@@ -32,7 +33,7 @@ CAUSES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one test found; ``rate`` in bases a second, 0 where it was not measured."""
+    """The outcome of one test; ``rate`` in bases a second, 0 if not measured."""
 
     device: str
     what: str
@@ -41,7 +42,7 @@ class Outcome:
     expected: float = 0.0
 
     def line(self) -> str:
-        """Device, what was tested, verdict, and speed with a likely cause if it is low."""
+        """Return device, test, verdict, and speed with a likely cause if it is low."""
         parts = [self.device, self.what, "ok" if self.right else "WRONG"]
         if self.rate:
             speed = f"{self.rate / 1e6:.0f} M bases/s, {self.expected / 1e6:.0f} M expected"
@@ -52,7 +53,7 @@ class Outcome:
 
 
 def _reads(total: int, seed: int) -> ReadBatch:
-    """A few reads that repeat themselves, with gaps."""
+    """Make a few repetitive reads with gaps."""
     rng = np.random.default_rng(seed)
     text = rng.integers(0, 4, total // 2).astype(np.uint8)
     bases = np.concatenate((text, (3 - text)[::-1]))
@@ -62,7 +63,7 @@ def _reads(total: int, seed: int) -> ReadBatch:
 
 
 def _defined(batch: ReadBatch, known: set[str], *, grow: bool) -> list[int]:
-    """The event at every symbol, one window at a time, from strings and a set."""
+    """Compute the event at every symbol by definition: window by window, with strings and a set."""
     turned = str.maketrans("ACGT", "TGCA")
     events = [0] * batch.bases.size
     for start, stop in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):
@@ -95,7 +96,7 @@ def _right(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
 
 
 def _defined_near(text: list[int], patterns: list[list[int]], limit: int) -> list[int]:
-    """The least distance at every end from 1 on, over all patterns, by Sellers' recurrence."""
+    """Compute the least distance over all patterns at every end from 1, by Sellers' recurrence."""
     best = [limit + 1] * len(text)
     for pattern in patterns:
         column = list(range(len(pattern) + 1))
@@ -109,7 +110,7 @@ def _defined_near(text: list[int], patterns: list[list[int]], limit: int) -> lis
 
 
 def _near(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
-    """Levenshtein distances, of pieces that are looked up one by one and in pairs."""
+    """Test Levenshtein distances, with pieces looked up one by one and in pairs."""
     rng = np.random.default_rng(4)
     for distance in (1, 3):
         bases = rng.integers(0, 4, 700).astype(np.uint8)
@@ -152,14 +153,14 @@ def _speed(device: Any, total: int) -> Iterator[Outcome]:
 
 
 def on_cpu() -> Iterator[Outcome]:
-    """The kernels of the CPU."""
+    """Test the kernels on the CPU."""
     yield from _right("cpu", ("index", "walk"))
     yield from _near("cpu", ("pieces", "lanes"))
     yield from _speed("cpu", 2_000_000)
 
 
 def on_cuda() -> Iterator[Outcome]:
-    """The kernels of the CUDA devices."""
+    """Test the kernels on the CUDA devices."""
     yield from _right("cuda", ("auto", "buckets", "walk", "shuffle", "naive"))
     yield from _near("cuda", ("pieces",))
     yield from _speed("cuda", 64_000_000)

@@ -66,8 +66,7 @@ class NoveltyCurve:
             self.add(offsets, np.zeros(kmers, np.int64))
 
     def columns(self) -> dict[str, NDArray[np.int64]]:
-        """Return int64[points] each: total reads, bases and new k-mers, and those since the last
-        point.
+        """Return the curve's columns, int64[points] each: totals, and changes since the last point.
 
         The last point is the end of the stream.
         """

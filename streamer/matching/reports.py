@@ -65,16 +65,13 @@ def windows(result: BatchResult, symbols: slice = slice(None)) -> Columns:
 
 
 def window_pieces(result: BatchResult) -> Iterator[Columns]:
-    """Yield the rows of ``windows``, a bounded number at a time: until written, a row takes 100
-    bytes.
-    """
+    """Yield the rows of ``windows`` a bounded number at a time, as each takes 100 bytes."""
     for start in range(0, result.batch.symbols, _WINDOWS_AT_ONCE):
         yield windows(result, slice(start, start + _WINDOWS_AT_ONCE))
 
 
 def intervals(result: BatchResult) -> Columns:
-    """Return a row per maximal run of windows at consecutive starts with equal event and target
-    set.
+    """Return a row per maximal run of windows at consecutive starts with one event and target set.
 
     Columns: read int64 (index), start int64, end int64 (of the last window), event uint8, windows
     int64, target uint32 (target set).

@@ -57,6 +57,6 @@ def known_dictionary(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:
     if spec.exact:
         return dictionary.known_as(spec.strands)
     if spec.changes:
-        # growing dictionaries are only compared; targets are not reported
+        # exact matching only finds new k-mers here; no target is reported
         return dictionary.without_targets(spec.strands)
     return replace(dictionary, strands=spec.strands)

@@ -1,4 +1,4 @@
-"""How much of each target was found: reads, windows, distinct k-mers; and where in the target."""
+"""How much of each target was found (reads, windows, distinct k-mers), and where in the target."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from trie.cpu.threads import free_threads, run_each, split_range, usable_cores
 TARGET_COLUMNS = ("target", "reads", "bases", "matches", "kmers", "seen", "breadth", "depth")
 COVERAGE_COLUMNS = ("target", "start", "end", "kmers", "seen", "matches")
 
-_PER_THREAD = 1 << 20  # symbols that are worth a thread
+_PER_THREAD = 1 << 20  # symbols worth another thread
 _ROWS_AT_ONCE = 1 << 16
-_PARALLEL_FROM = 1 << 16  # k-mers: threads would wait for each other's few counters
+_PARALLEL_FROM = 1 << 16  # k-mers; with fewer, threads would contend for few counters
 
 _NO_BITS = np.zeros(0, np.uint64)
 _NO_COUNTS = np.zeros(0, np.int64)
 
 
 class _Group:
-    """The counts of some of the reads: reads and bases by target, windows by set, k-mers seen."""
+    """The counts of one group of reads: reads and bases by target, windows by set, k-mers seen."""
 
     def __init__(self, targets: TargetSets, kmers: int) -> None:
         self.reads, self.bases = np.zeros((2, len(targets.names) + 1), np.int64)
@@ -39,9 +39,9 @@ class _Group:
 
 
 class TargetCounts:
-    """Counts what batches matched, by target; ``matcher`` has the option ``counted``.
+    """Counts the matches of batches by target; ``matcher`` must have the option ``counted``.
 
-    A bit a distinct k-mer, and eight bytes a target set, for each group of reads.
+    Takes a bit per distinct k-mer and eight bytes per target set, for each group of reads.
     """
 
     def __init__(self, matcher: StreamMatcher, rule: Assignment | None = None) -> None:
@@ -54,13 +54,13 @@ class TargetCounts:
 
     @property
     def targets(self) -> TargetSets:
-        """Those that rows are of."""
+        """The targets that have rows."""
         return self._dictionary.targets
 
     def add(self, result: BatchResult, groups: LabelColumn | None = None) -> None:
-        """Count the reads of a batch, each in its group; without ``groups`` in None.
+        """Count the reads of a batch, each in its group, or in None without ``groups``.
 
-        Several threads may do so at a time.
+        Thread-safe.
         """
         assigned = self._rule.targets_of(result, self.targets)
         if groups is None:
@@ -87,11 +87,11 @@ class TargetCounts:
 
     @property
     def groups(self) -> list[str | None]:
-        """Those that reads were in so far, None for reads without one."""
+        """The groups of the reads so far, None for reads without one."""
         return [*self._groups]
 
     def reads(self) -> Iterator[tuple[str | None, str | None, int]]:
-        """Group, target (None: no target) and the reads assigned to it, where there are any."""
+        """Yield group, target (None: no target) and how many reads are assigned to it, if any."""
         names = [*self.targets.names, None]
         for label, group in [*self._groups.items()]:
             found = np.flatnonzero(group.reads)
@@ -99,15 +99,15 @@ class TargetCounts:
             yield from ((label, names[at], count) for at, count in counts)
 
     def columns(self, group: str | None = None) -> Columns:
-        """A row a target in file order, and one for the reads that are assigned to none.
+        """Return a row per target in file order, and one for the unassigned reads.
 
-        target (index, -1 in the last row), reads, bases, matches, kmers, seen: int64; 0 in the last
-        row but for reads and bases.
+        Columns: target (index, -1 in the last row), reads, bases, matches, kmers, seen: int64. In
+        the last row all but reads and bases are 0.
         """
         return self._columns(self._groups.get(group) or self._none())
 
     def union(self) -> Columns:
-        """As ``columns``, of all groups together."""
+        """Like ``columns``, for all groups together."""
         union = self._none()
         for group in self._groups.values():
             for name in ("reads", "bases", "totals"):
@@ -133,16 +133,16 @@ class TargetCounts:
 
     @cached_property
     def _kmers(self) -> NDArray[np.int64]:
-        """Of each target."""
+        """Count the k-mers of each target."""
         counts = np.zeros(len(self.targets), np.int64)
         target_kernels.count_sets(self._dictionary.sets, counts)
         return _by_target(counts, self.targets)
 
 
 class CoverageCounts:
-    """Counts how often each k-mer of the targets' records was matched, by its places in them.
+    """Counts how often each k-mer of the targets' records was matched, by its positions there.
 
-    Eight bytes a distinct k-mer, and four a symbol of the records, which the dictionary must have.
+    Takes eight bytes per distinct k-mer and four per symbol of the records, which are required.
     """
 
     def __init__(self, matcher: StreamMatcher) -> None:
@@ -157,10 +157,10 @@ class CoverageCounts:
         _count(result, chosen, _NO_BITS, self._changes, _NO_COUNTS, self._threads)
 
     def columns(self, bins: int) -> Iterator[Columns]:
-        """``bins`` rows a target, each of equally many bases, the first ones of one more.
+        """Yield ``bins`` rows per target, each of equally many bases (the first ones one more).
 
-        target (index), start, end, kmers, seen, matches: int64. As many targets at once as
-        have a bounded number of rows.
+        Columns: target (index), start, end, kmers, seen, matches: int64. Each item has a bounded
+        number of rows.
         """
         if not self.placed:
             return
@@ -173,11 +173,11 @@ class CoverageCounts:
 
     @property
     def placed(self) -> bool:
-        """Whether the places of the k-mers are known; without them there are no rows."""
+        """Whether the positions of the k-mers are known; without them there are no rows."""
         return self._records is not None and self._numbers is not None
 
     def of_target(self, target: int, bins: int) -> Columns:
-        """The rows of one target (index), whose places are known."""
+        """Return the rows of one target (index); requires ``placed``."""
         return self._rows(np.cumsum(self._changes), target, target + 1, bins)
 
     def _rows(self, counts: NDArray[np.int64], first: int, stop: int, bins: int) -> Columns:
@@ -197,7 +197,7 @@ def _count(
     totals: NDArray[np.int64],
     threads: int,
 ) -> None:
-    """Count the windows of the reads ``chosen``, as ``target_kernels.count_windows`` does."""
+    """Count the windows of the reads ``chosen`` with ``target_kernels.count_windows``."""
     if result.numbers is None:
         return
     sets = np.zeros(0, np.uint32) if result.sets is None else result.sets
@@ -217,7 +217,7 @@ def _count(
 
 
 def _by_target(by_set: NDArray[np.int64], targets: TargetSets) -> NDArray[np.int64]:
-    """The sums over the sets that hold each target, and the 0 of the last row."""
+    """Sum over the sets that contain each target, and append the 0 of the last row."""
     counts = np.zeros(len(targets.names) + 1, np.int64)
     np.add.at(counts, targets.members, np.repeat(by_set, np.diff(targets.starts)))
     return counts

@@ -1,14 +1,11 @@
-"""The kernels behind the counts of targets: reads, and windows that match, by k-mer and by set.
-
-Where a read follows a record, its windows have the numbers n, n+1, n+2, ... or, on the other
-strand, ..., n+2, n+1, n (streamer/dictionary/kmer_numbers.py):
+"""Kernels for target counts: reads, and matching windows by k-mer and by target set.
 
     numbers    41 42 43 44  .  .  .  .  87 86 85  3
     runs       [41    44]               [85   87] [3 3]
 
-A run costs one step, whatever its length: 64 bits at once for the k-mers that were seen, and two
-additions for how often each was, +1 where the run begins and -1 behind its end; the sum of all
-changes up to a number is its count.
+A run costs one step, whatever its length: seen k-mers are marked 64 bits at a time, and two
+additions count them all, +1 where the run begins and -1 after its end; the prefix sum of these
+changes at a number is its count.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ _NONE = np.int64(NO_SET)
 
 @inner
 def _mark(seen, low, high):
-    """Set the bits from ``low`` to ``high``; bits that are set cost no write."""
+    """Set the bits ``low`` to ``high``; words that are set already are not written."""
     first, last = low >> 6, high >> 6
     for word in range(first, last + 1):
         bits = _ALL
@@ -39,11 +36,11 @@ def _mark(seen, low, high):
 
 @njit(cache=True, nogil=True)
 def count_windows(numbers, sets, only_set, offsets, k, reads, seen, changes, totals):
-    """Count the windows of some reads that match; other threads may count others meanwhile.
+    """Count the matching windows of some reads; other threads may count other reads concurrently.
 
-    numbers, sets: uint32[symbols], the number and the target set of the k-mer of each window that
-    matches, else NO_SET; without ``sets`` all have ``only_set``. reads: int64, indices. Adds to
-    what is not empty: seen uint64, a bit a number; changes int64[numbers + 1], as above; totals
+    numbers, sets: uint32[symbols], number and target set of each matching window's k-mer, else
+    NO_SET; if ``sets`` is empty, all have ``only_set``. reads: int64, indices. Updates those that
+    are not empty: seen uint64, one bit per number; changes int64[numbers + 1], as above; totals
     int64[sets], windows by set.
     """
     many = sets.size > 0
@@ -86,7 +83,7 @@ def _put_run(seen, changes, low, high):
 
 @njit(cache=True, nogil=True)
 def seen_by_set(seen, set_of, counts):
-    """Add the seen k-mers of each set to ``counts``; set_of: uint32, of each number, or NO_SET."""
+    """Count the seen k-mers of each set in ``counts``; set_of: uint32 by number, or NO_SET."""
     for word in range(seen.size):
         bits = seen[word]
         if bits == np.uint64(0):
@@ -107,20 +104,20 @@ def seen_by_set(seen, set_of, counts):
 
 @njit(cache=True, nogil=True)
 def count_sets(sets, counts):
-    """Add the k-mers of each set to ``counts``; sets: uint32, of each k-mer, or NO_SET."""
+    """Count the k-mers of each set in ``counts``; sets: uint32 by k-mer, or NO_SET."""
     for i in range(sets.size):
         if sets[i] != NO_SET:
             counts[sets[i]] += 1
 
 
-# the kernels of one step a read keep the GIL: handing it over takes longer
+# kernels with one step per read keep the GIL: releasing it takes longer
 
 
 @njit(cache=True)
 def assign_reads(best, most, windows, least, fraction, assigned):
-    """``assigned`` is ``best`` where enough windows match that, else -1."""
+    """Set ``assigned`` to ``best`` where enough windows match that, else to -1."""
     for read in range(best.size):
-        # a quotient is rounded as the decimal number is: equal numbers are equal here
+        # division rounds like a parsed decimal, so equal fractions compare equal
         share = most[read] / max(windows[read], 1)
         enough = most[read] >= least and share >= fraction
         assigned[read] = best[read] if enough else -1
@@ -128,7 +125,7 @@ def assign_reads(best, most, windows, least, fraction, assigned):
 
 @njit(cache=True)
 def chosen_reads(assigned, mates, keep):
-    """Which reads are on target, or their mates; without ``keep`` the others."""
+    """Choose the reads that are on target or whose mates are; without ``keep``, the others."""
     chosen = np.empty(assigned.size, np.bool_)
     for read in range(assigned.size):
         chosen[read] = (assigned[read] >= 0 or mates[read] >= 0) == keep
@@ -137,7 +134,7 @@ def chosen_reads(assigned, mates, keep):
 
 @njit(cache=True)
 def count_filtered(index, offsets, chosen, sums):
-    """Count reads and bases, of all and of the chosen ones, by row; the last row is for -1."""
+    """Count reads and bases by row, of all reads and of the chosen ones; the last row is for -1."""
     for read in range(index.size):
         row = index[read] if index[read] >= 0 else len(sums) - 1
         length = offsets[read + 1] - offsets[read]
@@ -159,7 +156,7 @@ def count_reads(assigned, offsets, chosen, reads, bases):
 
 @njit(cache=True, nogil=True)
 def cover(at, offsets, counts, first, stop, bins, columns):
-    """The rows of the targets first..stop - 1, ``bins`` each.
+    """Write the rows of the targets first..stop - 1, ``bins`` each.
 
     at: uint32, the number of the window at each symbol of all records, or NO_SET. counts: int64,
     how often each number was matched. columns: target, start, end, kmers, seen, matches.
@@ -191,6 +188,6 @@ def cover(at, offsets, counts, first, stop, bins, columns):
 
 @njit(cache=True, nogil=True)
 def look_up_sets(numbers, set_of, start, stop, sets):
-    """The target set of the k-mer of each window, from its number; NO_SET stays."""
+    """Look up the target set of each window from its k-mer's number; NO_SET stays."""
     for i in range(start, stop):
         sets[i] = set_of[numbers[i]] if numbers[i] != NO_SET else NO_SET

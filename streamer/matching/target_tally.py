@@ -1,6 +1,6 @@
-"""The report of targets while a stream goes on: all rows, those that have changed, what is enough.
+"""The report of targets during a stream: all rows, changed rows, and targets with enough data.
 
-Reads are counted by barcode; a row of all reads is made of those of the barcodes.
+Reads are counted by barcode; a row of all reads is summed from those of the barcodes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.sequences.context import LabelColumn
 
 OTHER = "other"
-"""In the place of barcodes beyond the limit."""
+"""Stands for all barcodes beyond the limit."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Which targets are watched, and when there is enough of one.
+    """Which targets are watched, and when a target has enough data.
 
-    groups: targets by name, all of them in one group without a name if there are none. breadth,
-    depth, reads: what is enough, all that are not 0; without one nothing ever is.
+    groups: target names by group; if there are none, all targets form one unnamed group. breadth,
+    depth, reads: thresholds, of which all nonzero ones must be reached; if all are 0, no target
+    ever has enough.
     """
 
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class Panel:
     reads: int = 0
 
     def check(self, dictionary: Dictionary) -> None:
-        """StreamerError, with its key, for a target that the dictionary does not have."""
+        """Raise StreamerError, with its key, for a target that the dictionary does not have."""
         known = set(dictionary.targets.names)
         for group, names in self.groups.items():
             for at, name in enumerate(names):
@@ -48,18 +49,18 @@ class Panel:
                     raise StreamerError(problem)
 
     def reached(self, reads: int, breadth: float, depth: float) -> bool:
-        """Whether that is enough."""
+        """Return whether all thresholds are reached."""
         limits = (self.reads, reads), (self.breadth, breadth), (self.depth, depth)
         return any(limit for limit, _ in limits) and all(has >= limit for limit, has in limits)
 
 
 class TargetTally:
-    """Counts what is matched against one dictionary; any thread may call it.
+    """Counts matches against one dictionary; thread-safe.
 
-    said: (barcode, group, target) of which there was enough before. covers: also count how often
-    each k-mer was matched. until: the last record whose reads were counted when this began.
-    barcodes: this number of them at most is told apart, in the order of their first reads; the
-    reads of all further ones count together, as those of OTHER. full: called with one line then.
+    said: (barcode, group, target) reported before as having enough. covers: also count how often
+    each k-mer was matched. until: the last record whose reads were counted at the start. barcodes:
+    the most barcodes counted separately, in the order of their first reads; further ones count
+    together as OTHER. full: called with one line when that happens.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class TargetTally:
         self._most = barcodes
         self._full: Callable[[str], None] | None = full
         names = self.dictionary.targets.names
-        # of rows; several records may have one name
+        # row numbers by name; several records may have one name
         self._numbers: dict[str, list[int]] = {}
         for at, name in enumerate(names):
             self._numbers.setdefault(name, []).append(at)
-        # by barcode, and of all
+        # by barcode, and for all reads
         self._rows: dict[str | None, CountedRows] = {}
         self._touched: set[str | None] = set()
         self._known = False
@@ -112,7 +113,7 @@ class TargetTally:
                     self._touched.add(None)
 
     def _told_apart(self, barcode: str) -> str:
-        """The barcode, or OTHER if there are too many."""
+        """Return the barcode, or OTHER if there are too many."""
         if barcode in self._apart:
             return barcode
         if len(self._apart) < self._most:
@@ -124,16 +125,16 @@ class TargetTally:
         return OTHER
 
     def rows(self, *, by_barcode: bool) -> list[Row]:
-        """All rows, as ``streamer match --report targets`` has them, ``--by barcode`` or not."""
+        """All rows of ``streamer match --report targets``, with ``--by barcode`` or without."""
         return self.some_rows(0, 1 << 62, by_barcode=by_barcode)[0]
 
     def some_rows(
         self, first: int, most: int, *, by_barcode: bool, found: bool = False
     ) -> tuple[list[Row], list[int], int]:
-        """At most so many of all rows, from number ``first`` on.
+        """Return up to so many of all rows, from number ``first`` on.
 
-        found: only those that have a count. Behind the rows come their numbers, and how many rows
-        there are of all.
+        found: only rows with a nonzero count. Also returns the rows' numbers, and how many rows
+        there are in all.
         """
         with self._lock:
             self._refresh()
@@ -154,10 +155,10 @@ class TargetTally:
             return rows, numbers, a_group * len(groups)
 
     def coverage(self, target: str, bins: int) -> Columns | None:
-        """The rows of ``match --report coverage`` of one target, without its name.
+        """Return the rows of ``match --report coverage`` for one target, without its name.
 
-        None if they are not counted, or if the places of the k-mers are not known. StreamerError
-        for a target that the dictionary does not have.
+        Returns None if coverage is not counted, or if k-mer positions are unknown. Raises
+        StreamerError for a target that the dictionary does not have.
         """
         covered, names = self._covered, self.dictionary.targets.names
         if covered is None or not covered.placed:
@@ -170,12 +171,12 @@ class TargetTally:
         return {name: values for name, values in columns.items() if name != "target"}
 
     def reads(self) -> list[tuple[str | None, str | None, int]]:
-        """Barcode, target (None: no target) and the reads assigned to it, where there are any."""
+        """Barcode, target (None: no target) and the number of reads assigned to it, if nonzero."""
         with self._lock:
             return [*self._counts.reads()]
 
     def changed(self, *, by_barcode: bool) -> list[Row]:
-        """Those that differ from what this gave before, or from nothing found."""
+        """The rows that changed since the last call, or, the first time, that are not zero."""
         with self._lock:
             self._refresh()
             fresh = self._fresh[by_barcode].take()
@@ -184,7 +185,7 @@ class TargetTally:
             return [row for label in ordered for row in groups[label].rows(fresh[label])]
 
     def enough(self) -> list[Row]:
-        """barcode, group, target, reads, breadth, depth of what has become enough since."""
+        """Barcode, group, target, reads, breadth, depth of targets that newly have enough."""
         with self._lock:
             self._refresh()
             unjudged = self._unjudged.take()
@@ -195,7 +196,7 @@ class TargetTally:
             ]
 
     def _enough(self, label: str | None, changed: Sequence[int]) -> list[Row]:
-        """Of a barcode, rows of which have changed."""
+        """Return the same for a barcode with changed rows."""
         found: list[Row] = []
         names, numbers, groups = self.dictionary.targets.names, self._numbers, self._panel.groups
         wanted = dict.fromkeys(names[at] for at in changed if at < len(names))
@@ -222,7 +223,7 @@ class TargetTally:
         return found
 
     def _refresh(self) -> None:
-        """Make the rows of barcodes anew that have changed."""
+        """Rebuild the rows of barcodes that have changed."""
         if not self._touched and self._known:
             return
         self._known = True

@@ -1,6 +1,6 @@
-"""Batches that came together, packed by one kernel call on each of a few threads.
+"""Pack batches that arrived together, with one kernel call on each of a few threads.
 
-It computes their checksums too, while the letters are in the core's cache.
+The kernel computes their checksums too, while the letters are in the core's cache.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from trie.cpu.jit import njit
 from trie.cpu.threads import run_each, split_range
 from trie.windows import ascending
 
-# letters that are worth a thread: waking one takes as long as half a million of them
+# letters worth another thread: waking one takes as long as half a million of them
 _PER_THREAD = 1 << 22
 
 
 def pack_together(
     batches: Sequence[RawReads], sums: NDArray[np.uint32], k: int, threads: int = 1
 ) -> list[PackedChunk | None]:
-    """The letters of every batch as ``gpu.card.letters.pack_letters`` packs them, None for errors.
+    """Pack the letters of every batch as ``gpu.card.letters.pack_letters`` does; None for errors.
 
     sums: uint32, a CRC-32C for each batch, continued over its letters; needs a ``crc32c_address``.
     """
@@ -61,7 +61,7 @@ def pack_together(
 
 @njit(cache=True, nogil=True)
 def _pack(address, places, sizes, table, k, bases, starts, ends, results, sums, first, stop):
-    """Pack the batches first..stop - 1; ``results``: of ``pack_letters_into``, below 0 if good."""
+    """Pack batches first..stop - 1; ``results``: of ``pack_letters_into``, negative on success."""
     for i in range(first, stop):
         symbols = sizes[i, 0]
         if symbols > MAX_SYMBOLS or sizes[i, 1] == 0:

@@ -1,9 +1,9 @@
 """The worker that grows the Hybrid Tree Bitmap and emits snapshots from it (3.3.4, 3.3.13).
 
-New k-mers are merged in bulk on a thread of its own while the engine matches. A snapshot is
-requested when the tree has grown by a quarter, and swapped in two spans later, as with the thesis's
-two streams: by then it is nearly always ready, and which snapshot a chunk sees depends on the reads
-alone, never on the clock.
+A dedicated thread merges new k-mers in bulk while the engine matches. A snapshot is requested when
+the tree has grown by a quarter, and swapped in two spans later, as with the two streams of the
+thesis. By then it is nearly always ready, and which snapshot a chunk sees depends on the reads
+alone, never on timing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trie.trees.shards import sort_unique
 FIRST_SNAPSHOT = 4_096
 GROWTH = 4
 LAG = 2
-# k-mers that may wait to be merged, 8 bytes each: then a faster engine waits
+# k-mers that may wait to be merged, 8 bytes each; beyond that, the engine has to wait
 QUEUED_KMERS = 1 << 27
 KMERS_A_THREAD = 1 << 15
 
@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class Runs:
-    """What one merge takes: k-mers and whether they ascend; when the first of them came."""
+    """The input of one merge: k-mers, whether they ascend, and when the first of them came."""
 
     since: float
     parts: list[tuple[NDArray[np.uint64], bool]]
@@ -59,7 +59,7 @@ class TreeWorker:
         self._both = dictionary.strands == "both"
         self._tree = HybridTreeBitmap(dictionary.k)
         self._threads = threads
-        # one thread: the tree has one writer, and merges and snapshots stay in order
+        # a single thread: the tree has one writer, and merges and snapshots stay in order
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tree", initializer=in_background)
         self._merges: deque[Future[None]] = deque()
         # the runs that the next merge will take, until it begins
@@ -68,9 +68,9 @@ class TreeWorker:
         self._waiting = 0
         self.work = StageWork()
         self.awaited = False
-        """Whether the stream waits for the tree."""
+        """Whether the stream is waiting for the tree."""
         self._submitted = 0
-        # the most seconds until a k-mer was in the tree
+        # the longest time in seconds until a k-mer was in the tree
         self.longest_lag = 0.0
         self._pending = 0
         self._size = dictionary.codes.size
@@ -81,7 +81,7 @@ class TreeWorker:
 
     @property
     def queued(self) -> int:
-        """Merges and snapshots that are not done."""
+        """The number of unfinished merges and snapshots."""
         return self._submitted - self.work.done
 
     def add(self, codes: NDArray[np.uint64], *, ascending: bool = False) -> None:
@@ -91,10 +91,10 @@ class TreeWorker:
             self._pending += codes.size
 
     def end_span(self, version: int, *, wait: bool) -> None:
-        """Between two spans: request a snapshot when it is due, swap in the one requested.
+        """Between two spans: request a snapshot when one is due, and swap in the one requested.
 
         Without ``wait``, for a stream that is not matched against snapshots, a late one is swapped
-        in once it is ready, and the stream goes on.
+        in once it is ready, without delaying the stream.
         """
         if self._requested is not None:
             left, requested = self._requested
@@ -111,7 +111,7 @@ class TreeWorker:
             self._requested = (LAG, self._emit(version))
 
     def latest(self, version: int) -> VersionedSnapshot:
-        """Wait for a snapshot of everything added so far."""
+        """Return a snapshot of everything added so far; waits for it."""
         if self._pending or self._requested is not None:
             self._size += self._pending
             self._pending = 0
@@ -135,12 +135,12 @@ class TreeWorker:
         self._check_merges()
 
     def _merge(self, runs: Runs) -> None:
-        """Merge everything that came since the last merge: the slower, the more at once."""
+        """Merge everything that came since the last merge; slower merging makes larger merges."""
         with self._lock:
             if self._open is runs:
                 self._open = None
         total = sum(codes.size for codes, _ in runs.parts)
-        # many threads on little work would only keep the GIL from the engine
+        # many threads on little work would only keep the engine from the GIL
         threads = max(1, min(self._threads, total // KMERS_A_THREAD))
         ready = []
         for codes, ascending in runs.parts:
@@ -164,7 +164,7 @@ class TreeWorker:
         )
 
     def _begin(self, what: str, task: Callable[[], _T]) -> Future[_T]:
-        """Do a task in the thread, after those before."""
+        """Queue a task in the thread, after those before."""
         self._submitted += 1
 
         def run() -> _T:
@@ -190,7 +190,7 @@ class TreeWorker:
         self.current = found
 
     def _check_merges(self, *, all_of_them: bool = False) -> None:
-        """Raise the error of a merge; wait if more k-mers are queued than memory should hold."""
+        """Raise the error of a merge; wait while more k-mers are queued than memory should hold."""
         while self._merges and (
             all_of_them or self._waiting > QUEUED_KMERS or self._merges[0].done()
         ):

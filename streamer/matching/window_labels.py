@@ -1,4 +1,4 @@
-"""What an engine returns for a window that matches: its target set, or the number of its k-mer."""
+"""The label an engine returns for a matching window: its target set, or the number of its k-mer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ Found = NDArray[np.uint32] | None
 
 
 class WindowLabels:
-    """The labels of the k-mers that matching begins with.
+    """The labels of the initial dictionary's k-mers.
 
-    changes: others are added, without a label. counted: labels are numbers, if there are targets.
+    changes: further k-mers are added, without a label. counted: labels are numbers, if there are
+    targets.
 
-    only_set: the target set of every window that matches, if there is one set only, else NO_SET.
-    needed: engines must look labels up, those of ``dictionary.sets``; without them a window matches
-    or does not. numbers: of the k-mers, if they are labels. set_of: the target set of each one.
+    only_set: the target set of every matching window if there is only one set, else NO_SET. needed:
+    engines must look up labels, those of ``dictionary.sets``; otherwise only whether a window
+    matches. numbers: of the k-mers, if these are the labels. set_of: the target set of each number.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class WindowLabels:
 
     @property
     def at(self) -> Found:
-        """The labels of the windows of the dictionary's records, if they have been looked up."""
+        """The labels of the windows in the dictionary's records, if they have been looked up."""
         return None if self.numbers is None else self.numbers.at
 
     def none_of(self, symbols: int) -> Found:
-        """For the labels of that many windows, none of which has one yet; None if unneeded."""
+        """Allocate labels for that many windows, initially none; None if labels are not needed."""
         if not self.needed:
             return None
         labels = array_pool.empty(symbols, np.uint32)
@@ -60,7 +61,7 @@ class WindowLabels:
         return labels
 
     def told_apart(self, labels: Found) -> tuple[Found, Found]:
-        """The target sets and the numbers of labelled windows; None for what is not wanted."""
+        """Split labels into target sets and numbers of windows; None for what is not wanted."""
         if self.numbers is None or labels is None:
             return labels, None
         if not self._differ:

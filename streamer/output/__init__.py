@@ -1,1 +1,1 @@
-"""What commands write: rows for users, and files that appear whole."""
+"""What commands write: rows for users, and files that appear atomically."""

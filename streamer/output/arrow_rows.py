@@ -1,8 +1,8 @@
-"""Rows as an Arrow IPC file of several record batches, and such a file as rows again.
+"""Write rows to an Arrow IPC file of several record batches, and read such a file.
 
-Memory is bounded: a batch has up to 65,536 rows, compressed with LZ4, and is written at once. A
-column has the type that its name has in ``arrow_schema``, so that also a file without rows says
-it.
+Memory is bounded: a batch has up to 65,536 rows, is compressed with LZ4, and is written
+immediately. ``arrow_schema`` gives each column the type of its name, so a file without rows has a
+schema too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REALS = frozenset(
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The types of columns of ``asm``, ``hamming``, ``primer`` and ``lcs``."""
+    """Return the column types of ``asm``, ``hamming``, ``primer`` and ``lcs``."""
     return pa.schema([(name, _type(name)) for name in columns])
 
 
@@ -54,7 +54,7 @@ class ArrowWriter(Rows):
         )
 
     def write(self, table: Table) -> None:
-        """Write the rows of a table; StreamerError if they cannot be."""
+        """Write the rows of a table; raise StreamerError if that fails."""
         table = table.padded(self._schema.names)
         for first in range(0, table.rows, ROWS_A_BATCH):
             arrays = [
@@ -64,7 +64,7 @@ class ArrowWriter(Rows):
                 self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
 
     def commit(self) -> None:
-        """Write the end of the file, and put it in its place."""
+        """Finish the file and put it in its place."""
         try:
             with self._sink.errors():
                 self._writer.close()
@@ -79,7 +79,7 @@ class ArrowWriter(Rows):
 
 
 class _Sink(io.RawIOBase):
-    """What Arrow writes to: a file of ours; it keeps the error that Arrow would put into words."""
+    """A file for Arrow to write to; it keeps errors that Arrow would turn into text."""
 
     def __init__(self, file: OutputFile) -> None:
         super().__init__()
@@ -88,11 +88,11 @@ class _Sink(io.RawIOBase):
         self._error: BaseException | None = None
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, data: Any) -> int:
-        """Write all of it."""
+        """Write all of the data."""
         try:
             self._to.write(memoryview(data))
         except BaseException as error:
@@ -102,15 +102,15 @@ class _Sink(io.RawIOBase):
         return len(data)
 
     def tell(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
         return self._at
 
     def errors(self) -> _Errors:
-        """Raise our own errors in place of those that Arrow makes of them."""
+        """Raise our own errors instead of those that Arrow makes of them."""
         return _Errors(self)
 
     def raised(self) -> BaseException | None:
-        """The error of a write, once."""
+        """Return the error of a write, once."""
         error, self._error = self._error, None
         return error
 
@@ -145,9 +145,9 @@ def _array(column: Column, type_: pa.DataType) -> pa.Array:
 
 
 def arrow_tables(path: str) -> tuple[list[str], Iterator[Table]]:
-    """The columns of an Arrow IPC file, and its rows, a batch at a time.
+    """Return the columns of an Arrow IPC file, and its rows, one batch at a time.
 
-    StreamerError if it cannot be read.
+    Raises StreamerError if it cannot be read.
     """
     try:
         reader = pa.ipc.open_file(pa.OSFile(path))

@@ -12,13 +12,13 @@ from streamer.errors import ReaderGoneError, StreamerError
 from trie.new_file import NewFile, WithCommit
 
 _EMPTY_ZSTD = b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00"
-"""A frame without content (RFC 8878): the library writes none, and readers expect one."""
+"""An empty frame (RFC 8878): the library writes none, but readers expect one."""
 
 _COMPRESSIONS = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 
 
 def compression_of(path: str) -> str | None:
-    """The compression by a name's suffix: gz, bz2, xz or zst; None for plain."""
+    """Return the compression for a name's suffix: gz, bz2, xz or zst; None for plain."""
     return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
@@ -27,9 +27,9 @@ class OutputFile(WithCommit):
 
     A file replaces an older one at ``commit``; until then, and after ``discard``, the old one stays
     (``trie.new_file``). Every method raises StreamerError with the name and the cause, and
-    ReaderGoneError for a pipe that nobody reads.
+    ReaderGoneError for a pipe without a reader.
 
-    verb: what cannot be done, in errors. plain: not compressed, whatever the suffix. live: flush
+    verb: the failed action in errors. plain: do not compress, whatever the suffix. live: flush
     every write, so that everything written survives a kill; always so if the output is not a
     regular file.
     """
@@ -47,7 +47,7 @@ class OutputFile(WithCommit):
         self._file: Any = sys.stdout.buffer
         self._name = "standard output"
         self._live = True
-        self._empty = b""  # of a file that nothing is written to
+        self._empty = b""  # the content of a file that nothing is written to
         if path is None or path == "-":
             return
         self._name = path
@@ -59,12 +59,12 @@ class OutputFile(WithCommit):
             if compression is not None:
                 from xopen import xopen
 
-                # in this process: another one would be interrupted too
+                # in this process: an interrupt would reach a child process too
                 self._file = xopen(self._new.file, "wb", format=compression, threads=0)
                 self._empty = _EMPTY_ZSTD if compression == "zst" else b""
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of it."""
+        """Write all of the data."""
         rest = memoryview(data)
         if len(rest):
             self._empty = b""
@@ -82,7 +82,7 @@ class OutputFile(WithCommit):
             self._file.writelines(parts)
 
     def finish(self) -> None:
-        """Write all that is still to be written; ``commit`` then only puts it in its place."""
+        """Write everything outstanding; ``commit`` then only puts the file in its place."""
         if self._new is None or self._new.file.closed:
             return
         try:
@@ -123,13 +123,13 @@ class OutputFile(WithCommit):
 
 
 class OutputFiles(WithCommit):
-    """Files of one result: none takes its place before all are finished."""
+    """The files of one result: none takes its place before all are finished."""
 
     def __init__(self) -> None:
         self._files: list[OutputFile] = []
 
     def open(self, path: str | None) -> OutputFile:
-        """One more of them; it is committed or discarded with the others."""
+        """Open one more file; it is committed or discarded with the others."""
         self._files.append(OutputFile(path))
         return self._files[-1]
 
@@ -142,7 +142,7 @@ class OutputFiles(WithCommit):
             self.discard()
             raise
         with ExitStack() as places:
-            # a rename that fails does not hold back the others
+            # a failed rename must not prevent the others
             for file in reversed(self._files):
                 places.callback(file.commit)
 
@@ -153,6 +153,6 @@ class OutputFiles(WithCommit):
 
 
 def write_file(path: str, parts: Iterable[bytes | memoryview], *, plain: bool = False) -> None:
-    """Write a whole file of these parts; ``plain``: as in ``OutputFile``."""
+    """Write a complete file from these parts; ``plain``: as in ``OutputFile``."""
     with OutputFile(path, plain=plain) as file:
         file.write_all(parts)

@@ -12,34 +12,34 @@ from streamer.output.text_table import Format, Table
 from trie.new_file import WithCommit
 
 RowsFormat = Literal["tsv", "jsonl", "arrow"]
-"""Of commands whose rows have the types of ``arrow_rows``."""
+"""Formats of commands whose rows have the types of ``arrow_rows``."""
 
 
 class Rows(WithCommit):
-    """Tables written one after another; in a ``with`` statement, complete or absent."""
+    """Writes tables one after another; in a ``with`` statement, output is complete or absent."""
 
     def write(self, table: Table) -> None:
         """Write the rows of a table."""
         raise NotImplementedError
 
     def put(self, data: bytes | memoryview) -> None:
-        """Write formatted rows, if the format is one of lines."""
+        """Write formatted rows, if the format is line-based."""
         raise NotImplementedError
 
 
 def open_rows(path: str | None, format_: RowsFormat, columns: Sequence[str]) -> Rows:
-    """A writer of rows in a format; UsageError if that needs what is not installed."""
+    """Open a writer of rows in a format; UsageError if a package for it is missing."""
     if format_ != "arrow":
         return RowWriter(path, format_, columns)
     check_arrow()
-    # pyarrow takes a tenth of a second, which only those pay who want it
+    # importing pyarrow takes a tenth of a second: only when it is used
     from streamer.output.arrow_rows import ArrowWriter
 
     return ArrowWriter(path, columns)
 
 
 def check_arrow() -> None:
-    """UsageError without pyarrow."""
+    """Raise UsageError if pyarrow is missing."""
     if importlib.util.find_spec("pyarrow") is None:
         message = "Arrow needs pyarrow: pip install 'kmer-streamer[arrow]'"
         raise UsageError(message)
@@ -48,10 +48,10 @@ def check_arrow() -> None:
 class RowWriter(Rows):
     """Writes tables with the given columns, one after another, to a file or standard output.
 
-    path: None or ``-`` is standard output; a file appears once all rows are in it
-    (``OutputFile``). TSV: one header line, ``#`` directly before its first name; ``.`` is null.
-    keep: the rows before an error or an interrupt are a result, since they cannot be had again;
-    else they go to standard output only, and a file stays as it was.
+    path: None or ``-`` is standard output; a file appears once all rows are in it (``OutputFile``).
+    TSV: one header line that begins with ``#``, directly followed by the first name; ``.`` is null.
+    keep: rows before an error or an interrupt are a result, because they cannot be reproduced;
+    otherwise they go to standard output only, and a file stays as it was.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RowWriter(Rows):
             self.put(lines)
 
     def formatted(self, tables: Iterable[Table]) -> Iterator[memoryview]:
-        """The rows of tables as ``put`` takes them, some at a time; of any thread."""
+        """Yield the rows of tables in portions for ``put``; thread-safe."""
         for table in tables:
             yield from table.formatted(self._format)
 

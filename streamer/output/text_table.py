@@ -1,6 +1,6 @@
-"""Tables for users: columns of numbers, and of texts by index, formatted by a compiled kernel.
+"""Tables for users: columns of numbers, or of texts by index, formatted by a compiled kernel.
 
-A cell is copied from a label or written as digits; nothing is made into a Python object a row.
+A cell is copied from a label or written as digits; no Python object is created per row.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from trie.cpu.text_scan import SLACK, copy_line
 
 Format = Literal["tsv", "jsonl"]
 
-NULL = np.iinfo(np.int64).min  # a number that is null
+NULL = np.iinfo(np.int64).min  # stands for null in a column of numbers
 _BLOCK_BYTES = 1 << 20
 _DIGITS = 20  # of an int64, with its sign
 
 _SLACK = np.zeros(
     SLACK, dtype=np.uint8
-)  # texts are copied 64 bytes at a time, most of them too many
+)  # texts are copied 64 bytes at a time, usually past their end
 _NO_TEXTS = np.empty(0, dtype=np.uint8), np.empty((0, 2), dtype=np.int64)
-_FEW = 1000  # labels, which lie together; one column of more stays where it is
+_FEW = 1000  # the most labels that are copied; one column with more stays in place
 _NUMBERS: Final = -1
 _PACKED: Final = -2
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
 
 Texts = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""UTF-8, and int64[texts, 2]: where each text begins and ends in it."""
+"""UTF-8 bytes, and int64[texts, 2]: where each text begins and ends in them."""
 
 
 def _three_digits() -> NDArray[np.uint64]:
-    """uint64[1000]: the digits of each number in the three lowest bytes, above them how many."""
+    """uint64[1000]: each number's digits in the three lowest bytes, their count above them."""
     digits = np.frombuffer("".join(f"{i:03d}" for i in range(1000)).encode(), np.uint8)
     words = np.zeros((1000, 8), dtype=np.uint8)
     words[:, :3] = digits.reshape(1000, 3)
@@ -51,30 +51,30 @@ _THREE = _three_digits()
 
 
 class PackedTexts(Protocol):
-    """Texts of printable characters that are packed already."""
+    """Packed texts of printable characters."""
 
     @property
     def memory(self) -> NDArray[np.uint8]:
-        """UTF-8."""
+        """The texts, UTF-8."""
 
     @property
     def bounds(self) -> NDArray[np.int64]:
-        """int64[texts, 2]: where each of them begins and ends in ``memory``."""
+        """int64[texts, 2]: where each text begins and ends in ``memory``."""
 
 
 class Labels:
-    """The texts that a column refers to by index; None is null, a number stays one in JSON."""
+    """The texts that a column refers to by index. None is null; a number stays one in JSON."""
 
     def __init__(self, texts: Sequence[Any]) -> None:
         self.texts = texts
         self._packed: dict[str, Texts] = {}
 
     def gather(self, at: NDArray[Any]) -> Lookup:
-        """A column of the labels at these indices."""
+        """Return a column of the labels at these indices."""
         return Lookup(self, at)
 
     def packed(self, format_: Format) -> Texts:
-        """The texts as they stand in a row."""
+        """Return the texts as they appear in a row."""
         if format_ not in self._packed:
             self._packed[format_] = self._in_rows(format_)
         return self._packed[format_]
@@ -82,7 +82,7 @@ class Labels:
     def _in_rows(self, format_: Format) -> Texts:
         if not len(self.texts):
             return _NO_TEXTS
-        # isinstance takes longer than all else that a batch needs here
+        # isinstance would take longer than everything else here
         if hasattr(self.texts, "bounds"):
             packed = cast(PackedTexts, self.texts)
             memory, bounds = packed.memory, packed.bounds
@@ -95,7 +95,7 @@ class Labels:
 
 
 def _separated(joined: str) -> Texts:
-    """Texts that were joined by NUL."""
+    """Return texts that were joined by NUL."""
     letters = np.frombuffer(f"{joined}\0".encode(), dtype=np.uint8)
     stops = np.flatnonzero(letters == 0)
     return letters, np.stack([np.append(0, stops[:-1] + 1), stops], axis=1)
@@ -119,28 +119,28 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         return next((_numbers(column).size for column in self.columns.values()), 0)
 
     def head(self, count: int) -> Table:
-        """The first rows."""
+        """Return the first rows."""
         return Table({name: _part(column, 0, count) for name, column in self.columns.items()})
 
     def padded(self, names: Sequence[str]) -> Table:
-        """The table with all columns of ``names``, null where it has none."""
+        """Return the table with all columns of ``names``; missing ones are null."""
         nulls = np.broadcast_to(np.int64(NULL), self.rows)
         return Table({name: self.columns.get(name, nulls) for name in names})
 
     def records(self) -> list[dict[str, Any]]:
-        """A dictionary of Python's own values for each row."""
+        """Return a dict of Python values for each row."""
         return [json.loads(line) for line in b"".join(self.formatted("jsonl")).splitlines()]
 
     def formatted(self, format_: Format) -> Iterator[memoryview]:
-        """The rows as lines of UTF-8, a block at a time."""
+        """Yield the rows as lines of UTF-8, one block at a time."""
         if not self.rows:
             return
         labels = self._labels(format_)
-        # must live as long as their addresses are in use
+        # keep these arrays alive while their addresses are in use
         numbers = [np.asarray(_numbers(one), dtype=np.int64) for one in self.columns.values()]
         cells = np.array([(array_address(one), *one.strides) for one in numbers], dtype=np.int64)
         row, need, rows = 0, _BLOCK_BYTES, self.rows
@@ -150,7 +150,7 @@ class Table:
             yield out[:filled].data
 
     def _labels(self, format_: Format) -> tuple[NDArray[Any], int, NDArray[Any], Any, Any, Any]:
-        """What ``_format`` needs to know of the columns."""
+        """Prepare what ``_format`` needs to know about the columns."""
         if format_ == "jsonl":
             keys = [json.dumps(name) for name in self.columns]
             between = ["{" + keys[0] + ":", *(f",{key}:" for key in keys[1:]), "}\n", "null"]
@@ -178,17 +178,17 @@ class Table:
 
 
 def texts(values: Sequence[Any]) -> Lookup:
-    """A column with a text of its own in each row."""
+    """Return a column with a separate text in each row."""
     return Lookup(Labels(values), np.arange(len(values)))
 
 
 def same(value: Any, rows: int) -> Lookup:
-    """A column with one text or number in every row."""
+    """Return a column with the same text or number in every row."""
     return Lookup(Labels([value]), np.zeros(rows, dtype=np.int64))
 
 
 def distinct(values: NDArray[Any], shown: Callable[[NDArray[Any]], Sequence[Any]]) -> Lookup:
-    """A column of what ``shown`` makes of each value; it gets each distinct one once."""
+    """Return a column of ``shown`` applied to each value; it receives each distinct value once."""
     present, index = np.unique(values, return_inverse=True)
     return Lookup(Labels(shown(present)), index)
 
@@ -205,13 +205,13 @@ def _part(column: Column, first: int, stop: int) -> Column:
 
 @njit(cache=True, nogil=True)
 def _format(cells, row, rows, kinds, fixed, text, bounds, packed, packed_bounds, out):
-    """Write rows from ``row`` on, as long as they fit.
+    """Write rows from ``row`` on while they fit.
 
-    cells: int64[columns, 2], where the numbers of a column begin in memory, int64 each, and the
-    bytes from one to the next. Labels are in text: first what stands before each column, then the
-    end of a row, then null. kinds: of each column, where its labels begin, or _NUMBERS or _PACKED.
-    fixed: the most that all but labels take in a row. Returns the next row, the bytes in ``out``,
-    and what that row needs.
+    cells: int64[columns, 2], the address of each column's first number, int64, and the stride in
+    bytes. Labels are in text: first the prefix of each column, then the end of a row, then null.
+    kinds: where each column's labels begin, or _NUMBERS or _PACKED. fixed: the most bytes that a
+    row takes without its labels. Returns the next row, the bytes in ``out``, and the bytes that row
+    needs.
     """
     at = np.int64(0)
     columns = kinds.size
@@ -287,7 +287,7 @@ def _write_number(value, out, at):
 
 @njit(cache=True, nogil=True)
 def _quoted(text, bounds):
-    """The texts as strings of JSON."""
+    """Return the texts as JSON strings."""
     size = 0
     for i in range(len(bounds)):
         for at in range(bounds[i, 0], bounds[i, 1]):

@@ -1,1 +1,1 @@
-"""A run played: real reads with the timing of a sequencer, and its files."""
+"""Play back a run: real reads with the timing of a sequencer, and the files it would write."""

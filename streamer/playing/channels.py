@@ -1,8 +1,4 @@
-"""When each read of a run is complete: channels that read one molecule after the other.
-
-A channel waits for a molecule, then reads it base by base. Both times are drawn from a seeded
-source, so that equal seeds give equal runs. The clock is that of the run, in seconds.
-"""
+"""Simulate when each read of a run is complete: channels read one molecule after another."""
 
 from __future__ import annotations
 
@@ -15,14 +11,14 @@ from typing import NamedTuple
 from streamer.playing.raw_reads import RawRead
 
 BASES_A_SECOND = 400.0
-"""Of a channel; that of a read differs by up to ``_SPREAD`` of it."""
+"""Bases per second of a channel; that of a read differs by up to the fraction ``_SPREAD``."""
 
 _SPREAD = 0.1
-_WAIT_SECONDS = 2.0  # for a molecule, on average
+_WAIT_SECONDS = 2.0  # average wait for a molecule
 
 
 class Played(NamedTuple):
-    """A read on its channel, from 1: begun and complete at these seconds."""
+    """A read on its channel (from 1), with the seconds at which it began and was complete."""
 
     end: float
     channel: int
@@ -31,7 +27,7 @@ class Played(NamedTuple):
 
 
 def played(reads: Iterable[RawRead], channels: int, seed: int) -> Iterator[Played]:
-    """The reads in the order in which they are complete; each free channel takes the next one."""
+    """Yield the reads in order of completion; each free channel takes the next one."""
     chance = random.Random(f"channels {seed}")
     under_way: list[Played] = []
     for read in reads:
@@ -48,7 +44,7 @@ def played(reads: Iterable[RawRead], channels: int, seed: int) -> Iterator[Playe
 
 
 def together(run: Iterable[Played], seconds: float, bases: int) -> Iterator[list[Played]]:
-    """Reads that are complete within the same so many seconds, in parts of so many bases."""
+    """Group reads completed within the same ``seconds``, in parts of up to ``bases`` bases."""
     group: list[Played] = []
     total = 0
     for one in run:

@@ -1,4 +1,4 @@
-"""Records of FASTQ as bytes, since what is played must be what was sequenced."""
+"""FASTQ records as bytes, so that playback sends exactly what was sequenced."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TOGETHER = 256
 
 
 class RawRead(NamedTuple):
-    """A record: ``text`` is its four lines, each with its end. path: of its file.
+    """A record: ``text`` holds its four lines with their ends. path: of its file.
 
-    barcode: as folders are named, empty if it is unknown.
+    barcode: named as in folders, empty if unknown.
     """
 
     path: str
@@ -42,10 +42,11 @@ class RawRead(NamedTuple):
 
 
 def raw_reads(paths: Iterable[str], on_bytes: Callable[[int], None]) -> Iterator[RawRead]:
-    """The records of FASTQ files, plain or compressed, in order.
+    """Yield the records of FASTQ files, plain or compressed, in order.
 
-    A last line without an end gets one. DataError for what is no FASTQ, with its place. on_bytes:
-    called with the number of (compressed) bytes read from the files so far, where it is known.
+    A last line without a line end gets one. Raises DataError, with the position, for anything but
+    FASTQ. on_bytes: called with the number of (compressed) bytes read from the files so far, if
+    known.
     """
     before = 0
     for path in paths:
@@ -64,7 +65,7 @@ def raw_reads(paths: Iterable[str], on_bytes: Callable[[int], None]) -> Iterator
             problem, record = "the compressed stream is truncated", None
         except OSError as error:
             problem = (error.strerror or str(error)).lower()
-        except Exception as error:  # decompressors have kinds of their own
+        except Exception as error:  # decompressors have exception types of their own
             problem = str(error)
         else:
             continue
@@ -72,7 +73,7 @@ def raw_reads(paths: Iterable[str], on_bytes: Callable[[int], None]) -> Iterator
 
 
 def _with_barcodes(reads: Iterator[RawRead]) -> Iterator[RawRead]:
-    """Some at a time; those in front of a fault come before it."""
+    """Yield reads with barcodes, a few at a time; those before a fault come first."""
     fault = None
     while fault is None:
         group: list[RawRead] = []
@@ -99,7 +100,7 @@ def _named(group: list[RawRead]) -> Iterator[RawRead]:
 
 
 def _of_file(path: str, raw: Any) -> Iterator[RawRead]:
-    # in this process: another one would be interrupted too
+    # in this process: an interrupt would reach a child process too
     file: Any = xopen(raw, "rb", threads=0)
     while header := file.readline():
         if not header.strip():

@@ -1,11 +1,11 @@
-"""The files of a run as MinKNOW names, fills and completes them.
+"""Write the files of a run as MinKNOW names, fills and completes them.
 
     fastq_pass/[BARCODE/]FLOWCELL_pass_[BARCODE_]PROTOCOL_RUN_NUMBER.fastq.gz
     sequencing_summary_FLOWCELL_PROTOCOL_RUN.txt
     final_summary_FLOWCELL_PROTOCOL_RUN.txt       once all other files are complete
 
-A file is complete once it has so many reads, or its first read is so many seconds old. Nothing in
-the files comes from a clock: equal runs have equal files.
+A file is complete once it has a given number of reads, or its first read reaches a given age.
+Nothing in the files depends on the clock: equal runs give equal files.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import numpy as np
 from streamer.playing.channels import Played
 
 _BEGUN = datetime(2025, 1, 1, tzinfo=UTC)
-_PLAIN_BYTES = 8192  # a writer that is not told to flush writes so many at once
+_PLAIN_BYTES = 8192  # buffer size of a writer that is not flushed explicitly
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 class _GrowingFile:
-    """A FASTQ file; what is compressed goes out in blocks, the end of gzip comes with ``close``."""
+    """A growing FASTQ file; compressed data goes out in blocks, ``close`` ends the gzip stream."""
 
     def __init__(self, path: Path, begun: float, *, plain: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,9 +51,9 @@ class _GrowingFile:
 
 
 class RunFolder:
-    """Writes a run into a folder; OSError for what cannot be written, or is there already.
+    """Writes a run to a folder; raises OSError if a file cannot be written or exists already.
 
-    file_reads, file_seconds: of a file, at most. plain: FASTQ that is not compressed.
+    file_reads, file_seconds: limits per file. plain: do not compress FASTQ.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RunFolder:
         self._summary.write("\t".join(map(str, self._row(one, file.name, barcode))) + "\n")
 
     def flush(self, now: float) -> None:
-        """Have everything in the files that is not in a compressor; complete those that are old."""
+        """Flush everything that is not inside a compressor; complete files that are old enough."""
         for barcode in [b for b, file in self._open.items() if self._is_old(file, now)]:
             self._close(barcode)
         for file in self._open.values():
@@ -98,7 +98,7 @@ class RunFolder:
         self._summary.flush()
 
     def close(self) -> None:
-        """Complete all files that have been begun."""
+        """Complete all open files."""
         for barcode in list(self._open):
             self._close(barcode)
         self._summary.close()
@@ -155,7 +155,7 @@ _COLUMNS = (
 
 
 def _mean_quality(qualities: bytes) -> float:
-    """The quality of the mean error."""
+    """Return the quality that corresponds to the mean error probability."""
     if not qualities:
         return 0.0
     values = np.frombuffer(qualities, np.uint8).astype(np.float64) - 33

@@ -1,4 +1,4 @@
-"""The plugin: what readfish asks of an aligner (its ``plugins/abc.py``)."""
+"""The plugin: the interface that readfish requires of an aligner (its ``plugins/abc.py``)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
-    """Exact k-mers of a fixed dictionary instead of alignments: a hit is all of a contig.
+    """Matches exact k-mers of a fixed dictionary instead of aligning; a hit spans a whole contig.
 
-    reference, or fn_idx_in as other aligners call it: FASTA or FASTQ, also compressed, a path or a
-    list of them; each record is a contig. k: 1 to 31. min_windows, min_fraction: a read has a hit
-    on its best target if at least so many of its windows match that, and at least this share of
-    those without an ambiguity code. targets: names that must be in the reference, as a check.
-    threads: 0 for all cores. debug_log: a file for a line a read.
+    reference (or fn_idx_in, as in other aligners): a path to FASTA or FASTQ, possibly compressed,
+    or a list of paths; each record is a contig. k: 1 to 31. min_windows, min_fraction: a read has a
+    hit on its best target if at least this number of its windows match that, and at least this
+    share of its windows without an ambiguity code. targets: names to check for in the reference.
+    threads: 0 for all cores. debug_log: a file for one line per read.
 
-    StreamerError for a reference that cannot be used, ValueError for other values.
+    Raises StreamerError for an unusable reference, ValueError for other invalid values.
 
     >>> from types import SimpleNamespace
     >>> from streamer.readfish import Aligner
@@ -76,7 +76,7 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         self._finder = HitFinder(self._dictionary, self._rule, threads or usable_cores())
 
     def validate(self) -> None:
-        """StreamerError if hits could not be told apart, or a target is not in the reference."""
+        """Raise StreamerError if contig names repeat, or if a target is not in the reference."""
         names = self._dictionary.targets.names
         if self._dictionary.records is None:
             message = "saved dictionaries have no contigs: name the FASTA files as the reference"
@@ -93,9 +93,9 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         return True
 
     def describe(self, regions: Sequence[Region], barcodes: Mapping[str, Barcode]) -> str:
-        """The reference, and the targets of each condition in it.
+        """Describe the reference, and the targets of each condition in it.
 
-        SystemExit, as in readfish's own aligners, for a target that is not in the reference.
+        Raises SystemExit, as readfish's own aligners do, for a target that is not in the reference.
         """
         dictionary, rule = self._dictionary, self._rule
         lines = [
@@ -117,7 +117,7 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         return "\n".join(lines)
 
     def map_reads(self, basecall_results: Iterable[Result]) -> Iterator[Result]:
-        """Each result with ``alignment_data``: one hit, or none."""
+        """Yield each result with ``alignment_data`` set: one hit, or none."""
         results = [*basecall_results]
         hits = self._finder.find([result.seq or "" for result in results])
         for result, hit in zip(results, hits, strict=True):
@@ -127,7 +127,7 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
             yield result
 
     def disconnect(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._finder.close()
 
     @property
@@ -141,6 +141,6 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
 
 
 def _contigs(condition: _Condition) -> set[str]:
-    """The contigs that a condition of the TOML file names as targets."""
+    """Return the contigs that a condition of the TOML file names as targets."""
     by_strand = condition.targets._targets
     return {contig for strand in Strand for contig in by_strand[strand]}

@@ -1,4 +1,4 @@
-"""Which target the first bases of reads are from, and on which strand."""
+"""Find the target and the strand that the first bases of a read come from."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _AS_LETTERS = (
 
 
 class Hit(NamedTuple):
-    """A read lies somewhere on this contig: the fields that readfish reads of an alignment.
+    """A read lies somewhere on this contig: the alignment fields that readfish uses.
 
-    strand: 1 or -1. r_st, r_en: all of the contig. mlen: windows that match it, blen: windows of
-    the read without an ambiguity code.
+    strand: 1 or -1. r_st, r_en: the whole contig. mlen: windows that match it. blen: windows of the
+    read without an ambiguity code.
     """
 
     ctg: str
@@ -38,7 +38,7 @@ class Hit(NamedTuple):
 
 
 class HitFinder:
-    """Finds the target of reads and their strand in it; one at a time, with a fixed dictionary."""
+    """Finds the target and strand of reads with a fixed dictionary; not thread-safe."""
 
     def __init__(self, dictionary: Dictionary, rule: Assignment, threads: int) -> None:
         records = dictionary.records
@@ -50,15 +50,15 @@ class HitFinder:
         self._records = records
         numbers = self._matcher.labels.numbers
         assert numbers is not None
-        # later places first: the first one of each k-mer stays
+        # in reverse order, so that the first place of each k-mer wins
         places = np.flatnonzero(numbers.at != NO_SET)[::-1]
         self._place = np.zeros(dictionary.codes.size, np.int64)
         self._place[numbers.at[places]] = places
 
     def find(self, sequences: Sequence[str]) -> Iterator[Hit | None]:
-        """The hit of each read, None for a read that is not on a target.
+        """Yield the hit of each read, None for a read that is on no target.
 
-        Bytes that are no letters of IUPAC count as N.
+        Bytes that are not IUPAC letters count as N.
         """
         letters = "".join(sequences).encode("latin-1", "replace").translate(_AS_LETTERS)
         names = [""] * len(sequences)
@@ -77,14 +77,14 @@ class HitFinder:
                 yield Hit(self._names[target], strand, 0, length, matches, windows)
 
     def _strands(self, result: BatchResult, target: NDArray[np.int32]) -> NDArray[np.int64]:
-        """int64[reads]: 1 or -1, that of most windows that are looked at.
+        """Return int64[reads]: 1 or -1, the strand of most of the windows examined.
 
-        A window counts at the first place of its k-mer; where no such place lies in the read's own
-        target, places in other targets decide.
+        A window counts at its k-mer's first place. If no such place lies in the read's own target,
+        places in other targets decide.
         """
         assert result.numbers is not None
         starts = np.flatnonzero(result.numbers != NO_SET)
-        # neighbours agree: the first of each run, and some of those that follow
+        # adjacent windows agree, so sample the first of each run and some that follow
         starts = starts[(starts % _EVERY == 0) | (np.diff(starts, prepend=-2) != 1)]
         places = self._place[result.numbers[starts]]
         here = codes_at(result.batch.bases, starts, result.k)
@@ -99,5 +99,5 @@ class HitFinder:
         return np.where(np.where(of_own != 0, of_own, of_all) < 0, -1, 1)
 
     def close(self) -> None:
-        """End the matcher's threads."""
+        """Stop the matcher's threads."""
         self._matcher.close()

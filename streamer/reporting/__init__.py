@@ -1,1 +1,1 @@
-"""Reports for people: files of rows or a journal in, one HTML page and MultiQC's file out."""
+"""Reports for people: from files of rows or a journal to one HTML page and a MultiQC file."""

@@ -1,4 +1,4 @@
-"""An open file of rows, read as the report that its columns say it is."""
+"""Read an open file of rows as the report that its columns identify."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = (TARGETS, TARGETS_BY_BARCODE, COVERAGE, READS, NOVELTY)
 
 
 class ReadRows(NamedTuple):
-    """The report, its name as ``match --report`` has it, and the lines and bytes of the text."""
+    """The report, its name in ``match --report``, and the text's lines and bytes."""
 
     report: AnyReport
     kind: str

@@ -1,7 +1,7 @@
 """A frame with axes as inline SVG that fits any width.
 
-The SVG has no viewBox: places across are percentages, so that texts keep their size. Curves are in
-an SVG of their own within it, which is stretched, 1000 units in either direction.
+The SVG has no viewBox: horizontal positions are percentages, so text keeps its size. Curves are in
+a nested SVG that is stretched, 1000 units in either direction.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from streamer.reporting.markup import Markup, joined, tag
 
 Tick = tuple[float, str]
-"""A place from 0 to 1, and its label."""
+"""A tick: position from 0 to 1, and label."""
 
 
 def place(share: float) -> str:
-    """Across a frame."""
+    """Return a horizontal position in a frame."""
     return f"{100 * share:.3f}%"
 
 
@@ -29,9 +29,9 @@ def plot(
     across: Sequence[Tick] = (),
     up: Sequence[Tick] = (),
 ) -> Markup:
-    """Axes around ``body``, which is drawn from (0, 0) to (100 %, height).
+    """Draw axes around ``body``, which is drawn from (0, 0) to (100 %, height).
 
-    identity: of this figure on the page. title, description: for those who do not see it.
+    identity: unique id of this figure on the page. title, description: for screen readers.
     """
     lines, labels = [], []
     for share, label in up:
@@ -58,7 +58,7 @@ def plot(
 
 
 def stretched(*paths: Markup, height: int) -> Markup:
-    """Paths in a square of 1000 units, over the whole of a frame of this height."""
+    """Stretch paths in a square of 1000 units over a whole frame of this height."""
     return tag(
         "svg", *paths, viewBox="0 0 1000 1000", preserveAspectRatio="none",
         width="100%", height=height,
@@ -66,17 +66,17 @@ def stretched(*paths: Markup, height: int) -> Markup:
 
 
 def outline(points: Iterable[tuple[float, float]]) -> str:
-    """The ``d`` of a line through points from 0 to 1, upwards."""
+    """Return the ``d`` attribute of a line through points from 0 to 1, y upwards."""
     words = [f"{1000 * x:.1f} {1000 * (1 - y):.1f}" for x, y in points]
     return "M" + "L".join(words) if words else ""
 
 
 def figure(caption: str, drawing: Markup, *below: Markup) -> Markup:
-    """A drawing with its caption, and what stands below it."""
+    """Return a drawing with its caption, and ``below`` beneath it."""
     return tag("figure", tag("figcaption", caption), drawing, *below)
 
 
 def folded(label: str, *inside: Markup, shown: bool = False) -> Markup:
-    """What is shown when it is asked for."""
+    """Return a collapsible element."""
     opened = {"open": ""} if shown else {}
     return tag("details", tag("summary", label), joined(*inside), **opened)

@@ -1,4 +1,4 @@
-"""All reports that were given, each with the name of where it came from."""
+"""All reports given, each with the name of its source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _R = TypeVar("_R", bound=AnyReport)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A file or a folder, what it is, and the reports from it. facts: names and values."""
+    """An input file or folder, its kind, and the reports from it. facts: names and values."""
 
     name: str
     kind: str
@@ -30,26 +30,26 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What a page is made of, in the order given."""
+    """The content of a page, in the order given."""
 
     title: str
     given: list[Given]
 
     def all(self, kind: type[_R]) -> Iterator[tuple[Given, _R]]:
-        """The reports of a kind, each with where it is from."""
+        """Yield the reports of a kind, each with its source."""
         for given in self.given:
             for report in given.reports:
                 if isinstance(report, kind):
                     yield given, report
 
     def targets(self, *, by_barcode: bool) -> list[tuple[Given, TargetReport]]:
-        """Those of targets, with barcodes or without."""
+        """Return the target reports, with barcodes or without."""
         return [(given, report) for given, report in self.all(TargetReport)
                 if report.by_barcode == by_barcode]  # fmt: skip
 
     @property
     def counted(self) -> Iterator[tuple[str, int, int]]:
-        """name, reads and bases of every report that counts all reads of a run."""
+        """Yield name, reads and bases of every report that counts all reads of a run."""
         for given in self.given:
             for report in given.reports:
                 if isinstance(report, TargetReport):
@@ -61,7 +61,7 @@ class Collection:
                     yield given.name, report.points[-1].reads, report.points[-1].bases
 
     def disagreement(self) -> str | None:
-        """That two reports count other reads, in words."""
+        """Return a warning if two reports count different reads."""
         found = [*self.counted]
         for other in found[1:]:
             if other[1:] != found[0][1:]:
@@ -74,7 +74,7 @@ class Collection:
 
 
 def of_journal(name: str, kept: KeptReads) -> Given:
-    """What a journal gives."""
+    """Return the reports from a journal."""
     rest = (kept.coverage, kept.reads, kept.novelty)
     reports = [*kept.targets, *(report for report in rest if report is not None)]
     return Given(name, "journal", reports, kept.facts, kept.gone)

@@ -1,4 +1,4 @@
-"""What a page shows of ``--report coverage``: the bins of the targets with the most matches."""
+"""The part of ``--report coverage`` that a page shows: bins of the targets with most matches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TargetBins(NamedTuple):
     matches: NDArray[np.int64]
 
     def fewer(self, most: int = DRAWN_BINS) -> TargetBins:
-        """At most so many bins; neighbours become one."""
+        """Return at most so many bins, by merging neighbours."""
         bins = self.start.size
         if bins <= most:
             return self
@@ -55,11 +55,11 @@ class CoverageReport:
     def __init__(self) -> None:
         self.count = 0
         self.kmers = self.seen = self.matches = 0
-        # the least first; of equals the last in file order
+        # a heap: fewest matches first; among equals, the last in file order
         self._best: list[tuple[int, int, TargetBins]] = []
 
     def add(self, bins: TargetBins) -> None:
-        """The next target, in file order."""
+        """Add the next target, in file order."""
         kmers, seen, matches = (int(values.sum()) for values in bins[3:])
         self.kmers, self.seen = self.kmers + kmers, self.seen + seen
         self.matches += matches
@@ -74,16 +74,16 @@ class CoverageReport:
 
     @property
     def drawn(self) -> list[TargetBins]:
-        """Most matches first."""
+        """Return the targets to draw, most matches first."""
         return [bins for *_, bins in sorted(self._best, key=lambda e: e[:2], reverse=True)]
 
     def add_columns(self, name: str, columns: Mapping[str, NDArray[np.int64]]) -> None:
-        """The next target, from columns of ``--report coverage``."""
+        """Add the next target, from columns of ``--report coverage``."""
         self.add(TargetBins(name, *(columns[c] for c in COVERAGE_COLUMNS[1:])))
 
 
 def read_coverage(file: RowFile) -> CoverageReport:
-    """The report in a file; RowError if its bins do not follow each other."""
+    """Read the report in a file; raise RowError if its bins are not contiguous."""
     report = CoverageReport()
     name: str | None = None
     names: set[str] = set()

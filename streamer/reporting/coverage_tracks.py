@@ -1,4 +1,4 @@
-"""Where in each target: depth along it as an area, breadth as a strip below."""
+"""Coverage along each target: depth as an area, breadth as a strip below."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HEIGHT, _STRIP = 96, 12
 
 
 def coverage_tracks(report: CoverageReport, identity: str) -> Markup:
-    """A track a target that is drawn, with its table."""
+    """Draw a track per selected target, with its table."""
     tracks = [_track(bins, f"{identity}-{at}") for at, bins in enumerate(report.drawn)]
     return tag("div", *tracks, class_="tracks")
 
@@ -65,7 +65,7 @@ def _track(bins: TargetBins, identity: str) -> Markup:
 
 
 def _up(most: float) -> list[tuple[float, str]]:
-    """Labels of depth; the strip below takes a part of the height."""
+    """Return the depth labels; the strip below takes part of the height."""
     height = _HEIGHT + 3 + _STRIP
     return [((height - _HEIGHT * (1 - value / most)) / height, short(value))
             for value in ticks(most, 2)]  # fmt: skip

@@ -10,11 +10,11 @@ DRAWN_TARGETS, DRAWN_BARCODES = 50, 100
 _CELL, _ROW = 36, 24
 _LETTERS = 26
 _TOP = 104
-_LETTER = 7  # the width of most letters
+_LETTER = 7  # typical width of a letter
 
 
 def heat_map(report: TargetReport, identity: str) -> Markup:
-    """The cells of the targets with the most reads; rows are targets, columns barcodes."""
+    """Draw the targets with the most reads; rows are targets, columns barcodes."""
     barcodes = report.barcodes[:DRAWN_BARCODES]
     ranked = report.ranked()[:DRAWN_TARGETS]
     columns = {barcode: report.groups[barcode].T.tolist() for barcode in barcodes}
@@ -74,12 +74,12 @@ def _cell(place: tuple[int, int], name: str, barcode: str | None, counts: list[i
 
 
 def _shade(share: float) -> float:
-    """So dark that a text on it can be read."""
+    """Return a shade on which text remains legible."""
     return round(0.6 * share, 3)
 
 
 def _share(share: float) -> str:
-    """In percent, 0 and 100 only where they are exact."""
+    """Format as percent; 0 and 100 only where they are exact."""
     whole = 100 * share
     if 0 < whole < 1:
         return "< 1"

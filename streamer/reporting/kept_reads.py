@@ -1,7 +1,7 @@
-"""The same numbers from a daemon's journal: its kept reads are counted again.
+"""Compute the same reports from a daemon's journal, by counting its retained reads again.
 
-The journal holds the reads, but not the dictionary nor any counts by target: as a daemon that
-starts, this matches the reads against the dictionary's files. Committed records are read only, so
+The journal holds the reads, but neither the dictionary nor counts by target. So, like a starting
+daemon, this matches the reads against the dictionary's files. It only reads committed records, so
 the daemon may be running.
 """
 
@@ -35,7 +35,7 @@ from streamer.reporting.read_report import ReadsReport
 from streamer.reporting.target_report import TargetReport
 from streamer.sequences.context import LabelColumn
 
-_BASES = 1 << 24  # of batches that are matched together
+_BASES = 1 << 24  # bases of batches matched together
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Recount:
 
 @dataclass(frozen=True, slots=True)
 class KeptReads:
-    """What a journal's reads give. targets: of all reads, then by barcode if any read has one.
+    """The reports from a journal's reads. targets: of all reads, then by barcode if any has one.
 
-    gone: reads that were matched, and are no longer kept. facts: names and values for the page.
+    gone: reads that were matched but are no longer retained. facts: names and values for the page.
     """
 
     targets: list[TargetReport]
@@ -67,7 +67,7 @@ class KeptReads:
 
 @dataclass(slots=True)
 class _Known:
-    """What the journal says, but for its batches."""
+    """What the journal says, apart from its batches."""
 
     fingerprint: int = 0
     version: int = 1
@@ -78,17 +78,16 @@ class _Known:
 
 
 def is_journal(path: str) -> bool:
-    """Whether this can only be the folder of a journal."""
+    """Return whether the path can only be the folder of a journal."""
     return Path(path).is_dir()
 
 
 def count_again(
     directory: str, recount: Recount, show: Callable[[int], None] = lambda _: None
 ) -> KeptReads:
-    """Count the kept reads of a journal; JournalError if it cannot be read.
+    """Count the retained reads of a journal; raise JournalError if it cannot be read.
 
-    StreamerError if there is no such dictionary. show: called with the share that is done, in
-    percent.
+    Raises StreamerError if the dictionary does not exist. show: called with the percentage done.
     """
     with closing(JournalReader.open(directory)) as reader:
         try:
@@ -140,7 +139,7 @@ class _Counting:
                     counts.add(result, unknown if context is None else context.barcode.used())
                     covered.add(result)
                     if self._spec.changes:
-                        # what was new then is known now
+                        # k-mers that were new then are known now
                         self._take_stored(batch)
                     else:
                         names = dict(enumerate(matcher.dictionary.targets.names))
@@ -167,7 +166,7 @@ class _Counting:
         )
 
     def _batches(self) -> Iterator[list[StoredBatch]]:
-        """All kept batches, some at a time."""
+        """Yield all retained batches, a few at a time."""
         reader, known = self._reader, self._known
         first, head = reader.oldest, reader.head
         some: list[StoredBatch] = []
@@ -225,7 +224,7 @@ class _Counting:
 
 
 def spec_of(identity: str, directory: str) -> MatchSpec:
-    """What the reads of a journal were matched for; StreamerError if it does not say."""
+    """Return how the reads of a journal were matched; StreamerError if it does not say."""
     words = dict(word.partition("=")[::2] for word in identity.split())
     try:
         near = words["semantics"] != "exact"
@@ -245,7 +244,7 @@ def _known(reader: JournalReader, spec: MatchSpec) -> _Known:
     snapshot = reader.snapshot()
     after = reader.oldest - 1
     if snapshot is not None and reader.oldest > 1:
-        # of what is no longer kept
+        # for records that are no longer retained
         meta = msgpack.unpackb(snapshot.meta)
         known.fingerprint, known.version = meta["fingerprint"], meta["version"]
         known.sources = tuple(meta.get("sources", ()))
@@ -268,7 +267,7 @@ def _file(path: str) -> str:
 
 
 def _target_reports(counts: TargetCounts) -> list[TargetReport]:
-    """Of all reads, then by barcode if any read has one."""
+    """Return the report of all reads, then the one by barcode if any read has one."""
     made = []
     everything = {None: counts.union()}
     labels = [label for label in counts.groups if label is not None]

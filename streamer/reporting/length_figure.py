@@ -15,11 +15,11 @@ _HEIGHT = 220
 
 
 def bin_of(length: int) -> int:
-    """The number of the bin that a length is in; 0 is in -1."""
+    """Return the number of a length's bin; length 0 is in bin -1."""
     if length < 1:
         return -1
     at = int(BINS_AN_OCTAVE * math.log2(length))
-    # log2 may be off by the last digit
+    # log2 may be inexact in the last digit
     while length >= first_of(at + 1):
         at += 1
     while length < first_of(at):
@@ -28,12 +28,12 @@ def bin_of(length: int) -> int:
 
 
 def first_of(number: int) -> int:
-    """The least length of a bin; lower bins have lengths of which there is none."""
+    """Return the least length in a bin; some low bins contain no integer."""
     return math.ceil(2 ** (number / BINS_AN_OCTAVE)) if number >= 0 else 0
 
 
 def by_bin(counts: LengthCounts) -> dict[int, int]:
-    """Reads by the number of their bin."""
+    """Count reads by bin number."""
     found: dict[int, int] = {}
     for length, reads in counts.by_length.items():
         number = bin_of(length)
@@ -42,7 +42,7 @@ def by_bin(counts: LengthCounts) -> dict[int, int]:
 
 
 def length_figure(report: ReadsReport, identity: str) -> Markup:
-    """The figure, with its table; nothing without reads."""
+    """Draw the figure with its table; nothing without reads."""
     every = report.all
     if not every.reads:
         return Markup("")
@@ -104,7 +104,7 @@ def _range(at: int) -> str:
 
 
 def _across(first: int, bins: int) -> list[tuple[float, str]]:
-    """Labels at powers of ten, or of two where there are few, that lie within the bins."""
+    """Return labels within the bins, at powers of ten, or of two if there are few."""
     for base, least in ((10, 2), (4, 2), (2, 1)):
         places = [(BINS_AN_OCTAVE * math.log2(v) - first) / bins for v in _powers(base)]
         found = [(share, short(value))

@@ -1,4 +1,4 @@
-"""HTML and SVG as text in which nothing can be markup that was not meant to be."""
+"""HTML and SVG as text, escaped so that no data can become markup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Child = str | int | None
 
 
 def tag(name: str, /, *children: Child, **attributes: str | int | float | None) -> Markup:
-    """An element. None is left out; ``class_`` is class, ``aria_label`` is aria-label."""
+    """Return an element. None is omitted; ``class_`` is class, ``aria_label`` is aria-label."""
     words = [name]
     for key, value in attributes.items():
         if value is not None:
@@ -29,13 +29,13 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | None) 
 
 
 def joined(*children: Child) -> Markup:
-    """One after another."""
+    """Concatenate children."""
     return Markup("".join(child if isinstance(child, Markup) else text(child)
                           for child in children if child is not None))  # fmt: skip
 
 
 def text(value: Child) -> Markup:
-    """Escaped, with U+FFFD for each character that cannot be printed or turns the text round."""
+    """Escape text; U+FFFD replaces characters that are unprintable or reverse text direction."""
     shown = str(value)
     if not shown.isprintable():
         shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in shown)

@@ -14,7 +14,7 @@ from streamer.reporting.target_table import SHOWN_PAIRS
 
 _SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
-# MultiQC cuts a name at a slash, and may take the others for HTML
+# MultiQC cuts names at a slash, and may take the others for HTML
 _PLAIN = str.maketrans("/<>&\"'", "______")
 
 _COUNT = {"format": "{:,.0f}", "min": 0}
@@ -46,7 +46,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
 
 
 def multiqc_path(path: str) -> str:
-    """Where it goes beside a page: ``NAME_mqc.json`` for ``NAME.html``."""
+    """Return its path next to a page: ``NAME_mqc.json`` for ``NAME.html``."""
     place = PurePath(path)
     name = place.name
     for suffix in _SUFFIXES:
@@ -55,9 +55,10 @@ def multiqc_path(path: str) -> str:
 
 
 def multiqc(collection: Collection, sample: str) -> str:
-    """The file's text; samples are named ``sample``, and behind it barcode and target.
+    """Return the file's text; samples are named ``sample``, followed by barcode and target.
 
-    Of many targets those with the most reads; how many are left out is said.
+    If there are many targets, only those with the most reads are included, and the omitted ones are
+    counted.
     """
     data, left = _samples(collection, sample)
     used = {name for row in data.values() for name in row}
@@ -89,7 +90,7 @@ def multiqc(collection: Collection, sample: str) -> str:
 
 
 def _samples(collection: Collection, sample: str) -> tuple[dict[str, dict[str, Any]], int]:
-    """The rows, and how many are left out."""
+    """Return the rows, and how many are omitted."""
     rows: list[tuple[str, dict[str, Any]]] = []
     several = len(collection.given) > 1
     left = 0
@@ -117,14 +118,14 @@ def _samples(collection: Collection, sample: str) -> tuple[dict[str, dict[str, A
 
 
 def _repeated(collection: Collection, report: object) -> bool:
-    """Whether others of its kind are there, whose rows would have the same names."""
+    """Return whether other reports of this kind would give rows of the same names."""
     if isinstance(report, TargetReport):
         return len(collection.targets(by_barcode=report.by_barcode)) > 1
     return len([*collection.all(ReadsReport)]) > 1
 
 
 def _of_targets(report: TargetReport, first: str) -> list[tuple[str, dict[str, Any]]]:
-    """Most reads first; of a target in which nothing was seen there is no row with barcodes."""
+    """Rows, most reads first; with barcodes, targets of which nothing was seen are omitted."""
     rows: list[tuple[int, str, dict[str, Any]]] = []
     for barcode in report.barcodes:
         words = [first, *([barcode or "no barcode"] if report.by_barcode else [])]

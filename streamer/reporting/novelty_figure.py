@@ -12,7 +12,7 @@ _ROWS = 32
 
 
 def novelty_figure(report: NoveltyReport, identity: str) -> Markup:
-    """The figure, with its table; nothing without points."""
+    """Draw the figure with its table; nothing without points."""
     points = report.points
     if not points or not points[-1].bases:
         return Markup("")
@@ -50,7 +50,7 @@ def novelty_figure(report: NoveltyReport, identity: str) -> Markup:
 
 
 def _recent(points: list[CurvePoint]) -> str:
-    """New k-mers by bases of the last tenth."""
+    """Return the share of new k-mers in the last tenth of the bases."""
     end = points[-1]
     before = CurvePoint(0, 0, 0, 0)
     for point in points:

@@ -1,4 +1,4 @@
-"""What a page shows of ``--report novelty``: points of the curve of new k-mers."""
+"""The part of ``--report novelty`` that a page shows: points of the curve of new k-mers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_POINTS = 2048
 
 
 class CurvePoint(NamedTuple):
-    """Reads, bases and k-mers so far; new: k-mers since the point before."""
+    """Reads, bases and k-mers so far; new: k-mers since the previous point."""
 
     reads: int
     bases: int
@@ -22,15 +22,16 @@ class CurvePoint(NamedTuple):
 
 
 class NoveltyReport:
-    """points: ascending; the last one is the end of the stream."""
+    """A novelty curve. points: ascending; the last one is the end of the stream."""
 
     def __init__(self, points: list[CurvePoint]) -> None:
         self.points = points
 
 
 def read_novelty(file: RowFile) -> NoveltyReport:
-    """The report in a file; RowError if its points do not go up. Of many points half are left out,
-    again and again, never the last.
+    """Read the report in a file; raise RowError if its points do not increase.
+
+    If there are too many points, every other one is dropped, repeatedly, but never the last.
     """
     points: list[CurvePoint] = []
     last = CurvePoint(0, 0, 0, 0)

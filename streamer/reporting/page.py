@@ -1,4 +1,4 @@
-"""The page: one HTML file that asks for nothing else, without scripts."""
+"""The page: one self-contained HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; ba
 
 
 def page(collection: Collection, options: Iterable[tuple[str, str]]) -> str:
-    """The whole file; options: names and values, shown at the end with what the files say."""
+    """Return the whole file; options: names and values, shown at the end with the files' facts."""
     found = [*sections(collection)]
     links = [tag("a", heading, href=f"#{identity}") for identity, heading, _ in found]
     about = "about", "Version and parameters", _about(collection, options)
@@ -58,7 +58,7 @@ def _facts(facts: Iterable[tuple[str, str]]) -> Markup:
 
 
 def _now() -> str:
-    """Now, or when SOURCE_DATE_EPOCH says, so that a page can be made again to the byte."""
+    """Return the time now, or SOURCE_DATE_EPOCH, so that pages can be reproduced exactly."""
     given = os.environ.get("SOURCE_DATE_EPOCH", "")
     when = datetime.fromtimestamp(int(given), UTC) if given.isdecimal() else datetime.now(UTC)
     return f"{when:%Y-%m-%d %H:%M} UTC"

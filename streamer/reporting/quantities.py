@@ -1,4 +1,4 @@
-"""Numbers as people read them, and round numbers along an axis."""
+"""Human-readable numbers, and round numbers along an axis."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def short(value: float) -> str:
-    """At most four characters and a unit: 950, 1.2 k, 48.5 M."""
+    """Format with at most four characters and a unit: 950, 1.2 k, 48.5 M."""
     for size, unit in _UNITS:
-        # 999,950 would be 1000.0 k
+        # otherwise 999,950 would be 1000.0 k
         if value >= size * 0.9995:
             return f"{_three(value / size)} {unit}"
     return _three(value)
@@ -23,12 +23,12 @@ def _three(value: float) -> str:
 
 
 def counted(value: int) -> str:
-    """In full up to six digits."""
+    """Format in full up to six digits."""
     return f"{value:,}" if value < 1_000_000 else short(value)
 
 
 def percent(part: float, whole: float) -> str:
-    """With one decimal; nothing and everything only where they are exact."""
+    """Format as percent with one decimal; 0 and 100 only where they are exact."""
     if not whole:
         return "–"
     share = 100 * part / whole
@@ -40,12 +40,12 @@ def percent(part: float, whole: float) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Four decimals, as in rows."""
+    """Format with four decimals, as in rows."""
     return "–" if value is None else f"{value:,.4f}"
 
 
 def ticks(most: float, count: int = 4) -> list[float]:
-    """About ``count`` round numbers up to ``most``, and 0."""
+    """Return about ``count`` round numbers up to ``most``, and 0."""
     if most <= 0:
         return [0.0]
     rough = most / count

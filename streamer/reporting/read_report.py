@@ -1,4 +1,4 @@
-"""What a page shows of ``--report reads``: sums, lengths, and how many reads a target has."""
+"""The part of ``--report reads`` that a page shows: totals, lengths, and reads by target."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SUMS = ("windows", "matches", "mismatches", "skipped")
 class LengthCounts:
     """Reads by length.
 
-    Each length is counted on its own: as many different ones as there can be have at least the
-    square of that number, halved, in bases, so a terabase has at most 1.4 million.
+    Each length is counted separately: n distinct lengths take at least n^2/2 bases, so a terabase
+    has at most 1.4 million of them.
     """
 
     def __init__(self) -> None:
@@ -36,16 +36,16 @@ class LengthCounts:
 
     @property
     def reads(self) -> int:
-        """How many."""
+        """The number of reads."""
         return self.by_length.total()
 
     @property
     def bases(self) -> int:
-        """Of all of them."""
+        """The number of bases."""
         return sum(length * count for length, count in self.by_length.items())
 
     def middle(self, share: float = 0.5) -> int:
-        """The least length with this share of the reads at or below it; 0 without reads."""
+        """Return the least length with this share of the reads at or below it; 0 without reads."""
         wanted, passed = share * self.reads, 0
         for length in sorted(self.by_length):
             passed += self.by_length[length]
@@ -55,7 +55,7 @@ class LengthCounts:
 
     @property
     def n50(self) -> int:
-        """The greatest length such that reads of it and above have half of the bases."""
+        """Return the greatest length such that reads of at least it have half of the bases."""
         half, passed = self.bases / 2, 0
         for length in sorted(self.by_length, reverse=True):
             passed += length * self.by_length[length]
@@ -81,13 +81,13 @@ class ReadsReport:
 
     @property
     def all(self) -> LengthCounts:
-        """All reads."""
+        """Count all reads."""
         both = LengthCounts()
         both.by_length = self.on.by_length + self.off.by_length
         return both
 
     def add(self, columns: Mapping[str, NDArray[Any]], names: Mapping[int, str]) -> None:
-        """Reads as columns of ``--report reads``; names: of the targets, by their numbers."""
+        """Add reads as columns of ``--report reads``; names: target names by number."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + int(columns[name].sum()))
         lengths, best = columns["length"], columns["best_target"]
@@ -102,7 +102,7 @@ class ReadsReport:
 
 
 def read_reads(file: RowFile) -> ReadsReport:
-    """The report in a file; RowError if the counts of a read do not fit each other."""
+    """Read the report in a file; raise RowError if the counts of a read are inconsistent."""
     report = ReadsReport()
     on, off, targets = report.on.by_length, report.off.by_length, report.targets
     sums = [0, 0, 0, 0]
@@ -137,6 +137,6 @@ def _refuse(file: RowFile, length: int, windows: int, *counts: int) -> None:
 
 
 def top(targets: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, int, int]]:
-    """name, reads, bases of those with the most reads."""
+    """Return name, reads, bases of the targets with the most reads."""
     ranked = sorted(targets.items(), key=lambda item: -item[1][0])[:most]
     return [(name, reads, bases) for name, (reads, bases) in ranked]

@@ -1,4 +1,4 @@
-"""A file of rows that ``match --report`` wrote, TSV or jsonl, with the place of every fault."""
+"""Read files of rows written by ``match --report``, TSV or jsonl; errors have a position."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from streamer.errors import StreamerError
 
 Row = list[Any]
-"""A value a column: str, int or float, None for null."""
+"""One value per column: str, int or float, None for null."""
 
 
 class RowError(StreamerError):
-    """A fault of a file of rows: file, line (from 1) and column, if there is one to name."""
+    """An error in a file of rows: file, line (from 1) and, if known, column."""
 
     def __init__(
         self, problem: str, *, file: str, line: int | None = None, column: str | None = None
@@ -31,7 +31,7 @@ class RowError(StreamerError):
 
 
 class ColumnType(NamedTuple):
-    """type: a text, a whole number from 0, or a number with decimals from 0. null: may be ``.``."""
+    """type: a text, an integer from 0, or a decimal number from 0. null: may be ``.``."""
 
     name: str
     type: Literal["text", "count", "ratio"]
@@ -39,14 +39,14 @@ class ColumnType(NamedTuple):
 
 
 class RowKind(NamedTuple):
-    """A report: its name as ``match --report`` has it, and its columns."""
+    """A report: its name in ``match --report``, and its columns."""
 
     name: str
     columns: tuple[ColumnType, ...]
 
     @property
     def header(self) -> tuple[str, ...]:
-        """The names of its columns."""
+        """Return the names of its columns."""
         return tuple(column.name for column in self.columns)
 
 
@@ -56,10 +56,10 @@ _CUT = "the file ends within this line: it is not complete"
 
 
 class RowFile:
-    """The rows of an open file, of which the first line says what kind they are.
+    """The rows of an open file, whose first line identifies their kind.
 
-    name: in messages. on_bytes: called now and then with the bytes read so far. RowError for
-    anything that is not a complete file of one of ``kinds``.
+    name: in messages. on_bytes: called now and then with the bytes read so far. Raises RowError for
+    anything but a complete file of one of ``kinds``.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class RowFile:
         self._file = file
         self._on_bytes = on_bytes
         self.line = 1
-        """The number of the line that was read last."""
+        """The number of the last line read."""
         self.bytes = 0
-        """Of the text, so far."""
+        """Bytes of text read so far."""
         self._first = self._next()
         if not self._first.strip():
             problem = "the file is empty: expected a report of streamer match"
@@ -88,11 +88,11 @@ class RowFile:
         self._rest = [at for at in self._every if at not in counts]
 
     def fault(self, problem: str, column: str | None, *, line: int | None = None) -> RowError:
-        """An error in the line that was read last, or in another one."""
+        """Return an error in the last line read, or in another one."""
         return RowError(problem, file=self._name, line=line or self.line, column=column)
 
     def rows(self) -> Iterator[Row]:
-        """The values of each row, in the order of the kind's columns."""
+        """Yield the values of each row, in the order of the kind's columns."""
         take = self._of_json if self._json else self._of_tsv
         if self._json:
             yield take(self._first)
@@ -106,7 +106,7 @@ class RowFile:
         except (OSError, EOFError, ValueError) as error:
             problem = f"cannot be read: {str(error).lower() or 'damaged'}"
             raise RowError(problem, file=self._name) from error
-        except Exception as error:  # each compression has its own
+        except Exception as error:  # each compression has its own exceptions
             problem = f"cannot be read: {error}"
             raise RowError(problem, file=self._name) from error
         self.bytes += len(line)
@@ -146,7 +146,7 @@ class RowFile:
             problem = f"{some}, expected the {len(columns)} of --report {self.kind.name}"
             raise self.fault(problem, None)
         rest: Sequence[int] = self._every
-        # nearly all rows: whole numbers that are read at once
+        # the fast path for nearly all rows: integers converted together
         numbers = row[self._counts]
         digits = "".join(numbers)
         plain = digits.isascii() and digits.isdigit() and all(numbers)
@@ -174,7 +174,7 @@ class RowFile:
         raise self._wrong(cell, column)
 
     def _not_text(self, line: bytes) -> RowError:
-        """The first cell that is no text, as an error."""
+        """Return an error for the first cell that is not valid text."""
         name = None
         for cell, column in zip(line.split(b"\t"), self.kind.columns, strict=False):
             try:

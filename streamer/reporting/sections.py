@@ -1,4 +1,4 @@
-"""The parts of a page, from top to bottom; each is left out if nothing was given for it."""
+"""The sections of a page, top to bottom; those without input are omitted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _R = TypeVar("_R", bound=AnyReport)
 
 
 def sections(collection: Collection) -> Iterator[tuple[str, str, Markup]]:
-    """identity, heading and content of each."""
+    """Yield id, heading and content of each section."""
     yield "summary", "Summary", _summary(collection)
     targets, barcodes = (collection.targets(by_barcode=by) for by in (False, True))
     reads = [(given, report) for given, report in collection.all(ReadsReport) if report.targets]
@@ -47,7 +47,7 @@ def sections(collection: Collection) -> Iterator[tuple[str, str, Markup]]:
 
 
 def _each(found: Sequence[tuple[Given, _R]], show: Callable[[_R, str], Markup]) -> Markup:
-    """One report after the other, each below the name of its file if there are several."""
+    """Show one report after the other, each under its file name if there are several."""
     parts = []
     for at, (given, report) in enumerate(found):
         if len(found) > 1:
@@ -74,7 +74,7 @@ def _summary(collection: Collection) -> Markup:
 
 
 def _tiles(collection: Collection) -> Iterator[tuple[str, str, str]]:
-    """Name, number as shown and as it is."""
+    """Yield name, displayed number and exact number."""
     if found := [*collection.counted]:
         _, reads, bases = found[0]
         yield "Reads", counted(reads), f"{reads:,}"

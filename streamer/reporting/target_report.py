@@ -1,4 +1,4 @@
-"""What a page shows of ``--report targets``: counts by target, for all reads or by barcode."""
+"""The part of ``--report targets`` that a page shows: counts by target, in all or by barcode."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TARGETS_BY_BARCODE = RowKind("targets", (*_TEXTS, *_COUNTS))
 
 assert TARGETS.header == TARGET_COLUMNS
 
-_ROUNDING = 0.00006  # of four decimals
+_ROUNDING = 0.00006  # rounding error of four decimals
 
 
 class TargetLine(NamedTuple):
-    """The counts of a target; ``target`` is None for the reads that are assigned to none."""
+    """The counts of a target; ``target`` is None for the unassigned reads."""
 
     target: str | None
     reads: int
@@ -39,21 +39,21 @@ class TargetLine(NamedTuple):
 
     @property
     def breadth(self) -> float | None:
-        """seen / kmers with four decimals, None without k-mers."""
+        """seen / kmers to four decimals; None without k-mers."""
         return round(self.seen / self.kmers, 4) if self.kmers else None
 
     @property
     def depth(self) -> float | None:
-        """matches / kmers with four decimals, None without k-mers."""
+        """matches / kmers to four decimals; None without k-mers."""
         return round(self.matches / self.kmers, 4) if self.kmers else None
 
 
 class TargetReport:
     """Counts of targets, in file order.
 
-    names: of the targets. groups: by barcode (None: reads without one), int64[5, targets + 1]:
-    reads, bases, matches, kmers, seen; the last column is of the unassigned. Without
-    ``by_barcode`` there is one group, None.
+    names: target names. groups: by barcode (None: reads without one), int64[5, targets + 1]: reads,
+    bases, matches, kmers, seen; the last column is for unassigned reads. Without ``by_barcode``
+    there is one group, None.
     """
 
     def __init__(self, *, by_barcode: bool) -> None:
@@ -63,17 +63,17 @@ class TargetReport:
 
     @property
     def barcodes(self) -> list[str | None]:
-        """In ascending order, ``.`` for None."""
+        """Return the barcodes in ascending order, with None as ``.``."""
         return sorted(self.groups, key=lambda label: label or ".")
 
     def lines(self, barcode: str | None = None) -> Iterator[TargetLine]:
-        """The targets of a barcode, then the unassigned."""
+        """Yield the targets of a barcode, then the unassigned reads."""
         for name, counts in zip([*self.names, None], self.groups[barcode].T.tolist(), strict=True):
             yield TargetLine(name, *counts)
 
     @property
     def summed(self) -> NDArray[np.int64]:
-        """As a group, of all barcodes: kmers are those of a target, seen the most of a barcode."""
+        """Sum over all barcodes: kmers are those of a target, seen the maximum of any barcode."""
         parts = [*self.groups.values()]
         if not parts:
             return np.zeros((5, len(self.names) + 1), np.int64)
@@ -84,32 +84,32 @@ class TargetReport:
 
     @property
     def reads(self) -> int:
-        """All of them."""
+        """The number of reads."""
         return sum(int(part[0].sum()) for part in self.groups.values())
 
     @property
     def bases(self) -> int:
-        """Of all reads."""
+        """The bases of all reads."""
         return sum(int(part[1].sum()) for part in self.groups.values())
 
     @property
     def unassigned(self) -> int:
-        """Reads that are on no target."""
+        """The number of reads on no target."""
         return sum(int(part[0, -1]) for part in self.groups.values())
 
     @property
     def with_reads(self) -> int:
-        """Targets that a read is assigned to."""
+        """The number of targets with assigned reads."""
         return int(np.count_nonzero(self.summed[0, :-1]))
 
     def ranked(self) -> list[int]:
-        """Indices of targets: most reads first, then most matches, then in file order."""
+        """Return target indices: most reads first, then most matches, then in file order."""
         reads, _, matches, *_ = self.summed[:, :-1]
         return np.lexsort((np.arange(reads.size), -matches, -reads)).tolist()
 
 
 def read_targets(file: RowFile) -> TargetReport:
-    """The report in a file; RowError if its rows are not those of whole targets and barcodes."""
+    """Read the report in a file; RowError if its rows do not form whole targets and barcodes."""
     taking = _Taking(file.fault, by_barcode=file.kind is TARGETS_BY_BARCODE)
     for row in file.rows():
         taking.take(row)
@@ -123,7 +123,7 @@ class _Taking:
         self._fault = fault
         self._report = TargetReport(by_barcode=by_barcode)
         self._label: str | None = None
-        # of the barcode that is under way
+        # of the current barcode
         self._cells = array("q")
         self._at = 0
 
@@ -132,7 +132,7 @@ class _Taking:
         if self._report.by_barcode:
             label, target, *counts = row
         if target is None and counts[2] is not None:
-            # unassigned reads have no matches: a record has this name
+            # unassigned reads have no matches, so this is a record named "."
             target = "."
         groups, names = self._report.groups, self._report.names
         if self._at == 0:
@@ -186,7 +186,7 @@ class _Taking:
                 raise self._fault(problem, name)
 
     def report(self) -> TargetReport:
-        """What was taken, if it is whole."""
+        """Return the report, if it is complete."""
         if self._at or (not self._report.by_barcode and not self._report.groups):
             problem = "the row of the unassigned reads (.) is missing: the file is not complete"
             raise self._fault(problem, "target")
@@ -198,7 +198,7 @@ def _of(label: str | None) -> str:
 
 
 def rows_of(report: TargetReport, barcodes: Sequence[str | None]) -> Iterator[Row]:
-    """The rows as ``--report targets`` has them, for these barcodes."""
+    """Yield the rows of ``--report targets`` for these barcodes."""
     for barcode in barcodes:
         for line in report.lines(barcode):
             known = line.target is not None

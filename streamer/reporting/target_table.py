@@ -1,4 +1,4 @@
-"""Tables of targets: counts, and a bar for breadth; the rest of many targets in one row."""
+"""Tables of targets: counts, and a bar for breadth; many targets are summed in one row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHOWN_TARGETS, SHOWN_PAIRS = 200, 500
 
 
 def target_table(report: TargetReport, caption: str) -> Markup:
-    """The targets with the most reads, the others together, and the unassigned reads."""
+    """Return the targets with the most reads, the others in one row, and the unassigned reads."""
     lines = [*report.lines()]
     *targets, unassigned = lines
     total = report.reads
@@ -38,7 +38,7 @@ def target_table(report: TargetReport, caption: str) -> Markup:
 
 
 def barcode_table(report: TargetReport) -> Markup:
-    """A row a barcode: all its reads."""
+    """Return one row per barcode, with all its reads."""
     head: list[Child] = ["Barcode", "Reads", "Bases", "On a target", "Targets with reads"]
     rows: list[list[Child]] = []
     for barcode in report.barcodes:
@@ -52,7 +52,7 @@ def barcode_table(report: TargetReport) -> Markup:
 
 
 def pair_table(report: TargetReport) -> Markup:
-    """A row for each pair of barcode and target in which anything was seen, then what is left."""
+    """Return a row per pair of barcode and target with anything seen, then the rest."""
     head: list[Child] = ["Barcode", "Target", "Reads", "Bases", "Breadth", "Depth", "K-mers seen"]
     rows: list[list[Child]] = []
     left = reads_left = 0
@@ -78,7 +78,7 @@ def pair_table(report: TargetReport) -> Markup:
 
 
 def breadth_bar(breadth: float | None) -> Markup:
-    """A bar as long as the share that was seen; the number stands beside it."""
+    """Return a bar as long as the share seen, next to the number."""
     if breadth is None:
         return Markup("")
     return tag(

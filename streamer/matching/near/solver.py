@@ -59,9 +59,7 @@ class Solver:
         return ApproximateResult.of(batch, parts, stored, self._spec, self._threads)
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
-        """Add stored k-mers, in any order; some may be known. Does nothing if steps provide the
-        tree.
-        """
+        """Add stored k-mers, in any order; some may be known. A no-op if steps provide the tree."""
 
     def match(self, batch: ReadBatch, step: Step) -> Found:
         """Find what ends at the symbols [step.first, step.stop) of the batch, i.e. at those + 1.
