@@ -1,10 +1,10 @@
 """A StreamMatcher whose windows are looked up by the workers of a cluster.
 
-The process that has it keeps the order of the stream, versions, labels and the tree. A fixed
-dictionary is matched by replicas, or by shards: each holds a range of the ascending codes, and a
-window matches if one of them knows it. While a dictionary grows, workers answer what they know;
-the windows that they do not know are added to the index here, in stream order: the first window of
-a k-mer mismatches, as on one machine. What was added goes to the workers before the next span.
+This process maintains the order of the stream, versions, labels and the tree. A fixed dictionary is
+matched by replicas or by shards: each shard holds a range of the ascending codes, and a window
+matches if any shard knows it. While a dictionary grows, workers look up what they know; windows
+they do not know are added to the index here, in stream order, so the first window of a k-mer
+mismatches, as on one machine. Added k-mers are sent to the workers before the next span.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from streamer.matching.window_labels import WindowLabels
 from trie.windows import MATCH, MISMATCH, window_codes
 
 LEAST_PART = 1 << 16
-"""Symbols of a part: asking a worker takes a millisecond, in which it matches as many."""
+"""Symbols per part: a request takes a millisecond, in which a worker matches this many."""
 
 
 class ClusterMatcher(StreamMatcher):
-    """As StreamMatcher, for exact matching; ``workers`` and ``shards`` as in the daemon's config.
+    """Like StreamMatcher, for exact matching; ``workers`` and ``shards`` as in the daemon's config.
 
-    say: takes lines about workers.
+    say: called with lines about workers.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class ClusterMatcher(StreamMatcher):
 
     @property
     def side_by_side(self) -> bool:
-        """One thread asks the workers."""
+        """Return False: only one thread may send requests to workers."""
         return False
 
 
 class ClusterEngine(MatchEngine):
-    """Asks workers. local: makes the engine of this process."""
+    """Sends requests to workers. local: makes the engine of this process."""
 
     def __init__(
         self, cluster: Cluster, labels: WindowLabels, spec: MatchSpec,
@@ -93,7 +93,7 @@ class ClusterEngine(MatchEngine):
         self._team = WorkerTeam(cluster, setups, workers, self._known, say)
 
     def local(self) -> CpuEngine:
-        """The engine of this process: it adds k-mers, and matches where no worker is."""
+        """The engine of this process: it adds k-mers, and matches if there are no workers."""
         if self._local is None:
             made = self._make_local()
             assert isinstance(made, CpuEngine)
@@ -101,7 +101,7 @@ class ClusterEngine(MatchEngine):
         return self._local
 
     def _known(self) -> NDArray[np.uint64]:
-        """What a new worker learns: codes of the dictionary are no harm."""
+        """Return the codes that a new worker learns; codes of the dictionary do no harm."""
         return self.local().codes() if self._changes else NO_CODES
 
     def __len__(self) -> int:
@@ -116,11 +116,11 @@ class ClusterEngine(MatchEngine):
         self._team.learn(codes)
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self._team.close()
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
-        """As ``MatchEngine.run``. Trie nodes and depths are found in this process."""
+        """Like ``MatchEngine.run``. This process finds trie nodes and depths."""
         done = 0
         if task.depths is None and self._workers_are_there():
             try:
@@ -133,14 +133,17 @@ class ClusterEngine(MatchEngine):
                     raise
                 self._alone = True
                 self._say(f"{error}: matching in the daemon")
-        # workers that failed in a span changed nothing
+        # a span in which workers failed has changed nothing
         for found in self.local().run(replace(task, spans=task.spans[done:])):
             if found.codes.size:
                 self._team.learn(found.codes)
             yield found
 
     def _run_there(self, task: MatchTask) -> Iterator[SpanFound]:
-        """Workers match. NoWorkersError leaves the arrays and the index as after the last span."""
+        """Match with workers.
+
+        NoWorkersError leaves arrays and index as they were after the last span.
+        """
         if not self._changes:
             if task.spans:
                 chunks = np.concatenate([part for _, part in task.spans])
@@ -177,7 +180,7 @@ class ClusterEngine(MatchEngine):
         return there
 
     def _ask(self, task: MatchTask, start: int, stop: int, *, missed: bool) -> NDArray[np.uint64]:
-        """Fill in events and labels of the symbols [start, stop); the codes of mismatches."""
+        """Fill in events and labels of symbols [start, stop); return the codes of mismatches."""
         offsets, bases = task.batch.offsets, task.batch.bases
         each = -(-(stop - start) // (2 * max(1, self._team.size)))
         parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each, self._k), start, stop)
@@ -192,7 +195,7 @@ class ClusterEngine(MatchEngine):
             if missed and alone:
                 codes.append(answers[0].missed)
             elif missed:
-                # what no shard knows
+                # codes that no shard knows
                 whole = window_codes(
                     bases[a:b], slice_reads(offsets, a, b), self._k, canonical=self._canonical
                 )
@@ -201,7 +204,7 @@ class ClusterEngine(MatchEngine):
 
 
 def _join(answers: list[MatchAnswer], task: MatchTask, start: int, stop: int) -> None:
-    """Fill in what all shards answered: a window matches if one of them knows it."""
+    """Merge the answers of all shards: a window matches if any shard knows it."""
     events = task.events[start:stop]
     to_codes(*answers[0].bits, events)
     if len(answers) == 1 and task.sets is None:
@@ -218,7 +221,7 @@ def _join(answers: list[MatchAnswer], task: MatchTask, start: int, stop: int) ->
 def _shards(
     labels: WindowLabels, shards: int
 ) -> Iterator[tuple[Dictionary, NDArray[np.uint32] | None, int, int]]:
-    """The dictionary in ranges of its ascending codes, of about as many k-mers each."""
+    """Split the dictionary into ranges of ascending codes with similar numbers of k-mers."""
     whole = labels.dictionary
     if shards == 1:
         yield whole, labels.at, 0, 1 << 64

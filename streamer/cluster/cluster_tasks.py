@@ -1,8 +1,8 @@
-"""Tasks of seconds on a cluster: their results in order, whatever happens to workers.
+"""Tasks of a few seconds on a cluster: results come in order, even if workers fail.
 
-A task is a function, what all tasks of a command share (patterns, a dictionary), and its own part
-of the work. What is shared is put once a node; each worker prepares it once and keeps it. A task
-has no effect but its result, so that a lost one is simply run again.
+A task is a function, an object shared by all tasks of a command (patterns, a dictionary), and its
+own part of the work. The shared object is stored once per node; each worker prepares it once and
+keeps it. A task has no side effects, so a lost one is simply run again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from streamer.errors import StreamerError
 from trie.cpu.team import Team
 
 RETRIES = 7
-"""How often a task is run again whose worker has died, before its input is blamed."""
+"""How often to retry a task whose worker has died, before its input is blamed."""
 
-_CHECK_SECONDS = 1.0  # of waiting, after which the head is asked whether it is there
+_CHECK_SECONDS = 1.0  # how long to wait for results before checking that the head is alive
 
 _kept: dict[str, Any] = {}
 
 
 class Work(NamedTuple):
-    """Functions of modules that workers import too.
+    """Functions from modules that workers can import.
 
-    prepare: from what is shared, what ``run`` takes beside a part; once in a process.
+    prepare: converts the shared object into the first argument of ``run``; called once per process.
     """
 
     prepare: Callable[[Any], Any]
@@ -38,18 +38,18 @@ class Work(NamedTuple):
 
 
 TASKS_A_WORKER = 8
-"""The fewest tasks that a job is cut into, for each worker: else some would idle at its end."""
+"""The fewest tasks per worker that a job is cut into; with fewer, some would idle at the end."""
 
 
 def part_size(usual: int, least: int, whole: int | None, workers: int) -> int:
-    """The size of a part, of about ``whole`` in all if that is known."""
+    """Return the size of a part; ``whole``: the approximate total, if known."""
     if whole is None:
         return usual
     return max(min(least, usual), min(usual, whole // (TASKS_A_WORKER * max(1, workers))))
 
 
 class TaskFailed(NamedTuple):
-    """In the place of a result: what a StreamerError says."""
+    """Stands for a result: the message of a StreamerError."""
 
     lines: list[str]
     exit_code: int
@@ -64,24 +64,24 @@ class RemoteError(StreamerError):
         super().__init__("; ".join(failed.lines))
 
     def lines(self) -> list[str]:
-        """As the worker had them."""
+        """Return the worker's message lines."""
         return self._lines
 
 
 def check_version(version: str) -> None:
-    """On a worker: StreamerError unless it has the version of the command."""
+    """On a worker: raise StreamerError unless its version is that of the command."""
     if version != __version__:
         message = f"a worker has version {__version__} of kmer-streamer, this command {version}"
         raise StreamerError(message)
 
 
 def perform(version: str, work: Work, key: str, shared: Parts, part: Parts) -> Parts:
-    """On a worker: one task, on one thread. The result is packed."""
+    """On a worker: run one task on one thread; return the packed result."""
     try:
         check_version(version)
         with Team(1):
             if key not in _kept:
-                # what another command has left is not needed any more
+                # drop what another command has left
                 _kept.clear()
                 _kept[key] = work.prepare(unpacked(shared))
             return packed(work.run(_kept[key], unpacked(part)))
@@ -90,9 +90,9 @@ def perform(version: str, work: Work, key: str, shared: Parts, part: Parts) -> P
 
 
 class ClusterTasks:
-    """The tasks of one kind of work, which share an object.
+    """Tasks of one kind of work, which share an object.
 
-    gpu: each needs one.
+    gpu: each task needs a GPU.
     """
 
     def __init__(self, cluster: Cluster, work: Work, shared: Any, *, gpu: bool = False) -> None:
@@ -107,22 +107,22 @@ class ClusterTasks:
 
     @property
     def ahead(self) -> int:
-        """Tasks that are submitted at a time at most: each worker has one that waits."""
+        """The most tasks submitted at a time: each worker has one waiting."""
         return 2 * max(1, self.cluster.gpus if self._gpu else self.cluster.cpus) + 1
 
     def submit(self, part: Any) -> Any:
-        """A reference to the result of a task."""
+        """Submit a task; return a reference to its result."""
         return self._remote.remote(__version__, self._work, self._key, self._shared, packed(part))
 
     def result(self, reference: Any) -> Any:
-        """The result, once it is there; StreamerError in its place."""
+        """Wait for the result and return it; raise StreamerError if the task failed."""
         return result_of(self.cluster, reference, unpacked)
 
     def in_order(self, parts: Iterable[Any]) -> Iterator[Any]:
-        """The results of all parts, in order; a bounded number of tasks is ahead of them.
+        """Yield the results of all parts, in order; a bounded number of tasks runs ahead.
 
-        What the parts raise comes behind the results of those before. If the iterator is left
-        early, the tasks that are still there are cancelled.
+        An error raised by ``parts`` follows the results of the parts before it. If the iterator is
+        closed early, outstanding tasks are cancelled.
         """
         waiting: deque[Any] = deque()
         rest = iter(parts)
@@ -147,7 +147,7 @@ class ClusterTasks:
 
 
 def result_of(cluster: Cluster, reference: Any, read: Callable[[Any], Any]) -> Any:
-    """What a task returned, as ``read`` makes it; StreamerError if it failed or was lost."""
+    """Return a task's result, converted by ``read``; StreamerError if it failed or was lost."""
     errors = cluster.ray.exceptions
     try:
         found = read(_got(cluster, reference))
@@ -167,7 +167,7 @@ def result_of(cluster: Cluster, reference: Any, read: Callable[[Any], Any]) -> A
 
 
 def _got(cluster: Cluster, reference: Any) -> Any:
-    """What a task returned, once it has; StreamerError if the cluster is lost meanwhile."""
+    """Wait for a task's result; raise StreamerError if the cluster is lost meanwhile."""
     while True:
         try:
             return cluster.ray.get(reference, timeout=_CHECK_SECONDS)
@@ -176,7 +176,7 @@ def _got(cluster: Cluster, reference: Any) -> Any:
 
 
 def cancel(cluster: Cluster, references: Iterable[Any]) -> None:
-    """End tasks whose results nobody wants any more."""
+    """Cancel tasks whose results are no longer needed."""
     for reference in references:
         with contextlib.suppress(Exception):
             cluster.ray.cancel(reference, force=True)

@@ -1,4 +1,4 @@
-"""A Ray cluster: started on this machine for one command, or one that runs already."""
+"""Connect to a Ray cluster: one started on this machine for one command, or a running one."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ LOCAL = "local"
 INSTALL = "pip install 'kmer-streamer[cluster]'"
 CONNECT_SECONDS = 5.0
 _MOST_FOLDER = 40
-"""Letters of a folder for sockets: with the names that Ray adds they have 107 at most."""
+"""Longest path of a folder for sockets: with the names that Ray adds, the limit is 107."""
 
-_AGAIN_SECONDS = 1.0  # how old numbers of a cluster's resources may be
+_AGAIN_SECONDS = 1.0  # how old cached resource numbers of a cluster may be
 
 HEAD_SECONDS = 30.0
-"""A cluster is lost whose head answers nothing for as long."""
+"""A cluster is lost if its head does not answer for this long."""
 
 SETTINGS = {
     "RAY_AUTH_MODE": "token",
@@ -42,11 +42,12 @@ SETTINGS = {
     "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "1000000",
 }
-"""Environment of Ray unless the user has set it: members show a token, nothing is sent to Ray's
-makers, signals go to this program, and Ray does not end it if the head is lost."""
+"""Ray's environment, unless the user has set it: members authenticate with a token, no usage data
+is sent, signals go to this program, and Ray does not exit it if the head is lost.
+"""
 
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Ray's switch for systems where it has one machine only: with 0 it listens on 127.0.0.1."""
+"""Ray's switch for systems that it supports on one machine only: 0 makes it listen on 127.0.0.1."""
 
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
@@ -62,29 +63,29 @@ class Cluster:
 
     @property
     def lost(self) -> str:
-        """Why there is no cluster any more: calls of Ray may then have no end. Else empty."""
+        """Why the cluster was lost, else empty; calls to a lost Ray may never return."""
         self._now()
         return self._lost
 
     def check(self) -> None:
-        """StreamerError if the cluster is lost."""
+        """Raise StreamerError if the cluster is lost."""
         if self.lost:
             message = f"{self.lost}: start the cluster again, then this command"
             raise StreamerError(message)
 
     @property
     def cpus(self) -> int:
-        """CPUs of all nodes now."""
+        """The current number of CPUs of all nodes."""
         return int(self._now().get("CPU", 0))
 
     @property
     def gpus(self) -> int:
-        """GPUs of all nodes now."""
+        """The current number of GPUs of all nodes."""
         return int(self._now().get("GPU", 0))
 
     def _now(self) -> dict[str, float]:
         if not self._lost and time.monotonic() - self._asked > _AGAIN_SECONDS:
-            # without a head this call has no end
+            # without a head, this call never returns
             asking = threading.Thread(target=self._ask, name="head", daemon=True)
             asking.start()
             asking.join(HEAD_SECONDS)
@@ -94,12 +95,12 @@ class Cluster:
         return self._resources
 
     def _ask(self) -> None:
-        # after an error it is asked again
+        # try again after an error
         with contextlib.suppress(Exception):
             self._resources = self.ray.cluster_resources()
 
     def line(self) -> str:
-        """One line for the user: what it has."""
+        """Return one line for the user that describes the cluster."""
         nodes = sum(node["Alive"] for node in self.ray.nodes())
         gpus = f", {self.gpus} GPUs" if self.gpus else ""
         return f"running on a Ray cluster: nodes {nodes}, CPUs {self.cpus}{gpus}"
@@ -111,7 +112,7 @@ class Cluster:
         method: str | None,
         device: str,
     ) -> Choice:
-        """As ``streamer.batch.choice.choose``, by the GPUs of the cluster."""
+        """Like ``streamer.batch.choice.choose``, for the GPUs of the cluster."""
         name = method or default
         has = methods[name]
         if device != "auto" and device not in has:
@@ -126,7 +127,7 @@ class Cluster:
         return Choice(name, "cuda", None, name if "cpu" in has else default, on_fallback)
 
     def check_gpu(self) -> None:
-        """StreamerError if the cluster has no GPU."""
+        """Raise StreamerError if the cluster has no GPU."""
         if not self.gpus:
             message = "no node of the cluster has a GPU; use --device cpu or auto"
             raise StreamerError(message)
@@ -134,11 +135,11 @@ class Cluster:
 
 @contextlib.contextmanager
 def connected(address: str, threads: int = 0) -> Iterator[Cluster]:
-    """A cluster for as long as the context lasts.
+    """Connect to a cluster for the duration of the context.
 
-    address: ``local`` for one on this machine with so many CPUs (0: all), else HOST:PORT, or
-    ``auto`` for the one that this machine is a node of. In a process that is connected already
-    that cluster is used. StreamerError, in one line, if there is none or it lets nobody in.
+    address: ``local`` for one on this machine with ``threads`` CPUs (0: all), HOST:PORT, or
+    ``auto`` for the one that this machine is a node of. A process that is already connected uses
+    that cluster. Raises StreamerError, in one line, if there is no cluster or it refuses access.
     """
     with contextlib.ExitStack() as stack:
         yield Cluster(_start(address, threads, stack))
@@ -166,7 +167,7 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
     if address == LOCAL:
         folder = tempfile.mkdtemp(prefix="streamer-", dir=_short_folder())
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        # an interrupt of ``ray.init`` may leave processes that write there until Ray ends them
+        # interrupting ``ray.init`` may leave processes that write there until Ray stops them
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         options |= {"num_cpus": threads or None, "include_dashboard": False, "_temp_dir": folder}
     else:
@@ -185,15 +186,15 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
 
 @cache
 def _token() -> str:
-    """Of this process: Ray reads it once."""
+    """Return the token of this process; Ray reads it once."""
     return secrets.token_hex(32)
 
 
 @contextlib.contextmanager
 def _own_signals(stack: contextlib.ExitStack) -> Iterator[None]:
-    """Ray takes SIGTERM in the main thread. Here it unwinds what is open, and ends the process.
+    """Undo Ray's SIGTERM handler in the main thread: SIGTERM unwinds what is open and exits.
 
-    A handler of another program stays.
+    A handler of another program is kept.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -202,7 +203,7 @@ def _own_signals(stack: contextlib.ExitStack) -> Iterator[None]:
     try:
         yield
     except SystemExit:
-        # by a handler of Ray, with another code
+        # an exit from Ray's handler has a different code
         _leave(signal.SIGTERM, None)
     finally:
         ours = before == signal.SIG_DFL or getattr(before, "__module__", "").startswith("streamer")
@@ -219,7 +220,7 @@ def _short_folder() -> str | None:
 
 
 def _check_address(address: str) -> None:
-    """UsageError for what is no address; StreamerError if nothing listens there."""
+    """Raise UsageError for an invalid address; StreamerError if nothing listens there."""
     host, colon, port = address.rpartition(":")
     if not (colon and host and "/" not in host and port.isdecimal() and 0 < int(port) < 1 << 16):
         message = f"--cluster {address}: give local, auto, or the HOST:PORT of a Ray cluster"
@@ -235,21 +236,21 @@ def _check_address(address: str) -> None:
 
 
 def silence() -> None:
-    """Keep Ray off standard output, which is for rows: it would print there who died."""
+    """Keep Ray off standard output, which is for rows: it would report dead workers there."""
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     printing: Any = import_module("ray._private.worker")
     printing.print_to_stdstream = lambda *_, **__: None
 
 
 def _check_token(address: str) -> None:
-    """Ask the cluster once: ``ray.init`` would ask again and again for minutes."""
+    """Try the token once: ``ray.init`` would retry for minutes."""
     inner: Any = import_module("ray._raylet")
     if os.environ["RAY_AUTH_MODE"] == "token" and not (
         inner.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
     ):
         message = "no token"
         raise ValueError(message)
-    # it writes to the descriptor itself
+    # Ray writes to the file descriptor directly
     sys.stderr.flush()
     before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -262,7 +263,7 @@ def _check_token(address: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The first sentence of Ray's reasons, which run over many lines."""
+    """Return the first sentence of Ray's message, which spans many lines."""
     text = " ".join(str(error).split()) or type(error).__name__
     if "oken" in text or "uthenti" in text:
         return (

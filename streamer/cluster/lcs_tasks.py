@@ -1,11 +1,11 @@
 """Tasks of ``lcs``: tiles of the passes of Hirschberg's division.
 
-    columns ->    0  1  2     the number: the earliest turn of a tile
-    rows    0     0  1  2     A tile takes the state of its rows from the tile before it, and the
+    columns ->    0  1  2     the number: the earliest step at which a tile can run
+    rows    0     0  1  2     A tile takes the state of its rows from the tile to its left, and the
             1     1  2  3     carries of its columns from the tile above. Both are references to
                               results of tasks: Ray runs a tile once they are there.
 
-Passes of a level run side by side. Tables that are small are solved in the process that asks.
+The passes of a level run in parallel. Small tables are solved in the calling process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trie.cpu.team import Team
 
 TILE_CELLS = 6e11  # two seconds of a thread
 FROM_CELLS = 1 << 32
-"""Cells of a level from which it goes to the cluster: below it takes this process less time."""
+"""Levels with at least this many cells go to the cluster; smaller ones are faster here."""
 
 _WORD = 32
 
@@ -43,9 +43,10 @@ def run_tile(
     version: str, pair: Parts, part: tuple[int, int, int, int, bool], rows: State | None,
     carries: State | None, export: bool,
 ) -> tuple[State, State, NDArray[np.uint32]]:  # fmt: skip
-    """On a worker: a part of a pass, with the state of its rows and the carries from above.
+    """On a worker: run a tile of a pass, given the state of its rows and the carries from above.
 
-    None is the beginning. Returns both behind the tile, and with ``export`` its rows as pool words.
+    None marks the start of the table. Returns both after the tile and, with ``export``, its rows as
+    pool words.
     """
     check_version(version)
     with Team(1):
@@ -65,7 +66,7 @@ def run_tile(
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A tile under way: its words go to a place in the pool, or nowhere."""
+    """A running tile: its words go to a place in the pool, or nowhere."""
 
     words: Any
     at: int | None
@@ -73,7 +74,7 @@ class _Waiting:
 
 
 class ClusterPasses(HostPool):
-    """Runs large passes on a cluster, the others in this process (a ``Processor``)."""
+    """A ``Processor`` that runs large passes on a cluster, and the others in this process."""
 
     def __init__(
         self, cluster: Cluster, pair: Pair, threads: int, on_cells: OnCells, here: Waves
@@ -125,7 +126,7 @@ class ClusterPasses(HostPool):
 
 
 def row_lots(rows: int, count: int) -> list[tuple[int, int]]:
-    """About ``count`` ranges of rows, of whole blocks but for the last."""
+    """Split rows into about ``count`` ranges of whole blocks, except for the last."""
     blocks = -(-rows // BLOCK)
     cuts = sorted({BLOCK * (blocks * lot // count) for lot in range(count)} | {rows})
     return list(zip(cuts[:-1], cuts[1:], strict=True))
@@ -134,14 +135,14 @@ def row_lots(rows: int, count: int) -> list[tuple[int, int]]:
 def within(
     part: Part, first: int, stop: int, begin: int, end: int
 ) -> tuple[int, int, int, int, bool]:
-    """The fields of the part of a pass with rows [first, stop) and columns [begin, end) of it."""
+    """Return the fields for rows [first, stop) and columns [begin, end) of a pass."""
     row = part.row + (part.rows - stop if part.backward else first)
     column = part.column + (part.columns - end if part.backward else begin)
     return row, stop - first, column, end - begin, part.backward
 
 
 def passes_of(cluster: Cluster) -> MakeProcessor:
-    """Processors that run large passes on a cluster."""
+    """Return a factory of processors that run large passes on a cluster."""
 
     def make(pair: Pair, choice: Choice, threads: int, on_cells: OnCells) -> ClusterPasses:
         here = processor_of(pair, choice, threads, on_cells)

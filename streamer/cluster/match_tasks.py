@@ -1,10 +1,9 @@
 """Tasks of ``match`` with a fixed dictionary: batches of reads, whose rows workers format.
 
-Workers read regions of plain FASTQ files themselves, where they find the same file under its path:
-for so little work a base, sending the reads takes longer than the work.
-Of exact matching on a CPU the matcher itself, with its index, is put once a node, and all workers
-there read it in one place. Others are made in each worker from the dictionary. Reports of totals
-add up what workers found, in the process that asks.
+Workers read regions of uncompressed FASTQ files themselves if they find the same file under its
+path: sending reads would take longer than such cheap work. For exact matching on a CPU, the matcher
+and its index are stored once per node and shared by all workers there. Otherwise each worker builds
+a matcher from the dictionary. Reports of totals are summed in the calling process.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from trie.cpu.stages import Stages
 from trie.cpu.team import results_of
 
 TASK_BASES = 1 << 24
-"""Bases of a batch: a tenth of a second, for reading them from a file takes as long."""
+"""Bases per batch: a tenth of a second of work, as reading them from a file takes as long."""
 
 TASK_BASES_OF_MANY_ROWS = 1 << 20
-TASK_BASES_NEAR = 1 << 21  # within a distance
+TASK_BASES_NEAR = 1 << 21  # for matching within a distance
 LEAST_BASES = 1 << 18
 TASK_READS = 1_000_000
 TEXT_OF_A_BASE = 2
-"""Bytes of FASTQ, about."""
+"""Approximate bytes of FASTQ."""
 
 
 @dataclass(frozen=True)
 class _Match:
-    """matcher: made already, or dictionary and spec. report: of rows, None for the results."""
+    """matcher: ready-made, or else dictionary and spec. report: of rows, None for results."""
 
     matcher: StreamMatcher | None
     dictionary: Dictionary | None
@@ -75,7 +74,7 @@ class _Prepared:
 
 
 def _run(prepared: _Prepared, batch: ReadBatch) -> NDArray[np.uint8] | BatchResult:
-    """Lines of rows; or the result, without the reads, which the process that asks has."""
+    """Return lines of rows; or the result without the reads, which the caller has."""
     matcher, answer = prepared.matcher, prepared.answer
     depths = answer is not None and answer.depths
     if matcher.side_by_side:
@@ -91,7 +90,7 @@ def _run(prepared: _Prepared, batch: ReadBatch) -> NDArray[np.uint8] | BatchResu
 
 
 class FilePart(NamedTuple):
-    """Bytes of a plain FASTQ file. version: its size and when it was changed, in ns."""
+    """A byte range of an uncompressed FASTQ file. version: its size and modification time in ns."""
 
     path: str
     version: tuple[int, int]
@@ -107,7 +106,7 @@ def _version(descriptor: int) -> tuple[int, int]:
 def _run_part(
     prepared: _Prepared, part: ReadBatch | FilePart
 ) -> NDArray[np.uint8] | BatchResult | tuple[list[Worked[Any]], int] | None:
-    """As ``_run``; of a part of a file what is ``Parsed`` of it, None if the file is not there."""
+    """Like ``_run``; for a file part, return a ``Parsed``, or None if the file is missing."""
     if isinstance(part, ReadBatch):
         return _run(prepared, part)
     try:
@@ -123,14 +122,14 @@ def _run_part(
 
 
 class _ByWorkers:
-    """Regions of files that are tasks, of about ``size`` bytes each."""
+    """Makes tasks of file regions of about ``size`` bytes."""
 
     def __init__(self, tasks: ClusterTasks, size: int) -> None:
         self._tasks = tasks
         self._size = size
 
     def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
-        """As ``Elsewhere``."""
+        """Implement ``Elsewhere.parsed``."""
         path, version = os.path.abspath(path), _version(file.descriptor)
         sent: deque[FileRegion] = deque()
 
@@ -148,7 +147,7 @@ MATCH = Work(_Prepared, _run_part)
 
 
 def task_bases(spec: MatchSpec, bases: int | None, workers: int, *, depths: bool) -> int:
-    """Bases of a batch that is a task, of about ``bases`` in all."""
+    """Return the bases per task; ``bases``: the approximate total."""
     usual = TASK_BASES_OF_MANY_ROWS if depths else TASK_BASES
     if spec.near:
         usual = TASK_BASES_NEAR
@@ -172,9 +171,9 @@ def match_lines(
     format_: Format, paths: Iterable[str], bases: int,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[NDArray[np.uint8]]:  # fmt: skip
-    """The formatted rows of a report of rows of files, in order.
+    """Yield the formatted rows of a report of files, in order.
 
-    matcher: one of this process. spec: of the workers' matchers. bases: of a task, about.
+    matcher: of this process. spec: of the workers' matchers. bases: approximate bases per task.
     """
     tasks = _tasks(cluster, matcher, stored, spec, report, format_)
     batches = work_on_batches(
@@ -188,13 +187,13 @@ def match_results(
     cluster: Cluster, matcher: StreamMatcher, stored: Dictionary, spec: MatchSpec,
     batches: Iterable[ReadBatch],
 ) -> Iterator[BatchResult]:  # fmt: skip
-    """The results of batches, in order."""
+    """Yield the results of batches, in order."""
     sent: list[ReadBatch | None] = []
 
     def noted() -> Iterator[ReadBatch]:
         for batch in batches:
             sent.append(batch)
-            # what is asked of the context is asked here
+            # the context is only used in this process
             yield replace(batch, context=None)
 
     tasks = _tasks(cluster, matcher, stored, spec, None, "tsv")

@@ -1,4 +1,4 @@
-"""A worker of a daemon: knows a dictionary, and matches parts of batches against it."""
+"""A worker of a daemon: holds a dictionary and matches parts of batches against it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from trie.packed_codes import pack_codes, unpack_codes
 from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
 
 Boxed = list[Any]
-"""A reference in a list: Ray fetches what is an argument itself first, and all other calls wait."""
+"""A reference in a list: Ray fetches direct arguments before the call, which blocks all others."""
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """The dictionary of a worker, with labels in the place of target sets.
+    """The dictionary of a worker, with labels instead of target sets.
 
-    changes: k-mers will be added. with_sets: labels are asked for; sets_at: those of the records.
-    low, high: it holds the k-mers with codes in [low, high).
+    changes: k-mers will be added. with_sets: labels are requested. sets_at: labels of the records.
+    low, high: the shard holds the k-mers with codes in [low, high).
     """
 
     dictionary: Dictionary
@@ -43,7 +43,7 @@ class WorkerSetup:
     high: int = 1 << 64
 
     def owned(self, codes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Those of its shard: low <= code < high."""
+        """Return the codes of its shard: low <= code < high."""
         if self.low == 0 and self.high == 1 << 64:
             return codes
         return codes[(codes >= self.low) & (codes < self.high)]
@@ -51,9 +51,9 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class MatchRequest:
-    """Reads, or parts of them; with ``missed`` the codes of windows that do not match, too.
+    """Reads, or parts of them, to match; ``missed`` also requests the codes of mismatches.
 
-    bases, gaps: of ``pack_codes``, since a network takes longer for a byte than that for a base.
+    bases, gaps: from ``pack_codes``, because sending a byte takes longer than packing a base.
     """
 
     bases: NDArray[np.uint8]
@@ -65,18 +65,21 @@ class MatchRequest:
     def of(
         cls, codes: NDArray[np.uint8], offsets: NDArray[np.int64], *, missed: bool
     ) -> MatchRequest:
-        """For base codes (uint8[n])."""
+        """Make a request from base codes (uint8[n])."""
         return cls(*pack_codes(codes), offsets, missed)
 
     def codes(self) -> NDArray[np.uint8]:
-        """The base codes, uint8[n]."""
+        """Return the base codes, uint8[n]."""
         return unpack_codes(self.bases, self.gaps, int(self.offsets[-1]))
 
 
 @dataclass(frozen=True)
 class MatchAnswer:
-    """bits: as ``Events`` has them. labels: uint32, of the matches in order, or None. missed:
-    uint64, the codes of mismatches in order."""
+    """The answer to a request.
+
+    bits: as in ``Events``. labels: uint32, of the matches in order, or None. missed: uint64, the
+    codes of mismatches in order.
+    """
 
     bits: Bits
     labels: NDArray[np.uint32] | None
@@ -84,13 +87,13 @@ class MatchAnswer:
 
 
 class MatchWorker:
-    """An actor. Whatever takes long is a call, beside which it gives signs of life."""
+    """A Ray actor. It sends heartbeats while a long call runs."""
 
     _setup: WorkerSetup
     _engine: CpuEngine
 
     def load(self, version: str, setup: Boxed, grown: Boxed) -> int:
-        """Load the dictionary and the k-mers that were learned so far; the process id."""
+        """Load the dictionary and the k-mers learned so far; return the process id."""
         if version != __version__:
             message = f"a worker has version {__version__} of kmer-streamer, the daemon {version}"
             raise StreamerError(message)
@@ -105,26 +108,26 @@ class MatchWorker:
         return os.getpid()
 
     def alive(self, seconds: float) -> None:
-        """A sign of life, after so many seconds."""
+        """Return after so many seconds, as a heartbeat."""
         time.sleep(seconds)
 
     def fetched(self, boxed: Boxed) -> Any:
-        """An object from the memory of this node, or from another node."""
+        """Fetch an object from the memory of this node or another."""
         return import_module("ray").get(boxed[0])
 
     def learn_all(self, codes: Boxed) -> None:
-        """As ``learn``, while the worker starts."""
+        """Like ``learn``, during startup of the worker."""
         self.learn(self.fetched(codes))
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
-        """Add k-mers that the stream brought."""
+        """Add k-mers that the stream has added."""
         codes = self._setup.owned(codes.copy())
         if codes.size:
             with Team(1):
                 self._engine.learn(codes)
 
     def match(self, request: Parts) -> Parts:
-        """A packed MatchAnswer to a packed MatchRequest."""
+        """Answer a packed MatchRequest with a packed MatchAnswer."""
         with Team(1):
             return packed(self._answer(unpacked(request)))
 

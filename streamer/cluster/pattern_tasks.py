@@ -1,7 +1,7 @@
-"""Tasks of ``asm`` and ``hamming``: a piece of a text each, with all patterns.
+"""Tasks of ``asm`` and ``hamming``: each searches a piece of a text for all patterns.
 
-Pieces overlap by what an end can depend on, so that any text can be cut as finely as there are
-workers: sets of patterns need not be cut.
+Pieces overlap by the symbols that an end can depend on, so any text can be cut finely enough for
+all workers, and pattern sets need not be split.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from streamer.sequences.record_buffer import TextPiece
 
 TASK_SECONDS = 2.0
 LEAST_PIECE, MOST_PIECE = 1 << 14, 1 << 23
-"""Symbols of a task: starting one takes milliseconds, and its rows are in memory at once."""
+"""Limits on symbols per task: starting one takes milliseconds, and all its rows are in memory."""
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]
 """Lines of formatted rows."""
 
 
 def piece_symbols(seconds_a_base: float, symbols: int | None, workers: int) -> int:
-    """Symbols of a piece that takes a thread some seconds at most; of ``symbols`` in all."""
+    """Return symbols per piece, a few seconds of a thread at most; ``symbols``: the total."""
     usual = int(min(max(TASK_SECONDS / max(seconds_a_base, 1e-12), LEAST_PIECE), MOST_PIECE))
     return part_size(usual, LEAST_PIECE, symbols, workers)
 
 
 @dataclass(frozen=True)
 class _Formatted:
-    """How rows are written."""
+    """The format of rows."""
 
     names: list[str]
     format_: Format
@@ -72,7 +72,7 @@ def _run_asm(prepared: tuple[_Asm, Cutters], piece: TextPiece) -> Rows | list[Bl
     if shared.best:
         parts = searched(of_pieces([piece]), shared.wanted, cutters)
         return [runs_of(part, joined(found), shared.wanted) for part, found in parts]
-    # names are those of the piece
+    # names are relative to the piece
     alone = of_pieces([replace(piece, first=0)])
     hits = (
         every_end(part, some, searches=shared.wanted)
@@ -89,7 +89,7 @@ def asm_lines(
     cluster: Cluster, pieces: Iterable[TextPiece], wanted: Searches, choice: Choice,
     names: list[str], format_: Format,
 ) -> Iterator[Rows]:  # fmt: skip
-    """The rows of every end, formatted, in order."""
+    """Yield the formatted rows of every end, in order."""
     shared = _Asm(wanted, choice, False, _Formatted(names, format_))
     tasks = ClusterTasks(cluster, ASM, shared, gpu=choice.device == "cuda")
     return tasks.in_order(pieces)
@@ -98,7 +98,7 @@ def asm_lines(
 def asm_best(
     cluster: Cluster, pieces: Iterable[TextPiece], wanted: Searches, choice: Choice
 ) -> Iterator[tuple[int, Hits]]:
-    """The best of each run, as ``asm.find``: workers align, runs are joined here."""
+    """Yield the best end of each run, like ``asm.find``: workers align, this process joins runs."""
     tasks = ClusterTasks(
         cluster, ASM, _Asm(wanted, choice, True, _Formatted([], "tsv")),
         gpu=choice.device == "cuda",
@@ -144,7 +144,7 @@ def hamming_lines(
     cluster: Cluster, pieces: Iterable[TextPiece], patterns: list[NamedSequence], k: int,
     strands: str, choice: Choice, format_: Format, *, free: bool,
 ) -> Iterator[Rows]:  # fmt: skip
-    """The rows, formatted, in order; arguments as of ``HammingSearch``."""
+    """Yield the formatted rows in order; arguments as for ``HammingSearch``."""
     rows = _Formatted([pattern.name for pattern in patterns], format_)
     shared = _Hamming(patterns, k, strands, choice, free, rows)
     tasks = ClusterTasks(cluster, HAMMING, shared, gpu=choice.device == "cuda")

@@ -1,8 +1,9 @@
-"""Tasks of ``primer``: some starts of alpha against a chunk of beta; the larger reach wins.
+"""Tasks of ``primer``: some starts of alpha against a chunk of beta; the largest reach wins.
 
-Reaches only rise with the texts of beta, so chunks can be searched in any order. A task takes the
-symbols of alpha behind its starts that their prefixes may need; if one reaches the end of those,
-it takes more: prefixes that match are short but where alpha and beta are alike.
+Reaches only grow with more texts of beta, so chunks can be searched in any order. A task gets the
+symbols of alpha after its starts that their prefixes are likely to need. If a prefix reaches the
+end of those, the task gets more: matching prefixes are short except where alpha and beta are
+similar.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from streamer.cluster.cluster_tasks import ClusterTasks, Work
 from streamer.cluster.connecting import Cluster
 
 TASK_SECONDS = 4.0
-PAIR_SECONDS = 6e-12  # of a thread, for a symbol of alpha, one of beta and a difference
+PAIR_SECONDS = 6e-12  # of a thread, per symbol of alpha, symbol of beta and difference
 LEAST_STARTS = 1 << 10
-BEHIND = 1 << 12  # symbols of alpha behind the starts of a task, at first
-GROWTH = 8  # by which they are more where prefixes go on
+BEHIND = 1 << 12  # initial symbols of alpha after the starts of a task
+GROWTH = 8  # growth factor of these where prefixes go on
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class _Primer:
 
 
 Starts = tuple[int, int, int]
-"""First start, the one after the last, and the end of their record, in the codes of alpha."""
+"""First start, one past the last, and the end of their record, in the codes of alpha."""
 
 
 def _run(shared: _Primer, part: tuple[Starts, list[Codes]]) -> Columns:
-    """The reaches of some starts given a chunk of beta: int64."""
+    """Return the reaches of some starts for a chunk of beta: int64."""
     (first, stop, end), beta = part
     behind = shared.behind
     while True:
@@ -51,7 +52,7 @@ def _run(shared: _Primer, part: tuple[Starts, list[Codes]]) -> Columns:
         found = reaches(
             alpha, beta, shared.k, shared.choice, strands=shared.strands, threads=1
         )[: stop - first]  # fmt: skip
-        # reaches rise with the starts
+        # reaches increase with the starts
         if until == end or not found.size or found[-1] < until - first:
             return found + first
         behind *= GROWTH
@@ -65,7 +66,7 @@ PRIMER = Work(_kept, _run)
 
 
 def starts_of(alpha: Alpha, k: int, symbols: int) -> list[Starts]:
-    """All starts in parts of one record, each for a task with so many symbols of beta."""
+    """Split all starts into parts within a record, each a task with so many symbols of beta."""
     size = max(LEAST_STARTS, int(TASK_SECONDS / (PAIR_SECONDS * k * max(symbols, 1))))
     return [
         (first, min(first + size, end), end)
@@ -77,7 +78,7 @@ def starts_of(alpha: Alpha, k: int, symbols: int) -> list[Starts]:
 def reaches_there(
     cluster: Cluster, alpha: Alpha, beta: Iterable[Codes], k: int, *, choice: Choice, strands: str
 ) -> Columns:
-    """As ``streamer.batch.primer.reaches``, on a cluster."""
+    """Like ``streamer.batch.primer.reaches``, on a cluster."""
     k = alpha.solvable(k)
     reach = alpha.first_reaches(k)
     if k > alpha.longest():

@@ -1,7 +1,7 @@
-"""Objects as arrays of bytes, which Ray hands to all processes of a node without a copy.
+"""Objects as byte arrays, which Ray passes to all processes of a node without a copy.
 
-Ray's arrays are read-only, and numba would compile each kernel once more for those. So arrays are
-rebuilt over the same memory as they were before: writable where they were. Nobody writes to them.
+Ray's arrays are read-only, for which numba would compile each kernel again. So arrays are rebuilt
+over the same memory with their original flags: writable if they were. Nobody writes to them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Parts = list[NDArray[np.uint8]]
-"""An object: its pickle, then the memory of its arrays."""
+"""An object: its pickle, followed by the memory of its arrays."""
 
 
 class _Pickler(pickle.Pickler):
-    """Locks are made anew where an object is read; views are of arrays there."""
+    """Pickles locks as new locks, and memoryviews as arrays to view."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type(threading.Lock())):
@@ -30,7 +30,7 @@ class _Pickler(pickle.Pickler):
 
 
 def packed(obj: Any) -> Parts:
-    """An object as parts; arrays are not copied."""
+    """Pack an object into parts; arrays are not copied."""
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
     _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(obj)
@@ -39,15 +39,15 @@ def packed(obj: Any) -> Parts:
 
 
 def unpacked(parts: Parts) -> Any:
-    """The object; its arrays are views of the parts, which must not be written to."""
+    """Rebuild the object; its arrays are views of the parts, which must not be written to."""
     head, *rest = parts
     return pickle.loads(head.tobytes(), buffers=[np.asarray(_Memory(part)) for part in rest])
 
 
 class _Memory:
-    """The memory of an array as that of one that may be written to."""
+    """Exposes the memory of an array as writable."""
 
     def __init__(self, array: NDArray[np.uint8]) -> None:
-        self._array = array  # keeps it
+        self._array = array  # keeps it alive
         place = array.ctypes.data, False
         self.__array_interface__ = {**array.__array_interface__, "data": place}

@@ -1,4 +1,4 @@
-"""A worker of a team as the daemon sees it, and what its errors say."""
+"""A worker as seen by the daemon, and the messages of its errors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 @dataclass(eq=False)
 class Member:
-    """A worker. learned: how many k-mers the team had learned when it was made.
+    """A worker. learned: how many k-mers the team had learned when it was created.
 
-    starting: what it does until it is ready. sign: the next sign of life until then. alive: it has
-    given one. pid: once it has loaded its dictionary. ready: once it also knows all that was
-    learned meanwhile. parts: under way, with their references, in order. since: when it answered
-    last.
+    starting: the call in progress until it is ready. sign: its next heartbeat until then. alive: it
+    has sent one. pid: set once its dictionary is loaded. ready: it also knows everything learned
+    meanwhile. parts: outstanding ones with their references, in order. since: when it last
+    answered.
     """
 
     actor: Any
@@ -30,21 +30,21 @@ class Member:
 
     @property
     def asked(self) -> Any:
-        """What it owes an answer to within HANG_SECONDS; None: nothing."""
+        """The call that it must answer within HANG_SECONDS, if any."""
         if self.parts:
             return self.parts[0][0]
-        # the first sign comes when Ray has started its process
+        # the first heartbeat comes once Ray has started its process
         return self.sign if self.alive and not self.ready else None
 
 
 def fault_of(error: BaseException) -> BaseException:
-    """What a worker raised, if it raised ``error``; else that."""
+    """Return the exception that a worker raised, if it caused ``error``; else ``error``."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, Exception) else error
 
 
 def first_line(error: BaseException) -> str:
-    """What happened to a worker; of an error that it raised, without the traceback."""
+    """Return what happened to a worker; without the traceback of an error that it raised."""
     cause = fault_of(error)
     if cause is not error:
         return f"{type(cause).__name__}: {first_line(cause)}"

@@ -1,11 +1,10 @@
-"""Workers of a daemon on a cluster: Ray actors that each know the dictionary, or a shard of it.
+"""Workers of a daemon on a cluster: Ray actors that each hold the dictionary, or a shard of it.
 
-Every part of a batch goes to the least busy worker of each shard. A worker that dies or answers
-nothing for HANG_SECONDS is given up: its parts go to others, another one takes its place, and an
-answer that comes after all is not looked at. A worker learns k-mers in the order of the calls, and
-once it has started those that came meanwhile, before it is asked anything. So whatever it is asked
-it knows all that the stream brought before. While it loads its dictionary, which may take minutes,
-it gives signs of life; ``shard_starts`` says how long to wait.
+Every part of a batch goes to the least busy worker of each shard. A worker that dies, or does not
+answer for HANG_SECONDS, is given up: its parts go to others, it is replaced, and late answers are
+ignored. A worker learns k-mers in call order; after starting, it first learns those added
+meanwhile. So at each request it knows everything that the stream added before. While it loads its
+dictionary, which may take minutes, it sends heartbeats; ``shard_starts`` decides how long to wait.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from streamer.cluster.team_member import Member, fault_of, first_line
 from streamer.errors import StreamerError
 
 HANG_SECONDS = 10.0
-"""Without an answer, of a worker that has been asked; a part takes some hundredths."""
+"""Time without an answer after which a worker hangs; a part takes some hundredths of a second."""
 
-SIGN_SECONDS = 1.0  # between signs of life of a worker that starts
+SIGN_SECONDS = 1.0  # between heartbeats of a starting worker
 POLL_SECONDS = 0.25
 EACH = 2
-"""Parts that a worker has at a time: one that it works on and the next one."""
+"""Parts assigned to a worker at a time: the current one and the next."""
 
 SIGNS = "signs"
-"""The threads of a worker that give signs of life while others load."""
+"""The threads of a worker that send heartbeats while others load."""
 
 
 class NoWorkersError(StreamerError):
@@ -45,10 +44,11 @@ class NoWorkersError(StreamerError):
 
 
 class WorkerTeam:
-    """Keeps ``workers`` of each of ``setups`` (a shard each) alive; 0: a worker a CPU of the
-    cluster in all.
+    """Keeps ``workers`` workers alive for each of ``setups`` (one per shard).
 
-    grown: the k-mers that were learned so far. say: takes a line about workers lost and found.
+    With 0 workers, there is one per CPU of the cluster in all.
+
+    grown: returns the k-mers learned so far. say: called with a line about workers lost and found.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class WorkerTeam:
         now = time.monotonic()
         self._starts = [ShardStarts(now) for _ in setups]
         self._deaths: Counter[tuple[int, int]] = Counter()
-        """Workers of a shard that were given up with a part that is asked now."""
+        """How many workers of a shard were given up with a part of the current requests."""
         self._recruit()
 
     @property
     def shards(self) -> int:
-        """How many there are."""
+        """The number of shards."""
         return len(self._shared)
 
     @property
     def size(self) -> int:
-        """Workers of a shard that should be there."""
+        """The intended number of workers per shard."""
         return self._workers or max(1, self._cluster.cpus // self.shards)
 
     @property
     def here(self) -> bool:
-        """Whether each shard has a worker; those that start are waited for."""
+        """Return whether each shard has a worker; waits for starting ones."""
         while not self._covered():
             given_up = self._given_up() != ""
             self._step([], 0 if given_up else POLL_SECONDS)
@@ -96,13 +96,13 @@ class WorkerTeam:
         return True
 
     def reason(self) -> str:
-        """Why workers are not there."""
+        """Return why workers are missing."""
         return self._given_up()
 
     def _covered(self) -> bool:
         """Whether each shard has a worker."""
         if self._cluster.lost:
-            # they would miss what is learned from now on
+            # these workers would miss what is learned from now on
             self.close()
         now = time.monotonic()
         working = {member.shard for member in self.members if member.ready}
@@ -111,7 +111,7 @@ class WorkerTeam:
         return len(working) == self.shards
 
     def _given_up(self) -> str:
-        """Why no worker can be started for a shard; empty if there may be one."""
+        """Return why no worker can be started for a shard; empty if one may still start."""
         if lost := self._cluster.lost:
             return lost
         now = time.monotonic()
@@ -124,10 +124,10 @@ class WorkerTeam:
         return ""
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
-        """Have all workers learn k-mers, before whatever they are asked next.
+        """Have all workers learn k-mers, before any later request.
 
-        ``grown`` has them already: a worker that has not started is sent them once it has, since
-        its calls would wait without a bound.
+        ``grown`` includes them already. A worker that is still starting gets them afterwards,
+        because its queue of calls would grow without bound.
         """
         self._learned += codes.size
         started = [member for member in self.members if member.pid]
@@ -138,7 +138,7 @@ class WorkerTeam:
             member.actor.learn.remote(shared)
 
     def ask(self, requests: Sequence[Any]) -> list[list[Any]]:
-        """The answers of all shards to each request, in order; else NoWorkersError."""
+        """The answers of all shards to each request, in order; raise NoWorkersError if none."""
         given = [self._cluster.ray.put(packed(request)) for request in requests]
         todo = [deque(range(len(given))) for _ in range(self.shards)]
         answers: list[dict[int, Any]] = [{} for _ in range(self.shards)]
@@ -153,12 +153,12 @@ class WorkerTeam:
                     raise NoWorkersError(message)
         finally:
             for member in self.members:
-                # those that an error leaves behind are of no request any more
+                # parts left behind by an error belong to no request any more
                 member.parts.clear()
         return [[of_shard[number] for of_shard in answers] for number in range(len(given))]
 
     def _give(self, given: Sequence[Any], todo: Sequence[deque[int]]) -> None:
-        """Give parts to the least busy workers."""
+        """Assign parts to the least busy workers."""
         for member in sorted(self.members, key=lambda one: len(one.parts)):
             waiting = todo[member.shard]
             while member.ready and waiting and len(member.parts) < EACH:
@@ -170,7 +170,7 @@ class WorkerTeam:
     def _step(
         self, todo: Sequence[deque[int]], seconds: float = POLL_SECONDS
     ) -> list[tuple[Member, int, Any]]:
-        """Wait for answers a little, and look after the workers."""
+        """Wait briefly for answers, and check on the workers."""
         self._recruit()
         start = [member for member in self.members if not member.ready]
         watched = {member.parts[0][0]: member for member in self.members if member.parts}
@@ -184,7 +184,7 @@ class WorkerTeam:
             list(watched), num_returns=1, timeout=seconds, fetch_local=False
         )
         if start and rest:
-            # one that starts must not wait behind the answers of others
+            # a starting worker must not wait for the answers of others
             found += self._cluster.ray.wait(
                 rest, num_returns=len(rest), timeout=0, fetch_local=False
             )[0]
@@ -212,7 +212,7 @@ class WorkerTeam:
         return answers
 
     def _hung(self) -> list[Member]:
-        """Workers without an answer for too long; not those whose answer was not looked at yet."""
+        """Return the workers overdue with an answer, except those whose answer is still unread."""
         before = time.monotonic() - HANG_SECONDS
         late = {
             one.asked: one for one in self.members if one.asked is not None and one.since < before
@@ -225,7 +225,7 @@ class WorkerTeam:
         return [late[reference] for reference in missing]
 
     def _begin(self, member: Member, reference: Any, value: Any) -> None:
-        """A worker is alive, has started, or knows what was learned until then."""
+        """Handle a startup step: a worker is alive, has started, or has learned what it missed."""
         now = time.monotonic()
         if reference == member.sign:
             self._starts[member.shard].alive(now)
@@ -236,7 +236,7 @@ class WorkerTeam:
         if not member.pid:
             member.pid = value
             if member.learned != self._learned:
-                # no part waits for this, which may take long
+                # this may take long, but no part waits for it
                 grown = self._cluster.ray.put(self._grown())
                 member.starting = member.actor.learn_all.remote([grown])
                 return
@@ -249,7 +249,7 @@ class WorkerTeam:
     def _lose(
         self, member: Member, todo: Sequence[deque[int]], why: str, *, raised: bool = False
     ) -> None:
-        """Give a worker up; what it had goes to others. raised: by an error of its own."""
+        """Give a worker up and reassign its parts. raised: by an error of its own."""
         self.members.remove(member)
         for _, number in reversed(member.parts):
             todo[member.shard].appendleft(number)
@@ -261,7 +261,7 @@ class WorkerTeam:
         self._end(member)
         if not member.parts:
             return
-        # it was at the first of its parts
+        # it was working on its first part
         at_fault = member.shard, member.parts[0][1]
         self._deaths[at_fault] += 1
         if self._deaths[at_fault] > RETRIES:
@@ -276,7 +276,7 @@ class WorkerTeam:
             self._cluster.ray.kill(member.actor, no_restart=True)
 
     def _recruit(self) -> None:
-        """Start workers that are missing; end those that cannot start if there are enough."""
+        """Start missing workers; stop those that fail to start if there are enough."""
         if self._cluster.lost:
             return
         for shard, starts in enumerate(self._starts):
@@ -296,7 +296,7 @@ class WorkerTeam:
                 self.members.append(Member(actor, shard, self._learned, loading, sign))
 
     def close(self) -> None:
-        """End all workers."""
+        """Stop all workers."""
         for member in self.members:
             self._end(member)
         self.members.clear()

@@ -1,4 +1,8 @@
-"""Simulate when each read of a run is complete: channels read one molecule after another."""
+"""Simulate when each read of a run is complete: channels read one molecule after another.
+
+A channel waits for a molecule, then reads it base by base. Both times come from a seeded generator,
+so equal seeds give equal runs. Times are in seconds of the run.
+"""
 
 from __future__ import annotations
 

@@ -46,8 +46,9 @@ class TargetBins(NamedTuple):
 
 
 class CoverageReport:
-    """Of how many targets there are bins, and those of the ``DRAWN_TARGETS`` with the most matches,
-    none of them without a match.
+    """Bins of the ``DRAWN_TARGETS`` targets with the most matches, and totals over all targets.
+
+    Targets without a match are not drawn.
 
     kmers, seen, matches: of all targets.
     """
