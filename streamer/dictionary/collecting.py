@@ -233,7 +233,12 @@ def _sort_stably(codes, owners, spare_codes, spare_owners, bits):
 
 @njit(cache=True, nogil=True)
 def _unite_runs(codes, owners, sets, sizes):
-    """Move distinct codes to the front, write their sets: (codes, codes of several, members)."""
+    """Move distinct codes to the front, write their sets: (codes, codes of several, members).
+
+    codes: ascending, owners ascending within equal codes. A set is the owner, or _SEVERAL; the
+    distinct owners of the latter move to the front of ``owners``, and their number goes into
+    ``sizes``.
+    """
     kept = runs = filled = 0
     i = 0
     while i < codes.size:

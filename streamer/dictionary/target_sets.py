@@ -84,7 +84,11 @@ def gathered(
 def united(
     codes: NDArray[np.uint64], sets: NDArray[np.uint32], targets: TargetSets
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], TargetSets]:
-    """Return the distinct ``codes`` (uint64, in any order), ascending, with united target sets."""
+    """Return the distinct ``codes`` (uint64, in any order), ascending, with united target sets.
+
+    sets: uint32, the set of each code, or NO_SET. A code that occurs several times belongs to all
+    targets of all occurrences.
+    """
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
     first = np.ones(codes.size, dtype=np.bool_)

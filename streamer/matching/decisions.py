@@ -1,4 +1,12 @@
-"""Decide what to do with reads during sequencing, from their first bases."""
+"""Decide what to do with reads during sequencing, from their first bases.
+
+on target, enrich    the target is listed    stop_receiving: sequence all of it
+                     it is another one       unblock: it is not worth sequencing
+on target, deplete   the target is listed    unblock
+                     it is another one       stop_receiving
+unassigned           not long enough yet     proceed: look again once it is longer
+                     give_up_bases or more   enrich: unblock, deplete: stop_receiving
+"""
 
 from __future__ import annotations
 

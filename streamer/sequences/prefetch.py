@@ -21,8 +21,10 @@ def prefetched(
     idle_seconds: float = _IDLE_SECONDS,
     pause: T | None = None,
 ) -> Iterator[T]:
-    """Yield the items in order; a thread produces up to ``depth`` ahead, its errors are raised
-    here.
+    """Yield the items in order; a thread produces up to ``depth`` ahead.
+
+    Its errors are raised here. idle: called every ``idle_seconds`` while waiting for the next item.
+    pause: yielded repeatedly while no item is ready.
     """
     poll = _POLL_SECONDS if idle is None else idle_seconds
     ahead: Queue[tuple[T | None, BaseException | None, bool]] = Queue(depth)

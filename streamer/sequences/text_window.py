@@ -52,7 +52,12 @@ def new_block(size: int) -> TextBlock:
 
 
 class Text:
-    """The text in ``blocks`` that is not parsed yet."""
+    """The text in ``blocks`` that is not parsed yet.
+
+    array: uint8. place: int64[6]; array[place[AT]:place[STOP]] has not been parsed. LINE: the
+    number of the line that begins at AT, from 1. The other elements belong to the parsers. ended:
+    nothing follows. blocks: what follows otherwise.
+    """
 
     def __init__(self, blocks: Iterator[TextBlock]) -> None:
         self.blocks = blocks
