@@ -1,1 +1,1 @@
-"""The durable log: numbered records that survive kills and power cuts, and are read by others."""
+"""The durable log: numbered records that survive kills and power loss; others can read them."""

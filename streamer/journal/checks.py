@@ -1,4 +1,4 @@
-"""What is damaged in a journal, and how to go on without it."""
+"""Find what is damaged in a journal, and continue without it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from streamer.journal.stored_snapshots import read_snapshot
 from streamer.protocol.checksums import crc32c
 
 _ALWAYS_CHECKED = 32 << 20
-"""An index up to this size is checked by SQLite at each start; a larger one only by ``verify``."""
+"""SQLite checks an index up to this size at each start, a larger one only in ``verify``."""
 
 
 class Checked:
-    """Compares a journal with its checksums."""
+    """Checks a journal against its checksums."""
 
     def __init__(self, index: Index, reader: RecordReader, directory: Path, sizes: Sizes) -> None:
         self._index, self._reader = index, reader
         self._directory, self._sizes = directory, sizes
 
     def damages(self, *, everything: bool) -> Iterator[JournalDamage]:
-        """What recovery would stumble over, or ``everything``; nothing for a whole journal.
+        """Yield the damage that would stop recovery, or ``everything``; nothing if intact.
 
         Raises JournalDamage if the state itself cannot be read.
         """
@@ -49,12 +49,12 @@ class Checked:
         yield from self._lost_groups(state)
 
     def mend(self) -> list[JournalDamage]:
-        """Give up all that is damaged; it stays given up. Returns what that was.
+        """Give up everything that is damaged, for good; return what that was.
 
-        A damaged record keeps its number, and it and a snapshot what the index knows of them. A
-        damaged producer is as its records say. Where nothing tells how far batches had gone, they
-        go on under another stream: no number is used twice in one. JournalDamage if the index
-        itself is beyond that.
+        A damaged record keeps its number. For records and snapshots, what the index knows of them
+        is kept; a damaged producer is rebuilt from its records. If nothing tells how far batches
+        had got, they continue under a new stream: no number is used twice within a stream. Raises
+        JournalDamage if the index itself is beyond repair.
         """
         if found := list(self.damages(everything=True)):
             with self._index.transaction():
@@ -72,7 +72,7 @@ class Checked:
         index.clear("producers")
         index.put(*producers)
         snapshot = self._give_up_snapshot()
-        # whether it is known how far batches had gone, up to a record; what it says is in its row
+        # whether we know how far batches had got, up to a record that is given up; its row says so
         known = snapshot > 0 or state.oldest == 1
         kept = 0
         for row, record in self._reader.checked(state.oldest - 1, state.head):
@@ -93,7 +93,7 @@ class Checked:
         index.rebuild_keys()
 
     def _give_up_snapshot(self) -> int:
-        """Give up what is damaged of the snapshot; the record up to which something is known."""
+        """Give up a damaged snapshot; return the record up to which something is known."""
         try:
             row = self._index.snapshot()
         except JournalDamage:
@@ -108,7 +108,7 @@ class Checked:
         return row.at
 
     def _known_producers(self, state: State) -> list[ProducerRow]:
-        """The rows that are good, and of the others what the records kept say."""
+        """Return the intact rows, and the others as rebuilt from retained records."""
         known = {r.name: r for r in self._index.producers() if isinstance(r, ProducerRow)}
         for row in self._index.records(state.oldest - 1, state.head):
             if not isinstance(row, RecordRow) or row.producer is None:
@@ -130,7 +130,7 @@ class Checked:
             yield JournalDamage("a producer is missing", file=str(self._index.path))
 
     def _lost_groups(self, state: State) -> Iterator[JournalDamage]:
-        """Damage if there is a group whose header proves that the index once went further."""
+        """Yield damage if a group's header proves that the index once went further."""
         files = DataReader(self._directory)
         places = [(state.file, self._sizes.page_after(state.end))] if state.file else []
         places += [(number, 0) for number in data_file_numbers(self._directory)]
@@ -139,7 +139,7 @@ class Checked:
                 group = files.group(state.seal, file, offset)
                 if group is None or file < state.file:
                     continue
-                if group.first == state.head + 1:  # was perhaps never committed
+                if group.first == state.head + 1:  # this group may never have been committed
                     behind = offset + HEADER_BYTES + group.bytes
                     places.append((file, self._sizes.page_after(behind)))
                 elif group.first > state.head:
@@ -152,12 +152,12 @@ class Checked:
 
 
 def producers_digest(rows: Iterable[ProducerRow]) -> int:
-    """A sum over producers: it changes if one changes or vanishes."""
+    """Return a checksum over producers: it changes if one changes or vanishes."""
     return sum(row_checksum(ProducerRow, row) for row in rows) & 0xFFFFFFFF
 
 
 def _given_up(at: int, row: RecordRow | None) -> RecordRow:
-    """The row of a record that is given up, with what its row before says."""
+    """Return the row of a record that is given up, with what is known from its old row."""
     kind, time, meta = (f" {row.kind.decode()}", row.time, row.meta) if row else ("", 0, b"")
     nothing = None, None, None, None, None
     about = row and row.about

@@ -1,12 +1,12 @@
-"""Data files: the frames of records, one after the other. What is where stands in the index.
+"""Data files: the frames of records, one after another; the index says what is where.
 
-A group of records begins at a page's start with a header::
+A group of records begins at a page boundary with a header::
 
     8 bytes magic | 16 seal | 8 first record | 4 records | 8 bytes that follow | 4 CRC-32C | 0 ...
 
-The header says nothing that the index does not say. It proves that the index had been committed up
-to the record before: no group is written earlier. So an index that was put back, or lost its log,
-is found out. The seal is secret: no frame can be taken for a header.
+The header repeats what the index says. It proves that the index had been committed up to the
+previous record, because no group is written earlier. So an index that was restored from a copy, or
+lost its log, is detected. The seal is secret, so no frame can pass for a header.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPEN_FILES = 1
 
 
 class GroupHeader(NamedTuple):
-    """What a header says: its first record, how many there are, and the bytes behind it."""
+    """The content of a header: first record, number of records, and the bytes that follow."""
 
     first: int
     records: int
@@ -39,23 +39,23 @@ class GroupHeader(NamedTuple):
 
 
 def data_file(directory: Path, number: int) -> Path:
-    """The path of a data file, numbered from 1."""
+    """Return the path of a data file, numbered from 1."""
     return directory / f"{_PREFIX}{number:08d}"
 
 
 def data_file_numbers(directory: Path) -> list[int]:
-    """Numbers of the data files there are, ascending."""
+    """Return the numbers of the existing data files, ascending."""
     return file_numbers(directory, _PREFIX)
 
 
 def pack_header(seal: bytes, group: GroupHeader) -> bytes:
-    """The header of a group."""
+    """Encode the header of a group."""
     fields = _HEADER.pack(_MAGIC, seal, *group)
     return (fields + _SUM.pack(crc32c([fields]))).ljust(HEADER_BYTES, b"\0")
 
 
 def unpack_header(seal: bytes, data: bytes) -> GroupHeader | None:
-    """What a header says; None if this is none."""
+    """Decode a header; None if the data is not one."""
     if len(data) < HEADER_BYTES:
         return None
     fields, end = data[: _HEADER.size], _HEADER.size + _SUM.size
@@ -66,14 +66,14 @@ def unpack_header(seal: bytes, data: bytes) -> GroupHeader | None:
 
 
 class DataReader:
-    """Reads frames and checks them."""
+    """Reads and verifies frames."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._open: dict[int, int] = {}
 
     def frames(self, row: RecordRow) -> tuple[memoryview, ...]:
-        """The frames of a record; JournalDamage if they are not what was stored."""
+        """Return the frames of a record; raise JournalDamage if they have changed."""
         path = data_file(self._directory, row.file)
         if not row.size:
             data = b""
@@ -88,7 +88,7 @@ class DataReader:
         return split(data, row.lengths)
 
     def group(self, seal: bytes, file: int, offset: int) -> GroupHeader | None:
-        """What the header there says; None if there is none. JournalUnread."""
+        """Return the header at a place; None if there is none. Raises JournalUnread."""
         try:
             return unpack_header(seal, self.read(file, offset, HEADER_BYTES))
         except OSError as error:
@@ -98,7 +98,7 @@ class DataReader:
             return None
 
     def read(self, file: int, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes of a file."""
+        """Read up to ``size`` bytes of a file."""
         fd = self._open.get(file)
         if fd is None:
             if len(self._open) == _OPEN_FILES:
@@ -120,7 +120,7 @@ class DataReader:
 
 
 def split(data: bytes, lengths: bytes) -> tuple[memoryview, ...]:
-    """Frames that were stored one after the other."""
+    """Split frames that were stored one after another."""
     frames, begin = [], 0
     for length in unpack_lengths(lengths):
         frames.append(memoryview(data)[begin : begin + length])

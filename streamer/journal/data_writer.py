@@ -1,4 +1,4 @@
-"""Where the next group of records goes in the data files."""
+"""Write groups of records to the data files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from streamer.journal.journal_errors import JournalFull
 from streamer.journal.record import Frame
 from streamer.journal.sizes import Sizes
 
-# small groups are written with zeros behind them, for those that follow
+# small groups are written with trailing zeros, to be overwritten by the next groups
 _SMALL_BYTES, _FILL_BYTES = 1 << 18, 1 << 20
 
 
 class Written(NamedTuple):
-    """A group: its file, the offsets of the first frame and of the end, a CRC-32C a record."""
+    """A written group: its file, offsets of its first frame and its end, a CRC-32C per record."""
 
     file: int
     offset: int
@@ -31,8 +31,8 @@ class Written(NamedTuple):
 class DataWriter:
     """The end of the data: where the next group goes.
 
-    A file that is not there any more is left behind for a new one. ``synced``: whether content and
-    names are on the disk when ``write`` returns.
+    If the file no longer exists, a new one is started. ``synced``: whether content and names are on
+    disk when ``write`` returns.
     """
 
     def __init__(self, disk: Disk, directory: Path, *, sizes: Sizes, synced: bool) -> None:
@@ -43,11 +43,11 @@ class DataWriter:
         self._synced = synced
         self._gatherer = Gatherer()
         self._fd: int | None = None
-        # of the file: its bytes, and up to where all of them have been written
+        # of the file: its size, and up to where it has been written completely
         self._room = self._filled = 0
 
     def start(self, file: int, end: int) -> None:
-        """Go on at this place."""
+        """Continue at this place."""
         self.file, self.end = file, end
         with suppress(FileNotFoundError):
             if file:
@@ -56,8 +56,8 @@ class DataWriter:
     def write(self, seal: bytes, first: int, records: Sequence[Sequence[Frame]]) -> Written:
         """Store the frames of a group.
 
-        JournalFull or JournalFailed. The place is taken only by ``taken``; until then the next
-        group goes there, too.
+        Raises JournalFull or JournalFailed. Only ``taken`` claims the place; until then, the next
+        group is written there, too.
         """
         size = sum(len(frame) for record in records for frame in record)
         begin = self._sizes.page_after(self.end)
@@ -67,7 +67,7 @@ class DataWriter:
             self._next_file(stop)
         assert self._fd is not None
         if stop > self._filled and stop - begin <= _SMALL_BYTES:
-            # to sync a page that was never written takes a commit of the file system's own journal
+            # syncing a page that was never written costs a commit of the file system's own journal
             stop = max(stop, min(begin + _FILL_BYTES, self._room))
         content, sums = self._gatherer.gather(records, before=HEADER_BYTES, size=stop - begin)
         content[:HEADER_BYTES] = pack_header(seal, GroupHeader(first, len(records), size))
@@ -82,7 +82,7 @@ class DataWriter:
         return Written(self.file, offset, offset + size, sums)
 
     def taken(self, end: int) -> None:
-        """What was written up to here has been committed."""
+        """Note that what was written up to here has been committed."""
         self.end = end
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class DataWriter:
             self._fd = None
 
     def _next_file(self, size: int) -> None:
-        """A new file, with its name on the disk; a smaller one where there is little room."""
+        """Create a file and sync its name; a smaller one if there is little room."""
         least, size = size, max(size, self._sizes.file_bytes)
         path = data_file(self._directory, self.file + 1)
         while True:
@@ -105,7 +105,7 @@ class DataWriter:
                     raise
                 size = max(least, size // 2)
         if self._fd is not None:
-            with suppress(OSError):  # what is set aside behind the end is of no more use
+            with suppress(OSError):  # space reserved after the end is no longer needed
                 self._disk.truncate(self._fd, self.end)
             os.close(self._fd)
         self.file, self.end = self.file + 1, 0

@@ -1,4 +1,4 @@
-"""The disk under a journal: the seam where tests put one that records or fails."""
+"""Disk access of a journal: the seam where tests substitute a disk that records or fails."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from streamer.journal.journal_errors import (
 from streamer.journal.record import Frame
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Numbers of an OSError that goes away once there is room."""
+"""Error numbers of an OSError that ends once there is room."""
 
-# these say nothing about what is stored: this process lacks descriptors, memory or rights
+# not about stored data: this process lacks descriptors, memory or permissions
 _NO_MEANS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
-# IOV_MAX of Linux, and less than the 2 GiB that one call takes
+# IOV_MAX of Linux, and less than the limit of 2 GiB per call
 _BUFFERS, _CALL_BYTES = 1024, 1 << 30
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 class Disk:
-    """File operations by path or descriptor; an OSError is what the system says.
+    """File operations by path or descriptor; they raise the system's OSError.
 
-    vfs: the name of SQLite's layer for files, "" for its own.
+    vfs: the name of SQLite's file layer, "" for the default.
     """
 
     vfs = ""
 
     def make_directory(self, directory: Path) -> None:
-        """Make a private directory, and those above it, if there is none."""
+        """Create a private directory and its parents, unless it exists."""
         missing = [path for path in directory.parents if not path.exists()]
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in missing:
             self.sync_directory(path.parent)
 
     def create(self, path: Path, size: int) -> int:
-        """A descriptor of a new private file with room for ``size`` bytes; no file if it fails."""
+        """Create a private file of ``size`` reserved bytes, or none; return its descriptor."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             if size:
@@ -57,16 +57,16 @@ class Disk:
         return fd
 
     def open(self, path: Path) -> int:
-        """A descriptor of a file, to read and write."""
+        """Open a file for reading and writing; return its descriptor."""
         return os.open(path, os.O_RDWR)
 
     def bypass_cache(self, fd: int) -> None:
-        """Have whole pages written from aligned memory go around the page cache, if they can."""
+        """Make writes of whole pages from aligned memory bypass the page cache, if possible."""
         with suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | _DIRECT)
 
     def write(self, fd: int, offset: int, frames: Sequence[Frame]) -> None:
-        """Write all of the frames, one after the other."""
+        """Write all frames, one after another."""
         left = [memoryview(frame) for frame in frames if len(frame)]
         while left:
             part, size = [], 0
@@ -75,7 +75,7 @@ class Disk:
                 size += len(part[-1])
                 if size == _CALL_BYTES:
                     break
-            # a disk that is nearly full takes less than it was given, and says nothing
+            # a nearly full disk writes less than requested, without an error
             try:
                 written = os.pwritev(fd, part, offset)
             except OSError as error:
@@ -94,11 +94,11 @@ class Disk:
                 left[0] = left[0][written:]
 
     def sync(self, fd: int) -> None:
-        """Return once the content is on the disk."""
+        """Return once the content is on disk."""
         os.fdatasync(fd)
 
     def sync_directory(self, directory: Path) -> None:
-        """Return once the names in a directory are on the disk; for one we may read."""
+        """Return once the names in a directory are on disk; it must be readable."""
         try:
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except PermissionError:
@@ -109,17 +109,17 @@ class Disk:
             os.close(fd)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Give back what a file has behind ``size`` bytes."""
+        """Truncate a file to ``size`` bytes."""
         os.ftruncate(fd, size)
 
     def delete(self, path: Path) -> None:
-        """Delete a file if there is one."""
+        """Delete a file if it exists."""
         with suppress(FileNotFoundError):
             path.unlink()
 
 
 def _use_cache(fd: int) -> bool:
-    """Whether writes went around the page cache until now: here something was not aligned."""
+    """Stop bypassing the page cache, after an unaligned write; return whether it was bypassed."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~_DIRECT)
     return bool(flags & _DIRECT)
@@ -127,7 +127,7 @@ def _use_cache(fd: int) -> bool:
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Errors of what stores something there: JournalFull if room helps, else JournalFailed."""
+    """Convert errors of storing to ``path``: JournalFull if more room helps, else JournalFailed."""
     try:
         yield
     except OSError as error:
@@ -138,7 +138,7 @@ def storing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def syncing(path: Path) -> Iterator[None]:
-    """Errors of what syncs: what was written may be gone, whatever a second try says."""
+    """Convert errors of syncing: written data may be lost, whatever a second sync returns."""
     try:
         yield
     except OSError as error:
@@ -146,7 +146,7 @@ def syncing(path: Path) -> Iterator[None]:
 
 
 def file_numbers(directory: Path, prefix: str) -> list[int]:
-    """Numbers of the files of this prefix, ascending; JournalUnread."""
+    """Return the numbers of the files with this prefix, ascending; raises JournalUnread."""
     try:
         names = os.listdir(directory)
     except OSError as error:
@@ -163,7 +163,7 @@ def unread(
     offset: int | None = None,
     record: int | None = None,
 ) -> JournalError:
-    """The error for what cannot be read: JournalDamage, or JournalUnread if that may pass."""
+    """The error for a failed read: JournalDamage, or JournalUnread if it may be temporary."""
     problem = f"{what}: {os.strerror(error.errno or 0)}"
     if error.errno in _NO_MEANS:
         return JournalUnread(f"{path}: {problem}: try again")
@@ -171,18 +171,18 @@ def unread(
 
 
 def full(path: Path) -> JournalFull:
-    """There is no room."""
+    """Return the error for a full disk."""
     return JournalFull(f"{path}: no room on the disk: delete something, or lower keep_bytes")
 
 
 def failed(path: Path, error: Exception) -> JournalFailed:
-    """The disk did not do it."""
+    """Return the error for a failed write."""
     what = error.strerror if isinstance(error, OSError) else str(error)
     return JournalFailed(f"{path}: cannot be stored: {what}: check the disk, then start again")
 
 
 def has_room(directory: Path) -> bool:
-    """Whether a few pages more can be stored; tells a full disk from a broken one."""
+    """Return whether a few more pages can be stored; tells a full disk from a broken one."""
     path = directory / "room"
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

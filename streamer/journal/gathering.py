@@ -1,11 +1,11 @@
-"""Frames of a group laid one after the other in memory that a disk can take as it is.
+"""Gather the frames of a group in contiguous memory that a disk can take directly.
 
-A write that goes around the page cache needs whole pages of aligned memory. The copy costs less
-than the kernel's into fresh pages of its cache, and each record is summed while it is in the core's
+A write that bypasses the page cache needs whole pages of aligned memory. This copy costs less than
+the kernel's into fresh pages of its cache, and each record is checksummed while it is in the core's
 cache.
 """
 
-# kernels are typed by numba, by the arguments of their first call
+# numba types kernels by the arguments of their first call
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from streamer.protocol.checksums import crc32c, crc32c_address
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 
-# more than most groups take: memory beyond it is given back
+# more than most groups need; memory beyond this is released
 _KEPT_BYTES = 64 << 20
-# frames of smaller records are joined first: that takes less than looking up where each of them is
+# frames of smaller records are joined first, which costs less than passing each one's address
 _JOINED_BYTES = 1 << 18
 
 
 class Gatherer:
-    """Memory for one group after the other, which begins at a page."""
+    """Page-aligned memory, reused for one group after another."""
 
     def __init__(self) -> None:
         self._memory = np.zeros(0, np.uint8)
@@ -36,13 +36,13 @@ class Gatherer:
     def gather(
         self, records: Sequence[Sequence[Frame]], *, before: int, size: int
     ) -> tuple[memoryview, list[int]]:
-        """``size`` bytes with the frames from ``before`` on, and the CRC-32C of each record.
+        """Return ``size`` bytes with the frames from ``before`` on, and the CRC-32C of each record.
 
-        The rest is 0. The bytes last until the next call.
+        The rest is 0. The bytes are valid until the next call.
         """
         memory = self._memory
         if size > memory.size:
-            # a power of two, so that few groups take more
+            # a power of two, so that few groups need a larger one
             memory = np.frombuffer(mmap.mmap(-1, 1 << (size - 1).bit_length()), np.uint8)
             if memory.size <= _KEPT_BYTES:
                 self._memory = memory
@@ -58,7 +58,7 @@ class Gatherer:
 
 
 def _parts(frames: Sequence[Frame]) -> list[Frame]:
-    """The frames that are not empty, or all of them in one."""
+    """Return the nonempty frames, or all of them joined."""
     there = [frame for frame in frames if len(frame)]
     if len(there) > 1 and sum(map(len, there)) <= _JOINED_BYTES:
         return [b"".join(there)]
@@ -75,7 +75,7 @@ def _gather(address, places, counts, memory, before, sums):
         for _ in range(counts[record]):
             source = carray(pointer(np.uint64(places[frame, 0])), places[frame, 1], np.uint8)
             target = memory[at : at + source.size]
-            for i in range(source.size):  # a slice would be checked for overlaps
+            for i in range(source.size):  # slice assignment would check for overlap
                 target[i] = source[i]
             at += source.size
             frame += 1

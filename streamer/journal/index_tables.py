@@ -1,8 +1,8 @@
 """Tables of the index. Each row ends in a checksum over its table's name and all other columns.
 
-SQLite notices damage to the structure of its file only. A changed value is found by the row's
-checksum, a record that vanished by its number, a producer that vanished by the digest of all of
-them in ``state``. Texts are blobs, so that a changed one can be read.
+SQLite itself only notices damage to the structure of its file. Here, a changed value is detected by
+the row's checksum, a missing record by its number, a missing producer by the digest of all of them
+in ``state``. Texts are stored as blobs, so that damaged ones can still be read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamer.journal.record import LOST, Frame, Outline, Record
 from streamer.protocol.checksums import crc32c
 
 FORMAT = 2
-"""Of the index and the files beside it (``user_version``)."""
+"""Format version of the index and the files beside it (``user_version``)."""
 
 APPLICATION = 0x6B6D6A6C
 """Marks SQLite's file as ours (``application_id``)."""
@@ -39,12 +39,12 @@ TABLES = (
 
 
 class State(NamedTuple):
-    """The one row about the journal as a whole.
+    """The single row about the journal as a whole.
 
-    stream: 8 bytes. seal: 16 secret bytes in front of each group in the data files. synced: 1 if
-    the last owner synced what it wrote. oldest: the first record kept, head + 1 if none is. bytes:
-    of the records kept. file, end: where the next group may begin. producers, digest: how many
-    there are, and the sum of their rows' checksums.
+    stream: 8 bytes. seal: 16 secret bytes at the start of each group in the data files. synced: 1
+    if the last owner synced what it wrote. oldest: the first retained record, head + 1 if none.
+    bytes: of the retained records. file, end: where the next group may begin. producers, digest:
+    their number, and the sum of their rows' checksums.
     """
 
     id: int
@@ -63,9 +63,9 @@ class State(NamedTuple):
 
 
 class RecordRow(NamedTuple):
-    """Where a record is. size: of all its frames; lengths: of each; sum: CRC-32C of all.
+    """Where a record is stored. size: of all its frames; lengths: of each; sum: CRC-32C of all.
 
-    One that was given up has no frames and no key; its kind is ``lost`` and then what it was.
+    A record that was given up has no frames and no key; its kind is ``lost``, then what it was.
     """
 
     at: int
@@ -86,7 +86,7 @@ class RecordRow(NamedTuple):
 
 
 class ProducerRow(NamedTuple):
-    """A producer's name, its last epoch, what was received of it and when that was stored."""
+    """A producer's name, its last epoch, what was last received from it, and when."""
 
     name: bytes
     epoch: int
@@ -96,9 +96,9 @@ class ProducerRow(NamedTuple):
 
 
 class SnapshotRow(NamedTuple):
-    """A snapshot: the number of its file, the lengths of its frames and the CRC-32C of all.
+    """A snapshot: its file's number, the lengths of its frames and the CRC-32C of all.
 
-    One that was given up has no file: its number is 0.
+    A snapshot that was given up has no file: its number is 0.
     """
 
     id: int
@@ -120,20 +120,20 @@ _NAMES: dict[type[Any], bytes] = {
 
 
 def lost(row: RecordRow) -> Outline | None:
-    """What is still known of a record, if it was given up."""
+    """Return what is still known of a record if it was given up, else None."""
     word, _, kind = row.kind.decode().partition(" ")
     return Outline(row.at, kind, row.meta) if word == LOST else None
 
 
 def row_checksum(kind: type[Row], values: Sequence[Any]) -> int:
-    """CRC-32C of a row; any types of SQLite."""
+    """Return the CRC-32C of a row with values of any SQLite type."""
     return crc32c([msgpack.packb((_NAMES[kind], *values))])
 
 
 def put(row: Row) -> tuple[str, tuple[Any, ...]]:
-    """The statement that stores a row, and its values.
+    """Return the statement that stores a row, and its values.
 
-    It takes the place of one with the same number, but a record only if it is given up.
+    It replaces a row of the same number; for a record, only if it is being given up.
     """
     verb = "REPLACE" if not isinstance(row, RecordRow) or lost(row) else "INSERT"
     table = _NAMES[type(row)].decode()
@@ -142,7 +142,7 @@ def put(row: Row) -> tuple[str, tuple[Any, ...]]:
 
 
 def pack_lengths(frames: Sequence[Frame]) -> bytes:
-    """Lengths of frames as the index stores them."""
+    """Encode the lengths of frames for the index."""
     packed: bytes = msgpack.packb([len(frame) for frame in frames])
     return packed
 
@@ -150,7 +150,7 @@ def pack_lengths(frames: Sequence[Frame]) -> bytes:
 def record_row(
     record: Record, frames: Sequence[Frame], file: int, offset: int, crc: int
 ) -> RecordRow:
-    """The row of a record whose frames are stored there; crc: CRC-32C of all of them."""
+    """Return the row of a record stored at a place; crc: CRC-32C of all its frames."""
     key = record.key
     return RecordRow(
         record.at,
@@ -172,13 +172,13 @@ def record_row(
 
 
 def flat(frame: Frame) -> Frame:
-    """A frame whose length is its bytes."""
+    """Return a frame as bytes, so that its length is in bytes."""
     if isinstance(frame, memoryview) and (frame.format != "B" or frame.ndim != 1):
         return frame.cast("B") if frame.nbytes else b""
     return frame
 
 
 def unpack_lengths(packed: bytes) -> list[int]:
-    """The opposite of ``pack_lengths``."""
+    """The inverse of ``pack_lengths``."""
     lengths: list[int] = msgpack.unpackb(packed)
     return lengths

@@ -1,4 +1,4 @@
-"""What can be wrong with a journal."""
+"""Errors of a journal."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ class JournalError(StreamerError):
 
 
 class JournalInUse(JournalError):
-    """Another process writes to this journal."""
+    """Another process is writing to this journal."""
 
 
 class JournalFull(JournalError):
-    """No room on the disk: nothing was stored, and the same may be tried again."""
+    """No room on the disk: nothing was stored; the operation may be retried."""
 
 
 class JournalUnread(JournalError):
-    """Nothing is known to be wrong with what is stored: it may be read a moment later."""
+    """A temporary failure to read, without known damage; a retry may succeed."""
 
 
 class JournalFailed(JournalError):
-    """The disk failed to store what it had taken: this process must not go on with the journal."""
+    """The disk failed to store accepted data: this process must stop using the journal."""
 
 
 class JournalExpired(JournalError):
-    """Records that are no longer kept; ``oldest`` is the first that is."""
+    """The records are no longer retained; ``oldest`` is the first one that is."""
 
     def __init__(self, message: str, oldest: int) -> None:
         self.oldest = oldest
@@ -34,7 +34,7 @@ class JournalExpired(JournalError):
 
 
 class JournalDamage(JournalError):
-    """Stored bytes that are not what was stored: in which file, where, and of which record.
+    """Stored bytes have changed: in which file, where, and of which record.
 
     ``offset`` is None for rows of the index, ``record`` is None for what belongs to no record.
     """
@@ -54,7 +54,7 @@ class JournalDamage(JournalError):
         super().__init__(f"{place}: {problem}")
 
     def of(self, damages: int) -> JournalDamage:
-        """The same error as the first of several, with what to do."""
+        """Return this error as the first of several, with advice."""
         more = f", the first of {damages} damages" if damages > 1 else ""
         problem = f"{self.problem}{more}: --accept-loss starts without what is damaged"
         return JournalDamage(problem, file=self.file, offset=self.offset, record=self.record)

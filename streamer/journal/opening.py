@@ -1,4 +1,4 @@
-"""From a directory to an index that may be used: one owner, ours, private, of one meaning."""
+"""Open a directory's index: exclusive, ours, private, and with the expected identity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOCK = "lock"
 
 
 class Lock:
-    """The directory's only owner, until closed or killed."""
+    """Exclusive ownership of the directory, until closed or killed."""
 
     def __init__(self, directory: Path) -> None:
         self._fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -32,18 +32,18 @@ class Lock:
             raise JournalInUse(message) from error
 
     def close(self) -> None:
-        """Let another one in."""
+        """Release the directory."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def own(disk: Disk, directory: Path) -> Lock:
-    """Make the directory if there is none, and lock it. JournalError if it is for other things."""
+    """Create the directory if needed, and lock it; raise JournalError if it has other content."""
     try:
         disk.make_directory(directory)
         names = [path.name for path in directory.iterdir()]
-        # a start that was cut short may have left files of the index but not the index
+        # an interrupted start may have left auxiliary files without the index
         ours = [name for name in names if name == _LOCK or name.startswith(NAME)]
         if len(ours) < len(names) and NAME not in names and not _leftovers(directory):
             message = f"{directory}: holds other files: use an empty directory"
@@ -59,7 +59,7 @@ def own(disk: Disk, directory: Path) -> Lock:
 def open_index(
     disk: Disk, directory: Path, identity: bytes, *, sizes: Sizes, synced: bool
 ) -> Index:
-    """The index, made if there is none, of this identity."""
+    """Open the index with this identity; create it if needed."""
     path = directory / NAME
     made = not path.exists()
     if made:
@@ -90,7 +90,7 @@ def open_index(
 
 
 def check_identity(directory: Path, stored: bytes, asked: bytes) -> None:
-    """JournalError that names the difference."""
+    """Raise JournalError that names the difference, if there is one."""
     if stored == asked:
         return
     there, here = _words(stored), _words(asked)
@@ -104,7 +104,7 @@ def check_identity(directory: Path, stored: bytes, asked: bytes) -> None:
 
 
 def sync_all(disk: Disk, directory: Path) -> None:
-    """Make safe what an owner without syncs has written."""
+    """Sync everything that an owner has written without syncs."""
     paths = [data_file(directory, number) for number in data_file_numbers(directory)]
     paths += [snapshot_file(directory, number) for number in snapshot_numbers(directory)]
     for path in paths:

@@ -1,4 +1,4 @@
-"""Reads a journal while its owner writes it: another process, committed records only."""
+"""Read committed records of a journal from another process while its owner writes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamer.journal.stored_snapshots import SnapshotFile
 
 
 class JournalReader(JournalView):
-    """Made by ``JournalReader.open``. What its properties say is as of the last ``refresh``."""
+    """Created by ``JournalReader.open``. Properties are as of the last ``refresh``."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -34,20 +34,20 @@ class JournalReader(JournalView):
 
     @classmethod
     def open(cls, directory: str | Path) -> JournalReader:
-        """Begin to read; JournalError if there is none, JournalDamage if it cannot be read."""
+        """Open a journal; JournalError if there is none, JournalDamage if it cannot be read."""
         return cls(Path(directory))
 
     def refresh(self) -> int:
-        """See what was committed until now; returns the head."""
+        """Update to what has been committed; return the head."""
         self._state = self._index.state()
         return self.head
 
     def snapshot(self) -> SnapshotRow | None:
-        """The row of the last snapshot."""
+        """Return the row of the last snapshot."""
         return self._index.snapshot()
 
     def open_snapshot(self, row: SnapshotRow) -> SnapshotFile | None:
-        """What a row names; None if there is a later snapshot by now, in its place."""
+        """Open the snapshot of a row; None if a later one has replaced it."""
         try:
             return SnapshotFile(self.directory, row)
         except JournalError:
@@ -58,16 +58,16 @@ class JournalReader(JournalView):
     def records(self, after: int, until: int | None = None) -> Iterator[Record]:
         """Records with numbers in (after, until], ascending; ``until``: the head.
 
-        JournalDamage names the place of one that is not what was stored. JournalExpired: some of
-        those asked for are no longer kept.
+        Raises JournalDamage, with its place, for a record that has changed, and JournalExpired if
+        some of the records are no longer retained.
         """
         until = self.head if until is None else min(until, self.head)
         return self._reader.records(after, until, lambda: self._index.state().oldest)
 
     def outlines(self, after: int, until: int | None = None) -> Iterator[Outline]:
-        """Records without their frames, which are not read; also those that were given up.
+        """Yield records without reading their frames, including those that were given up.
 
-        Those whose rows are damaged or that are no longer kept are left out.
+        Records whose rows are damaged, or that are no longer retained, are omitted.
         """
         until = self.head if until is None else min(until, self.head)
         for row in self._index.records(after, until):

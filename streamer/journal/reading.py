@@ -1,4 +1,4 @@
-"""What a journal's owner and its other readers see of it."""
+"""What both a journal's owner and its other readers can read."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from streamer.journal.record_index import Index
 
 
 class JournalView:
-    """What the state of a journal says."""
+    """The state of a journal."""
 
     _state: State
 
     @property
     def stream(self) -> str:
-        """16 hex digits: the same as long as numbers go on."""
+        """16 hex digits that stay the same as long as numbering continues."""
         return self._state.stream.hex()
 
     @property
     def identity(self) -> str:
-        """What its records mean, as its owner gave it: words like ``name=value``."""
+        """The meaning of its records, given by its owner: words like ``name=value``."""
         return self._state.identity.decode(errors="replace")
 
     @property
     def epoch(self) -> int:
-        """How often its owner has opened it, from 1."""
+        """How often an owner has opened it, from 1."""
         return self._state.epoch
 
     @property
     def head(self) -> int:
-        """Number of the last record, 0 for none."""
+        """The number of the last record, 0 if there is none."""
         return self._state.head
 
     @property
     def oldest(self) -> int:
-        """Number of the first record that is kept, ``head + 1`` if none is."""
+        """The number of the first retained record, ``head + 1`` if there is none."""
         return self._state.oldest
 
 
@@ -51,9 +51,9 @@ class RecordReader:
         self._directory = directory
 
     def records(self, after: int, until: int, oldest: Callable[[], int]) -> Iterator[Record]:
-        """Records with numbers in (after, until], ascending, without those given up.
+        """Yield records with numbers in (after, until], ascending, except those given up.
 
-        oldest: the first that is kept now. JournalExpired: some of those asked for are not.
+        oldest: returns the first retained record. Raises JournalExpired if some are not retained.
         """
         for record in self.history(after, until, oldest):
             if isinstance(record, Record):
@@ -62,24 +62,24 @@ class RecordReader:
     def history(
         self, after: int, until: int, oldest: Callable[[], int]
     ) -> Iterator[Record | Outline]:
-        """As ``records``, and in the place of each that was given up what is known of it."""
+        """Like ``records``, with an Outline in place of each record that was given up."""
         self._kept(after + 1, oldest)
         for _, record in self.checked(after, until):
             if isinstance(record, JournalDamage):
-                self._kept(record.record or after + 1, oldest)  # in the meantime
+                self._kept(record.record or after + 1, oldest)  # it may have expired meanwhile
                 raise record
             yield record
 
     def skim(
         self, after: int, until: int, kind: str, oldest: Callable[[], int]
     ) -> Iterator[Record | Outline | Skimmed]:
-        """As ``history``, but nothing is read of records of this kind except their rows."""
+        """Like ``history``, but for records of this kind only rows are read."""
         self._kept(after + 1, oldest)
         files = DataReader(self._directory)
         try:
             for row in self._index.records(after, until):
                 if isinstance(row, JournalDamage):
-                    self._kept(row.record or after + 1, oldest)  # in the meantime
+                    self._kept(row.record or after + 1, oldest)  # it may have expired meanwhile
                     raise row
                 if row.kind == kind.encode():
                     yield Skimmed(row.at, kind, row.meta)
@@ -89,7 +89,7 @@ class RecordReader:
             files.close()
 
     def about(self, at: int) -> Iterator[Record | Outline]:
-        """Records about record ``at``, ascending; JournalDamage. As in ``history``."""
+        """Yield records about record ``at``, ascending, as in ``history``; raises JournalDamage."""
         files = DataReader(self._directory)
         try:
             for row in self._index.about(at):
@@ -100,8 +100,8 @@ class RecordReader:
     def checked(
         self, after: int, until: int
     ) -> Iterator[tuple[RecordRow | None, Record | Outline | JournalDamage]]:
-        """For each number in (after, until] the row, and the record or what is wrong with it."""
-        files = DataReader(self._directory)  # its own: threads may read at once
+        """Yield for each number in (after, until] the row, and the record or its damage."""
+        files = DataReader(self._directory)  # a reader of its own, as threads may read concurrently
         try:
             for row in self._index.records(after, until):
                 if isinstance(row, JournalDamage):

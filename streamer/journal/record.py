@@ -1,4 +1,4 @@
-"""Records of the journal, and what is stored beside them."""
+"""Records of the journal, and the data stored with them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 Frame = bytes | memoryview
 
 LOST = "lost"
-"""Begins the kind of a record that was damaged and given up, as the index has it."""
+"""Prefix, in the index, of the kind of a record that was damaged and given up."""
 
 
 class Key(NamedTuple):
-    """What makes a batch the same batch: it has one effect for ever.
+    """The identity of a batch: batches with the same key take effect only once, ever.
 
-    content: CRC-32C of the frames as the producer sent them. mark: the producer's own place, b""
+    content: CRC-32C of the frames as sent by the producer. mark: the producer's own position, b""
     for none. Numbers are at most 2^63 - 1.
     """
 
@@ -27,11 +27,11 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. The journal does not know what is in ``meta`` and ``frames``.
+    """One record. The journal does not interpret ``meta`` and ``frames``.
 
-    at: 1, 2, 3, ... without holes. meta: everything that is not an array; it is stored in the
-    index, so large things belong in a frame. time: nanoseconds since 1970. about: the earlier
-    record that this one is about, if it is about one.
+    at: 1, 2, 3, ... without gaps. meta: everything that is not an array; it is stored in the index,
+    so large data belongs in a frame. time: nanoseconds since 1970. about: the earlier record that
+    this one refers to, if any.
     """
 
     at: int
@@ -44,7 +44,7 @@ class Record:
 
 
 class Outline(NamedTuple):
-    """A record without its frames; kind and meta are empty if nothing is known of it."""
+    """A record without its frames; kind and meta are empty if unknown."""
 
     at: int
     kind: str
@@ -52,7 +52,7 @@ class Outline(NamedTuple):
 
 
 class Skimmed(NamedTuple):
-    """A record whose frames were not asked for."""
+    """A record whose frames were not requested."""
 
     at: int
     kind: str
@@ -60,7 +60,7 @@ class Skimmed(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The state after record ``at``: recovery starts from it. No frames: they were given up."""
+    """The state after record ``at``, where recovery starts. Without frames, it was given up."""
 
     at: int
     meta: bytes
@@ -68,7 +68,7 @@ class Snapshot(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """An epoch of a producer that has begun. time: nanoseconds since 1970."""
+    """The start of a producer's epoch. time: nanoseconds since 1970."""
 
     producer: str
     epoch: int
@@ -76,10 +76,10 @@ class Begun(NamedTuple):
 
 
 class Received(NamedTuple):
-    """What is stored of a producer's name: its last epoch, and the last batch of that.
+    """What is stored under a producer's name: its last epoch, and the last batch in it.
 
-    sequence: 0 if it has none. mark: of the last batch in any epoch. time: of that, or when the
-    epoch began, in nanoseconds since 1970.
+    sequence: 0 if the epoch has no batch. mark: of the last batch in any epoch. time: of that
+    batch, or of the start of the epoch, in nanoseconds since 1970.
     """
 
     producer: str
@@ -92,7 +92,7 @@ class Received(NamedTuple):
 class Usage(NamedTuple):
     """bytes: of the records kept; disk: of all files, with what is set aside.
 
-    oldest: the first record kept, head + 1 if none is.
+    oldest: the first retained record, head + 1 if none.
     """
 
     bytes: int

@@ -1,4 +1,4 @@
-"""The index: SQLite through apsw. Rows go in and come out checked."""
+"""The index: SQLite through apsw, with a checksum in every row."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from streamer.journal.journal_errors import JournalDamage, JournalError, Journal
 
 NAME = "index.sqlite"
 
-_AT_ONCE = 256  # rows of one query: a reader must not keep old pages alive for long
+_AT_ONCE = 256  # rows per query: a reader must not keep old pages alive for long
 _BUSY_MS = 60_000
-# errors that say nothing about what is stored: others use it, or there are no descriptors or memory
+# not about stored data: the file is in use, or descriptors or memory have run out
 _PASSING = apsw.BusyError, apsw.CantOpenError, apsw.NoMemError, apsw.ProtocolError
 _PASSING_CODES = apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_SHMMAP
 
@@ -37,7 +37,7 @@ AnyRow = TypeVar("AnyRow", State, RecordRow, ProducerRow, SnapshotRow)
 
 
 class Index:
-    """A connection, which threads may share. Damage is raised or returned as JournalDamage."""
+    """A connection that threads may share. Damage is raised or returned as JournalDamage."""
 
     def __init__(
         self, directory: Path, *, vfs: str = "", write: bool = False, page_bytes: int = 4096
@@ -56,14 +56,14 @@ class Index:
             self._db.pragma("trusted_schema", False)
             if write:
                 self._db.pragma("page_size", page_bytes)
-                # errors of SQLite's own checkpoints would go unnoticed, and a failed sync with them
+                # errors in SQLite's automatic checkpoints, such as failed syncs, would go unnoticed
                 self._db.set_wal_hook(self._committed)
                 self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     # ---- the file ---------------------------------------------------------------------------
 
     def prepare(self, *, synchronous: str) -> None:
-        """Before the first transaction: how far a commit goes, ``FULL`` or ``NORMAL``."""
+        """Set, before the first transaction, how durable a commit is: ``FULL`` or ``NORMAL``."""
         with self._writing():
             if self._db.pragma("journal_mode", "wal") != "wal":
                 message = f"{self.path}: this file system cannot hold a journal (no shared memory)"
@@ -71,7 +71,7 @@ class Index:
             self._db.pragma("synchronous", synchronous)
 
     def empty(self) -> bool:
-        """Whether nothing was ever stored; JournalError if it is not ours or of another format."""
+        """Whether nothing was ever stored; JournalError for another program's file or format."""
         with self._reading():
             application = self._db.pragma("application_id")
             version = self._db.pragma("user_version")
@@ -110,9 +110,9 @@ class Index:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is put within is stored together, or JournalFull or JournalFailed says why not.
+        """Store everything within atomically, or raise JournalFull or JournalFailed.
 
-        After JournalFull nothing of it is stored.
+        After JournalFull, nothing is stored.
         """
         with self._lock:
             try:
@@ -144,13 +144,13 @@ class Index:
         self._db.execute(f"DELETE FROM {table}")
 
     def rebuild_keys(self) -> None:
-        """Make the lookup of batches anew from the records, within a transaction."""
+        """Rebuild the lookup of batches from the records, within a transaction."""
         self._db.execute("REINDEX")
 
     def checkpoint(self, pages: int) -> None:
-        """Copy what was committed into the main file, if that is ``pages`` or more."""
+        """Copy committed pages into the main file if there are ``pages`` or more."""
         with self._lock:
-            if self._pages < self._checkpointed:  # the log has begun again at its start
+            if self._pages < self._checkpointed:  # the log has restarted at its beginning
                 self._checkpointed = 0
             if self._pages - self._checkpointed < pages:
                 return
@@ -158,7 +158,7 @@ class Index:
                 with self._writing():
                     self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             except JournalFull:
-                return  # the log goes on growing; appends say when it cannot
+                return  # the log keeps growing; an append fails when it cannot
             self._checkpointed = self._pages
 
     def _committed(self, _: apsw.Connection, __: str, pages: int) -> int:
@@ -167,7 +167,7 @@ class Index:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Errors of SQLite as errors of the journal."""
+        """Convert SQLite's errors to errors of the journal."""
         try:
             yield
         except apsw.FullError as error:
@@ -183,7 +183,7 @@ class Index:
     # ---- rows out ---------------------------------------------------------------------------
 
     def state(self) -> State:
-        """The row about the journal as a whole."""
+        """Return the row about the journal as a whole."""
         rows = self._query("SELECT * FROM state")
         if len(rows) != 1:
             message = "no row of state"
@@ -191,11 +191,11 @@ class Index:
         return self._checked(State, rows[0])
 
     def producers(self) -> list[ProducerRow | JournalDamage]:
-        """All rows; their number and digest are the caller's to compare."""
+        """Return all rows; the caller checks their number and digest."""
         return [self._or_damage(ProducerRow, row) for row in self._query("SELECT * FROM producers")]
 
     def snapshot(self) -> SnapshotRow | None:
-        """The row of the last snapshot."""
+        """Return the row of the last snapshot."""
         rows = self._query("SELECT * FROM snapshots")
         if len(rows) > 1:
             message = "more than one snapshot"
@@ -203,7 +203,7 @@ class Index:
         return self._checked(SnapshotRow, rows[0]) if rows else None
 
     def records(self, after: int, until: int) -> Iterator[RecordRow | JournalDamage]:
-        """For each number in (after, until] the row, or what is wrong with it; ascending."""
+        """Yield for each number in (after, until] the row or its damage, ascending."""
         size = 1
         while after < until:
             size = min(2 * size, _AT_ONCE)
@@ -222,7 +222,7 @@ class Index:
             after = upper
 
     def key(self, producer: bytes, epoch: int, sequence: int) -> RecordRow | None:
-        """The row of a batch."""
+        """Return the row of a batch."""
         rows = self._query(
             "SELECT * FROM records WHERE producer = ? AND epoch = ? AND sequence = ?",
             (producer, epoch, sequence),
@@ -230,16 +230,16 @@ class Index:
         return self._checked(RecordRow, rows[0]) if rows else None
 
     def has_records_of(self, producer: bytes) -> bool:
-        """Whether a record of this producer is kept."""
+        """Return whether a record of this producer is retained."""
         return bool(self._query("SELECT 1 FROM records WHERE producer = ? LIMIT 1", (producer,)))
 
     def about(self, at: int) -> list[RecordRow]:
-        """The rows of the records about record ``at``, ascending."""
+        """Return the rows of the records about record ``at``, ascending."""
         rows = self._query("SELECT * FROM records WHERE about = ? ORDER BY at", (at,))
         return [self._checked(RecordRow, row) for row in rows]
 
     def integrity(self) -> list[JournalDamage]:
-        """What SQLite finds wrong with its file, and whether each key leads to its record."""
+        """What SQLite finds wrong with its file, and keys that do not lead to their record."""
         try:
             rows = self._query("PRAGMA integrity_check(8)")
         except JournalDamage as damage:
@@ -248,7 +248,7 @@ class Index:
         return [JournalDamage(text, file=str(self.path)) for text in found]
 
     def file_bytes(self) -> int:
-        """Size of the main file."""
+        """Return the size of the main file."""
         return self.path.stat().st_size
 
     def _missing(self, at: int) -> JournalDamage:
@@ -278,7 +278,7 @@ class Index:
             return damage
 
     def _checked(self, kind: type[AnyRow], values: tuple[Any, ...]) -> AnyRow:
-        """A row without its checksum, which must be right."""
+        """Return a row without its checksum, which is verified."""
         if values[-1] == row_checksum(kind, values[:-1]) and type(values[-1]) is int:
             return kind(*values[:-1])
         number = values[0] if kind is RecordRow and isinstance(values[0], int) else None
@@ -304,6 +304,6 @@ class Index:
 
 
 def _code(error: Exception) -> int:
-    """SQLite's extended code of an error, 0 of others."""
+    """Return SQLite's extended error code, 0 for other errors."""
     code: int = getattr(error, "extendedresult", 0)
     return code

@@ -1,4 +1,4 @@
-"""Which records are no longer kept: rows go first, then files that no row names."""
+"""Retention: expired records' rows are deleted first, then files that no row names."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from streamer.journal.record_index import Index
 from streamer.journal.stored_snapshots import snapshot_file, snapshot_numbers
 
 _HOUR = 3600 * 10**9
-_AT_ONCE = 1024  # records of one call: appends wait for it
+_AT_ONCE = 1024  # records per call; appends wait for it
 
 
 class Limits(NamedTuple):
-    """What is kept of records that recovery does not need; 0: no limit."""
+    """Limits on the retention of records that recovery does not need; 0: no limit."""
 
     bytes: int
     hours: float
 
     def expired(self, index: Index, state: State, snapshot: SnapshotRow | None, now: int) -> State:
-        """The state without the oldest records that are beyond the limits, or the same."""
+        """Return the state without the oldest records beyond the limits, or unchanged."""
         needed = min(state.oldest - 1 + _AT_ONCE, snapshot.at if snapshot and snapshot.file else 0)
         oldest, kept = state.oldest, state.bytes
         if needed < oldest or not (self.bytes or self.hours):
             return state
         for row in index.records(oldest - 1, needed):
-            if isinstance(row, JournalDamage):  # nothing is known of it: it goes with the oldest
+            # nothing is known about it, so it expires with the oldest
+            if isinstance(row, JournalDamage):
                 oldest += 1
                 continue
             too_old = self.hours and row.time < now - int(self.hours * _HOUR)
@@ -40,11 +41,11 @@ class Limits(NamedTuple):
 
 
 def delete_data_files(disk: Disk, directory: Path, index: Index, state: State, last: int) -> None:
-    """Delete data files that no committed row names, and none up to ``last`` that may be yet."""
+    """Delete data files that no committed row names, except up to ``last``, still being written."""
     first = state.file
     for row in index.records(state.oldest - 1, state.head):
         if isinstance(row, JournalDamage):
-            first = 0  # it may name any
+            first = 0  # a damaged row may name any file
             break
         if row.file:
             first = row.file

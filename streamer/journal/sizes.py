@@ -1,4 +1,4 @@
-"""Sizes inside a journal; tests make them small."""
+"""Internal sizes of a journal; tests make them small."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Sizes(NamedTuple):
-    """file_bytes: set aside for a data file. page_bytes: of SQLite, and where groups begin.
+    """file_bytes: reserved per data file. page_bytes: of SQLite, and the alignment of groups.
 
-    checkpoint_pages: SQLite's log is copied into the index each time it has grown by this.
+    checkpoint_pages: SQLite's log is copied into the index whenever it has grown by this.
     """
 
     file_bytes: int = 256 << 20
@@ -16,5 +16,5 @@ class Sizes(NamedTuple):
     checkpoint_pages: int = 4000
 
     def page_after(self, offset: int) -> int:
-        """The first page's start at or after an offset."""
+        """Return the first page boundary at or after an offset."""
         return -(-offset // self.page_bytes) * self.page_bytes

@@ -1,8 +1,8 @@
-"""The journal of one daemon: its only writer.
+"""The journal of one daemon, its only writer.
 
-Bytes go to data files, their whole meaning to the index, in this order: write the data, sync it,
-commit the index. A name in the directory is synced before the index speaks of it. What ``append``
-returned from survives a power cut with durability ``fsync``, and a kill with ``os``.
+Bytes go to data files, everything about them to the index, in this order: write the data, sync it,
+commit the index. A file name is synced before the index refers to it. Once ``append`` has returned,
+its entries survive a power loss with durability ``fsync``, and a kill with ``os``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Durability = Literal["fsync", "os"]
 
 
 class Journal(JournalView):
-    """Made by ``Journal.open``. One thread appends; another may store a snapshot meanwhile.
+    """Created by ``Journal.open``. One thread appends; another may store a snapshot concurrently.
 
-    accepted: what ``accept_loss`` gave up. After JournalFailed nothing more can be stored.
+    accepted: the damage given up by ``accept_loss``. After JournalFailed, nothing can be stored.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Journal(JournalView):
         sizes: Sizes | None = None,
         disk: Disk | None = None,
     ) -> Journal:
-        """Take a directory, made if there is none, and begin a new epoch in it.
+        """Open a directory, created if needed, and begin a new epoch in it.
 
-        identity: what the records mean, words like ``name=value`` in UTF-8; refused if another one
-        is stored. keep_bytes, keep_hours: for ``expire``, 0 for no limit. Raises JournalInUse,
-        JournalFull, JournalDamage for damage in what recovery needs (unless ``accept_loss``), and
-        JournalError for a directory or a format that is not ours.
+        identity: the meaning of the records, words like ``name=value`` in UTF-8; refused if a
+        different one is stored. keep_bytes, keep_hours: for ``expire``, 0 for no limit. Raises
+        JournalInUse, JournalFull, JournalDamage for damage in what recovery needs (unless
+        ``accept_loss``), and JournalError for a directory or a format that is not ours.
         """
         journal = cls(
             Path(directory),
@@ -105,7 +105,7 @@ class Journal(JournalView):
         state = index.state()
         if self._synced and not state.synced:
             sync_all(self._disk, self._directory)
-        # this commit is synced, and with it what an owner that was killed had committed
+        # this commit is synced, and with it the commits of an owner that was killed
         state = state._replace(epoch=state.epoch + 1, synced=int(self._synced))
         with index.transaction():
             index.put(state)
@@ -121,57 +121,57 @@ class Journal(JournalView):
     # ---- what is stored ---------------------------------------------------------------------
 
     def producers(self) -> list[Received]:
-        """What was last received under each name; retention takes nothing away."""
+        """Return what was last received under each name, regardless of retention."""
         return [
             Received(row.name.decode(), row.epoch, row.sequence, row.mark, row.time)
             for row in self._producers.values()
         ]
 
     def content(self, producer: str, epoch: int, sequence: int) -> int | None:
-        """The key's ``content`` of a stored batch; None if its record is no longer kept."""
+        """The ``content`` of a stored batch's key; None if its record is no longer retained."""
         row = self._opened.key(producer.encode(), epoch, sequence)
         return None if row is None else row.content
 
     def snapshot(self) -> Snapshot | None:
-        """The last snapshot."""
+        """Return the last snapshot."""
         row = self._opened.snapshot()
         return None if row is None else read_snapshot(self._directory, row)
 
     def records(self, after: int, until: int | None = None) -> Iterator[Record]:
-        """Records with numbers in (after, until], ascending; ``until``: the head of now.
+        """Yield records with numbers in (after, until], ascending; ``until``: the current head.
 
-        JournalDamage names the place of one that is not what was stored. JournalExpired: some of
-        those asked for are no longer kept.
+        Raises JournalDamage, with its place, for a record that has changed, and JournalExpired if
+        some of the records are no longer retained.
         """
         until = self.head if until is None else min(until, self.head)
         return self._reader.records(after, until, lambda: self.oldest)
 
     def about(self, at: int) -> Iterator[Record | Outline]:
-        """The records about record ``at``, ascending, as those of ``history``."""
+        """Yield the records about record ``at``, ascending, as in ``history``."""
         return self._reader.about(at)
 
     def history(self, after: int, until: int) -> Iterator[Record | Outline]:
-        """As ``records``, and in the place of each that was given up what is known of it."""
+        """Like ``records``, with an Outline in place of each record that was given up."""
         return self._reader.history(after, until, lambda: self.oldest)
 
     def skim(self, after: int, until: int, kind: str) -> Iterator[Record | Outline | Skimmed]:
-        """As ``history``, but nothing is read of records of this kind except their rows."""
+        """Like ``history``, but for records of this kind only rows are read."""
         return self._reader.skim(after, until, kind, lambda: self.oldest)
 
     def verify(self) -> list[JournalDamage]:
-        """Everything that is damaged; reads all that is stored."""
+        """Return all damage; reads everything stored."""
         checked = Checked(self._opened, self._reader, self._directory, self._sizes)
         return list(checked.damages(everything=True))
 
     def usage(self) -> Usage:
-        """How much is kept; JournalUnread."""
+        """Return how much is stored; raises JournalUnread."""
         disk = 0
         try:
             paths = list(self._directory.iterdir())
         except OSError as error:
             raise unread(self._directory, error) from error
         for path in paths:
-            # another thread may have replaced a snapshot meanwhile
+            # another thread may have replaced the snapshot
             with suppress(FileNotFoundError):
                 disk += path.stat().st_blocks * 512
         return Usage(self._state.bytes, disk, self.oldest, self.head)
@@ -179,10 +179,11 @@ class Journal(JournalView):
     # ---- storing ----------------------------------------------------------------------------
 
     def append(self, entries: Sequence[Record | Begun]) -> None:
-        """Store a group of records, and epochs of producers in their order: all of it, or nothing.
+        """Store a group of records and producer epochs, in order and atomically.
 
-        JournalFull: nothing of it is stored, and it may be tried again. JournalFailed: it may be
-        stored or not; no other call is of use. ValueError: numbers or keys do not follow.
+        Raises JournalFull if nothing was stored and a retry may succeed, JournalFailed if it is
+        unknown whether it was stored (the journal is then unusable), and ValueError if numbers or
+        keys are out of order.
         """
         if not entries:
             return
@@ -217,15 +218,15 @@ class Journal(JournalView):
             self._producers.update(producers)
 
     def checkpoint(self) -> None:
-        """Copy SQLite's log into the index if it is long: now and then, while nobody waits.
+        """Copy SQLite's log into the index if it is long; call it now and then, when idle.
 
-        The disk takes milliseconds for it, which no answer needs.
+        This takes milliseconds, which should not delay an answer.
         """
         with self._working() as index:
             index.checkpoint(self._sizes.checkpoint_pages)
 
     def forget(self, producers: Iterable[str]) -> list[str]:
-        """Forget those producers of whom no record is kept; returns them."""
+        """Forget those producers that have no retained record; return them."""
         with self._working() as index:
             names = {name.encode() for name in producers}
             rows = [row for name in names if (row := self._producers.get(name))]
@@ -246,9 +247,9 @@ class Journal(JournalView):
             return [name.decode() for name in gone]
 
     def put_snapshot(self, at: int, meta: bytes, frames: Sequence[Frame]) -> None:
-        """Store the state after record ``at`` in the place of the snapshot before.
+        """Store the state after record ``at``, replacing the previous snapshot.
 
-        JournalFull leaves the one before. ValueError: ``at`` is not stored, or not later.
+        JournalFull keeps the previous one. Raises ValueError if ``at`` is not stored, or not later.
         """
         before = self._snapshot
         if at > self.head or (before is not None and at < before.at):
@@ -264,9 +265,9 @@ class Journal(JournalView):
             delete_snapshots(self._disk, self._directory, row)
 
     def expire(self, now: int) -> int:
-        """Let go of the oldest records beyond the limits; returns how many, some at a call.
+        """Delete the oldest records beyond the limits, a limited number per call; return how many.
 
-        now: nanoseconds since 1970. Records after the last snapshot stay, without one all do.
+        now: nanoseconds since 1970. Records after the last snapshot stay; without one, all do.
         """
         with self._working() as index:
             before = self._state
@@ -282,7 +283,7 @@ class Journal(JournalView):
             return state.oldest - before.oldest
 
     def close(self) -> None:
-        """Give the directory back."""
+        """Close the journal and release the directory."""
         try:
             if self._index is not None and self._failure is None:
                 self._index.checkpoint(0)
@@ -299,7 +300,7 @@ class Journal(JournalView):
 
     @contextmanager
     def _working(self, *, alone: bool = True) -> Iterator[Index]:
-        """The index to store in, unless something has failed; remembers what fails."""
+        """Yield the index to store in, unless a failure has occurred before; remember failures."""
         if self._failure is not None:
             raise JournalFailed(self._failure)
         try:
@@ -313,7 +314,7 @@ class Journal(JournalView):
             raise JournalFailed(self._failure) from error
 
     def _followers(self, entries: Sequence[Record | Begun]) -> dict[bytes, ProducerRow]:
-        """Rows of the producers after these entries; ValueError if something does not follow."""
+        """Return the producers' rows after these entries; ValueError if they are out of order."""
         rows: dict[bytes, ProducerRow] = {}
         at = self.head
         for entry in entries:

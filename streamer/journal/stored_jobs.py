@@ -1,6 +1,6 @@
-"""Batch jobs that outlive their daemon: a row each in a database of their own.
+"""Batch jobs that outlive their daemon, one row each in a separate database.
 
-It lies with their results, not in the journal: jobs are kept otherwise than records, and a full
+It is stored with their results, not in the journal: jobs have a different retention, and a full
 disk of one does not stop the other. A row has a checksum over its id and content.
 """
 
@@ -27,10 +27,10 @@ CREATE TABLE jobs (
 
 
 class StoredJobs:
-    """The database ``path``, which one process has open; StreamerError for what fails.
+    """The database ``path``, open in one process at a time; raises StreamerError on failure.
 
-    durability: as of the journal; ``fsync`` survives a loss of power, ``os`` the end of the
-    process. damaged: ids, as far as they can be read, of rows that cannot be.
+    durability: as for the journal; ``fsync`` survives a power loss, ``os`` a kill. damaged: the
+    ids, as far as readable, of damaged rows.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class StoredJobs:
         self.damaged: list[str] = []
         with self._errors():
             self._db = apsw.Connection(self._path)
-            # no shared memory: it may lie on a network's file system
+            # no shared memory: the file may be on a network file system
             self._db.pragma("locking_mode", "exclusive")
             self._db.pragma("journal_mode", "wal")
             self._db.pragma("synchronous", "FULL" if durability == "fsync" else "OFF")
@@ -54,10 +54,10 @@ class StoredJobs:
                     self._db.pragma("application_id", _APPLICATION)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The content of all rows, in the order of their first ``put``."""
+        """Return the content of all rows, in the order of their first ``put``."""
         found = []
         with self._errors():
-            # as bytes: a flipped bit may have changed the type of a value, or be no UTF-8
+            # read as bytes: a flipped bit may have changed a value's type, or made it invalid UTF-8
             for id_, content, checksum in self._db.execute(
                 "SELECT CAST(id AS BLOB), CAST(content AS BLOB), CAST(checksum AS INTEGER)"
                 " FROM jobs ORDER BY place"
@@ -70,7 +70,7 @@ class StoredJobs:
         return found
 
     def put(self, id_: str, fields: Mapping[str, Any]) -> None:
-        """Store a job as it is now; it is durable once this returns."""
+        """Store the current state of a job; it is durable once this returns."""
         content = msgpack.packb(dict(fields))
         with self._errors(), self._db:
             self._db.execute(

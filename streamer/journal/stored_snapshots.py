@@ -1,4 +1,4 @@
-"""Snapshots: each is a file of its own that is complete before the index names it."""
+"""Snapshots: each is a separate file that is complete before the index names it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _PREFIX = "snapshot-"
 _UNREAD = "snapshot cannot be read"
 
 PIECE_BYTES = 1 << 20
-"""What ``SnapshotFile`` reads at a time."""
+"""Bytes that ``SnapshotFile`` reads at a time."""
 
 
 def snapshot_file(directory: Path, number: int) -> Path:
-    """The path of a snapshot, numbered from 1."""
+    """Return the path of a snapshot, numbered from 1."""
     return directory / f"{_PREFIX}{number:08d}"
 
 
 def snapshot_numbers(directory: Path) -> list[int]:
-    """Numbers of the snapshots there are, ascending."""
+    """Return the numbers of the existing snapshots, ascending."""
     return file_numbers(directory, _PREFIX)
 
 
 def write_snapshot(
     disk: Disk, directory: Path, number: int, snapshot: Snapshot, *, synced: bool
 ) -> SnapshotRow:
-    """Store the file of a snapshot; the row that names it. JournalFull leaves no file."""
+    """Store the file of a snapshot and return the row that names it; JournalFull leaves no file."""
     path = snapshot_file(directory, number)
     with storing(path):
         fd = disk.create(path, sum(map(len, snapshot.frames)))
@@ -55,7 +55,7 @@ def write_snapshot(
 
 
 def read_snapshot(directory: Path, row: SnapshotRow) -> Snapshot:
-    """The snapshot that a row names; JournalDamage if it is not what was stored."""
+    """Read the snapshot that a row names; raise JournalDamage if it has changed."""
     path = snapshot_file(directory, row.file)
     if not row.file:
         return Snapshot(row.at, row.meta, ())
@@ -70,9 +70,9 @@ def read_snapshot(directory: Path, row: SnapshotRow) -> Snapshot:
 
 
 class SnapshotFile:
-    """The snapshot of a row, read piece by piece; it stays readable when it has been replaced.
+    """The snapshot of a row, read piece by piece; it stays readable after being replaced.
 
-    Whatever cannot be read, or is not what was stored, raises JournalDamage.
+    Raises JournalDamage if anything cannot be read or has changed.
     """
 
     def __init__(self, directory: Path, row: SnapshotRow) -> None:
@@ -83,7 +83,7 @@ class SnapshotFile:
             size = os.fstat(self._fd).st_size
         except OSError as error:
             raise unread(self._path, error, _UNREAD) from error
-        # whoever still reads it keeps it open
+        # a reader that still uses the file keeps it open
         weakref.finalize(self, os.close, self._fd)
         if sum(unpack_lengths(row.lengths)) != size:
             raise _wrong(self._path)
@@ -92,11 +92,11 @@ class SnapshotFile:
         self._sum = 0
 
     def size(self, frame: int) -> int:
-        """Bytes of a frame."""
+        """Return the size of a frame in bytes."""
         return unpack_lengths(self.row.lengths)[frame]
 
     def check(self, most: int) -> bool:
-        """Compare about ``most`` bytes more with the checksum; whether all of them were."""
+        """Verify about ``most`` more bytes against the checksum; return whether all are done."""
         for offset, size in self._unchecked:
             piece = self._read(offset, size)
             self._sums[offset] = crc32c([piece])
@@ -109,7 +109,7 @@ class SnapshotFile:
         return True
 
     def pieces(self, frame: int) -> Iterator[bytes]:
-        """A frame of a snapshot that has been checked, in pieces of ``PIECE_BYTES``."""
+        """Yield a frame of a verified snapshot in pieces of ``PIECE_BYTES``."""
         for offset, size in self._places(frame):
             piece = self._read(offset, size)
             if crc32c([piece]) != self._sums[offset]:
@@ -117,7 +117,7 @@ class SnapshotFile:
             yield piece
 
     def _places(self, only: int | None = None) -> Iterator[tuple[int, int]]:
-        """Offset and size of the pieces of all frames, or of one."""
+        """Yield offset and size of the pieces of all frames, or of one."""
         begin = 0
         for number, length in enumerate(unpack_lengths(self.row.lengths)):
             if only in (None, number):

@@ -1,1 +1,1 @@
-"""A folder that a sequencer fills: its reads as they come, each once."""
+"""Watch a folder that a sequencer fills: send its reads as they come, each once."""

@@ -1,4 +1,4 @@
-"""Whether the end of a file is there, as far as its compression tells."""
+"""Tell whether a file is complete, as far as its compression shows."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _START_BYTES = 64
 _AT_ONCE = 1 << 20
 _MAGICS = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 _CRAM_END_BYTES = 64
-_BGZF = slice(12, 16)  # the name and the size of its extra field
+_BGZF = slice(12, 16)  # name and size of its extra field
 
 
 def may_grow(file: BinaryIO) -> bool:
-    """Whether it is plain FASTQ, whose records can be read while others are still written."""
+    """Whether it is uncompressed FASTQ, whose records can be read while others are written."""
     file.seek(0)
     start = file.read(MOST_START).lstrip()
     return start.startswith(b"@") and not begins_sam(start)
 
 
 def has_end(file: BinaryIO, *, patient: bool) -> bool:
-    """Whether what was compressed is there to its end.
+    """Return whether compressed data is complete.
 
-    True also for what is not compressed, or damaged: whoever reads it reports that. patient: BGZF
-    may lack its end block, as some converters leave it, if its last block is whole.
+    Also True for uncompressed or damaged files: reading them reports the damage. patient: accept
+    BGZF without its end block, which some converters omit, if its last block is whole.
     """
     file.seek(0)
     start = file.read(_START_BYTES)
@@ -54,12 +54,12 @@ def has_end(file: BinaryIO, *, patient: bool) -> bool:
             pass
     except EOFError:
         return False
-    except Exception:  # of the decompressors, which have kinds of their own
+    except Exception:  # decompressors have exception types of their own
         return True
     return True
 
 
 def _tail(file: BinaryIO, size: int) -> bytes:
-    """The last bytes."""
+    """Return the last bytes."""
     file.seek(-min(file.seek(0, os.SEEK_END), size), os.SEEK_END)
     return file.read()

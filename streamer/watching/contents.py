@@ -1,4 +1,4 @@
-"""Which records of a file have been sent: of this file before, or of another one that is a copy."""
+"""Find which records of a file have been sent, from this file or from a copy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from streamer.watching.ledger import Visit
 
 
 class Beginning(NamedTuple):
-    """What a file begins with.
+    """The known records that a file begins with.
 
-    longest: the known visit with the most records that the file begins with, if any. total: of all
-    records of the file, if it ended before some of the known visits; those are ``longer``. fault:
-    what is wrong behind these records.
+    longest: the known visit with the most records that the file begins with, if any. total: digest
+    of all records of the file, if it ended before some of the known visits, which are ``longer``.
+    fault: what is wrong after these records.
     """
 
     longest: Visit | None
@@ -26,7 +26,7 @@ class Beginning(NamedTuple):
 
 
 def sent_before(batches: Iterable[ReadBatch], known: list[Visit]) -> Beginning:
-    """Which of the visits ``known``, with its first record, a file begins with.
+    """Find which of the visits ``known``, which share its first record, a file begins with.
 
     batches: all records of the file.
     """
@@ -51,9 +51,9 @@ def sent_before(batches: Iterable[ReadBatch], known: list[Visit]) -> Beginning:
 
 
 def begins_with(batches: Iterable[ReadBatch], sent: Digest, part: Digest) -> bool | None:
-    """Whether the records of ``sent`` begin with those of ``part``; None if this cannot be told.
+    """Return whether the records of ``sent`` begin with those of ``part``; None if unknown.
 
-    batches: of a file that had the records of ``sent`` when they were sent, so it may have others.
+    batches: of a file that had the records of ``sent`` at the time, but may have changed since.
     """
     at, begins = Digest(), None
     try:
@@ -66,6 +66,6 @@ def begins_with(batches: Iterable[ReadBatch], sent: Digest, part: Digest) -> boo
                 return begins if at.after(reads, count) == sent else None
             at = at.after(reads)
     except (DataError, OSError):
-        # without a proof
+        # no proof either way
         pass
     return None

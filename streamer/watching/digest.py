@@ -1,4 +1,4 @@
-"""What tells the records of one file from those of another, however files are cut and packed."""
+"""Digests that identify the records of a file, however files are cut and compressed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from streamer.sequences.read_batch import ReadBatch
 
 
 class Digest(NamedTuple):
-    """Of the first ``records`` of a file: CRC-32C of their names and of their bases."""
+    """CRC-32C of the names and of the bases of a file's first ``records`` records."""
 
     records: int = 0
     names: int = 0
     bases: int = 0
 
     def after(self, reads: ReadBatch, stop: int | None = None) -> Digest:
-        """With the first ``stop`` reads of a batch added, by default all."""
+        """Return the digest with the first ``stop`` reads of a batch added, by default all."""
         stop = len(reads) if stop is None else stop
         if not stop:
             return self
@@ -28,6 +28,6 @@ class Digest(NamedTuple):
 
 
 def digest_of_first(reads: ReadBatch) -> int:
-    """Of the first record, as 63 bits."""
+    """Return a digest of the first record, in 63 bits."""
     first = Digest().after(reads, 1)
     return (first.names << 32 | first.bases) >> 1

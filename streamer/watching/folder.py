@@ -1,4 +1,4 @@
-"""The files below a folder: which of them hold reads, and which say that the run is over."""
+"""The files below a folder: which of them contain reads, and which mark the end of the run."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _PARTIAL = {"tmp", "temp", "part", "partial"}
 # Sample_S1_L001_R1_001.fastq.gz of bcl-convert and bcl2fastq; I1 and I2 are the index reads
 _ILLUMINA = re.compile(r"_(?:S[0-9]+|L[0-9]{3})_([RI][0-9])_[0-9]{3}\.f(?:ast)?q(?:\.\w+)?$")
-# reads below the sequencer's own quality limit
+# reads that fail the sequencer's own quality filter
 _FAILED = {"fastq_fail", "bam_fail"}
 
 
 class Sighting(NamedTuple):
-    """A file as the file system has it."""
+    """A file's state in the file system."""
 
     size: int
     changed: int
-    """Nanoseconds, of whichever clock."""
+    """Nanoseconds, on any clock."""
 
 
 class Folder:
-    """Files by their paths below ``path``, which is followed if it is a link; others are not."""
+    """Files by their paths below ``path``, which may itself be a link; others are not followed."""
 
     def __init__(self, path: str, until: Sequence[str]) -> None:
         self.path = path
         self.over = ""
-        """The first file that was seen whose name is that of an end."""
+        """The first file seen whose name marks the end of a run."""
         self.unreadable: dict[str, str] = {}
-        """The folders that could not be read when they were last scanned, each with a line."""
+        """The folders that could not be read in their last scan, each with a message."""
         self._until = until
         self._names: dict[str, bool] = {}
         try:
@@ -52,18 +52,18 @@ class Folder:
             raise StreamerError(problem)
 
     def there(self) -> bool:
-        """Whether the folder itself exists."""
+        """Return whether the folder itself exists."""
         return os.path.isdir(self.path)
 
     def has_folder(self, paths: Iterable[str]) -> bool:
-        """Whether one of the paths is a folder that a scan enters, whose files may be new."""
+        """Whether any of the paths is a folder that a scan enters, as its files may be new."""
         return any(
             os.path.isdir(self.absolute(path)) and self._enters(path.split(os.sep))
             for path in paths
         )
 
     def scan(self, known: Callable[[str], bool]) -> dict[str, Sighting]:
-        """All files with reads, but for those that ``known`` is true of: they are not looked at."""
+        """All files with reads, except those for which ``known`` is true: they are not examined."""
         found: dict[str, Sighting] = {}
         waiting = [""]
         while waiting:
@@ -80,15 +80,15 @@ class Folder:
                     elif self._holds_reads(name) and entry.is_file():
                         found[path] = _seen(entry.stat())
                 except PermissionError as error:
-                    # the folder gives its names, but nothing else
+                    # the folder can be listed, but not searched
                     self._note_unreadable(below, error)
                 except OSError:
-                    # it has gone meanwhile, or a link leads nowhere
+                    # it has vanished meanwhile, or is a dangling link
                     continue
         return found
 
     def look(self, paths: Iterable[str]) -> dict[str, Sighting]:
-        """Those of the paths that are files with reads."""
+        """Return those of the paths that are files with reads."""
         found = {}
         for path in paths:
             parts = path.split(os.sep)
@@ -102,11 +102,11 @@ class Folder:
         return found
 
     def absolute(self, path: str) -> str:
-        """Where a file is."""
+        """Return the absolute path of a file."""
         return os.path.join(self.path, path)
 
     def _enters(self, folders: Sequence[str]) -> bool:
-        """Whether a scan enters the folder of this path; the file system tells of links, too."""
+        """Return whether a scan enters the folder of this path; events come for links, too."""
         path = self.path
         for name in folders:
             path = os.path.join(path, name)
@@ -140,20 +140,20 @@ class Folder:
 
 
 def is_compressed(path: str) -> bool:
-    """Whether a file is compressed by its name."""
+    """Return whether a file is compressed, judged by its name."""
     return path.lower().endswith((*_COMPRESSED, ".bam", ".cram"))
 
 
 def mate_of(path: str) -> str:
-    """Which read of a pair is in a file, as Illumina's converters name it: R1 or R2; or nothing."""
+    """Return which read of a pair a file contains by Illumina's naming: R1, R2 or nothing."""
     found = _ILLUMINA.search(path)
     return found[1] if found else ""
 
 
 def holds_reads(name: str) -> bool:
-    """Whether a file of this name holds reads, and is not hidden or a copy under way.
+    """Return whether a file of this name contains reads, and is not hidden or still being copied.
 
-    Index reads of Illumina are the barcodes of others.
+    Illumina's index reads do not count: they are the barcodes of other reads.
     """
     lower = name.lower()
     stem, suffix = os.path.splitext(lower)

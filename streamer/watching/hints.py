@@ -1,4 +1,4 @@
-"""What the file system says has changed: hints, which may be missing or wrong."""
+"""Change events from the file system: hints that may be missing or wrong."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 from watchfiles import watch
 
-_GROUP_MS = 400  # that belong together
+_GROUP_MS = 400  # window in which events are grouped
 _STEP_MS = 100
 _MOST = 1000
 
 
 class Hints:
-    """Paths below a folder that have changed, collected by a thread.
+    """A thread that collects the changed paths below a folder.
 
-    note: called with a line if there are no events here.
+    note: called with a line if events are unavailable.
     """
 
     def __init__(self, folder: str, note: Callable[[str], None]) -> None:
@@ -30,9 +30,9 @@ class Hints:
         threading.Thread(target=self._run, name="hints", daemon=True).start()
 
     def wait(self, seconds: float) -> set[str] | None:
-        """The paths that have changed since the last call; None if they are too many.
+        """Return the paths changed since the last call; None if they are too many.
 
-        Returns at the first of them, at the latest after so many seconds.
+        Returns on the first change, or after ``seconds`` at the latest.
         """
         self._any.wait(seconds)
         with self._lock:
@@ -41,7 +41,7 @@ class Hints:
         return None if len(changed) > _MOST else changed
 
     def close(self) -> None:
-        """No more hints."""
+        """Stop collecting."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -60,7 +60,7 @@ class Hints:
                     self._changed |= paths
                     if self._changed:
                         self._any.set()
-        except Exception as error:  # of a library: whatever it is, the folder is scanned
+        except Exception as error:  # whatever the library raises, the folder is still scanned
             if not self._stop.is_set():
                 self._note(f"no events from the file system ({error}): looks every few seconds")
 

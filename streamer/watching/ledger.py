@@ -1,10 +1,10 @@
-"""The ledger of a watched folder: what has been sent of which file, in the order of sending.
+"""The ledger of a watched folder: what has been sent of which file, in order of sending.
 
-A row is a visit to a file. It is stored, and synced, before the first read of that visit goes out,
-together with the outcome of all visits before it. Each batch goes with a mark that names its visit
-and what has been sent up to its end; the daemon keeps the mark of the last durable batch. So after
-any end the two agree: visits before the marked one are durable as a whole, those behind it never
-happened, and of the marked one the mark itself says how far it came.
+A row is a visit to a file. It is stored and synced before the first read of that visit is sent,
+together with the outcome of all visits before it. Each batch carries a mark that names its visit
+and what has been sent up to the batch's end; the daemon keeps the mark of the last durable batch.
+So the two agree after any interruption: visits before the marked one are entirely durable, later
+ones never happened, and for the marked one the mark says how far it got.
 
     rows        1  a.fastq   2  b.fastq.gz   3  a.fastq   4  c.fastq.gz
                                                             ^ mark: visit 4, 1,200 records
@@ -50,9 +50,9 @@ NOT_DONE = -1
 
 
 def ledger_of(folder: str, name: str, endpoint: str) -> str:
-    """Where the ledger of a folder is by default: with what programs keep of a user.
+    """Return the default path of a folder's ledger, in the user's state directory.
 
-    name, endpoint: of the producer, and where it sends to; equal in all runs.
+    name, endpoint: of the producer and its destination; the same in all runs.
     """
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     which = digest_of_text("\0".join((os.path.realpath(folder), name, endpoint)))
@@ -60,17 +60,17 @@ def ledger_of(folder: str, name: str, endpoint: str) -> str:
 
 
 def digest_of_text(text: str) -> str:
-    """A short name for a long one."""
+    """Return a short name for a long one."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class Visit(NamedTuple):
-    """A visit to a file, or where it stands.
+    """A visit to a file, or its current state.
 
-    number, path. content: the number of the visit that first sent the records that the file begins
-    with; first: a digest of the first of them; 0 for none. size: of the file if it is done at that,
-    else NOT_DONE. offset: where to go on in a file that grows, 0: at its beginning, and tail: a
-    checksum of what is before that. sent: the records of the content that have been sent.
+    content: the number of the visit that first sent the records that the file begins with. first: a
+    digest of the first of them, 0 for none. size: the file's size if it is done at that size, else
+    NOT_DONE. offset: where to resume in a growing file, 0 for its beginning. tail: a checksum of
+    what precedes that. sent: the records of the content that have been sent.
     """
 
     number: int
@@ -92,10 +92,10 @@ class Visit(NamedTuple):
 
 
 class Ledger:
-    """The ledger in a file, which one process may have open; StreamerError for what fails.
+    """The ledger in a file, open in one process at a time; raises StreamerError if it fails.
 
-    mark: of the producer, as the daemon has it; empty if it knows none. name: of the producer.
-    ``files`` has the last visit to each path, ``contents`` that of each content with most records.
+    mark: the producer's mark in the daemon; empty if it has none. name: of the producer. ``files``
+    has the last visit to each path, ``contents`` the visit with the most records of each content.
     """
 
     def __init__(self, path: str, mark: bytes, name: str) -> None:
@@ -105,7 +105,7 @@ class Ledger:
         with self._errors():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             self._db = apsw.Connection(path)
-            # no shared memory: it may lie on a network's file system
+            # no shared memory: the file may be on a network file system
             self._db.pragma("locking_mode", "exclusive")
             self._db.pragma("journal_mode", "wal")
             self._db.pragma("synchronous", "FULL")
@@ -148,7 +148,7 @@ class Ledger:
         return identity
 
     def _recover(self, mark: bytes) -> None:
-        """Have the ledger say what is durable."""
+        """Reduce the ledger to what is durable."""
         try:
             form, identity, number, *sent = msgpack.unpackb(mark)
             digest = Digest(*sent)
@@ -169,19 +169,20 @@ class Ledger:
             problem += "files"
             raise StreamerError(problem)
         if rows[-1].sent != digest:
-            # the visit did not come to its end
+            # the visit was interrupted
             self._put([rows[-1]._replace(size=NOT_DONE, offset=0, sent=digest)])
         self._db.execute(_FORGET, (number,))
 
     @property
     def last(self) -> int:
-        """The number of the last visit."""
+        """Return the number of the last visit."""
         return self._next - 1
 
     def beginning(self, first: int) -> list[Visit]:
-        """What has been sent of the contents whose first record has this digest.
+        """Return what has been sent of the contents whose first record has this digest.
 
-        Of each content all that is known: its records, and the first ones that other files have.
+        For each content, includes everything known: its records, and leading ones that other files
+        have.
         """
         ends: dict[tuple[int, Digest], Visit] = {}
         for number in self._beginning.get(first, ()):
@@ -191,7 +192,7 @@ class Ledger:
         return list(ends.values())
 
     def holders(self, content: int) -> list[str]:
-        """The paths of the files that had all records of a content, the last ones first."""
+        """Return the paths of the files that had all records of a content, latest first."""
         last = self.contents[content]
         paths = [
             visit.path for visit in self._files_of[content].values() if visit.sent == last.sent
@@ -199,15 +200,15 @@ class Ledger:
         return paths[::-1]
 
     def paths(self, content: int) -> list[str]:
-        """Those of the files that began with records of a content when they were last visited."""
+        """Return the paths of files that began with records of a content at their last visit."""
         return [*self._files_of[content]]
 
     # ---- visits ------------------------------------------------------------------------------
 
     def begin(self, path: str, content: int, first: int, sent: Digest) -> Visit:
-        """Begin a visit that sends something behind ``sent``; content 0: what no file had before.
+        """Begin a visit that sends records after ``sent``; content 0: no file had them before.
 
-        It is stored when this returns, with what ``end`` was told before.
+        When this returns, the visit is stored, and everything passed to ``end`` before.
         """
         number = self._next
         visit = Visit(number, path, content or number, first, NOT_DONE, 0, 0, sent)
@@ -216,7 +217,7 @@ class Ledger:
         return visit
 
     def end(self, visit: Visit) -> None:
-        """What a visit, also one that sends nothing and has number 0, has come to."""
+        """Record the outcome of a visit, also of one that sends nothing and has number 0."""
         if not visit.number or visit.number == self._next:
             visit = visit._replace(number=self._next)
             self._next += 1
@@ -244,17 +245,17 @@ class Ledger:
             self._waiting = []
 
     def forget(self, durable: int) -> None:
-        """Drop what later visits have replaced, up to a durable one."""
+        """Delete rows up to a durable visit that later visits have replaced."""
         with self._errors(), self._db:
             self._db.execute(_FORGET, (durable,))
 
     def mark(self, visit: int, sent: Digest) -> bytes:
-        """That of a batch up to whose end so much has been sent."""
+        """Return the mark of a batch, given what has been sent up to its end."""
         packed: bytes = msgpack.packb([_FORM, self._id, visit, *sent])
         return packed
 
     def close(self) -> None:
-        """Store everything and let others open it."""
+        """Store everything and let other processes open the ledger."""
         self.store()
         self._db.close()
 

@@ -1,4 +1,4 @@
-"""A visit to a file: the records that have not been sent, with their marks."""
+"""Visit a file: yield the records that have not been sent, with their marks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _TAIL_BYTES = 1024
 
 
 class BatchSizes(TypedDict):
-    """At most, of a batch but for its last read."""
+    """Limits of a batch, not counting its last read."""
 
     batch_bases: int
     batch_reads: int
 
 
 class Sent(NamedTuple):
-    """Reads to send. mark: of the first so many of them."""
+    """Reads to send. mark: returns the mark after the first so many of them."""
 
     reads: ReadBatch
     mark: Callable[[int], bytes]
@@ -38,10 +38,11 @@ class Sent(NamedTuple):
 class FileVisit:
     """A file, open as ``file``, which the ledger calls ``path``.
 
-    absolute: where a file of the ledger is. grows: it is plain FASTQ, of which the whole records
-    are read. complete: it is not expected to grow; lasting: it will not. note: called with a line
-    for people. ``problem`` is what its end lacks, ``done`` whether nothing is left in it;
-    ``undecided``: whether its records have been sent cannot be proved, and is left until it lasts.
+    absolute: returns the path of a file in the ledger. grows: it is uncompressed FASTQ, whose whole
+    records are read. complete: it is not expected to grow; lasting: it certainly will not. note:
+    called with a line for people. ``problem`` says what its end lacks, ``done`` whether nothing is
+    left in it. ``undecided``: whether its records were sent cannot be proved; the decision waits
+    until the file is lasting.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class FileVisit:
         self._unproved = False
 
     def __iter__(self) -> Generator[Sent]:
-        """Once, to be closed; DataError as in ``read_batches``, and for what cannot be read."""
+        """Iterate once, and close it; DataError as in ``read_batches``, or if reading fails."""
         size = self._file.seek(0, 2)
         before = self._ledger.files.get(self._path)
         if before is not None and self._goes_on(before, size):
@@ -98,13 +99,13 @@ class FileVisit:
                 rest = part_of(reads, first, len(reads)) if first else reads
                 after = sent.after(rest)
                 piece = Sent(rest, self._marks(visit.number, sent, rest, after))
-                # closed at the yield, it has given the piece
+                # if closed at the yield, the piece has been delivered
                 sent = after
                 yield piece
             visit = visit._replace(sent=sent, size=size, offset=0)
             if self._growing is not None:
                 visit = self._where_it_grows(visit, skipped)
-            # what was to be sent may have gone meanwhile
+            # the records to send may have vanished meanwhile
             self.done = visit.size != NOT_DONE and bool(visit.content or not sent.records)
         finally:
             if begun or (self.done and visit != before):
@@ -120,7 +121,7 @@ class FileVisit:
         return mark
 
     def _batches(self, going_on: Visit | None = None) -> Iterable[ReadBatch]:
-        """The records from the beginning, or of those that it has more than then."""
+        """Return the records from the beginning, or those after the visit ``going_on``."""
         if not self._grows:
             return read_batches([self._place], context=True, **self._sizes)
         offset, records = (going_on.offset, going_on.sent.records) if going_on else (0, 0)
@@ -130,7 +131,7 @@ class FileVisit:
         return self._growing
 
     def _goes_on(self, before: Visit, size: int) -> bool:
-        """Whether it is as it was up to the place where it has been read, and can be read on."""
+        """Return whether the file is unchanged up to where it was read, so reading can resume."""
         if not (self._grows and before.offset and size >= before.offset):
             return False
         content = self._ledger.contents.get(before.content)
@@ -142,20 +143,20 @@ class FileVisit:
         return crc32c([self._file.read(min(offset, _TAIL_BYTES))])
 
     def _where_it_grows(self, visit: Visit, records: int) -> Visit:
-        """A visit to a file of which so many records have been read."""
+        """Return the visit to a growing file after so many records were read."""
         growing = self._growing
         assert growing is not None
         self.problem = growing.problem
         size = NOT_DONE if growing.rest else growing.offset
         if records != visit.sent.records:
-            # another copy has more
+            # another copy has more records
             return visit._replace(size=size, offset=0)
         return visit._replace(size=size, offset=growing.offset, tail=self._tail(growing.offset))
 
     def _from_start(
         self, before: Visit | None, size: int
     ) -> tuple[Visit, Iterable[ReadBatch]] | None:
-        """What of its records has been sent, and all of them; None if there is nothing to do."""
+        """Which of its records were sent, and all of them; None if there is nothing to do."""
         new = Visit(0, self._path, 0, 0, NOT_DONE, 0, 0, Digest())
         batches = iter(self._batches())
         head = next(batches, None)
@@ -179,12 +180,12 @@ class FileVisit:
                 f"{longest.path}: they count once"
             )
         if not whole:
-            # it goes on otherwise than the content does
+            # the file continues differently from the content
             longest = self._other(before, longest)._replace(content=0)
         return longest._replace(number=0, path=self._path), self._batches()
 
     def _without_mates(self, known: list[Visit]) -> list[Visit]:
-        """Without the other reads of the pairs, which may be equal: all G where it was dark."""
+        """Drop visits to mates' files, whose reads may be equal: all G where there is no signal."""
         if not (own := mate_of(self._path)):
             return known
         return [
@@ -204,10 +205,10 @@ class FileVisit:
         fault: DataError | None,
         size: int,
     ) -> bool:
-        """Whether to send records of a file that may be no more than a part of another.
+        """Return whether to send the records of a file that may be only a part of another.
 
-        same: a visit to exactly these. total, longer, fault: as in ``Beginning``. DataError for a
-        fault behind records that are not sent now.
+        same: a visit to exactly these records. total, longer, fault: as in ``Beginning``. Raises
+        DataError for a fault after records that are not sent now.
         """
         contents = {visit.content for visit in longer}
         if self._complete and same is None:
@@ -236,7 +237,7 @@ class FileVisit:
         return False
 
     def _proof(self, content: int, part: Digest) -> bool | None:
-        """Whether a content begins with these records, as its files show; None if none does."""
+        """Whether a content begins with these records, by its files; None if none proves it."""
         sent = self._ledger.contents[content].sent
         for path in self._ledger.holders(content):
             place = self._absolute(path)

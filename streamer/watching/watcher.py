@@ -1,4 +1,4 @@
-"""A folder watched: its files are read as they become complete or grow, each record once."""
+"""Watch a folder: read its files as they become complete or grow, each record once."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from streamer.watching.hints import Hints
 from streamer.watching.ledger import NOT_DONE, Ledger
 from streamer.watching.visiting import BatchSizes, FileVisit, Sent
 
-# between two scans, at least; and so many times what the last one took
+# minimum between two scans; also a multiple of the last one's duration
 _SCAN_SECONDS = 3.0
 _SCAN_SHARE = 300
-# after which packed files that are done are looked at, too
+# interval between scans that also examine compressed files that are done
 _WHOLE_SECONDS = 60.0
-# between two visits to a file that grows
+# minimum between two visits to a growing file
 _AGAIN_SECONDS = 1.0
-# after which a file whose end is missing is spoken of, times the seconds to settle
+# report a file whose end is missing after this many times ``settle``
 _PATIENCE = 10
-_LONGEST = 1.0  # seconds more
+_LONGEST = 1.0  # plus this many seconds
 _POLL_SECONDS = 0.5
 _FORGET_VISITS = 1000
 
 
-# of a file: it changes; it has settled; it has been as it is for so long that it stays so
+# stages of a file: changing; settled; unchanged for so long that it will stay so
 _CHANGING, _SETTLED, _LASTING = range(3)
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A file that is not done: what was last seen of it, and since when.
+    """A file that is not done: its last state, and since when.
 
-    visited: what it was when it was last read, at ``at``, and at which stage. grows: whether it is
-    read as it grows, if that is known. problem: what its end lacks. refused: it could not be read.
+    visited: its state and stage when last read, at ``at``. grows: whether it is read as it grows,
+    if known. problem: what its end lacks. refused: it could not be read.
     """
 
     seen: Sighting
@@ -53,12 +53,12 @@ class _Pending:
 
 
 class Watcher:
-    """The reads of a folder that have not been sent, until its run is over or ``stopped``.
+    """The unsent reads of a folder, until its run is over or ``stopped``.
 
-    settle: seconds for which a file that is complete does not change. acknowledged: how many of the
-    reads are durable. note, fault: called with a line for people, ``fault`` where reads may be
-    missing. ``reads``, ``bases`` and ``files`` have been read; of ``given_up``, files and
-    folders, not all has.
+    settle: how many seconds a file must be unchanged to count as complete. acknowledged: returns
+    how many of the reads are durable. note, fault: called with a line for people, ``fault`` if
+    reads may be missing. ``reads``, ``bases`` and ``files`` count what was read; ``given_up``:
+    files and folders not read completely.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Watcher:
         self._is_there = True
         self._scanned = self._next_scan = self._next_whole = 0.0
         self._over: float | None = None
-        # by mate, as the files of both have the names
+        # by mate, because the files of both have the same names
         self._names: defaultdict[str, RepeatedNames] = defaultdict(RepeatedNames)
-        # of visits that may not be durable: the reads before, and their numbers
+        # visits that may not be durable: reads before each, and its number
         self._begun: deque[tuple[int, int]] = deque()
         self._forget_at = _FORGET_VISITS
 
     def __iter__(self) -> Iterator[Sent]:
-        """Reads of one file each."""
+        """Yield reads, each time of one file."""
         changed: set[str] | None = None
         while not self._stopped():
             self._look(changed)
@@ -153,7 +153,7 @@ class Watcher:
                     self._note(f"{self._folder.absolute(path)}: is gone before its end was read")
         if whole:
             for file in self._pending.values():
-                # permissions change without a trace in what is seen
+                # a change of permissions does not show in the file's state
                 file.visited = None if file.refused else file.visited
         self._scanned = now
         taken = time.thread_time() - began
@@ -188,7 +188,7 @@ class Watcher:
     # ---- files read ----------------------------------------------------------------------------
 
     def _ready(self) -> list[str]:
-        """The files to visit now, those first that changed first."""
+        """Return the files to visit now, the earliest changed first."""
         now = self._clock()
         ready = [path for path, file in self._pending.items() if self._is_ready(file, now)]
         return sorted(ready, key=lambda path: (self._pending[path].seen.changed, path))
@@ -275,7 +275,7 @@ class Watcher:
             self._fault(line)
 
     def _forget(self) -> None:
-        """Keep the ledger small."""
+        """Delete obsolete rows of the ledger."""
         if self._ledger.last < self._forget_at:
             return
         self._forget_at = self._ledger.last + _FORGET_VISITS + len(self._ledger.files)
@@ -287,7 +287,7 @@ class Watcher:
     # ---- between visits ------------------------------------------------------------------------
 
     def _speak(self, now: float) -> None:
-        """Of files whose end is missing for long."""
+        """Report files whose end has been missing for long."""
         for file in self._pending.values():
             lasts = self._stage(file, now) == _LASTING and self._over is None
             if file.problem and lasts and not file.said:
@@ -295,11 +295,11 @@ class Watcher:
                 self._note(f"{file.problem}: waits for the rest")
 
     def _is_over(self, now: float) -> bool:
-        """Whether the run is over, and everything that it has left has settled."""
+        """Return whether the run is over and all of its files have settled."""
         if not self._folder.over:
             return False
         if self._over is None:
-            # what was written before may be seen later
+            # files written before may become visible later
             self._over = now
             self._next_scan = now + self._settle
             self._next_whole = 0.0
@@ -307,7 +307,7 @@ class Watcher:
         return self._scanned >= self._over + self._settle and visited
 
     def _seconds(self, now: float) -> float:
-        """How long nothing has to be done."""
+        """Return how long to wait until something has to be done."""
         settling = [
             file.since + self._settle - now
             for file in self._pending.values()
