@@ -12,7 +12,7 @@ __all__ = ["TreeBitmap", "snapshot"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the kernels with the first use: ``import trie`` alone must not wait for numba."""
+    """Load the kernels on first use, so that ``import trie`` alone does not wait for numba."""
     if name in __all__:
         from trie.snapshots import tree_bitmap
 

@@ -1,4 +1,4 @@
-"""Sets of k-mer codes as ascending arrays: look-up, difference, merge."""
+"""Sets of k-mer codes as ascending arrays: look up, subtract, merge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def places(
 ) -> NDArray[np.int64]:
     """The index of each code (uint64[m], any order) in ``stored``, -1 if absent.
 
-    stored: uint64[n], ascending, each once.
+    stored: uint64[n], strictly ascending.
     """
     found = np.empty(codes.size, dtype=np.int64)
     run_ranges(
@@ -29,7 +29,7 @@ def places(
 def lacking(
     stored: NDArray[np.uint64], codes: NDArray[np.uint64], threads: int = 1
 ) -> NDArray[np.uint64]:
-    """The codes that ``stored`` lacks; uint64[n] and uint64[m], ascending, each once."""
+    """The codes missing from ``stored``; both are uint64 and strictly ascending."""
     absent = places(stored, codes, threads) < 0
     return codes if absent.all() else codes[absent]
 
@@ -37,7 +37,7 @@ def lacking(
 def merged(
     first: NDArray[np.uint64], second: NDArray[np.uint64], threads: int = 1
 ) -> NDArray[np.uint64]:
-    """All codes of two ascending arrays, ascending; codes in both come twice."""
+    """All codes of two ascending arrays, ascending; codes in both appear twice."""
     out = np.empty(first.size + second.size, dtype=np.uint64)
     longer, shorter = (first, second) if first.size >= second.size else (second, first)
     parts = split_range(0, longer.size, min(threads, 1 + longer.size // _GRAIN))

@@ -2,7 +2,7 @@
 
 A sequence is a uint8 array of base codes: A=0 C=1 G=2 T=3 (``U`` counts as ``T``), and
 ``GAP`` = 4 for every IUPAC ambiguity letter. A k-mer (1 <= k <= 31) is a uint64: its base-4
-number, first base most significant. A gap code equals nothing, so no k-mer holds one.
+number, first base most significant. A gap code equals nothing, so no k-mer contains one.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class InvalidBaseError(ValueError):
 
 
 def shown_byte(byte: int) -> str:
-    """A byte of a sequence as a message shows it."""
+    """A byte of a sequence, formatted for an error message."""
     return f"'{chr(byte)}'" if 32 < byte < 127 else f"byte 0x{byte:02x}"
 
 
 @njit(cache=True, nogil=True)
 def _translate(letters, table, codes):
-    """Translate every letter; the result, an OR of all codes, shows an invalid byte."""
+    """Translate every letter; the returned OR of all codes reveals an invalid byte."""
     seen = np.uint8(0)
     for i in range(letters.size):
         code = table[letters[i]]
@@ -61,10 +61,11 @@ def _translate(letters, table, codes):
 
 @njit(cache=True, nogil=True, inline="always")
 def eight_codes(word):
-    """The codes of eight letters, a byte each, and a word that is 0 if all of them are bases.
+    """The codes of eight letters, one per byte, and a word that is 0 if all of them are bases.
 
-    In either case bits 2-1 of A, C, T, G are 00, 01, 10, 11; exclusive-ored with their upper half
-    they are the codes. Without these bits A, C, G are 0x41, T and U are 0x50 and 0x51.
+    In upper and lower case bits 2-1 of A, C, T, G are 00, 01, 10, 11; XORed with their upper bit
+    they are the codes. With these bits masked out, A, C and G are 0x41, and T and U are 0x50 and
+    0x51.
     """
     word &= np.uint64(0xDFDFDFDFDFDFDFDF)
     pair = (word >> np.uint64(1)) & np.uint64(0x0303030303030303)
@@ -76,7 +77,7 @@ def eight_codes(word):
 
 @njit(cache=True, nogil=True)
 def _encode_words(letters, words):
-    """The codes of eight letters a word if all are bases; the result is not 0 if some are not."""
+    """Encode eight letters per word; the result is nonzero if some are not bases."""
     other = np.uint64(0)
     for i in range(words.size):
         word = word_at(letters, 8 * i)
@@ -87,9 +88,9 @@ def _encode_words(letters, words):
 
 @njit(cache=True, nogil=True)
 def _encode(letters, table, codes, words):
-    """Encode block by block, and letter by letter if a block has other letters than bases.
+    """Encode block by block; a block with letters other than bases is encoded letter by letter.
 
-    words: the whole words of ``codes``, a view. Returns the OR of the codes of such blocks.
+    words: a view of the whole words of ``codes``. Returns the OR of the codes of the latter blocks.
     """
     seen = np.uint8(0)
     whole = words.size
@@ -118,9 +119,9 @@ def encode(
     sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8],
     out: NDArray[np.uint8] | None = None,
 ) -> NDArray[np.uint8]:
-    """Base codes (uint8, same length) of the letters of a sequence, in ``out`` if they fit.
+    """Base codes (uint8, same length) of the letters of a sequence, in ``out`` if they fit in it.
 
-    Raises InvalidBaseError at the first byte that is no base and no ambiguity letter.
+    Raises InvalidBaseError at the first byte that is neither a base nor an ambiguity letter.
     """
     letters = as_letters(sequence)
     if out is None or out.size < letters.size:
@@ -139,7 +140,7 @@ _N = np.uint8(ord("N"))
 
 @njit(cache=True, nogil=True)
 def _decode(codes, letters):
-    """Comparisons become vector instructions; a table look-up takes six times as long."""
+    """Comparisons compile to vector instructions; a table look-up takes six times as long."""
     for i in range(codes.size):
         code = codes[i]
         letters[i] = (

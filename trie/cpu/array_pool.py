@@ -1,12 +1,12 @@
-"""Memory of large arrays that the process reuses.
+"""A pool that reuses the memory of large arrays.
 
-A new large array comes in fresh pages, and their faults cost more than filling it: half of the time
-of a search that found 1.9 M rows in 64 M letters. So the memory of one search serves the next, and
-that of a batch that was sent the producer's next batch. Sizes are rounded up to a power of two;
-pages that nothing writes to take no memory.
+A new large array consists of fresh pages, and faulting them in costs more than filling it: half of
+the time of a search that found 1.9 M rows in 64 M letters. So one search reuses the memory of the
+previous one, and the producer's next batch that of a batch already sent. Sizes are rounded up to a
+power of two; pages that are never written take no memory.
 
-Allocation scans for freed blocks; there are no finalizers. Python would report and forget an
-interrupt that comes during one.
+Allocation scans for freed blocks; there are no finalizers. Python would report and then drop an
+interrupt that arrives during one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from trie.cpu.threads import usable_cores
 
 POOL_BYTES = max(1 << 27, usable_cores() * (24 << 20))
-"""Of all blocks in the pool, in use or free: as many as batches that all cores work on need."""
+"""Limit on all blocks in the pool, in use or free: enough for a batch on every core."""
 
-LEAST = 1 << 16  # smaller arrays come from the allocator: a result of few rows must not occupy more
+LEAST = 1 << 16  # smaller arrays come from the allocator, so small results stay small
 _LINE = 64
-_LOOKS = 16  # at blocks of a size, those first that have been in use for longest
+_LOOKS = 16  # blocks of a size to try, the least recently allocated first
 
 
 class _Owner:
-    """The base of all arrays in a block; it ends with the last view."""
+    """The base of all arrays in a block; it is freed with the last view."""
 
     __slots__ = ("__array_interface__", "__weakref__", "block")
 
@@ -46,7 +46,7 @@ class _Owner:
 
 
 class _Block(NamedTuple):
-    """The logarithm of a size, memory of it from ``start`` on, and who uses or used it last."""
+    """The log2 of a size, memory of that size from ``start`` on, and its current or last owner."""
 
     kind: int
     block: NDArray[np.uint8]
@@ -55,18 +55,18 @@ class _Block(NamedTuple):
 
 
 class _Blocks:
-    """Blocks by number, least recently allocated first."""
+    """The pool: blocks by number, least recently allocated first."""
 
     def __init__(self) -> None:
         self.blocks: OrderedDict[int, _Block] = OrderedDict()
         self.lock = threading.Lock()
-        """Never waited for: a finalizer or a signal handler may run while its own thread has it."""
+        """Never waited for: a finalizer or signal handler may run while its own thread holds it."""
         self._of_kind: defaultdict[int, deque[int]] = defaultdict(deque)
         self._numbers = itertools.count()
         self._bytes = 0
 
     def allocate(self, kind: int) -> _Owner:
-        """Memory of that size, from the pool if some is free there."""
+        """Memory of that size, from the pool if a block is free."""
         if 1 << kind > POOL_BYTES or not self.lock.acquire(blocking=False):
             return _Owner(kind, *_fresh(kind))
         try:
@@ -88,7 +88,7 @@ class _Blocks:
         for _ in range(min(len(numbers), _LOOKS)):
             number = numbers.popleft()
             one = self.blocks.get(number)
-            if one is None:  # the pool has dropped it
+            if one is None:  # dropped from the pool
                 continue
             if one.owner() is None:
                 del self.blocks[number]

@@ -1,6 +1,6 @@
-"""C functions inside extension modules, found by their names.
+"""C functions inside extension modules, looked up by name.
 
-It imports no numba, so that a process without kernels starts quickly.
+This module does not import numba, so a process without kernels starts quickly.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 
 class Borrowed:
-    """C functions inside an extension module, which its wheel does not promise to contain.
+    """C functions inside an extension module, which its wheel may not contain.
 
-    Whether they are there is found out once a process. Callers take a plain path if any is missing.
+    They are looked up once per process. Callers take a plain path if any is missing.
     """
 
     def __init__(self, library: str, module: str, functions: Sequence[str]) -> None:
@@ -27,7 +27,7 @@ class Borrowed:
 
     @cached_property
     def addresses(self) -> NDArray[np.uint64]:
-        """uint64[functions]: their addresses, 0 for a missing one."""
+        """uint64[functions]: their addresses, 0 for those missing."""
         return np.array([self._address(name) for name in self._functions], dtype=np.uint64)
 
     @cached_property
@@ -38,7 +38,7 @@ class Borrowed:
 
     @property
     def choice(self) -> str:
-        """Which path was chosen, for people."""
+        """Which path was chosen, for reports."""
         return f"plain ({', '.join(self.missing)} missing)" if self.missing else "borrowed"
 
     def _address(self, name: str) -> int:

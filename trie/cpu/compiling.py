@@ -1,4 +1,4 @@
-"""A notice when a first run has to compile kernels: it takes seconds, later runs start at once."""
+"""A notice that a first run compiles kernels: this takes seconds, later runs start at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _to_stderr(line: str) -> None:
 
 @contextmanager
 def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr) -> Iterator[None]:
-    """Report the notice at the first kernel that is not in numba's cache.
+    """Report the notice at the first kernel missing from numba's cache.
 
     Warnings about that cache are reported too. ``report`` writes to standard error by default.
     """

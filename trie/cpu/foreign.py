@@ -1,8 +1,8 @@
 """C functions called from kernels, without the GIL.
 
-An extension module wraps the functions of its C library one call at a time, and releases and takes
-the GIL for each. Several threads want it, and one wait takes longer than many of the calls. A
-kernel makes all calls in one step.
+An extension module wraps its C library one call at a time, and releases and takes the GIL for each.
+With several threads, one wait for the GIL takes longer than many of the calls. A kernel makes all
+the calls without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS: dict[str, tuple[Any, Any]] = {
 
 
 def foreign(result: str, *arguments: str) -> Any:
-    """A function for kernels that calls one of C at an address (uint64), its first argument.
+    """A function for kernels that calls the C function at an address (uint64), its first argument.
 
     Kinds are ``int`` (int32), ``unsigned`` (uint32), ``size`` (int64) and ``pointer`` (uint64).
     """

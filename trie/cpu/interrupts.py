@@ -1,17 +1,17 @@
 """Ctrl-C: raised as KeyboardInterrupt in kernels, exit code 130 and one line on the command line.
 
-Python raises KeyboardInterrupt between any two of its steps. Where C code calls Python, as while a
-module is imported, a kernel is compiled or an object is finalized, the exception may become
-another one or get lost:
+Python raises KeyboardInterrupt between any two bytecode instructions. Where C code calls Python, as
+while a module is imported, a kernel is compiled or an object is finalized, the exception may turn
+into another one or get lost:
 
-- numba asks Python for the type of each array in a tuple that a kernel returns, and ignores that
-  this has failed. The interrupt is then the cause of a SystemError, which may be the cause of
-  another one (``interrupts_as_such``).
+- numba asks Python for the type of each array in a tuple that a kernel returns, and ignores
+  failures. The interrupt is then the cause of a SystemError, which may be the cause of another one
+  (``interrupts_as_such``).
 - On the command line an interrupt during an import ends the process, one that got lost is raised
   again, and whatever ends the program after an interrupt counts as interrupted (``Interrupts``).
 - Python sees no interrupt while a kernel runs in the main thread (``interruptible``).
 
-This module is imported before all else and imports nothing that takes time.
+This module is imported first and imports nothing that takes time.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 _AGAIN_SECONDS = 0.01  # how soon an interrupt that got lost is raised again
 
 _SAME_SECONDS = 0.5
-"""Signals within this time are one interrupt: ``timeout`` and terminals may send two."""
+"""Signals within this time count as one interrupt: ``timeout`` and terminals may send two."""
 
 _BRIEF_CELLS = 3e7  # cells that take about a tenth of a second
 
 
 def leave(number: int, frame: FrameType | None) -> None:
-    """A handler for when nothing needs to be cleaned up: end the process at once."""
+    """A signal handler that ends the process at once, for when nothing needs to be cleaned up."""
     try:
         os.write(2, b"streamer: error: interrupted\n")
     finally:
@@ -52,7 +52,7 @@ def leave(number: int, frame: FrameType | None) -> None:
 
 
 def ignore_interrupts() -> None:
-    """From now on the exit code is certain."""
+    """Ignore SIGINT from now on, so that it cannot change the exit code."""
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
 
 
@@ -63,7 +63,7 @@ def leave_on_interrupt() -> None:
 
 
 class Interrupts:
-    """SIGINT while ``run`` runs."""
+    """Handles SIGINT while ``run`` runs."""
 
     def __init__(self) -> None:
         self._seen = False
@@ -74,8 +74,8 @@ class Interrupts:
     def run(self, work: Callable[[], T], interrupted: T) -> T:
         """What ``work`` returns, or ``interrupted`` after an interrupt.
 
-        An interrupt is raised in ``work`` as KeyboardInterrupt; whatever ends ``work`` after it,
-        any exception or even a result, counts as the interrupt.
+        An interrupt is raised in ``work`` as KeyboardInterrupt. However ``work`` ends after it,
+        with any exception or even a result, it counts as interrupted.
         """
         import threading
 
@@ -108,7 +108,7 @@ class Interrupts:
         if time.monotonic() - self._raised < _SAME_SECONDS:
             return
         if _imports(frame):
-            # its C code may drop the exception, or make another one of it
+            # its C code may drop the exception or turn it into another one
             self._raises = False
             atexit._run_exitfuncs()
             leave(number, frame)
@@ -116,7 +116,7 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def _repeat(self) -> None:
-        """Have the interrupt raised a little later."""
+        """Raise the interrupt again a little later."""
         self._raised = -_SAME_SECONDS
 
         def signal() -> None:
@@ -127,7 +127,7 @@ class Interrupts:
         _thread.start_new_thread(signal, ())
 
     def _quiet(self, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A hook for exceptions that nothing can catch: no noise after an interrupt."""
+        """Wrap a hook for uncaught exceptions so that it stays silent after an interrupt."""
 
         def report(args: Any) -> None:
             if not self._seen:
@@ -148,7 +148,7 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def interrupt_in(error: BaseException | None) -> KeyboardInterrupt | None:
-    """The interrupt that an error is or comes from, None if there is none."""
+    """The interrupt that an error is or was caused by, None if there is none."""
     while isinstance(error, SystemError):
         error = error.__cause__
     return error if isinstance(error, KeyboardInterrupt) else None
@@ -156,7 +156,7 @@ def interrupt_in(error: BaseException | None) -> KeyboardInterrupt | None:
 
 @contextmanager
 def interrupts_as_such() -> Iterator[None]:
-    """Raises the interrupt where one has become a SystemError; a context or a decorator."""
+    """Re-raise an interrupt that has become a SystemError; a context manager or decorator."""
     try:
         yield
     except SystemError as error:
@@ -167,10 +167,10 @@ def interrupts_as_such() -> Iterator[None]:
 
 
 def interruptible(run: Callable[[NDArray[np.uint8]], T], cells: float) -> T:
-    """run(stop), which computes up to ``cells`` cells, beside the main thread if that takes long.
+    """Return run(stop), called in another thread if its ``cells`` cells take long to compute.
 
     stop: uint8[1]; kernels end once ``load_now(stop)`` (trie/cpu/intrinsics.py) is not 0. An
-    interrupt sets it and is raised when ``run`` has ended.
+    interrupt sets ``stop`` and is raised once ``run`` has ended.
     """
     import threading
 

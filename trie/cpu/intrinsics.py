@@ -1,6 +1,6 @@
 """Machine instructions on single words: prefetch, unaligned words, counts of bits, addresses.
 
-Arrays are one-dimensional and C-contiguous, and nothing checks an index.
+Arrays are one-dimensional and C-contiguous; indices are not checked.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from trie.cpu.llvm import prefetch as ask
 
 @instruction(types.void, None, INDEX)
 def prefetch(builder: Any, array: Any, index: Any) -> None:
-    """Ask for the cache line of ``array[index]``."""
+    """Prefetch the cache line of ``array[index]``."""
     ask(builder, element(builder, array, index), level=1)
 
 
 @instruction(types.void, None, INDEX)
 def prefetch_far(builder: Any, array: Any, index: Any) -> None:
-    """Ask for the cache line of ``array[index]``, in the second-level cache only.
+    """Prefetch the cache line of ``array[index]`` into the second-level cache only.
 
     A prefetch into the first level occupies one of its few miss buffers until the line arrives; one
-    into the second level does not, and twice as many lines arrive a second.
+    into the second level does not, and twice as many lines arrive per second.
     """
     ask(builder, element(builder, array, index), level=2)
 
 
 @instruction(types.void, None, INDEX)
 def prefetch_to_write(builder: Any, array: Any, index: Any) -> None:
-    """Ask for the cache line of ``array[index]``, which will be written."""
+    """Prefetch the cache line of ``array[index]`` for writing."""
     ask(builder, element(builder, array, index), level=1, write=True)
 
 
 @instruction(types.uint64, None, INDEX)
 def word_at(builder: Any, array: Any, index: Any) -> Any:
-    """The eight bytes of a uint8 array from ``index`` on, the first lowest; unaligned."""
+    """The eight bytes of a uint8 array at ``index``, little-endian; unaligned."""
     return builder.load(element(builder, array, index, I64), align=1)
 
 
 @instruction(types.void, None, INDEX, types.uint64)
 def put_word(builder: Any, array: Any, index: Any, word: Any) -> None:
-    """Store eight bytes in a uint8 array from ``index`` on, the lowest first; unaligned."""
+    """Store eight bytes in a uint8 array at ``index``, little-endian; unaligned."""
     builder.store(word, element(builder, array, index, I64), align=1)
 
 
 @instruction(types.uint8, None)
 def load_now(builder: Any, flag: Any) -> Any:
-    """flag[0] of a uint8 array as it is in memory now, where another thread writes it."""
+    """flag[0] of a uint8 array, read from memory each time: another thread writes it."""
     return builder.load_atomic(flag, "monotonic", 1)
 
 
@@ -84,7 +84,7 @@ reversed_bits = _counting("bitreverse")
 
 
 def array_address(array: NDArray[Any]) -> int:
-    """Where an array's first element lies, for ``pointer`` in a kernel; keep the array alive."""
+    """The address of an array's data, for ``pointer`` in a kernel; keep the array alive."""
     where: int = array.__array_interface__["data"][0]
     return where
 

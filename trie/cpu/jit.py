@@ -1,10 +1,10 @@
-"""numba's ``njit`` with a cache of compiled kernels that never stops the work.
+"""numba's ``njit`` with a kernel cache that never causes a failure.
 
 With ``cache=True`` numba stores a kernel in ``NUMBA_CACHE_DIR``, beside its source, or in the
 user's cache folder. If it can write to none of them, as in a read-only container, it refuses to
 define the kernel; if a write fails later, on a full disk, the call fails. Here a private folder
-under the temporary directory is the last resort, and the next process compiles a kernel again that
-could not be stored. This module's logger warns once.
+under the temporary directory is the last resort, and a kernel that could not be stored is compiled
+again by the next process. This module's logger warns once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trie.cpu import memory_limit, shared_compiling
 
 log = logging.getLogger(__name__)
 
-# without types, as numba has some of its own in later versions only
+# untyped: only later versions of numba have type annotations
 config: Any = numba.core.config
 FunctionCache: Any = numba.core.caching.FunctionCache
 NullCache: Any = numba.core.caching.NullCache
@@ -41,7 +41,7 @@ environment: Any = numba.core.environment
 runtime: Any = numba.core.runtime.nrt.rtsys
 
 COMPILE_BYTES = 64 << 20
-"""What LLVM may need to load or compile one kernel; with less it aborts the process."""
+"""Memory that LLVM may need to load or compile one kernel; with less it aborts the process."""
 
 ADVICE = "set NUMBA_CACHE_DIR to a folder that can be written"
 
@@ -52,8 +52,8 @@ _rebuilt: Any = getattr(environment, "_rebuild_env", None)
 def _rebuild_env(module: str, constants: Any, name: str) -> Any:
     """numba's function of the same name, which imports the module of each function in a kernel.
 
-    Functions of numba itself are not looked up by name; their modules, which only compiling needs,
-    take as long to import as all kernels of a command to load.
+    Functions of numba itself are not looked up by name: only compiling needs their modules, whose
+    import takes as long as loading all kernels of a command.
     """
     if module in sys.modules or not module.startswith("numba."):
         return _rebuilt(module, constants, name)
@@ -66,15 +66,15 @@ def _rebuild_env(module: str, constants: Any, name: str) -> Any:
     return made
 
 
-if _rebuilt is not None:  # not of numba's promises: without it commands start more slowly
+if _rebuilt is not None:  # not part of numba's public API: without it commands start more slowly
     environment._rebuild_env = _rebuild_env
 
 
 class Kernel:
-    """A function that numba is told of when it is first called, or first met in another kernel.
+    """A function that is passed to numba on its first call, from Python or in another kernel.
 
-    numba reads the signature of each function and looks for the folder to store it in, and a
-    command calls few of the kernels that it imports.
+    numba inspects each function's signature and looks for its cache folder, yet a command calls few
+    of the kernels that it imports.
     """
 
     _made: Any = None
@@ -87,12 +87,12 @@ class Kernel:
 
     @property
     def dispatcher(self) -> Any:
-        """numba's object for it."""
+        """numba's dispatcher of this kernel."""
         if self._made is None:
             made: Any = numba.njit(**self.targetoptions)(self.py_func)
             if self._stored:
                 made._cache = _cache_of(self.py_func)
-            # several threads may be the first to call it: all of them use the same one
+            # several threads may make the first call; all of them must use the same dispatcher
             vars(self).setdefault("_made", made)
         return self._made
 
@@ -114,10 +114,10 @@ def njit(function: Callable[..., Any] | None = None, *, cache: bool = False, **o
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """For a kernel that other kernels call, Python never, and that makes no array.
+    """For a kernel that only other kernels call, never Python, and that allocates no array.
 
-    It compiles in half the time, is stored as a part of its callers, and does not count references
-    to its arrays: two atomic operations for each of them in each call.
+    It compiles in half the time, is stored as part of its callers, and does not count references to
+    its arrays, which saves two atomic operations per array and call.
     """
     return njit(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
@@ -126,7 +126,8 @@ def inner(function: Callable[..., Any]) -> Any:
 def private_folder() -> str:
     """This user's folder under the temporary directory, made if need be.
 
-    Raises OSError if it cannot be made, or another user can write to it: its content is executed.
+    Raises OSError if it cannot be created, or if another user can write to it: its content is
+    executed.
     """
     path = os.path.join(tempfile.gettempdir(), f"kmer-streamer-{os.getuid()}")
     with suppress(FileExistsError):
@@ -141,7 +142,7 @@ def private_folder() -> str:
 
 
 def warn(kind: str, message: str) -> None:
-    """Log a warning, the first of its kind only."""
+    """Log only the first warning of each kind."""
     if kind not in _warned:
         _warned.add(kind)
         log.warning(message)
@@ -161,7 +162,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     _warning = ""  # logged once the kernel is stored
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled kernel for these argument types; None if none can be read."""
+        """The compiled kernel for these argument types; None if it cannot be loaded."""
         memory_limit.require(COMPILE_BYTES, "a kernel")
         if config.CACHE_DIR and not self.cache_path.startswith(config.CACHE_DIR):
             warn(
@@ -175,7 +176,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     def _loaded(self, sig: Any, target_context: Any) -> Any:
         try:
-            # Unlike numba's, without the registries that only compiling needs: a third of a second.
+            # unlike numba's, without the registries that only compiling needs: saves a third of a
+            # second
             runtime.initialize(target_context)
             return self._load_overload(sig, target_context)
         except MemoryError:
@@ -206,7 +208,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
 
 class _NoCache(NullCache):  # type: ignore[misc]
-    """Stores nothing, and warns why."""
+    """Stores nothing, and warns about the reason."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -218,9 +220,9 @@ class _NoCache(NullCache):  # type: ignore[misc]
 
 
 def cache_folder() -> tuple[str | None, str]:
-    """The folder where a kernel of this module would be stored; or None, and why there is none.
+    """The folder where a kernel of this module would be stored, or None and the reason.
 
-    Those of other modules are in folders of the same place.
+    Kernels of other modules are stored in sibling folders.
     """
     found = _cache_of(cache_folder)
     return (None, found._why) if isinstance(found, _NoCache) else (found.cache_path, "")
@@ -235,7 +237,7 @@ def source_digest() -> str:
     root = Path(__file__).parents[2]
     for package in ("gpu", "streamer", "trie"):
         for path in sorted((root / package).rglob("*.py")):
-            # as numba, which compiles anew after a change of the time
+            # as numba, which recompiles when the modification time changes
             stat = path.stat()
             digest.update(f"{path} {stat.st_mtime_ns} {stat.st_size}".encode())
     return digest.hexdigest()

@@ -1,7 +1,7 @@
-"""Parts of LLVM code, for instructions that numba has no name for, and the maker of those.
+"""Building blocks of LLVM code, and a decorator for instructions that numba does not offer.
 
 An array argument of an instruction is the address of its first element. Arrays are
-one-dimensional and C-contiguous; places in them are counted in elements, and nothing checks them.
+one-dimensional and C-contiguous; places in them are counted in elements and not checked.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 BYTES = ir.VectorType(I8, 64)
 WORDS8 = ir.VectorType(I64, 8)
 
-# without types, as some do not fit what the functions take
+# untyped, as some annotations do not match what the functions accept
 cgutils: Any = _cgutils
 
 
 def instruction(result: Any, *parameters: Any, name: str = "") -> Callable[[Any], Any]:
-    """A decorator that makes an instruction for kernels of a function that builds its code.
+    """A decorator that turns a function that builds LLVM code into an instruction for kernels.
 
-    result, parameters: numba types. A parameter None takes any type, a result None is the type of
-    the first argument. The function is called with the builder and a value for each argument.
+    result, parameters: numba types. A parameter of None accepts any type; a result of None has the
+    type of the first argument. The function is called with the builder and a value for each
+    argument.
     """
 
     def decorate(body: Callable[..., Any]) -> Any:
@@ -57,7 +58,7 @@ def instruction(result: Any, *parameters: Any, name: str = "") -> Callable[[Any]
         own_names = list(inspect.signature(body).parameters)[1:]
         if len(own_names) != len(parameters):
             own_names = [f"x{i}" for i in range(len(parameters))]
-        # numba asks for the names of the arguments
+        # numba inspects the names of the arguments
         typed.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
                 inspect.Parameter(own, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -71,9 +72,9 @@ def instruction(result: Any, *parameters: Any, name: str = "") -> Callable[[Any]
 
 @functools.cache
 def has_feature(name: str) -> bool:
-    """Whether numba compiles for a CPU with a feature, by LLVM's name.
+    """Whether numba compiles for a CPU with a feature, given by its LLVM name.
 
-    NUMBA_CPU_FEATURES and NUMBA_CPU_NAME count.
+    Respects NUMBA_CPU_FEATURES and NUMBA_CPU_NAME.
     """
     settings: Any = config
     features = settings.CPU_FEATURES
@@ -85,18 +86,18 @@ def has_feature(name: str) -> bool:
 
 
 def call(builder: Any, name: str, result: Any, *values: Any) -> Any:
-    """Call an intrinsic function of LLVM by its full name."""
+    """Call an LLVM intrinsic by its full name."""
     kind = ir.FunctionType(result, [value.type for value in values])
     return builder.call(builder.module.declare_intrinsic(name, [], kind), values)
 
 
 def plus(builder: Any, at: Any, count: int) -> Any:
-    """A place ``count`` further."""
+    """The place ``count`` elements further."""
     return builder.add(at, I64(count)) if count else at
 
 
 def element(builder: Any, data: Any, at: Any, pointed: Any = None) -> Any:
-    """The address of an element, as one of ``pointed`` if that is given."""
+    """The address of an element, as a pointer to ``pointed`` if given."""
     address = builder.gep(data, [at])
     return address if pointed is None else builder.bitcast(address, pointed.as_pointer())
 
@@ -119,7 +120,7 @@ def constant(vector: Any, *numbers: int) -> Any:
 
 
 def shuffle(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
-    """The lanes with these numbers, those of ``other`` counted on from those of ``one``."""
+    """The lanes with these numbers, where those of ``other`` follow those of ``one``."""
     return builder.shuffle_vector(one, other, constant(ir.VectorType(I32, len(lanes)), *lanes))
 
 
@@ -131,7 +132,7 @@ def spread(builder: Any, value: Any, vector: Any) -> Any:
 
 
 class _Bits:
-    """A value on which Python's bitwise operators build code."""
+    """A value whose bitwise operators in Python generate code."""
 
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder = builder
@@ -151,9 +152,9 @@ class _Bits:
 
 
 def bitwise(builder: Any, function: Callable[..., Any], *values: Any) -> Any:
-    """A bitwise function of vectors; of three it is one instruction where there is one (AVX-512).
+    """A bitwise function of vectors; of three it is a single instruction with AVX-512.
 
-    LLVM finds that instruction for some shapes of an expression only.
+    LLVM finds that instruction only for some forms of an expression.
     """
     if len(values) == 3 and values[0].type == WORDS8 and has_feature("avx512f"):
         table = function(0b11110000, 0b11001100, 0b10101010) & 0xFF
@@ -162,9 +163,9 @@ def bitwise(builder: Any, function: Callable[..., Any], *values: Any) -> Any:
 
 
 def prefetch(builder: Any, address: Any, *, level: int, write: bool = False) -> None:
-    """Ask for the cache line of an address, in that level of the cache and all below it."""
+    """Prefetch the cache line at an address into that cache level and all below it."""
     byte = builder.bitcast(address, I8.as_pointer())
-    # LLVM counts locality: 3 is the first level; the last argument says data
+    # LLVM's locality 3 is the first level; the last argument selects the data cache
     arguments = [byte, I32(int(write)), I32(4 - level), I32(1)]
     kind = ir.FunctionType(ir.VoidType(), [value.type for value in arguments])
     builder.call(builder.module.declare_intrinsic("llvm.prefetch", [byte.type], kind), arguments)

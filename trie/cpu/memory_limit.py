@@ -1,8 +1,8 @@
 """Working under a limit on the process's address space (``ulimit -v``, batch systems).
 
-Where an allocation fails Python raises MemoryError; LLVM and its threads end the process,
-some after thousands of lines. So under a limit they get few threads and pools, and their callers
-check first that enough memory is left. Without a limit nothing changes.
+When an allocation fails, Python raises MemoryError, but LLVM and its threads end the process, some
+after thousands of lines of output. So under a limit they get few threads and pools, and their
+callers check first that enough memory is left. Without a limit nothing changes.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ import os
 import resource
 
 MINIMUM = 768 << 20
-"""Bytes of address space for the libraries, their threads, and kernels that are compiled."""
+"""Bytes of address space for the libraries, their threads, and compiling kernels."""
 
 _M_ARENA_MAX = -8  # of mallopt in glibc's malloc.h
 
 
 def limit() -> int | None:
-    """Bytes of address space; None if there is no limit."""
+    """The limit in bytes of address space; None if there is none."""
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def prepare() -> None:
-    """Under a limit make libraries that are loaded later reserve little.
+    """Under a limit, make libraries that are loaded later reserve little memory.
 
-    Environment variables that are set already stay. Raises MemoryError if the limit is too low.
+    Environment variables that are already set stay unchanged. Raises MemoryError if the limit is
+    too low.
     """
     most = limit()
     if most is None:

@@ -1,7 +1,7 @@
-"""Several processes that fill one cache of compiled kernels: each kernel is compiled once.
+"""Compile each kernel once although several processes fill one cache.
 
 The first process that needs a kernel takes its lock and compiles it; the others wait, then load it.
-Locks end with their process. ``current`` counts what the caches of this process load and store.
+A lock is released when its process ends. ``current`` counts what this process loads and stores.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ _T = TypeVar("_T")
 
 
 class SharedCompiling:
-    """files: of the cache, that kernels were loaded from or stored in. compiled: how many kernels.
+    """Compiling under locks in ``folder``.
 
-    problem: why one could not be stored, in one line. folder: of the locks.
+    files: cache files that kernels were loaded from or stored in. compiled: number of kernels.
+    problem: why one could not be stored, in one line.
     """
 
     def __init__(self, folder: str) -> None:
@@ -29,7 +30,7 @@ class SharedCompiling:
         self._locks: dict[str, IO[bytes]] = {}
 
     def load(self, file: str, load: Callable[[], _T | None]) -> _T | None:
-        """What ``load`` finds in a file of the cache; None if this process is to compile it."""
+        """What ``load`` finds in a cache file; None if this process is to compile the kernel."""
         found = load()
         if found is None and file not in self._locks:
             name = hashlib.sha256(file.encode()).hexdigest()
@@ -45,7 +46,7 @@ class SharedCompiling:
         return found
 
     def stored(self, file: str, problem: str | None = None) -> None:
-        """A kernel has been compiled, and stored in that file unless there is a problem."""
+        """Note that a kernel was compiled, and stored in that file unless there is a problem."""
         self.compiled += 1
         if problem is None and os.path.exists(file):
             self.files.add(file)
@@ -56,4 +57,4 @@ class SharedCompiling:
 
 
 current: SharedCompiling | None = None
-"""None: no process waits for another."""
+"""None if processes do not wait for each other."""

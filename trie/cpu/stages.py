@@ -1,7 +1,7 @@
-"""Where the time of the threads goes that share a piece of work: stage by stage, busy or waiting.
+"""Where threads that share a piece of work spend their time: stage by stage, busy or waiting.
 
-A stage inside another one pauses it, so that no second counts twice. Each thread has sums of its
-own; they are added up when they are asked for.
+A stage inside another one pauses it, so no second counts twice. Each thread has its own sums; they
+are added up on request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 Kind = Literal["busy", "input", "output"]
-"""Of a time: at work, or waiting for input, or until there is room for output."""
+"""How time is spent: at work, waiting for input, or waiting for room for output."""
 
 _Sums = dict[tuple[str, Kind], float]
 
@@ -25,7 +25,7 @@ class Stages:
     def __init__(self, *names: str) -> None:
         self.names = names
         self.shared: set[str] = set()
-        """Those that several threads work on at a time."""
+        """Stages that several threads work on at a time."""
         self._own = threading.local()
         self._sums: list[_Sums] = []
         self._bytes: dict[str, int] = dict.fromkeys(names, 0)
@@ -33,7 +33,7 @@ class Stages:
 
     @contextmanager
     def spent(self, name: str, kind: Kind = "busy") -> Iterator[None]:
-        """Count the time until the end of the context."""
+        """Count the time spent in the context."""
         sums, running = self._of_thread()
         begin = time.perf_counter()
         if running:
@@ -48,11 +48,11 @@ class Stages:
             self._own.since = end
 
     def add(self, name: str, kind: Kind, seconds: float) -> None:
-        """Count seconds that no thread spent: a stage that could not go on."""
+        """Count seconds in which a stage could not continue but no thread waited."""
         self._of_thread()[0][name, kind] += seconds
 
     def _of_thread(self) -> tuple[_Sums, list[tuple[str, Kind]]]:
-        """Its sums, and the stages that it is in."""
+        """The sums of this thread, and the stages that it is in."""
         try:
             return self._own.sums, self._own.running
         except AttributeError:
@@ -61,13 +61,13 @@ class Stages:
             return self._own.sums, self._own.running
 
     def count(self, name: str, size: int) -> None:
-        """Count bytes that a stage has made; one thread at a time does so for a stage."""
+        """Count bytes that a stage has produced; one thread at a time may do so for a stage."""
         self._bytes[name] = self._bytes.get(name, 0) + size
 
     def seconds(self, name: str, kind: Kind) -> float:
-        """Of all threads."""
+        """The seconds of all threads."""
         return sum(sums.get((name, kind), 0.0) for sums in list(self._sums))
 
     def size(self, name: str) -> int:
-        """Bytes."""
+        """The bytes counted so far."""
         return self._bytes.get(name, 0)

@@ -1,15 +1,16 @@
-"""A team of threads that share one chain of work, and no more of them than asked for.
+"""A team of a bounded number of threads that share one chain of work.
 
-    line      items, pulled one after the other by one thread at a time, each then worked on by the
-              thread that pulled it: others pull and work on the next ones meanwhile
+    line      items, pulled one by one, by one thread at a time, and each worked on by the
+              thread that pulled it, while others pull and work on the next ones
     chain     a line whose items are made of the results of another line
 
-Results come in the order of the items. A line is at most ``ahead`` items in front of whoever takes
-its results, so that memory is bounded and a slow end slows the beginning down. The thread that
-waits for a result helps to make it: with one thread all is done in turn, and nothing is ahead.
+Results come in the order of the items. A line runs at most ``ahead`` items ahead of the consumer of
+its results, so memory is bounded and a slow consumer slows the producers down. The thread that
+waits for a result helps to compute it: with one thread everything is done in turn, and nothing
+ahead of time.
 
-As in ``trie.cpu.threads`` no step waits for a lock of Python code, which an interrupt could leave
-locked: turns are only tried for, and the steps of queues are one step of CPython each.
+As in ``trie.cpu.threads`` nothing waits for a lock held by Python code, which an interrupt could
+leave locked: locks are acquired without blocking, and each queue operation is one step of CPython.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from trie.cpu.threads import tasks_go_to
 T = TypeVar("T")
 R = TypeVar("R")
 
-_POLL_SECONDS = 0.1  # threads are woken; this is for a wake-up that went to one that had just begun
-_END_SECONDS = 1.0  # a step takes some hundredths; a thread may wait for input for ever
+_POLL_SECONDS = 0.1  # covers a wake-up that went to a thread that had just begun
+_END_SECONDS = 1.0  # a step takes some hundredths; a thread may wait forever for input
 
 
 class _Failed(NamedTuple):
-    """In the place of a result."""
+    """An exception in the place of a result."""
 
     error: BaseException
 
@@ -52,11 +53,11 @@ class DoneAlready(Generic[R]):
 
 
 class Team:
-    """Up to ``threads`` threads, the one that makes it included; a context that ends the others.
+    """Up to ``threads`` threads including the caller's; a context manager that ends the others.
 
-    While it lasts, what these threads give to ``trie.cpu.threads`` is shared among them too. live:
-    input may be waited for, and results are wanted meanwhile. The thread that takes them does
-    nothing else then, if there are others.
+    Meanwhile, tasks that these threads give to ``trie.cpu.threads`` are shared among them too.
+    live: input may be slow to arrive, and results are wanted at once, so the thread that takes them
+    does nothing else if there are others.
     """
 
     def __init__(self, threads: int, *, live: bool = False, stages: Stages | None = None) -> None:
@@ -108,13 +109,13 @@ class Team:
         works: str = "",
         takes: str = "",
     ) -> Line[T, R]:
-        """The results of ``work`` for each item, in order; what either raises comes in its place.
+        """The results of ``work`` for each item, in order; exceptions are raised in their place.
 
         pulls, works, takes: the stages that get an item, work on it, and take the result.
         """
         self.stages.shared.add(works)
         line = Line(self, iter(items), work, ahead, (pulls, works, takes))
-        # those at the end of the chain are made first, and come first
+        # lines at the end of the chain are pulled from first, and come first
         self._lines = (*self._lines, line)
         for _ in self._threads:
             self.wake()
@@ -123,7 +124,7 @@ class Team:
     def results(
         self, calls: Iterable[Callable[[], R]], *, pulls: str = "", works: str = "", takes: str = ""
     ) -> Iterator[R]:
-        """The results of calls, in order, in a line; those that are ``DoneAlready`` wake nobody."""
+        """The results of calls, in order, in a line; ``DoneAlready`` calls wake no thread."""
 
         def line(some: Iterator[Callable[[], R]]) -> Iterator[R]:
             return self.line(some, call, self.threads + 2, pulls=pulls, works=works, takes=takes)
@@ -131,21 +132,21 @@ class Team:
         return results_of(calls, line)
 
     def forget(self, line: Line[T, R]) -> None:
-        """It has ended."""
+        """Remove a line that has ended."""
         self._lines = tuple(one for one in self._lines if one is not line)
 
     def give(self, job: Callable[[], None]) -> None:
-        """Have a job run by the next thread that has nothing better to do, or by none."""
+        """Run a job on the next idle thread, or never if none becomes idle."""
         self._jobs.append(job)
         self.wake()
 
     @property
     def spare(self) -> int:
-        """How many of its threads wait for something to do."""
+        """The number of idle threads."""
         return len(self._idle)
 
     def wake(self) -> None:
-        """There is something to do for a thread."""
+        """Wake an idle thread: there is work to do."""
         try:
             self._idle.popleft().put(None)
         except IndexError:
@@ -153,7 +154,7 @@ class Team:
 
     @contextmanager
     def lend(self, threads: int, stage: str) -> Iterator[None]:
-        """Let threads of a library work in the place of so many of its own, for a stage."""
+        """Let a library's threads replace up to ``threads`` of the team's, for a stage."""
         self._lent_for = stage
         self.stages.shared.add(stage)
         self.lent += threads
@@ -191,7 +192,7 @@ class Team:
             wait_for(bell)
 
     def _step(self) -> bool:
-        """Whether there was something to do."""
+        """Do one piece of work; whether there was any."""
         for line in self._lines:
             if line.help():
                 return True
@@ -219,7 +220,7 @@ class Line(Generic[T, R], Iterator[R]):
         self._work = work
         self._ahead = max(1, ahead)
         self._pulls, self.works, self._takes = names
-        self._turn = threading.Lock()  # whose holder pulls
+        self._turn = threading.Lock()  # its holder pulls
         self._closed = False
         self._results: dict[int, R | _Failed] = {}
         self._pulled = self._taken = 0
@@ -229,11 +230,11 @@ class Line(Generic[T, R], Iterator[R]):
 
     @property
     def full(self) -> bool:
-        """Whether it is as far ahead as it may be."""
+        """Whether the line is as far ahead as it may be."""
         return self._pulled - self._taken >= self._ahead
 
     def help(self) -> bool:
-        """Pull an item and work on it, if it is possible now."""
+        """Pull an item and work on it, if possible now."""
         if self._ended or self.full or not self._turn.acquire(blocking=False):
             return False
         try:
@@ -278,7 +279,7 @@ class Line(Generic[T, R], Iterator[R]):
             if self._team.stopped:
                 message = "the team has ended"
                 raise RuntimeError(message)
-            # who pulls for another line helps here in any case
+            # a thread that pulls for another line helps here in any case
             if not ((self._team.helps or not self._takes) and self.help()):
                 with self._team.stages.spent(self._takes or self._pulls, "input"):
                     wait_for(self._bell)
@@ -292,14 +293,14 @@ class Line(Generic[T, R], Iterator[R]):
         return result
 
     def close(self) -> None:
-        """End it early; its items are closed, by the thread that waits for one if one does."""
+        """End the line early; its items are closed, by the thread that waits for one if any."""
         self._ended = self._closed = True
         self._team.forget(self)
         self._results.clear()
         self._close_items()
 
     def _close_items(self) -> None:
-        # whoever has the last turn keeps it
+        # the last holder keeps the lock
         if self._closed and self._turn.acquire(blocking=False) and hasattr(self._items, "close"):
             self._items.close()
 
@@ -308,7 +309,7 @@ def results_of(
     calls: Iterable[Callable[[], R]],
     make: Callable[[Iterator[Callable[[], R]]], Iterator[R]],
 ) -> Iterator[R]:
-    """The results of calls, in order; ``make`` gets those in a row that are not ``DoneAlready``."""
+    """The results of calls, in order; ``make`` gets the runs without ``DoneAlready`` calls."""
     rest = iter(calls)
     for made in rest:
         if isinstance(made, DoneAlready):
@@ -323,7 +324,7 @@ def results_of(
 def _to_do(
     first: Callable[[], R], rest: Iterator[Callable[[], R]], met: list[DoneAlready[R]]
 ) -> Iterator[Callable[[], R]]:
-    """The calls up to one that has been made, which is put into ``met``."""
+    """The calls up to the first ``DoneAlready``, which is appended to ``met``."""
     yield first
     for made in rest:
         if isinstance(made, DoneAlready):
@@ -333,7 +334,7 @@ def _to_do(
 
 
 def wait_for(bell: SimpleQueue[None]) -> None:
-    """Wait until it rings, or a little."""
+    """Wait for the bell, at most _POLL_SECONDS."""
     try:
         bell.get(timeout=_POLL_SECONDS)
     except Empty:

@@ -1,7 +1,7 @@
-"""Sixty-four bytes of a text at once, for kernels that look for ends of lines and of words.
+"""Sixty-four bytes of a text at once, for kernels that look for the ends of lines and words.
 
-Texts are uint8 arrays. Each load reads 64 bytes, so that a text needs as many readable bytes behind
-its end (``SLACK``); what they are does not matter.
+Texts are uint8 arrays. Each load reads 64 bytes, so a text needs that many readable bytes after its
+end (``SLACK``); their values do not matter.
 """
 
 from __future__ import annotations

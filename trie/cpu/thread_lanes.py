@@ -1,11 +1,11 @@
-"""Lanes: threads that take turns with tasks, while the caller takes what they give in order.
+"""Lanes: threads that take turns with tasks, while the caller takes their results in order.
 
     tasks    0  1  2  3  4 ...
     lane A   [ 0 ]  [ 2 ]  [ 4 ] ...
     lane B    [ 1 ]  [ 3 ] ...
 
-A lane stands for what only one thread may use at a time, such as a GPU with its buffers. Task i
-goes to lane i modulo their number, so that the division does not depend on the clock.
+A lane stands for a resource that only one thread may use at a time, such as a GPU with its buffers.
+Task i goes to lane i modulo the number of lanes, so the assignment does not depend on timing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Runner(Generic[Task, Part]):
             self.parts.put(_Failure(error))
 
     def results(self) -> Iterator[Part]:
-        """The parts of the next task; a lane goes on when the next part is asked for."""
+        """The parts of the next task; the lane resumes when the next part is requested."""
         while (part := self.parts.get()) is not DONE:
             if isinstance(part, _Failure):
                 raise part.error
@@ -64,7 +64,7 @@ class _Runner(Generic[Task, Part]):
             self._taken.put(True)
 
     def stop(self) -> None:
-        """End the lane with the part that it computes."""
+        """End the lane after its current part."""
         self.tasks.put(_NO_MORE)
         self._taken.put(False)
 
@@ -76,13 +76,13 @@ def in_lanes(
     *,
     ahead: int = 2,
 ) -> Iterator[Part]:
-    """The parts that the lanes give, in the order of tasks, which are taken one by one.
+    """The parts that the lanes yield, in the order of the tasks, which are taken one by one.
 
-    run: a generator with the parts of the tasks of one lane and DONE after each task, on a thread
-    of its own; a single lane runs on the caller's. It is not resumed before the next part is asked
-    for, so that a part may be in a buffer of the lane. ahead: tasks that a lane may have taken
-    before the first is done. An error of a lane is raised where its part would have come; then, and
-    if the caller stops, every lane ends with what it does.
+    run: a generator of the parts of one lane's tasks, with DONE after each task. It runs on its own
+    thread, or on the caller's if there is a single lane. It is resumed only when the next part is
+    requested, so a part may lie in a buffer of the lane. ahead: tasks that a lane may take before
+    its first is done. An error in a lane is raised where its part would have come; then, or if the
+    caller stops, every lane ends after its current part.
     """
     if len(lanes) == 1:
         # no thread for one lane

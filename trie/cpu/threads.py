@@ -17,15 +17,16 @@ T = TypeVar("T")
 
 
 def usable_cores() -> int:
-    """The cores this process may run on: a container's or a batch system's share of the host's."""
+    """The cores this process may run on: a container's or batch job's share of the host's."""
     return len(os.sched_getaffinity(0))
 
 
 class _Pool:
-    """Up to ``most`` threads, started on demand, which run jobs that raise nothing in order.
+    """Up to ``most`` threads, started on demand, that run jobs in order; jobs must not raise.
 
-    No step takes a lock of Python code, as concurrent.futures does: an interrupt between taking and
-    releasing it would block every later caller. Queues and lists of CPython do each step in one.
+    Unlike concurrent.futures it holds no lock in Python code: an interrupt between taking and
+    releasing one would block every later caller. Operations on CPython's queues and lists are
+    atomic.
     """
 
     def __init__(self, name: str, most: int) -> None:
@@ -37,11 +38,11 @@ class _Pool:
         atexit.register(self._end)
 
     def give(self, job: Callable[[], None]) -> None:
-        """Have a job run by the next idle thread, or by none if no thread can be started."""
+        """Run a job on the next idle thread, or never if no thread can be started."""
         self._unfinished.append(None)
         count = len(self._threads)
         if count < min(self._most, len(self._unfinished)):
-            # a program that ends on an error waits for what runs, not for what may come
+            # a program that ends on an error waits for running jobs, not for queued ones
             thread = threading.Thread(target=self._run, name=f"{self._name}_{count}", daemon=True)
             try:
                 thread.start()
@@ -55,29 +56,29 @@ class _Pool:
 
     @property
     def spare(self) -> int:
-        """How many threads may be free: others do not keep them for long."""
+        """How many threads may be free: jobs of others do not occupy them for long."""
         return self._most
 
     def _run(self) -> None:
         for job in iter(self._jobs.get, None):
             job()
-            del job  # releases its arrays before the wait for the next
+            del job  # releases its arrays before waiting for the next job
             self._unfinished.pop()
         self._jobs.put(None)
 
     def _end(self) -> None:
         """Kernels must not run on while the interpreter shuts down."""
-        # each thread passes it on: an interrupt may have kept one from being listed
+        # each thread passes this on: an interrupt may have kept a thread out of the list
         self._jobs.put(None)
         for thread in self._threads:
             thread.join()
 
 
 class Helpers(Protocol):
-    """Threads that run jobs beside the one that gives them."""
+    """Threads that run jobs beside the thread that submits them."""
 
     def give(self, job: Callable[[], None]) -> None:
-        """Have a job run by the next idle thread, or by none; it raises nothing."""
+        """Run a job, which must not raise, on the next idle thread, or never."""
 
     @property
     def spare(self) -> int:
@@ -88,16 +89,16 @@ _caller = threading.local()
 
 
 def tasks_go_to(helpers: Helpers | None) -> Helpers | None:
-    """From now on these help with this thread's tasks, None: the pool. Returns those before."""
+    """Set the helpers of this thread's tasks (None: the pool); returns the previous ones."""
     before: Helpers | None = getattr(_caller, "helpers", None)
     _caller.helpers = helpers
     return before
 
 
 def in_background() -> None:
-    """From now on this thread's tasks run in a pool of their own.
+    """Run this thread's tasks in their own pool from now on.
 
-    A pool runs jobs in order, so that short work of other threads would wait for long.
+    A pool runs jobs in order, so short jobs of other threads would wait for long ones.
     """
     tasks_go_to(_pool("background"))
 
@@ -113,7 +114,7 @@ def free_threads(threads: int) -> int:
 
 
 def _helpers() -> Helpers:
-    """Those of this thread's tasks."""
+    """The helpers of this thread's tasks."""
     found: Helpers = getattr(_caller, "helpers", None) or _pool("kernel")
     return found
 
@@ -121,9 +122,10 @@ def _helpers() -> Helpers:
 def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """The results of all tasks, in order, run on up to ``threads`` threads, this one included.
 
-    After an exception no further task begins, and the first one is raised once all have ended: no
-    kernel writes into an array that the caller gives up. An interrupt, which this thread sees at
-    the end of a task, is raised rather than another exception, which the caller might handle.
+    After an exception no further task begins, and the first exception is raised once all tasks have
+    ended, so no kernel writes into an array that the caller has dropped. An interrupt, which this
+    thread notices at the end of a task, takes precedence over other exceptions, which the caller
+    might handle.
     """
     if threads <= 1 or len(tasks) <= 1:
         return [task() for task in tasks]
@@ -145,7 +147,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
     begun: list[None] = []
     ended: SimpleQueue[None] = SimpleQueue()
-    # emptied at the end: busy helpers keep their jobs for long, which must not keep arrays alive
+    # emptied at the end: jobs may stay queued for long and must not keep arrays alive
     works = [work]
 
     def help_() -> None:
@@ -161,7 +163,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         work()
     finally:
         waiting.clear()
-        # a helper that begins meanwhile finds nothing to do, and reports its end all the same
+        # a helper that starts late finds nothing to do, but still reports its end
         count = 0
         while count < len(begun):
             ended.get()
@@ -173,7 +175,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
 
 def run_each(work: Callable[..., T], arguments: Iterable[Iterable[Any]], threads: int) -> list[T]:
-    """The results of ``work`` with each of these arguments, in order, as ``run_all`` runs tasks."""
+    """The results of ``work(*arguments)`` for each element, in order, run as by ``run_all``."""
     return run_all([partial(work, *one) for one in arguments], threads)
 
 
@@ -189,10 +191,9 @@ def run_ranges(
 ) -> list[T]:
     """The results of ``work(a, b)`` for ranges that cover [start, stop), in order, on threads.
 
-    There are as many ranges as threads, but no more than one for each ``grain`` and one more, and
-    none for threads that are busy: each range costs a hand-over of the GIL. Cuts as in
-    ``split_range``. most: there are more ranges if these would be longer, for the main thread
-    notices an interrupt only between two.
+    There is a range for each free thread, but at most one per ``grain`` and one more: each range
+    costs a hand-over of the GIL. Cuts as in ``split_range``. most: the longest range; more ranges
+    are made if needed, as the main thread notices an interrupt only between two.
     """
     parts = free_threads(min(threads, 1 + (stop - start) // grain))
     if most is not None:

@@ -1,13 +1,13 @@
 """Vectors of 8 uint64 as values in numba kernels: 512 bits that LLVM keeps in registers.
 
 numba vectorizes loops over arrays, but then every intermediate result goes through memory, and 512
-bits are not used where LLVM prefers 256. Here a vector is a value of a kernel like any other:
+bits are not used where LLVM prefers 256. Here a vector is an ordinary value in a kernel:
 
     total = exclusive_or(first, second, third)       # one instruction with AVX-512, two elsewhere
 
-On machines without AVX-512 LLVM makes two (AVX2) or four (SSE, NEON) instructions of each. Places
-in memory are counted in uint64; arrays are C-contiguous and one-dimensional, and best begin at a
-multiple of 64 bytes (``aligned_words``): a vector that crosses two cache lines costs two loads.
+On machines without AVX-512 LLVM makes two (AVX2) or four (SSE, NEON) instructions of each. Indices
+count uint64 words; arrays are C-contiguous and one-dimensional, and should begin at a multiple of
+64 bytes (``aligned_words``): a vector that crosses two cache lines costs two loads.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def store(builder: Any, words: Any, index: Any, vector: Any) -> None:
 
 @instruction(_vector, types.uint64)
 def spread(builder: Any, word: Any) -> Any:
-    """The vector whose eight words are that uint64."""
+    """The vector with that uint64 in all eight words."""
     return llvm.spread(builder, word, WORDS8)
 
 
@@ -96,7 +96,7 @@ def shifted_pair(builder: Any, low: Any, high: Any, bits: Any) -> Any:
 
 @instruction(_vector, _vector)
 def shifted_up(builder: Any, vector: Any) -> Any:
-    """All eight words as one number, the first word lowest, times two."""
+    """The vector as one 512-bit number, the first word lowest, times two."""
     carries = builder.lshr(vector, llvm.constant(WORDS8, 63))
     lanes = [0, *range(WORDS, 2 * WORDS - 1)]
     carried = llvm.shuffle(builder, llvm.constant(WORDS8, 0), carries, lanes)
@@ -112,7 +112,7 @@ def occupied(builder: Any, vector: Any) -> Any:
 
 @instruction(types.uint8, None, INDEX, types.uint64)
 def equal_mask(builder: Any, words: Any, index: Any, word: Any) -> Any:
-    """uint8: bit w is set where words[index + w] is ``word``; at a multiple of 64 bytes."""
+    """uint8: bit w is set where words[index + w] is ``word``; needs 64-byte alignment."""
     line = builder.load(llvm.element(builder, words, index, WORDS8), align=64)
     wanted = llvm.spread(builder, word, WORDS8)
     return builder.bitcast(builder.icmp_unsigned("==", line, wanted), I8)
