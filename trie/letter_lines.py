@@ -1,7 +1,7 @@
-"""Lines of letters to base codes while their ends are looked for, 64 letters at a time.
+"""Encode lines of letters while searching for their ends, 64 letters at a time.
 
-Cost a 64 letters that are all bases: one load, about fifteen vector operations, one store, one
-branch. Other letters and the end of a line are looked at one by one.
+Cost of 64 letters that are all bases: one load, about fifteen vector operations, one store, one
+branch. Other letters and the end of a line are handled one by one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CR: Final = np.uint8(13)
 
 @instruction(types.uint64, None, INDEX, None, INDEX)
 def put_codes(builder: Any, letters: Any, at: Any, codes: Any, to: Any) -> Any:
-    """codes[to : to + 64] from 64 letters; returns uint64, a bit for each that is no base.
+    """codes[to : to + 64] from 64 letters; returns uint64, a bit for each that is not a base.
 
-    In either case bits 2-1 of A, C, T, G are 00, 01, 10, 11; exclusive-ored with their upper half
+    In upper and lower case bits 2-1 of A, C, T, G are 00, 01, 10, 11; XORed with their upper bit
     they are the codes.
     """
 
@@ -45,11 +45,12 @@ def put_codes(builder: Any, letters: Any, at: Any, codes: Any, to: Any) -> Any:
 
 @inner
 def encode_line(text, at, stop, codes, to, table, cr, raw):
-    """The codes of a line's letters, from text[at] to its end; as they stand if ``raw``.
+    """The codes of a line's letters, from text[at] to its end; unchanged bytes if ``raw``.
 
     The line ends at LF, with ``cr`` also at CR. table: uint8[256], the code of each byte, INVALID
-    for one that is no letter. Both arrays need 64 bytes behind what is read and written. Returns
-    the end of the line, ``stop`` or more if there is none, and the first byte that is no letter.
+    for one that is not a letter. Both arrays need 64 bytes of slack after what is read and written.
+    Returns the end of the line (``stop`` or more if there is none) and the first byte that is not a
+    letter.
     """
     first = at
     bad = np.int64(text.size)

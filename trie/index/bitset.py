@@ -4,9 +4,9 @@
     4**k / 8 bytes     2 MB at k = 12, 8 MB at 13, 32 MB at 14, 128 MB at 15
 
 A look-up reads one word of one cache line, and there is nothing to spill, double or compare; the
-index takes this form as soon as it is no larger than the hash table of the same k-mers. A hash of
-the cache line (512 codes) gives the part of a writer, because canonical codes crowd in the lower
-half.
+index switches to this form as soon as it is no larger than the hash table of the same k-mers. A
+hash of the cache line (512 codes) selects the writer's part, because canonical codes crowd in the
+lower half.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _match_windows(words, bases, offsets, k, canonical, start, stop, events, val
 
 @njit(cache=True, nogil=True)
 def _insert_codes(words, counts, codes, values, first, part, part_bits, new):
-    """As ``trie.index.table_kernels.insert_codes``, but there is always room."""
+    """As ``trie.index.table_kernels.insert_codes``, but never full."""
     pending = np.empty(BLOCK, dtype=np.int64)
     added = 0
     for begin in range(first, codes.size, BLOCK):
@@ -89,7 +89,7 @@ def _grow_windows(
     words, counts, bases, offsets, k, canonical, seed_end, stop, state, part, part_bits,
     events, new_codes, new_positions, filled,
 ):  # fmt: skip
-    """As ``trie.index.table_kernels.grow_windows``, but there is always room."""
+    """As ``trie.index.table_kernels.grow_windows``, but never full."""
     waiting = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
     next_codes = np.empty(BLOCK, dtype=np.uint64)
@@ -146,7 +146,7 @@ def bitset_bytes(k: int) -> int:
 
 
 class KmerBitset:
-    """A set of k-mer codes, k <= 15, with the methods of ``KmerTable``: no values, always room."""
+    """A set of k-mer codes, k <= 15, with the methods of ``KmerTable``: no values, never full."""
 
     def __init__(self, k: int) -> None:
         self._words = aligned_words(bitset_bytes(k) // 8)

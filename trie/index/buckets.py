@@ -7,12 +7,12 @@
 
 ODD is odd, so the key is a bijection of the code: the table stores and compares keys alone, and
 inverts them to list codes. The *high* bits of a key give its bucket, so doubling the table splits
-bucket i into 2i and 2i + 1, in one pass that reads and writes forwards only. A full bucket spills
-into the next one of its region (around its end), so that regions never share a bucket and each
-may have its own writer: the region is the highest 4 bits of the key.
+bucket i into 2i and 2i + 1, in one pass of sequential reads and writes. A full bucket spills into
+the next one of its region, with wrap-around, so regions never share a bucket and each may have its
+own writer: the region is the highest 4 bits of the key.
 
-A look-up reads one cache line (8 bytes a key used), compares its eight keys at once (one 512-bit
-or two 256-bit compares and a mask), and touches the next line only if the bucket is full.
+A look-up reads one cache line, compares its eight keys at once (one 512-bit or two 256-bit compares
+and a mask), and touches the next line only if the bucket is full.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def region_of(key):
 
 @njit(cache=True, nogil=True, inline="always")
 def in_part(region, part, part_bits):
-    """Whether a region belongs to a writer's part, one of ``1 << part_bits``."""
+    """Whether a region belongs to a writer's part, one of ``1 << part_bits`` parts."""
     return region >> np.uint64(REGION_BITS - part_bits) == np.uint64(part)
 
 
@@ -73,7 +73,7 @@ def next_bucket(bucket, shift):
 
 @njit(cache=True, nogil=True)
 def find_spilled(keys, shift, bucket, key):
-    """As ``find_slot`` from a full home bucket on; ends, as a region always has a free slot."""
+    """As ``find_slot``, after a full home bucket; terminates: each region has a free slot."""
     while True:
         bucket = next_bucket(bucket, shift)
         here = equal_mask(keys, bucket, key)
@@ -86,7 +86,7 @@ def find_spilled(keys, shift, bucket, key):
 
 @njit(cache=True, nogil=True, inline="always")
 def find_slot(keys, shift, key):
-    """The slot of ``key``, or the free one where it belongs: compare ``keys[slot]``."""
+    """The slot of ``key``, or the free slot where it belongs: compare ``keys[slot]``."""
     bucket = home(key, shift)
     mask = equal_mask(keys, bucket, key) | equal_mask(keys, bucket, FREE)
     if mask != 0:

@@ -2,7 +2,7 @@
 
 Exact matching of thesis 3.3.1, the growing dictionary of 3.3.9 and the reconciliation of 3.3.10:
 every window of k symbols is a match or a mismatch, and a growing dictionary adds a mismatched k-mer
-at once, so that the first window ever of a k-mer is its only mismatch.
+at once, so only the first window of a k-mer is a mismatch.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from trie.index.table import NO_VALUES, KmerTable
 from trie.windows import GRAIN, NO_SET, check_batch, start_state
 
 ALWAYS_BITSET_K = 12
-"""Up to it a set of k-mers is a bitset: 2 MB or less."""
+"""The largest k for which every set of k-mers is a bitset: 2 MB or less."""
 
 _PARALLEL_FROM = 1 << 16
-# symbols or codes between two merges; what the parts add in between waits in L3
+# symbols or codes between two merges; what the parts add meanwhile stays in L3
 _SLAB = 1 << 18
 _NO_EVENTS = np.empty(0, dtype=np.uint8)
 
 
 class KmerIndex:
-    """A growing set of k-mers of one length, with the number of a set each if ``with_values``.
+    """A growing set of k-mers of one length, with a set number for each if ``with_values``.
 
     ``expected`` k-mers fit without doubling. Raises ValueError unless 1 <= k <= 31. Calls that add
-    need the index for themselves; any number of threads may look up at once in between.
+    k-mers need exclusive access; otherwise any number of threads may look up at once.
     """
 
     def __init__(self, k: int, *, expected: int = 0, with_values: bool = False) -> None:
@@ -75,16 +75,16 @@ class KmerIndex:
     ) -> NDArray[np.bool_]:
         """Add k-mer codes (uint64[n], each below 4**k) with their values (uint32[n]).
 
-        Returns bool[n]: which were absent; of equal codes only the first is. So mismatched k-mers
-        in stream order become those that stay mismatches (thesis 3.3.10). A k-mer that is present
-        keeps its value; without ``values`` a new one gets NO_SET.
+        Returns bool[n]: which were absent; of equal codes only the first counts as absent. So of
+        mismatched k-mers in stream order it selects those that stay mismatches (thesis 3.3.10). A
+        k-mer already present keeps its value; without ``values`` a new one gets NO_SET.
         """
         codes = np.ascontiguousarray(codes, dtype=np.uint64)
         new = np.empty(codes.size, dtype=np.bool_)
         part_bits = _part_bits(threads, codes.size)
 
         def add_slab(*slab: NDArray[Any]) -> None:
-            """Codes, values, and which are new."""
+            """slab: codes, values, and which are new."""
             reached = np.zeros(1 << part_bits, dtype=np.int64)
 
             def work(part: int) -> None:
@@ -111,12 +111,12 @@ class KmerIndex:
         events: NDArray[np.uint8] | None = None,
         values: NDArray[np.uint32] | None = None,
     ) -> NDArray[np.uint8]:
-        """Look up every window of a batch; the index stays as it is (thesis 3.3.1).
+        """Look up every window of a batch without changing the index (thesis 3.3.1).
 
         ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Returns ``events`` uint8[total]: at
         the first symbol of each window 1 for a match, 2 for a mismatch, 0 elsewhere. ``values``
         uint32[total], if given, receives the k-mer's value or NO_SET. Raises BatchShapeError
-        (a ValueError) for offsets that do not describe the bases or results of another size.
+        (a ValueError) if the offsets do not describe the bases or a result array has another size.
         """
         bases, offsets = check_batch(bases, offsets)
         events = _results(events, bases.size, np.uint8, 0)
@@ -144,8 +144,8 @@ class KmerIndex:
 
         Windows inside the first ``seed_end`` symbols are added silently: their event is a match.
         Returns the new k-mers (codes uint64[n]) and their windows' first symbols (int64[n]), in
-        stream order, seeds too. ``events`` and errors as in ``match``. Results do not depend on
-        ``threads`` or on where a stream is cut into batches (thesis 3.3.9-3.3.10).
+        stream order, including seeds. ``events`` and errors as in ``match``. Results do not depend
+        on ``threads`` or on where a stream is cut into batches (thesis 3.3.9-3.3.10).
         """
         bases, offsets = check_batch(bases, offsets)
         events = _results(events, bases.size, np.uint8, 0)
@@ -153,7 +153,7 @@ class KmerIndex:
         states = np.tile(start_state(offsets, np.uint64(0)), (1 << part_bits, 1))
 
         def grow_to(stop: int, events: NDArray[np.uint8], *rows: NDArray[Any]) -> NDArray[np.int64]:
-            """Have every part take the windows that end before ``stop``; new k-mers of each."""
+            """Let every part process the windows that end before ``stop``; counts of new k-mers."""
             filled = np.zeros(len(states), dtype=np.int64)
 
             def work(part: int) -> None:
@@ -166,7 +166,7 @@ class KmerIndex:
             self._in_parts(work, states[:, 0], stop, threads)
             return filled
 
-        # pages that no new k-mer is written to take no memory
+        # pages that are never written take no memory
         new_codes = np.empty(bases.size, dtype=np.uint64)
         new_positions = np.empty(bases.size, dtype=np.int64)
         shape = (len(states), min(_SLAB, bases.size) if part_bits else 0)
@@ -190,7 +190,7 @@ class KmerIndex:
     def _in_parts(
         self, work: Callable[[int], None], reached: NDArray[Any], stop: int, threads: int
     ) -> None:
-        """Call ``work(part)`` until all have reached ``stop``; a full table is enlarged."""
+        """Call ``work(part)`` until all parts have reached ``stop``, enlarging a full table."""
         while (unfinished := np.flatnonzero(reached < stop)).size:
             run_each(work, [[int(part)] for part in unfinished], threads)
             if (reached < stop).any():
@@ -199,7 +199,7 @@ class KmerIndex:
     def _settle(self) -> None:
         """Turn the table into a bitset if that is no larger.
 
-        Only between slabs: the parts of several writers are not the same in both.
+        Only between slabs, as the two divide k-mers among writers differently.
         """
         if (
             not self._with_values

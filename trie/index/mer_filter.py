@@ -1,10 +1,10 @@
-"""A filter of m-mers: what it lacks is in no k-mer of a text; what it has is nearly always in one.
+"""A filter of m-mers: one it lacks is in no k-mer of a text; one it has nearly always is.
 
     word          floor(product / 2**32 * words / 2**32)      of the m-mer times an odd constant
     bits a, b     of that word, by 6 bits of the product each
 
-A look-up reads one word. With 10 bits an m-mer it errs 5 times in 100. The m-mers of a text are all
-entered, so that any m-mer of a window that the filter lacks makes the window a mismatch.
+A look-up reads one word. With 10 bits per m-mer the false-positive rate is 5 %. All m-mers of a
+text are entered, so a window with any m-mer that the filter lacks is a mismatch.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from trie.cpu.vectors import aligned_words
 from trie.index.mers import BLOCK, Mers, block_arrays, fill_sixteens, mer_at
 
 BITS: Final = 10
-"""Bits of the filter for each m-mer."""
+"""Filter bits per m-mer."""
 
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
-_AHEAD: Final = 64  # m-mers whose words are asked for together
+_AHEAD: Final = 64  # m-mers whose words are prefetched together
 
 
 def mer_filter(codes: NDArray[np.uint8], mers: Mers, expected: int) -> NDArray[np.uint64]:
     """The filter of the m-mers without a gap code in ``codes`` (uint8[n], base codes).
 
-    expected: about how many differ.
+    expected: about how many of them are distinct.
     """
     words = aligned_words(1 + expected * BITS // 64)
     _enter(codes, mers, words, *block_arrays())
@@ -39,7 +39,7 @@ def mer_filter(codes: NDArray[np.uint8], mers: Mers, expected: int) -> NDArray[n
 
 @inner
 def filter_place(mer, words):
-    """Which word of the filter ``words``, and which bits of it, stand for an m-mer."""
+    """The word of the filter ``words``, and its bits, that stand for an m-mer."""
     product = np.uint64(mer) * _ODD
     word = ((product >> np.uint64(32)) * np.uint64(words.size)) >> np.uint64(32)
     one = np.uint64(1)
@@ -49,7 +49,7 @@ def filter_place(mer, words):
 
 @inner
 def lacks(words, sixteens, at, mers):
-    """Whether the text lacks the m-mer that begins at a symbol of a block."""
+    """Whether the text lacks the m-mer that begins at symbol ``at`` of a block."""
     word, bits = filter_place(mer_at(sixteens[at], mers), words)
     return words[word] & bits != bits
 

@@ -1,9 +1,9 @@
-"""Join what several writers of an index added, each its own part of the k-mers, in stream order.
+"""Merge the new k-mers of several writers of an index, one part each, into stream order.
 
-Each part holds its new k-mers by ascending window position, and positions are distinct, so the
-parts join without comparing: within 4,096 symbols (32 KB of codes, in L1 or L2) every part
-scatters its codes to their positions, and one sweep gathers them. About 3 operations a new k-mer
-and 2 a symbol; ranges of symbols are independent, each has its thread.
+Each part holds its new k-mers by ascending window position, and positions are distinct, so merging
+needs no comparison: within 4,096 symbols (32 KB of codes, in L1 or L2) every part scatters its
+codes to their positions, and one sweep gathers them. About 3 operations per new k-mer and 2 per
+symbol; ranges of symbols are independent, each with its own thread.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def merge_parts(
 ) -> None:
     """Gather the new k-mers of all parts (rows of ``codes`` and ``positions``) by position.
 
-    Writes the events of the windows that end at a symbol of [start, stop) too.
+    Also writes the events of the windows that end at a symbol of [start, stop).
     """
     first = max(0, start - k + 1)
     last = max(0, stop - k + 1)

@@ -1,4 +1,4 @@
-"""m-mers, the short words inside k-mers, taken from packed bases many at a time.
+"""m-mers, the short words inside k-mers, extracted from packed bases many at a time.
 
     bases      byte i   the code of base i
     fours      byte i   bases i..i+3, base i lowest, 2 bits each
@@ -6,8 +6,8 @@
     m-mer      the lowest 2m bits of a word; m is odd, so that none is its own reverse complement
     reversed   the complement of a word, its pairs of bits in reverse order, its highest 2m bits
 
-An m-mer stands for the smaller of its two orientations, or for itself. A window of k bases holds
-w = k - m + 1 of them. The order of m-mers is that of a product modulo 4**m, which no two share; the
+An m-mer stands for the smaller of its two orientations, or for itself. A window of k bases holds w
+= k - m + 1 of them. m-mers are ordered by a product modulo 4**m, which is distinct for each; the
 first in that order is a window's minimizer.
 
 Operations, 512 bits wide: 12 for 64 fours, 3 for 16 sixteens, about 12 for the order of 16 m-mers.
@@ -31,13 +31,13 @@ BLOCK: Final = 4096
 """Symbols whose m-mers are computed together: 16 KB of sixteens."""
 
 MARGIN: Final = 64
-"""Sixteens behind a block, for windows that begin in it."""
+"""Sixteens after a block, for windows that begin in it."""
 
 NEEDED: Final = BLOCK + MARGIN + 128
-"""Symbols from the first of a block on that must be there to compute its sixteens."""
+"""Symbols, counted from a block's first, that its sixteens are computed from."""
 
 MOST_MERS: Final = 32
-"""In a window: the bits of a word."""
+"""m-mers in a window: the bits of a word."""
 
 SHORTEST: Final = 9  # symbols of an m-mer; a kernel reads eight at its end
 _LONGEST: Final = 15  # odd, and 30 bits leave 34 for a place in a text
@@ -65,7 +65,7 @@ class Mers(NamedTuple):
 
     @classmethod
     def of(cls, k: int, length: int, *, canonical: bool) -> Mers:
-        """Those of a length in windows of k symbols."""
+        """The m-mers of ``length`` symbols in windows of k symbols."""
         width = k - length + 1
         return cls(
             length,
@@ -78,9 +78,9 @@ class Mers(NamedTuple):
 
 
 def mer_length(k: int, kmers: int) -> int:
-    """The m for windows of k symbols and a text of that many k-mers; 0 if none is of use.
+    """The m for windows of k symbols and a text of that many k-mers; 0 if none is useful.
 
-    A window should hold several m-mers, and few of those of other texts occur in this one by
+    A window should hold several m-mers, and few m-mers of other texts should occur in this one by
     chance.
     """
     for times in (32, 8):
@@ -93,14 +93,14 @@ def mer_length(k: int, kmers: int) -> int:
 
 
 def _number(vector: Any, value: int) -> Any:
-    """A constant as LLVM wants it, signed."""
+    """A constant as LLVM expects it, signed."""
     top = 1 << (vector.element.width - 1)
     return llvm.constant(vector, (value ^ top) - top)
 
 
 @instruction(types.void, None, INDEX, None, INDEX)
 def _to_fours(builder: Any, bases: Any, at: Any, fours: Any, to: Any) -> None:
-    """fours[to : to + 64] from the 67 codes from ``at`` on."""
+    """fours[to : to + 64] from the 67 codes starting at ``at``."""
     parts = []
     for base in range(4):
         codes = llvm.load(builder, bases, llvm.plus(builder, at, base), BYTES)
@@ -112,7 +112,7 @@ def _to_fours(builder: Any, bases: Any, at: Any, fours: Any, to: Any) -> None:
 
 @instruction(types.void, None, INDEX, None)
 def _to_sixteens(builder: Any, fours: Any, at: Any, sixteens: Any) -> None:
-    """sixteens[at : at + 16] from the 32 bytes of ``fours`` from ``at`` on."""
+    """sixteens[at : at + 16] from the 32 bytes of ``fours`` starting at ``at``."""
     found = llvm.load(builder, fours, at, ir.VectorType(I8, 32))
     lanes = [word + byte for word in range(16) for byte in (0, 4, 8, 12)]
     chosen = llvm.shuffle(builder, found, found, lanes)
@@ -143,7 +143,7 @@ def _ordered(builder: Any, words: Any, mask: Any, shift: Any, unused: Any) -> An
 def put_orders(
     builder: Any, sixteens: Any, at: Any, mask: Any, shift: Any, unused: Any, orders: Any
 ) -> None:
-    """orders[at : at + 16], uint32: of the m-mers that begin there."""
+    """orders[at : at + 16], uint32: the orders of the m-mers that begin there."""
     words = llvm.load(builder, sixteens, at, _SIXTEEN)
     llvm.store(builder, _ordered(builder, words, mask, shift, unused), orders, at)
 
@@ -166,7 +166,7 @@ def _first_in_order(
 def fill_sixteens(bases, first, fours, sixteens):
     """The sixteens of the block whose symbols begin at ``first``.
 
-    fours: uint8[2 * NEEDED]. sixteens: uint32[BLOCK + 2 * MARGIN]. What stands behind the last base
+    fours: uint8[2 * NEEDED]. sixteens: uint32[BLOCK + 2 * MARGIN]. Anything after the last base
     counts as bases too.
     """
     if first + NEEDED > bases.size:
@@ -189,7 +189,7 @@ def is_turned(word, mers):
 
 @inner
 def mer_at(word, mers):
-    """The m-mer at the start of a sixteen, in the orientation that it stands for."""
+    """The m-mer at the start of a sixteen, in the orientation it stands for."""
     turned = np.uint32(_turned(word, mers) | mers.unused)
     return min(np.uint32(word & mers.mask), turned)
 
@@ -206,7 +206,7 @@ def _turned(word, mers):
 
 @inner
 def key_of(order, mers):
-    """A number below 4**m for each order, spread evenly: the orders of minimizers are small."""
+    """Map an order to a number below 4**m, spread evenly: the orders of minimizers are small."""
     return (np.uint64(order) * _SPREAD) & np.uint64(mers.mask)
 
 

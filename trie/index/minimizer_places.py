@@ -1,14 +1,14 @@
-"""Where the minimizers of a text occur: a table of cache lines, and k-mers of frequent ones.
+"""Where minimizers occur in a text: a table of cache lines, and k-mers of frequent minimizers.
 
     entry      key of the minimizer << 34 | place where it reads as it stands for itself; 0: free
     line       8 entries, filled from the first on; the highest bits of a key choose the line, and a
                full one spills into the next: bit 33 of its last entry says so
 
-The place of a minimizer with more than MOST occurrences is FREQUENT: the k-mers that have it are in
-a hash table, with a place of each. Any k-mer of the text is found by its minimizer's places or in
-that table, and a place leads to all that follows it in the text.
+The place of a minimizer with more than MOST occurrences is FREQUENT: its k-mers are in a hash
+table, with a place of each. Any k-mer of the text is found by its minimizer's places or in that
+table, and a place leads to all that follows it in the text.
 
-A look-up reads a line, seldom two. A table is a quarter to five eighths full.
+A look-up reads one line, seldom two. The table is a quarter to five eighths full.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from trie.index.reference_text import PAD
 from trie.window_starts import close_around_gaps, open_windows
 
 MOST: Final = 6
-"""Occurrences of a minimizer that are looked at one by one."""
+"""Most occurrences of a minimizer that are checked one by one."""
 
 PLACE_BITS: Final = 34
 FREQUENT: Final = 1
-"""Instead of a place; no m-mer is there."""
+"""Stored instead of a place; no m-mer has that place."""
 
 _SPILLED: Final = np.uint64(1 << 33)
 _PLACE: Final = _SPILLED - np.uint64(1)
@@ -61,7 +61,7 @@ _STEP: Final = BLOCK - MOST_MERS  # places whose windows all lie in a block
 
 
 class Places(NamedTuple):
-    """The table, and that of the k-mers of frequent minimizers, as kernels take them.
+    """The table, and the hash table of frequent minimizers' k-mers, as kernels take them.
 
     shift: 2m - bits of a line's number. keys, places, key_shift: of a ``KmerTable`` with places.
     """
@@ -76,7 +76,7 @@ class Places(NamedTuple):
 def minimizer_places(
     half: NDArray[np.uint8], size: int, k: int, mers: Mers, threads: int = 1
 ) -> Places:
-    """The places of the minimizers of ``padded`` base codes, in a text of that size."""
+    """The places of the minimizers of ``padded`` base codes (``half``) in a text of ``size``."""
 
     def found(start: int, stop: int) -> NDArray[np.uint64]:
         entries = np.empty(stop - start, dtype=np.uint64)
@@ -97,7 +97,7 @@ def minimizer_places(
 
 @instruction(types.void, None, INDEX, INDEX)
 def _lesser_ahead(builder: Any, words: Any, at: Any, ahead: Any) -> None:
-    """words[at : at + 16] = the lesser of them and those that many further."""
+    """words[at : at + 16] = the lesser of each and the word ``ahead`` further."""
     one = llvm.load(builder, words, at, _SIXTEEN)
     other = llvm.load(builder, words, builder.add(at, ahead), _SIXTEEN)
     less = builder.icmp_unsigned("<", one, other)
@@ -106,14 +106,14 @@ def _lesser_ahead(builder: Any, words: Any, at: Any, ahead: Any) -> None:
 
 @instruction(types.uint16, None, INDEX, None, INDEX)
 def _equal_words(builder: Any, one: Any, at: Any, other: Any, to: Any) -> Any:
-    """Bit i is set where one[at + i] is other[to + i], of 16."""
+    """16 bits: bit i is set where one[at + i] is other[to + i]."""
     found = llvm.load(builder, one, at, _SIXTEEN), llvm.load(builder, other, to, _SIXTEEN)
     return builder.bitcast(builder.icmp_unsigned("==", *found), I16)
 
 
 @instruction(types.uint8, None, INDEX, types.uint64)
 def with_key(builder: Any, entries: Any, at: Any, key: Any) -> Any:
-    """Bit i is set where entry at + i, of a line, has that key."""
+    """Bit i is set where entry at + i of a line has that key."""
     line = builder.load(llvm.element(builder, entries, at, WORDS8), align=64)
     keys = builder.lshr(line, llvm.constant(WORDS8, PLACE_BITS))
     return builder.bitcast(builder.icmp_unsigned("==", keys, llvm.spread(builder, key, WORDS8)), I8)
@@ -129,7 +129,7 @@ def _fill_orders(half, first, mers, fours, sixteens, orders):
 
 @inner
 def _least_ahead(words, count):
-    """Each word becomes the least of the ``count`` from it on: by doubling, in 5 passes at most."""
+    """Each word becomes the least of ``count`` words from it on: by doubling, at most 5 passes."""
     span = 1
     while 2 * span <= count:
         for at in range(0, _ORDERS, 16):
@@ -142,10 +142,10 @@ def _least_ahead(words, count):
 
 @njit(cache=True, nogil=True)
 def _minimizers(half, size, mers, start, stop, entries, fours, sixteens):
-    """Write an entry for each minimizer at the symbols [start, stop); how many there are.
+    """Write an entry for each minimizer at the symbols [start, stop); their number.
 
-    An m-mer is one if some window has no lesser m-mer: if the greatest of the least ones of the
-    windows that hold it is itself. Windows with a gap code count too, which adds a few entries.
+    An m-mer is a minimizer if some window has no lesser m-mer: if it is the greatest of the least
+    m-mers of the windows that hold it. Windows with a gap code count too, which adds a few entries.
     """
     orders = np.empty(_ORDERS + MARGIN, dtype=np.uint32)
     others = np.empty(_ORDERS + MARGIN, dtype=np.uint32)
@@ -180,7 +180,7 @@ def _minimizers(half, size, mers, start, stop, entries, fours, sixteens):
 
 @njit(cache=True, nogil=True)
 def _fill(entries, table, shift):
-    """Put ascending entries into the empty table; how many minimizers are frequent."""
+    """Put ascending entries into the empty table; the number of frequent minimizers."""
     frequent = 0
     last = np.uint64(table.size - 1)
     begin = 0
@@ -267,7 +267,7 @@ def line_of(key, shift):
 
 @inner
 def spills(entries, line):
-    """Whether entries of a line, or of one before it, are in the next."""
+    """Whether entries of this or an earlier line are in the next line."""
     return entries[line + np.uint64(_SLOTS - 1)] & _SPILLED != 0
 
 
@@ -285,9 +285,9 @@ def place_in(entry):
 
 @inner
 def kmer_at(sixteens, at, k, canonical):
-    """A number for the k-mer at a symbol of a block, and whether it is its reverse complement's.
+    """A number for the k-mer at a symbol of a block, and whether it is the reverse complement's.
 
-    The first base lowest; not the code of a k-mer.
+    The first base is lowest, so this is not a k-mer code.
     """
     spare = np.uint64(64 - 2 * k)
     word = np.uint64(sixteens[at]) | np.uint64(sixteens[at + 16]) << np.uint64(32)

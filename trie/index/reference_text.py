@@ -1,4 +1,4 @@
-"""A reference text and its reverse complement, packed, to compare reads with 32 bases at a time.
+"""A reference text and its reverse complement, packed to compare reads 32 bases at a time.
 
     symbols    | PAD gaps | the text | PAD gaps |    and then the reverse complement of all of that
     packed     2 bits a symbol, four a byte, the first lowest; a gap code as A
@@ -6,9 +6,10 @@
     near       a byte for 256 symbols: whether they, or the 31 behind them, hold a gap code; so that
                the line with their gaps is seldom read
 
-All three are parts of one array. A *place* is the number of a symbol. The reverse complement of the
-symbols [p, q) is [size - q, size - p). Reads are compared as they run, so that both strands are the
-same loop. A text whose k-mers stand for themselves has no second half. It takes 0.75 bytes a base.
+All three are parts of one array. A *place* is the index of a symbol. The reverse complement of the
+symbols [p, q) is [size - q, size - p). Reads are always compared forwards, so both strands use the
+same loop. A text whose k-mers stand for themselves has no second half. A text takes 0.75 bytes per
+base.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from trie.packed_codes import pack_codes
 PAD: Final = 64
 """Gap codes at both ends: a window of k symbols around any base of the text stays inside."""
 
-_BEHIND: Final = 2 * BLOCK  # symbols that comparing a block of reads may go beyond the end
+_BEHIND: Final = 2 * BLOCK  # symbols by which comparing a block of reads may pass the end
 _NEAR: Final = 256
 _T = TypeVar("_T", np.uint8, np.uint32)
 _COMPLEMENT = np.array([3, 2, 1, 0, GAP], dtype=np.uint8)
@@ -43,7 +44,7 @@ _SPREAD: Final = (
 
 
 class TextShape(NamedTuple):
-    """size: symbols of the text, paddings and both halves. gaps, near: where these parts begin."""
+    """size: symbols of both halves with padding. gaps, near: where these parts begin."""
 
     size: int
     gaps: int
@@ -53,10 +54,10 @@ class TextShape(NamedTuple):
 def padded(
     symbols: NDArray[_T], offsets: NDArray[np.int64], fill: int | np.uint32 = GAP
 ) -> NDArray[_T]:
-    """The base codes of records with gap codes around them, one at least: a half of a text.
+    """The base codes of records with at least one gap code around each: half of a text.
 
-    ``symbols`` [total], base codes or whatever belongs to each; ``offsets`` int64[records + 1].
-    ``fill``: what stands around them.
+    ``symbols`` [total]: base codes or another value for each; ``offsets`` int64[records + 1].
+    ``fill``: the value around them.
     """
     half = np.full(padded_size(symbols, offsets), fill, dtype=symbols.dtype)
     _copy_apart(symbols, offsets, half)
@@ -64,7 +65,7 @@ def padded(
 
 
 def padded_size(symbols: NDArray[_T], offsets: NDArray[np.int64]) -> int:
-    """How many ``padded`` returns."""
+    """The number of symbols that ``padded`` returns."""
     return symbols.size + offsets.size + 2 * PAD
 
 
@@ -98,7 +99,7 @@ def reference_text(
 
 @inner
 def unlike(text, shape, place, sixteens, at):
-    """uint64: bit 2i is set where symbol at + i of a block is not place + i of the text, i < 32."""
+    """uint64: bit 2i is set where symbol at + i of a block differs from place + i, i < 32."""
     shift = np.uint64(2 * (place & 3))
     byte = place >> 2
     low = np.uint64(word_at(text, byte)) >> shift
@@ -117,7 +118,7 @@ def unlike(text, shape, place, sixteens, at):
 
 @inner
 def reach(text, shape, shift, sixteens, at, limit):
-    """The first symbol of a block from ``at`` on, up to ``limit``, that is not symbol + shift."""
+    """The first symbol s of a block in [at, limit) that differs from place s + shift, or limit."""
     while at < limit:
         apart = unlike(text, shape, at + shift, sixteens, at)
         if apart != 0:

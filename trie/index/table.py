@@ -14,7 +14,7 @@ from trie.index.buckets import MIN_BUCKET_BITS, REGION_BITS, REGIONS, SLOTS
 
 NO_VALUES = np.empty(0, dtype=np.uint32)
 _LOAD_NUMERATOR, _LOAD_DENOMINATOR = 5, 8
-"""The table doubles above 5/8 load: 10 of 100 buckets are full then, 2 of 1000 just after it."""
+"""The table doubles above 5/8 load: 10 % of the buckets are full then, 0.2 % afterwards."""
 
 
 def bucket_bits_for(count: int) -> int:
@@ -81,7 +81,7 @@ class KmerTable:
         kernels.match_windows(self._keys, self._shift, self._stored, *windows)
 
     def insert(self, *codes: Any) -> int:
-        """Insert codes[first:] of one part in order; where it stopped, to go on once enlarged.
+        """Insert codes[first:] of one part in order; returns where to resume once enlarged.
 
         codes: codes, values (may be empty), first, part, part_bits, new (says which were absent).
         """
@@ -89,11 +89,12 @@ class KmerTable:
         return int(kernels.insert_codes(*table, *codes))
 
     def grow(self, *windows: Any) -> int:
-        """Insert the windows of one part in stream order from ``state`` on; how many are new.
+        """Insert windows of one part in stream order from ``state`` on; returns how many are
+        new.
 
         ``state[0]`` below ``stop`` means that the table must be enlarged first. windows: bases,
         offsets, k, canonical, seed_end, stop, state, part, part_bits, events, new_codes,
-        new_positions, filled (of both, before).
+        new_positions, filled (entries of both so far).
         """
         table = (self._keys, self._shift, self._stored, self._counts, self._limit)
         return int(kernels.grow_windows(*table, *windows))

@@ -1,14 +1,14 @@
 """Kernels of the k-mer table: look-up, insertion, growth along a stream, doubling.
 
-The layout, the bytes a look-up reads and the plain functions are in ``trie.index.buckets``. A table
-larger than the cache is bound by the number of cache lines in flight, so the kernels always keep
-many in flight: while the windows of one block are looked up, each turn of the loop prefetches the
-line of a window of the next block, into the second-level cache (``prefetch_far``; 183 M random
-lines a second and core against 133 M). The few look-ups that a full bucket sends on to the next
+The layout, the bytes a look-up reads and the plain functions are in ``trie.index.buckets``. With a
+table larger than the cache, speed depends on the number of cache lines in flight, so the kernels
+always keep many: while the windows of one block are looked up, each loop iteration prefetches the
+line of a window of the next block into the second-level cache (``prefetch_far``; 183 M random lines
+per second and core against 133 M). The few look-ups that continue from a full bucket to the next
 line wait in a list until that line has arrived (``_finish_late``).
 
-Operations a window: about 10 to roll the codes, 3 for key and bucket, 1 prefetch, 8 to compare and
-write; memory a window: one line, and the line behind it for 5 of 100 at the highest load.
+Operations per window: about 10 to roll the codes, 3 for key and bucket, 1 prefetch, 8 to compare
+and write; memory per window: one line, and the next line for 5 of 100 at the highest load.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LAST: Final = np.uint64(7)
 
 @njit(cache=True, nogil=True)
 def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, values):
-    """Look up the keys whose home bucket is full; ``values`` may be empty."""
+    """Look up keys whose home bucket is full; ``values`` may be empty."""
     for i in range(count):
         key = late_keys[i]
         slot = find_spilled(keys, shift, home(key, shift), key)
@@ -55,7 +55,7 @@ def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, 
 
 @njit(cache=True, nogil=True)
 def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop, events, values):
-    """Events of the windows that begin in [start, stop), where ``events`` is zero; their values.
+    """Write the events of the windows that begin in [start, stop), zero so far, and their values.
 
     ``values`` may be empty, and must be for a table without values.
     """
@@ -96,7 +96,7 @@ def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop
                     hit_positions[hits] = position
                     hits += np.uint64(mask != 0)
                 if mask == 0 and keys[bucket + _LAST] != FREE:
-                    # most spill into the next line, but for the last bucket of a region
+                    # most spill into the next line; the last bucket of a region does not
                     prefetch_far(keys, min(bucket + np.uint64(8), np.uint64(keys.size - 8)))
                     late_keys[late] = key
                     late_positions[late] = position
@@ -124,7 +124,7 @@ def _tight(counts, limit):
 
 @njit(cache=True, nogil=True)
 def _store_counts(local, counts, part, part_bits):
-    """Hand back the counts of the regions of one part: no other thread writes those."""
+    """Write back the counts of one part's regions, which no other thread writes."""
     each = REGIONS >> part_bits
     for region in range(part * each, (part + 1) * each):
         counts[region] = local[region]
@@ -134,8 +134,8 @@ def _store_counts(local, counts, part, part_bits):
 def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part, part_bits, new):
     """Insert codes[first:] of one part in order; ``new`` says which were absent.
 
-    Returns where it stopped: the end, or the code before which the table must double. A region
-    has room for a whole block above its limit. ``values`` may be empty.
+    Returns where it stopped: at the end, or at the first code for which the table must double. A
+    region has room for a whole block beyond its limit. ``values`` may be empty.
     """
     local = counts.copy()
     pending = np.empty(BLOCK, dtype=np.int64)
@@ -170,8 +170,8 @@ def grow_windows(
 ):  # fmt: skip
     """Insert the windows of one part in stream order, from ``state`` on.
 
-    New k-mers are appended to ``new_codes`` and ``new_positions``, which hold ``filled`` of them;
-    returns how many they hold then. Ends at symbol ``stop``, or before it (see state[0]) where the
+    New k-mers are appended to ``new_codes`` and ``new_positions``, which hold ``filled`` entries;
+    returns the new number of entries. Ends at symbol ``stop``, or before it (see state[0]) if the
     table must double. ``events`` is written unless it is empty.
     """
     local = counts.copy()
@@ -204,7 +204,7 @@ def grow_windows(
                 position = positions[j]
                 slot = find_slot(keys, shift, key)
                 absent = keys[slot] != key
-                if absent:  # a hit writes nothing: 1.5 times as fast where most windows hit
+                if absent:  # a hit writes nothing: 1.5 times as fast if most windows hit
                     keys[slot] = key
                     if stored.size > 0:
                         stored[slot] = NO_SET
@@ -224,7 +224,7 @@ def grow_windows(
 
 @njit(cache=True, nogil=True)
 def _place(keys, shift, stored, key, value):
-    """Put a key that the table does not hold into the first free slot from its home on."""
+    """Put a key that the table lacks into the first free slot, starting at its home bucket."""
     bucket = home(key, shift)
     free = equal_mask(keys, bucket, FREE)
     if free != 0:
@@ -240,8 +240,8 @@ def _place(keys, shift, stored, key, value):
 def double_regions(old_keys, old_stored, keys, shift, stored, first, last):
     """Move the regions first..last-1 of a table into an empty one of twice the size.
 
-    Old bucket i splits into 2i and 2i + 1; how full these are stays in a register, since comparing
-    a whole line right after a store into it would wait for the store. Keys that had spilled out of
+    Old bucket i splits into 2i and 2i + 1; their fill counts stay in a register, since comparing a
+    whole line right after a store into it would wait for the store. Keys that had spilled out of
     their bucket are placed one by one, a few hundred at a time.
     """
     strays = np.empty(_STRAYS, dtype=np.uint64)
@@ -281,7 +281,7 @@ def double_regions(old_keys, old_stored, keys, shift, stored, first, last):
 
 @njit(cache=True, nogil=True)
 def list_codes(keys, codes):
-    """Write the code of every key, in table order; how many there are."""
+    """Write the code of every key, in table order; returns their number."""
     count = np.uint64(0)
     for i in range(keys.size):
         if keys[i] != FREE:

@@ -1,8 +1,8 @@
 """Which windows of reads occur in a reference text: the index of a dictionary that never changes.
 
-It keeps the text (0.75 bytes a base), a filter of its m-mers (1.25) and where its minimizers occur
-(2 bytes at k = 31, 4 at k = 21); a hash table of its k-mers takes 13. Matching looks up few windows
-one by one: ``trie.index.text_match`` says which.
+It keeps the text (0.75 bytes per base), a filter of its m-mers (1.25) and the places of its
+minimizers (2 bytes at k = 31, 4 at k = 21); a hash table of its k-mers takes 13. Matching looks up
+few windows one by one (``trie.index.text_match``).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from trie.index.text_match import match_range
 from trie.windows import check_batch
 
 MOST_SYMBOLS: Final = 1 << 30
-"""Of a text: places in both orientations fit 32 bits."""
+"""Most symbols of a text: places in both orientations must fit 32 bits."""
 
 MOST_REPEATS: Final = 4
 LEAST_SYMBOLS: Final = 1 << 20
 
-# symbols that are worth a thread: they take half a millisecond, and handing over the GIL a tenth
+# symbols worth a thread: they take 0.5 ms, and handing over the GIL 0.1 ms
 _GRAIN: Final = 1 << 17
 
 _NO_SETS = np.empty(0, dtype=np.uint32)
 
 
 class IndexShape(NamedTuple):
-    """The numbers of an index, as kernels take them. shift, key_shift: of ``Places``."""
+    """The parameters of an index, as kernels take them. shift, key_shift: of ``Places``."""
 
     k: int
     mers: Mers
@@ -44,10 +44,10 @@ class IndexShape(NamedTuple):
 
 
 class TextIndex:
-    """The k-mers of a text, of which ``kmers`` differ: ``half`` are its ``padded`` base codes.
+    """The index of a text with ``kmers`` distinct k-mers; ``half``: its ``padded`` base codes.
 
-    sets: uint32[half], the set of the k-mer that begins at each symbol, if matches shall have sets.
-    canonical: a k-mer and its reverse complement are one. ValueError unless ``fits``.
+    sets: uint32[half], the set of the k-mer that begins at each symbol, if matches need sets.
+    canonical: a k-mer and its reverse complement are the same. ValueError unless ``fits``.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class TextIndex:
 
     @staticmethod
     def fits(k: int, symbols: int, kmers: int) -> bool:
-        """Whether there is such an index for a text of that size, and it is of use.
+        """Whether a text of that size can have such an index, and it is useful.
 
-        A text that repeats itself many times has frequent minimizers only.
+        A text that repeats itself many times has only frequent minimizers.
         """
         least = symbols // MOST_REPEATS - LEAST_SYMBOLS
         return symbols <= MOST_SYMBOLS and kmers >= least and mer_length(k, kmers) > 0
@@ -92,17 +92,17 @@ class TextIndex:
         threads: int = 1,
         sets: NDArray[np.uint32] | None = None,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Where the windows of a batch start, and which of them occur in the text.
+        """The starts of the windows of a batch, and which windows occur in the text.
 
         ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Both results are uint32, bit s % 32 of
         word s / 32 for symbol s. ``sets`` uint32[total], if given, receives the set of each match
-        and stays as it is elsewhere. Raises BatchShapeError for invalid offsets.
+        and stays unchanged elsewhere. Raises BatchShapeError for invalid offsets.
         """
         bases, offsets = check_batch(bases, offsets)
         # two words at least: events are read eight bytes at a time
         words = max(-(-bases.size // 32), 2)
         starts, matches = (array_pool.empty(words, np.uint32) for _ in range(2))
-        starts[-2:] = matches[-2:] = 0  # there may be no symbols for them
+        starts[-2:] = matches[-2:] = 0  # they may lie beyond the symbols
         out = _NO_SETS if sets is None else sets
 
         def match(start: int, stop: int) -> None:

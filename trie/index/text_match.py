@@ -1,19 +1,19 @@
 """Match reads against a reference text: the kernel behind ``trie.index.text_index``.
 
 A block of 4,096 symbols passes through stages, each a plain loop, so that the cache misses of a
-stage overlap. It begins with *runs*: the windows of a read, or of a part without gap codes.
+stage overlap. It begins with *runs*: the windows of a read, or of a part of it without gap codes.
 
     seek         a window of each run: its minimizer's places, then the text there, are prefetched
     follow       where the text has that window, the read is compared with it to both sides, 32
                  bases at a time; windows without a difference match. The other windows are cut into
                  runs of up to w windows that share an m-mer, if possible one with a difference
-    keep         all windows of a run are mismatches if the text lacks that m-mer. Of those left
-                 over, so they are if it lacks the m-mers beside it; the rest are sought again
+    keep         all windows of a run are mismatches if the text lacks that m-mer, or lacks the
+                 m-mers on either side of it; the other runs are sought again
 
-After two rounds the windows left are settled one by one. w windows of k symbols share an m-mer,
-w = k - m + 1: a read from elsewhere costs a look-up for w windows, a difference one for each w of
-the k windows that hold it, and a match none. At k = 31, with 1 % errors and half the reads from
-elsewhere, that is 5 look-ups in the filter and 1 in the table of minimizers for 100 windows.
+After two rounds the remaining windows are settled one by one. w = k - m + 1 windows of k symbols
+share an m-mer: a read from elsewhere costs a look-up per w windows, a difference costs one per w of
+the k windows that contain it, and a match costs none. At k = 31, with 1 % errors and half the reads
+from elsewhere, that is 5 look-ups in the filter and 1 in the table of minimizers per 100 windows.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from trie.window_starts import close_around_gaps, open_windows, set_bits
 from trie.windows import read_at
 
 _TRIES: Final = 4
-"""Differences without a match between them until a read is not followed further."""
+"""Stop following a read after this many differences without a match between them."""
 
 
 _ROUNDS: Final = 2
 
-# of a run: its first window, the one to seek, the one behind its last, and that of its read
+# of a run: its first window, the one to seek, and the ends of the run's and the read's windows
 _BEGIN, _SOUGHT, _STOP, _END = range(4)
 
 
 @inner
 def _first_runs(starts, first, end, runs):
-    """Write the runs of a block, all of whose windows start one after the other; how many."""
+    """Write the runs of consecutive windows of a block; returns their number."""
     count = np.int64(0)
     before = np.uint32(0)
     for word in range(first >> 5, (end + 31) >> 5):
@@ -77,7 +77,7 @@ def _first_runs(starts, first, end, runs):
 
 @inner
 def _seek(shape, text, entries, sixteens, runs, count, keys, lasts):
-    """Prefetch the lines of the table and then of the text where the sought windows may be.
+    """Prefetch the lines of the table, then of the text, where the sought windows may be.
 
     keys, lasts: receive the minimizers of these windows.
     """
@@ -95,7 +95,7 @@ def _seek(shape, text, entries, sixteens, runs, count, keys, lasts):
 
 @inner
 def _shift_of(shape, sixteens, last, entry):
-    """From symbols of a block to places, if its m-mer at ``last`` is the one of an entry."""
+    """The shift from symbols of a block to places, if the m-mer at ``last`` is an entry's."""
     place = place_in(entry)
     if is_turned(sixteens[last], shape.mers):
         place = shape.text.size - place - shape.mers.length
@@ -104,7 +104,7 @@ def _shift_of(shape, sixteens, last, entry):
 
 @inner
 def _fit(shape, text, entries, keys, kmer_places, sixteens, at, key, last, limit):
-    """How far the text has the symbols from a window on, and the shift; 0, 0 if it lacks it.
+    """How far the text agrees from a window on, and the shift; 0, 0 if it lacks the window.
 
     key, last: as ``minimizer`` has them.
     """
@@ -133,7 +133,7 @@ def _fit(shape, text, entries, keys, kmer_places, sixteens, at, key, last, limit
 
 @inner
 def _cut(shape, filter_, sixteens, begin, stop, end, runs, words, bits, count):
-    """Cut the windows [begin, stop) into runs that share an m-mer, the one to look up."""
+    """Cut the windows [begin, stop) into runs that share an m-mer, which is to be looked up."""
     while begin < stop:
         last = min(begin + shape.mers.width, stop) - 1
         words[count], bits[count] = filter_place(mer_at(sixteens[last], shape.mers), filter_)
@@ -153,12 +153,12 @@ def _follow(
 ):  # fmt: skip
     """Compare reads with the text from the sought windows on.
 
-    Appends to ``hits`` (first window, one behind the last, shift) and cuts what does not match into
-    ``cut_runs``; returns how many there are of both.
+    Appends to ``hits`` (first window, one past the last, shift) and cuts what does not match into
+    ``cut_runs``; returns the numbers of both.
     """
     k = shape.k
     count = np.int64(0)
-    settled = 0  # windows before it match or are in a run
+    settled = 0  # all earlier windows match or are in a run
     for i in range(run_count):
         begin = max(runs[i, _BEGIN], settled)
         at, stop, end = runs[i, _SOUGHT], runs[i, _STOP], runs[i, _END]
@@ -190,7 +190,7 @@ def _follow(
             if at >= end:
                 break
             reached = reach(text, shape.text, shift, sixteens, at, limit)
-        # not followed, a run of a whole read is cut up; else windows further on are sought too
+        # a read that is not followed is cut up as a whole; otherwise later windows are sought too
         settled = min(max(at, stop), end)
         count = _cut(shape, filter_, sixteens, begin, settled, end, cut_runs, words, bits, count)
     return count, hit_count
@@ -198,7 +198,7 @@ def _follow(
 
 @inner
 def _keep(filter_, runs, words, bits, count, other_words, other_bits):
-    """Move the runs to the front that one of two look-ups leaves open; how many."""
+    """Move runs left open by one of two look-ups to the front; returns their number."""
     kept = 0
     for i in range(count):
         here = filter_[words[i]] & bits[i] == bits[i]
@@ -211,7 +211,7 @@ def _keep(filter_, runs, words, bits, count, other_words, other_bits):
 
 @inner
 def _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits):
-    """The m-mer before a run's shared one is in all windows but the last, the next one in that."""
+    """Prefetch the m-mers beside a run's shared one: together they are in all its windows."""
     for i in range(count):
         last = runs[i, _SOUGHT]
         before = last - 1 if runs[i, _BEGIN] < last else last + 1
@@ -227,7 +227,7 @@ def _settle(
     shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought, lasts, hits,
     hit_count,
 ):  # fmt: skip
-    """Settle what is left, one window at a time; how many hits there are then."""
+    """Settle the remaining windows one by one; returns the new number of hits."""
     k, mers = shape.k, shape.mers
     settled = 0
     for i in range(count):
@@ -269,7 +269,7 @@ def _write(shape, hits, count, first, matches, text_sets, sets):
             forward = place < text_sets.size
             if not forward:
                 place = shape.text.size - place - shape.k
-            # unsigned: a negative index would be one from the end
+            # unsigned: numba would count a negative index from the end
             to, source = np.uint64(first + begin), np.uint64(place)
             stop = np.uint64(first + end)
             if forward:
@@ -294,7 +294,7 @@ def match_range(
     shape: ``IndexShape``. starts, matches: uint32, bits of the symbols (``trie.window_starts``).
     sets: uint32[symbols], receives the set of each match, or empty. fours, sixteens: of a block.
     """
-    # arrays are arguments, as taking them from a tuple counts references, in atomic operations
+    # arrays are separate arguments: taking them from a tuple costs atomic reference counts
     runs = np.empty((BLOCK, 4), dtype=np.int64)
     cut_runs = np.empty((BLOCK, 4), dtype=np.int64)
     hits = np.empty((BLOCK, 3), dtype=np.int64)

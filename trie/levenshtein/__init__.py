@@ -5,13 +5,13 @@ patterns of a dictionary and all starts s of that read, if it is at most D (0 <=
 first pattern wins a tie, then the largest start. A gap code equals nothing, but an alignment may
 substitute or insert it.
 
-Patterns are k-mer codes in the order of their rank in ties: the stored k-mers, ascending, and with
-both strands behind them their reverse complements in the same order. An answer is a word an end:
+Patterns are k-mer codes in the order of their rank in ties: the stored k-mers, ascending, then,
+with both strands, their reverse complements in the same order. An answer is a word per end:
 
     bit  31 29 28                       4 3             0
          [ d ] [ pattern: 25 bits       ] [ e - s - k + 4 ]
 
-so that the least word is the answer to every tie, and 0xFFFFFFFF (a distance of 7) is none.
+so the least word wins every tie, and 0xFFFFFFFF (a distance of 7) means no answer.
 
 Methods: ``lanes`` (trie/levenshtein/lanes.py) computes the distance of every pattern at every
 end; ``pieces`` (trie/levenshtein/piece_search.py) looks up pieces of the patterns and verifies the
@@ -40,7 +40,7 @@ class Patterns:
     """Patterns of one length in the order of their rank.
 
     codes: uint64[n], the stored k-mers, ascending. words: uint64[n] or, with ``both``, [2n]: those
-    codes and then their reverse complements; the index in it is the pattern's rank.
+    codes, then their reverse complements; the index is the pattern's rank.
     """
 
     k: int
@@ -51,7 +51,7 @@ class Patterns:
 
     @classmethod
     def of(cls, codes: NDArray[np.uint64], k: int, distance: int, *, both: bool) -> Patterns:
-        """From ascending codes, each once. ValueError for k, a distance or a size out of range."""
+        """From strictly ascending codes. ValueError if k, distance or the size is out of range."""
         check_k(k)
         check_distance(distance, k)
         words = with_reverse_complements(codes, k) if both else codes
@@ -63,10 +63,11 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The nearest patterns by ascending end.
+    """The nearest patterns, by ascending end.
 
-    end int64: the symbol behind the match, from the first of the batch. length int64: symbols
-    matched. distance uint8. strand uint8: 0 is ``+``, 1 is ``-``. code uint64: the k-mer as stored.
+    end int64: the symbol after the match, counted from the first of the batch. length int64:
+    symbols matched. distance uint8. strand uint8: 0 is ``+``, 1 is ``-``. code uint64: the k-mer as
+    stored.
     """
 
     end: NDArray[np.int64]
@@ -79,7 +80,7 @@ class Nearest:
         return self.end.size
 
     def columns(self) -> tuple[NDArray[Any], ...]:
-        """All of them in this order."""
+        """All columns in this order."""
         return self.end, self.length, self.distance, self.strand, self.code
 
 
@@ -104,7 +105,7 @@ def unpack_found(ends: NDArray[np.int64], words: NDArray[np.uint32], patterns: P
 
 
 def joined(parts: list[Nearest]) -> Nearest:
-    """One behind the other."""
+    """The parts concatenated."""
     if len(parts) == 1:
         return parts[0]
     return Nearest(*map(np.concatenate, zip(*(part.columns() for part in parts), strict=True)))
@@ -124,9 +125,9 @@ def least(parts: list[Nearest]) -> Nearest:
 
 @njit(cache=True, nogil=True)
 def _merged(end, length, distance, strand, code, border):
-    """Where the best of each end stands: int64, ends ascending.
+    """The row of the best answer for each end: int64, ends ascending.
 
-    Ends ascend in the rows before ``border`` and in those from it on, each once there.
+    The rows before ``border`` and those from it on each have strictly ascending ends.
     """
     order = np.empty(end.size, dtype=np.int64)
     number = 0
@@ -158,7 +159,7 @@ def _merged(end, length, distance, strand, code, border):
 
 @njit(cache=True, nogil=True)
 def shortest_length(pattern, k, distance, bases, first, end):
-    """The least number of symbols before ``end``, and from ``first`` on, at that very distance.
+    """The least number of symbols before ``end``, and from ``first`` on, at exactly that distance.
 
     Rows are pattern symbols from the last to the first, and the band is 2 distance + 1 wide; the
     length is k + the column in which the last row reaches the distance.
@@ -177,7 +178,7 @@ def shortest_length(pattern, k, distance, bases, first, end):
             used = c - 1 - distance + i
             if used < 0:
                 continue
-            # one symbol of the pattern without a partner
+            # one symbol of the pattern unaligned
             value = row[c + 1] + 1
             if used > 0 and end - used >= first:
                 same = np.uint64(bases[end - used]) == symbol

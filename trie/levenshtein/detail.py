@@ -1,9 +1,9 @@
-"""A candidate in full: the ends it reaches, with how many edits, and from which start.
+"""Verify a candidate in full: the ends it reaches, their edits and starts.
 
-Both sides of a piece that was found are aligned (trie/levenshtein/reach.py): before the piece the
-least cost and its largest start, behind it the least cost of every end. Their sum is the distance
-at that end among alignments that contain the piece; the least over all pieces and patterns is the
-answer (trie/levenshtein). A gap code equals nothing, and no alignment leaves the read.
+Both sides of a piece that was found are aligned (trie/levenshtein/reach.py): before the piece, for
+the least cost and its largest start; after it, for the least cost of every end. Their sum is the
+distance at that end among alignments that contain the piece; the least over all pieces and patterns
+is the answer (trie/levenshtein). A gap code equals nothing, and no alignment leaves the read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trie.levenshtein import DISTANCE_SHIFT, PATTERN_SHIFT
 from trie.levenshtein.planes import GAP, GAP_BACK, HIGH, HIGH_BACK, LOW, LOW_BACK, window
 from trie.levenshtein.reach import CENTRE, UNREACHED, reach, sides
 
-# LLVM alone would not inline the larger ones, and a loop with a call is not vectorized
+# LLVM by itself would not inline the larger ones, and a loop with a call is not vectorized
 REACH = reach(njit(nogil=True, forceinline=True))
 _before, _behind = sides(njit(nogil=True), REACH)
 
@@ -30,9 +30,9 @@ def write_ends(
 
     low, high: the planes of its entry; behind: how many symbols of the pattern follow the piece.
     planes: of ``total`` symbols, the piece at ``at``. left, right: symbols of the read before and
-    behind the piece. out: uint32, words by end; ends_at: the index in it of the end at the piece's
-    last symbol, so that the end after the piece and n symbols more is at ends_at + n. places,
-    costs: as in trie/levenshtein/reach.py.
+    after the piece. out: uint32, words by end; ends_at: its index of the end at the piece's last
+    symbol, so the end n symbols after the piece is at ends_at + n. places, costs: as in
+    trie/levenshtein/reach.py.
     """
     if window(planes[GAP], at) & ((np.uint32(1) << np.uint32(width)) - np.uint32(1)):
         return

@@ -1,4 +1,4 @@
-"""The method ``lanes``: Myers' bit-vectors of all patterns side by side, a pattern a vector lane.
+"""The method ``lanes``: Myers' bit-vectors of all patterns side by side, one per vector lane.
 
 Myers (1999), for the search in a text (row 0 is all zero): a uint32 each for the positive and the
 negative vertical differences of a column of k <= 31 cells, and the score of its last cell,
@@ -8,11 +8,11 @@ negative vertical differences of a column of k <= 31 cells, and the score of its
     hp  = vn | ~(xh | vp)        hn = vp & xh          score += bit k-1 of hp - that of hn
     vp' = hn << 1 | ~(xv | hp << 1)                    vn'   = hp << 1 & xv
 
-Operations a symbol and pattern: 17 and the minimum of the scores, all on contiguous uint32 rows, so
-that a vector of 8 patterns takes about 20 instructions for any text: dense hits cost nothing. A gap
-code has eq = 0. If the best score is at most D, ``shortest_length`` finds the pattern's start.
+Operations per symbol and pattern: 17 and the minimum of the scores, all on contiguous uint32 rows,
+so a vector of 8 patterns takes about 20 instructions for any text: dense hits cost nothing extra. A
+gap code has eq = 0. If the best score is at most D, ``shortest_length`` finds the pattern's start.
 
-Memory: 28 bytes a pattern and thread.
+Memory: 28 bytes per pattern and thread.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def _search(words, k, distance, planes, bases, offsets, first, stop, out):
 def search_read(words, k, distance, planes, bases, begin, first, stop, origin, columns, out):
     """Lower the words of the ends first + 1 .. stop of the read that begins at ``begin``.
 
-    planes: of ``equal_symbols``. columns: uint32[3, patterns], for use here. out[0] is the word of
-    the end origin + 1.
+    planes: of ``equal_symbols``. columns: uint32[3, patterns], scratch. out[0] is the word of the
+    end origin + 1.
     """
     top = np.uint32(k - 1)
     vp, vn, score = columns[0], columns[1], columns[2]
