@@ -89,8 +89,7 @@ class KmerTable:
         return int(kernels.insert_codes(*table, *codes))
 
     def grow(self, *windows: Any) -> int:
-        """Insert windows of one part in stream order from ``state`` on; returns how many are
-        new.
+        """Insert windows of one part in stream order from ``state`` on; how many are new.
 
         ``state[0]`` below ``stop`` means that the table must be enlarged first. windows: bases,
         offsets, k, canonical, seed_end, stop, state, part, part_bits, events, new_codes,

@@ -6,20 +6,20 @@ Two lossless schemes. u is the length of a piece, and the key has the first w sy
                 pieces, asked once for every position of the text.
     01*0        k is cut into D + 2 pieces: some two have no edit and those between them exactly one
                 each (Vroland, Salson, Bini and Touzet 2016). For g pieces between, a table of the
-                pairs (i, i + g + 1); questions are text pieces (g + 1) u + s apart, |s| <= g:
-                1 + 3 + ... + (2D + 1) = (D + 1)^2 questions, but keys of twice the length.
+                pairs (i, i + g + 1), looked up with text pieces (g + 1) u + s apart, |s| <= g:
+                1 + 3 + ... + (2D + 1) = (D + 1)^2 look-ups, but keys of twice the length.
 
-An edit between two pieces counts for the left one, so that pieces without edits occur in the text
-unchanged. A key that is found only gives a candidate: the whole pattern is verified from the first
-piece outwards. ``choose`` takes the scheme and w of least cost for the number of patterns.
+An edit between two pieces counts for the left one, so pieces without edits occur in the text
+unchanged. A key that is found is only a candidate: the whole pattern is verified from the first
+piece outwards. ``choose`` picks the scheme and w of least cost for the number of patterns.
 
     starts   uint32[tables * 4**(key symbols) + 1]   first entry of each bucket, over all tables
     entries  uint64   63-60 piece | 59-30 high bits | 29-0 low bits
     ranks    uint32   the pattern of each entry
 
-The two fields of 30 bits are the planes of the symbols around the piece, in the order in which they
-are compared: bit i < m is symbol a + w + i behind it (a: its offset, m = k - w - a), and bit m + i
-is symbol a - 1 - i before it.
+The two 30-bit fields are the planes of the symbols around the piece, in the order in which they are
+compared: bit i < m is symbol a + w + i after it (a: its offset, m = k - w - a), and bit m + i is
+symbol a - 1 - i before it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ HIGH_SHIFT = 30
 PLANE_MASK = (1 << 30) - 1
 
 LONGEST_KEY = 12  # symbols of a key: 16 M buckets
-_AHEAD = 64  # entries whose places are prefetched together
+_AHEAD = 64  # entries prefetched together
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """How patterns of k symbols are cut up for D edits.
 
-    spacing: u. width: w. gaps: the g of each table, -1 for the one of the pigeonhole.
+    spacing: u. width: w. gaps: the g of each table, -1 for the pigeonhole table.
     """
 
     k: int
@@ -67,16 +67,16 @@ class Scheme:
         return self.width * (2 if self.paired else 1)
 
     def anchors(self, gap: int) -> int:
-        """How many pieces of a pattern are the first of a key."""
+        """The number of a pattern's pieces that can be the first of a key."""
         return self.distance + 1 - max(gap, 0)
 
     @property
     def entries(self) -> int:
-        """Entries a pattern."""
+        """Entries per pattern."""
         return sum(self.anchors(gap) for gap in self.gaps)
 
     def lookups(self) -> NDArray[np.int64]:
-        """int64[questions, 2] a position: the table, and how far behind the second piece lies."""
+        """int64[questions, 2] per position: the table, and the distance to the second piece."""
         rows = [
             (table, (gap + 1) * self.spacing + shift)
             for table, gap in enumerate(self.gaps)
@@ -87,10 +87,10 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class PieceCosts:
-    """What a machine pays for a question, by the bytes of the tables, and a candidate; any unit.
+    """A machine's costs of a look-up, by the bytes of the tables, and of a candidate; any unit.
 
-    levels: (bytes, cost of a look-up in so much memory), ascending. candidate: what each costs
-    beside its own look-up, and verify: for each of (D + 1)^2.
+    levels: (bytes, cost of a look-up in that much memory), ascending. candidate: cost of each
+    besides its look-up, plus ``verify`` times (D + 1)^2.
     """
 
     levels: tuple[tuple[float, float], ...]
@@ -111,7 +111,7 @@ CPU_COSTS = PieceCosts(
 
 
 def choose(patterns: int, k: int, distance: int, costs: PieceCosts = CPU_COSTS) -> Scheme:
-    """The scheme with the least expected cost a position of random text."""
+    """The scheme with the least expected cost per position of random text."""
     found: list[tuple[float, Scheme]] = []
     for paired in (False, True):
         spacing = k // (distance + (2 if paired else 1))
@@ -119,14 +119,14 @@ def choose(patterns: int, k: int, distance: int, costs: PieceCosts = CPU_COSTS) 
         most = min(spacing, LONGEST_KEY // 2 if paired else LONGEST_KEY)
         for width in range(1, most + 1):
             scheme = Scheme(k, distance, spacing, width, gaps)
-            # a side and its edits must fit a word
+            # a side and its edits must fit in a word
             if k - width + distance <= 31:
                 found.append((expected_cost(scheme, patterns, costs), scheme))
     return min(found, key=lambda pair: pair[0])[1]
 
 
 def expected_cost(scheme: Scheme, patterns: int, costs: PieceCosts = CPU_COSTS) -> float:
-    """What a position of random text costs with so many patterns."""
+    """The expected cost per position of random text with that many patterns."""
     buckets = 4.0**scheme.key_symbols
     table = 4.0 * len(scheme.gaps) * buckets
     questions = len(scheme.lookups())
@@ -140,7 +140,7 @@ def expected_cost(scheme: Scheme, patterns: int, costs: PieceCosts = CPU_COSTS) 
 
 @dataclass(frozen=True, slots=True)
 class PieceIndex:
-    """The tables of one set of patterns; arrays as above."""
+    """The tables of one set of patterns; the module docstring describes the arrays."""
 
     scheme: Scheme
     starts: NDArray[np.uint32]
@@ -191,7 +191,7 @@ def _key(word, k, spacing, width, gap, anchor):
 
 @njit(cache=True, nogil=True, inline="always")
 def _every_other(word):
-    """The even bits of a word, side by side."""
+    """The even bits of a word, packed."""
     x = word & np.uint64(0x5555555555555555)
     x = (x | (x >> np.uint64(1))) & np.uint64(0x3333333333333333)
     x = (x | (x >> np.uint64(2))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -202,7 +202,7 @@ def _every_other(word):
 
 @njit(cache=True, nogil=True, inline="always")
 def _around(plane, k, width, offset):
-    """A plane around a piece, as the module draws it; bit k - 1 - s of ``plane`` is symbol s."""
+    """A plane around a piece, as laid out above; bit k - 1 - s of ``plane`` is symbol s."""
     onward = reversed_bits(plane) >> np.uint64(64 - k)
     behind = onward >> np.uint64(offset + width)
     return behind | ((plane >> np.uint64(k - offset)) << np.uint64(k - width - offset))
@@ -210,7 +210,7 @@ def _around(plane, k, width, offset):
 
 @njit(cache=True, nogil=True, inline="always")
 def _next_keys(words, begin, k, spacing, width, gap, anchor, starts, keys):
-    """The keys, plus one, of the next words; how many there are. Prefetches their counts."""
+    """Write the keys, plus one, of the next words and prefetch their counts; their number."""
     number = min(_AHEAD, words.size - begin)
     for i in range(number):
         keys[i] = np.uint64(1) + _key(words[begin + i], k, spacing, width, gap, anchor)
@@ -220,13 +220,13 @@ def _next_keys(words, begin, k, spacing, width, gap, anchor, starts, keys):
 
 @njit(cache=True, nogil=True)
 def _fill(words, k, spacing, width, gap, anchors, first, starts, entries, ranks):
-    """Fill one table: count in ``starts``, zeros at first, add up, place.
+    """Fill one table: count in ``starts`` (zeros at first), add up, place.
 
-    What belongs to key b stands at b + 1: the number of its entries, then the next place, which in
-    the end is the first of b + 1. So starts[0] is left to the table before.
+    The values of key b are at b + 1: the number of its entries, then its next place, which ends as
+    the first place of b + 1. So starts[0] is left to the preceding table.
     """
     one = np.uint64(1)
-    # many at once, so that their cache misses overlap
+    # many at once, to overlap their cache misses
     keys = np.empty(_AHEAD, dtype=np.uint64)
     soon = np.empty(_AHEAD, dtype=np.uint32)
     for anchor in range(anchors):

@@ -1,17 +1,18 @@
 """The method ``pieces`` on the CPU: look pieces up, verify in lanes, write ends, tile by tile.
 
-A tile of text becomes bit planes and the codes of w symbols from every place on. Blocks of BLOCK
-positions then pass through stages, each a plain loop, so that the memory latencies of a block
-overlap:
+A tile of text is turned into bit planes and, for every position, the code of the w symbols that
+begin there. Blocks of BLOCK positions then pass through stages, each a plain loop, so that the
+memory latencies of a block overlap:
 
-    questions   bucket numbers of every position and question; their starts are prefetched
+    questions   bucket numbers of every position and look-up; their starts are prefetched
     ranges      the buckets that are not empty; their first entries are prefetched
     candidates  an entry and its text around the piece, uint32[7, BATCH], so that memory is bounded
     passing     trie/levenshtein/verify.py, eight candidates an instruction
     ends        trie/levenshtein/detail.py, for what has passed
 
 If a block has so many candidates that comparing all patterns side by side costs less, as in repeats
-or with short k-mers, ``lanes`` (trie/levenshtein/lanes.py) searches the ends that it can reach.
+or with short k-mers, ``lanes`` (trie/levenshtein/lanes.py) searches the ends that the block can
+reach.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ from trie.windows import GRAIN, check_batch
 TILE: Final = 1 << 15
 _MOST: Final = 4 * TILE
 _MOST_CYCLES: Final = 1e9
-"""Of a call of the kernel, as expected: the main thread notices an interrupt only between two."""
+"""Expected candidates per kernel call: the main thread notices an interrupt only between two."""
 
 BLOCK: Final = 256
 BATCH: Final = 512
 _BEFORE: Final = 128  # symbols of a tile before its first end: more than 2 (k + D)
-_BEHIND: Final = 64  # and behind its last, for codes that begin there
-_LARGE: Final = 1 << 18  # bytes of tables from which on they are prefetched
+_BEHIND: Final = 64  # and after its last, for codes that begin there
+_LARGE: Final = 1 << 18  # tables of at least this many bytes are prefetched
 
 
 def nearest_words(
@@ -71,9 +72,9 @@ def nearest_words(
     threads: int = 1,
     dense: bool = True,
 ) -> NDArray[np.uint32]:
-    """As ``lanes.nearest_words``, with the index of the same patterns.
+    """As ``lanes.nearest_words``, given an index of the patterns.
 
-    dense: search blocks with very many candidates with ``lanes``.
+    dense: use ``lanes`` for blocks with very many candidates.
     """
     bases, offsets = check_batch(bases, offsets)
     stop = bases.size if stop is None else stop
@@ -126,14 +127,14 @@ def _scan(
     passed = np.empty(BATCH, dtype=np.uint8)
     places = np.zeros((2, DIAGONALS), dtype=np.uint32)
     costs = np.empty(DIAGONALS, dtype=np.uint32)
-    # for dense blocks, made when there is one
+    # for dense blocks, allocated at the first one
     equal = np.empty((5, 0), dtype=np.uint32)
     columns = np.empty((3, 0), dtype=np.uint32)
     reach = k + distance
     table = starts.size // (questions[-1, 0] + 1)
     later = np.int64(starts[table]) if questions[-1, 0] else np.int64(entries.size)
     large = starts.nbytes + entries.nbytes > _LARGE
-    # what a candidate costs, in patterns moved on by a symbol; those that pass cost more
+    # cost of a candidate, in pattern-symbol steps of ``lanes``; those that pass cost more
     worth = 10 + (distance + 1) * (distance + 1)
     read = np.searchsorted(offsets, first, side="right") - 1
     for tile in range(first, stop, TILE):
@@ -148,7 +149,7 @@ def _scan(
                 read += 1
             begin, end = offsets[read], offsets[read + 1]
             last = min(end, tile_stop)
-            # pieces from which an end behind ``at`` and up to ``last`` can be reached
+            # pieces from which an end in (at, last] can be reached
             piece = max(begin, at + 1 - reach)
             while piece + width <= last:
                 count = min(BLOCK, last - width + 1 - piece)
@@ -179,7 +180,7 @@ def _scan(
 def _ranges(
     starts, entries, questions, table, width, paired, codes, piece, count, large, buckets, ranges
 ):
-    """The buckets of a block that hold something: their number, and the entries in them."""
+    """Collect the non-empty buckets of a block; their number, and that of their entries."""
     double = np.uint64(2 * width)
     for question in range(questions.shape[0]):
         base = np.uint64(questions[question, 0] * table)
@@ -202,7 +203,7 @@ def _ranges(
         for i in range(count):
             begin = starts[row[i]]
             end = starts[row[i] + np.uint64(1)]
-            # without a branch, which would often be mispredicted
+            # branch-free: a branch would often be mispredicted
             ranges[number, 0] = begin
             ranges[number, 1] = end
             ranges[number, 2] = piece + i
@@ -221,7 +222,7 @@ def _candidates(
 ):  # fmt: skip
     """Verify the entries of the ranges and write the ends of those within the distance.
 
-    later: the first entry that is of pairs with pieces between.
+    later: the first entry of pairs with pieces between.
     """
     mask = np.uint64(PLANE_MASK)
     held = 0
@@ -276,14 +277,14 @@ def _verify(
                 other |= (words[verify.HIGH, j] >> behind) ^ words[verify.HIGH_BACK, j]
                 other |= window(planes[GAP_BACK], total - piece)
                 if not other & np.uint32(np.uint32(one << ahead) - one):
-                    # all is equal before this piece: the first piece finds the same
+                    # all symbols before this piece are equal: the first piece finds the same match
                     continue
             if found[0, j] >= later and between <= last - place - width:
                 other = words[verify.LOW, j] ^ words[verify.LOW_ON, j]
                 other |= words[verify.HIGH, j] ^ words[verify.HIGH_ON, j]
                 other |= window(planes[GAP], piece + width)
                 if not other & np.uint32(np.uint32(one << np.uint32(between)) - one):
-                    # the next piece is there too: the pair of both finds the same
+                    # the next piece is there too: their adjacent pair finds the same match
                     continue
             write_ends(
                 k, distance, width, words[verify.LOW, j], words[verify.HIGH, j],

@@ -1,10 +1,10 @@
 """Text as bit planes for the scan: low and high bits of the codes and the gaps, both ways.
 
 Symbol i of the covered range is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` (high) and ``[2]``
-(gap), and of ``planes[3..5]`` counted from the end, so that the symbols before a place are a window
-that runs backwards. Bits outside the range are zero.
+(gap), and of ``planes[3..5]`` counted from the end, so the symbols before a place, read backwards,
+are a window too. Bits outside the range are zero.
 
-Operations: a test of a vector for 64 symbols, plane and direction, and a reversal of its bits.
+Operations: one vector test per 64 symbols, plane and direction, and a bit reversal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOW, HIGH, GAP, LOW_BACK, HIGH_BACK, GAP_BACK = range(6)
 
 @njit(cache=True, nogil=True, inline="always")
 def plane_bytes(symbols):
-    """Bytes of a plane of that many symbols."""
+    """The bytes of a plane for that many symbols."""
     return (symbols + 7) // 8 + 2 * MARGIN // 8 + 8
 
 
@@ -45,7 +45,7 @@ def fill_planes(bases, first, stop, planes):
         forward, back = planes[plane], planes[3 + plane]
         bit = np.uint8(1 << plane)
         for i in range(whole):
-            # 64 symbols from the first on, and as many before the last, from which these count
+            # the next 64 symbols from the front, and 64 from the end, counted backwards
             _store(forward, margin + 8 * i, marked(bases, first + 64 * i, bit))
             before = marked(bases, stop - 64 * (i + 1), bit)
             _store(back, margin + 8 * i, reversed_bits(before))
@@ -58,7 +58,7 @@ def fill_planes(bases, first, stop, planes):
 
 @njit(cache=True, nogil=True, inline="always")
 def window(plane, at):
-    """The 32 bits of a plane (a row of ``planes``) from symbol ``at`` on; at >= -MARGIN."""
+    """The 32 bits of a plane (a row of ``planes``) starting at symbol ``at`` >= -MARGIN."""
     place = np.uint64(at + MARGIN)
     byte = place >> np.uint64(3)
     word = np.uint64(0)

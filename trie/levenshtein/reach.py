@@ -1,13 +1,13 @@
-"""How far an alignment gets with c edits: furthest-reaching places on diagonals.
+"""How far an alignment gets with c edits: furthest-reaching points on diagonals.
 
-Ukkonen's and Landau and Vishkin's idea on words. A side of a pattern (the symbols behind a piece
-that was found, or those before it, read backwards) and the text beside that piece are two bit
-planes each, symbol i in bit i. On diagonal d, text symbol i + d is aligned to pattern symbol i:
+The algorithm of Ukkonen and of Landau and Vishkin, on words. A side of a pattern (the symbols after
+a piece that was found, or those before it, read backwards) and the text beside that piece are two
+bit planes each, symbol i in bit i. On diagonal d, text symbol i + d is aligned to pattern symbol i:
 
     x[d] = (p.lo ^ t.lo >> d) | (p.hi ^ t.hi >> d) | bits from the side's length on
 
-has a bit wherever a run of equal symbols ends. A place is a word with one bit. The run from place
-f ends at the lowest bit of x that is not below f,
+has a bit wherever a run of equal symbols ends. A place is a word with one bit set. The run from
+place f ends at the lowest bit of x that is not below f,
 
     run(x, f) = lowest(x & -f),   lowest(n) = n & -n
 
@@ -18,9 +18,9 @@ symbol of text, or from the one above by deleting a symbol of the pattern:
 
 The side is aligned with c edits if some f[c][d] >= 1 << length, so its cost is the number of c for
 which none is. For D edits that is (D + 1)^2 runs of eight operations and 5 for each of 2D + 1
-words, without a branch or a count of zeros, so the CPU does it in vector lanes. Levels are written
-out because neither of numba's targets keeps a small array in registers. A side and its edits have
-at most 31 symbols.
+words, without a branch or a count of zeros, so the CPU does it in vector lanes. Levels are unrolled
+because neither numba target keeps a small array in registers. A side and its edits have at most 31
+symbols.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import numpy as np
 class Reach(NamedTuple):
     """run(x, f); above and below(plo, phi, tlo, thi, ends, d), which are x[d] and x[-d]; and
     costs: for each distance D the function (plo, phi, tlo, thi, ends, end) -> the least cost of a
-    side, D + 1 if it is more than D (end: 1 << length, ends: the bits from there on).
+    side, D + 1 if above D (end: 1 << length, ends: the bits from it upwards).
     """
 
     run: Any
@@ -47,7 +47,7 @@ def reach(wrap: Callable[..., Any]) -> Reach:
     """The functions, compiled by ``wrap`` for a target; every argument and result is a uint32."""
     one = np.uint32(1)
 
-    # 0 - word; the detour keeps NumPy, in numba's simulator, from warning of an overflow
+    # 0 - word; via uint64, so that NumPy does not warn of overflow in numba's simulator
     whole = np.uint64(1 << 32)
 
     @wrap
@@ -182,14 +182,14 @@ def reach(wrap: Callable[..., Any]) -> Reach:
 
 
 CENTRE = 5
-"""Where the diagonal 0 is in an array of places or costs: one more than the largest distance."""
+"""The index of diagonal 0 in arrays of places or costs: one more than the largest distance."""
 
 DIAGONALS = 2 * CENTRE + 1
 UNREACHED = 9
 
 
 class Sides(NamedTuple):
-    """Both sides of a piece in full, with gap codes and the bounds of a read; see ``sides``."""
+    """Align both sides of a piece exactly, with gap codes and read bounds; see ``sides``."""
 
     before: Any
     behind: Any
@@ -198,12 +198,12 @@ class Sides(NamedTuple):
 def sides(wrap: Callable[..., Any], found: Reach) -> Sides:
     """The functions of a target, from its ``reach``.
 
-    places is uint32[2, DIAGONALS], for use there; costs uint32[DIAGONALS]. Both take the planes of
-    the pattern and of the text, the text's gaps, the length of the side, and the symbols of the
-    read that are there (``room``).
+    places is uint32[2, DIAGONALS], scratch; costs is uint32[DIAGONALS]. Both take the planes of the
+    pattern and of the text, the text's gaps, the length of the side, and the number of read symbols
+    there (``room``).
 
     before(plo, phi, tlo, thi, gap, length, room, distance, places) -> (cost, diagonal): the least
-    cost of a side and of its diagonals the lowest, whose text is the shortest; UNREACHED, 0 if it
+    cost of a side and the lowest of its diagonals, whose text is the shortest; UNREACHED, 0 if it
     is more than ``distance``.
     behind(plo, phi, tlo, thi, gap, length, room, distance, places, costs): fills in the cost of
     every diagonal, UNREACHED if more than ``distance``.
@@ -212,7 +212,7 @@ def sides(wrap: Callable[..., Any], found: Reach) -> Sides:
 
     @wrap
     def level(plo, phi, tlo, thi, gap, ends, edits, places):
-        """Replace the places with edits - 1 edits (row 0) by those with one more."""
+        """Replace the places after edits - 1 edits (row 0) by those after one more."""
         one = np.uint32(1)
         for d in range(-edits, edits + 1):
             at = CENTRE + d

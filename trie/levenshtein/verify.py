@@ -1,11 +1,11 @@
-"""Candidates by the hundred: which of them can be within the distance, in vector lanes.
+"""Filter candidates by the hundred, in vector lanes: which can be within the distance.
 
 Each candidate aligns the sides of the piece (trie/levenshtein/reach.py) and passes if some c edits
-suffice before the piece and D - c behind it. Gap codes count as A and reads join here, so that what
-passes is a superset, which ``write_ends`` then examines in full.
+suffice before the piece and D - c after it. Here gap codes count as A and reads are not separated,
+so those that pass are a superset, which ``write_ends`` then verifies in full.
 
-Operations a candidate for D edits: twice 8 (D + 1)^2 + 5 (2D + 1) and about ten, on uint32 lanes
-without a branch: eight candidates an instruction with 256-bit vectors.
+Operations per candidate for D edits: twice 8 (D + 1)^2 + 5 (2D + 1) and about ten, on uint32 lanes
+without a branch: eight candidates per instruction with 256-bit vectors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS = 7
 
 @njit(nogil=True, forceinline=True)
 def _sum(cost, around, words, j):
-    """The edits before and behind the piece of candidate j, as far as ``cost`` counts."""
+    """The edits before and after the piece of candidate j, as far as ``cost`` counts."""
     every, one = np.uint32(0xFFFFFFFF), np.uint32(1)
     behind = words[BEHIND, j]
     ahead = np.uint32(np.uint32(around) - behind)
@@ -44,7 +44,7 @@ def _sum(cost, around, words, j):
 
 @njit(nogil=True, inline="always")
 def _passing(cost, distance, around, count, words, passed):
-    """A loop for each ``cost``: with a choice in it, it would not become vectors."""
+    """The loop for one ``cost``: a choice inside the loop would prevent vectorization."""
     for j in range(count):
         passed[j] = _sum(cost, around, words, j) <= np.uint32(distance)
 
@@ -54,7 +54,7 @@ def passing(distance, around, count, words, passed):
     """passed[j] = 1 where candidate j can be within the distance, else 0.
 
     around: symbols of a pattern beside the piece, k - w. words: uint32[ROWS, >= count]: the two
-    planes of the entry, the symbols behind the piece, and the text's planes before and behind the
+    planes of the entry, the symbols after the piece, and the text's planes before and after the
     piece.
     """
     if distance == 0:

@@ -7,8 +7,9 @@ always active. On a symbol c each active (v, d) activates
     I   (v, d + 1)
     S   (child of v on x, d + 1) for every x other than c
 
-as far as the node exists and the level is at most D. A state at depth h and level d accepts if
-h >= d + (k - D) (equation 4) and reports the distance d + (k - h): a subset of the deletions only.
+provided that the node exists and the level is at most D. A state at depth h and level d accepts if
+h >= d + (k - D) (equation 4) and reports the distance d + (k - h): of the deletions, only a subset
+is found.
 On a gap code there is no K, S goes to every child and there is no mismatch. Every read begins with
 (root, 0) alone. Two methods give the same bitmaps: ``active``, the thesis's data structure, and
 ``sliced``, the default.
@@ -34,14 +35,14 @@ METHODS: Final = {"sliced": run_sliced, "active": run_active}
 _PARALLEL_FROM: Final = 1 << 12
 _PARTS_A_THREAD: Final = 4
 _MOST: Final = 16 * SYMBOLS
-"""Symbols in a call of a kernel: the main thread notices an interrupt only between two."""
+"""Symbols per kernel call: the main thread notices an interrupt only between two."""
 
 
 def overlap_of(k: int, distance: int) -> int:
-    """Symbols that a chunk repeats of the one before it, k + D - 1.
+    """The number of symbols that a chunk repeats of the previous one, k + D - 1.
 
-    Once a run of the automaton has left (root, 0) it takes at most k + D symbols, one for each unit
-    of depth or level.
+    Once it has left (root, 0), a run of the automaton takes at most k + D symbols, one for each
+    unit of depth or level.
     """
     return k + distance - 1
 
@@ -58,11 +59,11 @@ def approximate(
     """The match and mismatch bitmaps (thesis Fig. 31) of every symbol of a batch.
 
     ``bases`` uint8[total] (codes, 4 = gap), ``offsets`` int64[reads + 1]. Returns two
-    uint32[total]: of the symbol at e - 1, bit i of the first is set if a k-mer ends at e at
-    distance i, bit h + 1 of the second if the state of depth h < k at level 0 has no transition on
-    the symbol. For strands ``both`` the tree holds both orientations. Raises ValueError unless
-    0 <= distance <= 4 and distance < k, BatchShapeError for invalid offsets, KeyError for
-    an unknown method.
+    uint32[total]. At the symbol e - 1, bit i of the first is set if a k-mer ends at e at distance
+    i, and bit h + 1 of the second if the state of depth h < k at level 0 has no transition on the
+    symbol. For strands ``both`` the tree holds both orientations. Raises ValueError unless 0 <=
+    distance <= 4 and distance < k, BatchShapeError for invalid offsets, KeyError for an unknown
+    method.
     """
     bases, offsets = check_batch(bases, offsets)
     check_distance(distance, tree.k)

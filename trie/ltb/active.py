@@ -1,19 +1,19 @@
-"""The Levenshtein Tree Bitmap on the CPU as the thesis has it (3.3.16-3.3.17), over active nodes.
+"""The Levenshtein Tree Bitmap on the CPU as in the thesis (3.3.16-3.3.17), over active nodes.
 
-Every trie-node v has D + 1 active bitmaps, one a dist-level, side by side:
+Every trie-node v has D + 1 active bitmaps, one per dist-level, side by side:
 
     active  uint32[N, D + 1]   active[v, d]: the states of v at dist-level d, laid out as an inmap
     listed  uint32[N]          the nodes of each level that have a state, behind the level's offset
 
-On a symbol the levels are visited deepest first, as in the thesis, and in each only the listed
-nodes, where the thesis searches all. A node's new bitmaps are
+On each symbol the levels are visited deepest first, as in the thesis, but in each level only the
+listed nodes, where the thesis scans all. A node's new bitmaps are
 
     active'[d] = inmap & (K(active[d]) | S(active[d - 1])) | active[d - 1]                (K, S, I)
 
-and the same masks over the exmap wake its children, whose level is done already.
+and the same masks over the exmap wake its children, whose level is already done.
 
-Cost: a symbol takes about 25 D + 40 operations for each trie-node that has a state, and nothing for
-the others. Memory: 4 (D + 2) N bytes a thread.
+Cost: each symbol takes about 25 D + 40 operations for each trie-node that has a state, and nothing
+for the others. Memory: 4 (D + 2) N bytes per thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _K_STEP, _INMAP, _EXMAP, _DISTANCES, _MISSING = steps(_inline)
 
 @njit(cache=True, nogil=True)
 def _forget(active, listed, counts, level_offsets):
-    """Leave no state but the start."""
+    """Clear all states but the initial one."""
     for level in range(counts.size):
         first = level_offsets[level]
         for i in range(counts[level]):
@@ -45,7 +45,7 @@ def _forget(active, listed, counts, level_offsets):
 
 @njit(cache=True, nogil=True)
 def _wake(active, listed, counts, below, first, prefix_sum, exmap, masks):
-    """Set the root bit of the children in ``masks`` (uint64[D + 1]); list those asleep so far."""
+    """Set the root bit of the children in ``masks`` (uint64[D + 1]); list the newly woken."""
     levels = masks.size
     union = np.uint64(0)
     for d in range(levels):
@@ -70,7 +70,7 @@ def run_active(
     inmaps, exmaps, prefix_sums, level_offsets, k, distance, bases, offsets, read, warm, start,
     stop, matches, mismatches,
 ):  # fmt: skip
-    """Fill in the bitmaps of the symbols [start, stop), from the initial state at ``warm`` on."""
+    """Fill in the bitmaps of the symbols [start, stop), from the initial state at ``warm``."""
     levels = distance + 1
     last = k // 3
     active = np.zeros((inmaps.size, levels), dtype=np.uint32)

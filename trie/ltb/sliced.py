@@ -1,6 +1,6 @@
-"""The Levenshtein Tree Bitmap on the CPU, bit-sliced: 64 W symbols of the text a step, depth first.
+"""The Levenshtein Tree Bitmap on the CPU, bit-sliced: 64 W symbols per step, depth first.
 
-The automaton transposed: not the set of states after each symbol, but the set of symbols of each
+The automaton transposed: instead of the set of states after each symbol, the set of symbols of each
 state. Bit p of E[d] says that the state (v, d) is active after symbol p. Then
 
     P[d]  = E[d] << 1                      active before symbol p; the root's P[0] is all ones
@@ -8,16 +8,16 @@ state. Bit p of E[d] says that the state (v, d) is active after symbol p. Then
           | P[d - 1] of the parent  where it is not (a gap code never is)                 S
           | P[d - 1] of v                                                                 I
 
-and a descent of the trie needs only the P of its path: (k + 1) (D + 1) vectors of W words for a
+and descending the trie needs only the P of the path: (k + 1) (D + 1) vectors of W words for a
 dictionary of any size. A subtrie is skipped if no state of its root is active at any of the 64 W
 symbols, so the work never exceeds that of the active states. Bits are cleared at the first symbol
-of a read, where only the root is active: reads never join, and short ones share a block.
+of a read, where only the root is active: matches never cross reads, and short reads share a block.
 
     match bit d + k - h    |=  E[d] of a node at depth h >= d + k - D                  (equation 4)
     mismatch bit h + 1     |=  P[0] of a node at depth h < k, where no child's symbol stands
 
-A block begins k + D - 1 symbols before its first result: no run of the automaton that has left
-(root, 0) is longer. Cost: about 10 (D + 1) W operations for each node of the trie (not trie-node)
+A block begins k + D - 1 symbols before its first result: no run of the automaton is longer once it
+has left (root, 0). Cost: about 10 (D + 1) W operations for each node of the trie (not trie-node)
 that is active in the block, and as much for each of its children.
 """
 
@@ -32,7 +32,7 @@ from trie.cpu.jit import njit
 from trie.cpu.vectors import WORDS as W
 from trie.cpu.vectors import common, difference, either, load, occupied, shifted_up, store
 
-SYMBOLS: Final = 64 * W  # symbols a block
+SYMBOLS: Final = 64 * W  # symbols per block
 _PLANES: Final = 6
 
 _EXACT: Final = 2  # bit 1 of what ``_step`` returns; bit 0: some state of the child is active
@@ -40,7 +40,7 @@ _EXACT: Final = 2  # bit 1 of what ``_step`` returns; bit 0: some state of the c
 
 @njit(cache=True, nogil=True)
 def _slice(bases, offsets, read, first, stop, planes):
-    """The bit planes from ``first`` on: in the read of the one before; no gap code; A, C, G, T."""
+    """The bit planes from ``first`` on: same read as the symbol before; no gap; A, C, G, T."""
     planes[:] = 0
     for p in range(stop - first):
         word = p >> 6
@@ -70,12 +70,12 @@ def _root(levels, planes, before):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _step(levels, before, above, below, planes, letter, states):
-    """The states of a child, and its own row of ``before``.
+    """The states of a child, and its row of ``before``.
 
-    Returns whether some state is active (bit 0), and one of level 0 that goes on (_EXACT).
+    Returns whether some state is active (bit 0), and whether one of level 0 can continue (_EXACT).
 
     P of the node is read at ``above``, that of the child written at ``below``, E at the start of
-    ``states``. Operations a level and vector: 4 for E (3 with three-input logic), 6 for P.
+    ``states``. Operations per level and vector: 4 for E (3 with three-input logic), 6 for P.
     """
     chosen = load(planes, letter)
     same_read = load(planes, 0)
@@ -100,7 +100,7 @@ def _step(levels, before, above, below, planes, letter, states):
 
 @njit(cache=True, nogil=True, inline="always")
 def _children(inmaps, exmaps, node, path, depth):
-    """Which of the four children the trie has: of a node ``path`` below the trie-node, bits 0-3."""
+    """Bits 0-3: which children the trie has of the node ``path`` below the trie-node."""
     inside = depth % np.uint64(3)
     if inside == np.uint64(0):
         found = np.uint64(inmaps[node] >> np.uint32(1))
@@ -113,7 +113,7 @@ def _children(inmaps, exmaps, node, path, depth):
 
 @njit(cache=True, nogil=True)
 def _miss(children, planes, before, row, missed, depth):
-    """Mark where level 0 is active at a node that has no child on the symbol."""
+    """Mark where level 0 is active at a node without a child for the symbol."""
     for w in range(W):
         covered = ~planes[W + w]
         for x in range(4):
@@ -130,8 +130,8 @@ def _descend(
     """Walk the trie over one block: fill in the planes of ``matched`` and ``missed``.
 
     before uint64[(k + 1) (D + 1) W]: P of the nodes of the path. nodes uint64[k + 1]: the
-    trie-node of each depth. paths: the symbols below the trie-node's depth. left: the children yet
-    to be visited. matched uint64[(D + 1) W], missed uint64[(k + 1) W].
+    trie-node of each depth. paths: the symbols below the trie-node's depth. left: the children
+    still to be visited. matched uint64[(D + 1) W], missed uint64[(k + 1) W].
     """
     one = np.uint64(1)
     levels = distance + 1

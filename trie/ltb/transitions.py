@@ -5,15 +5,15 @@ An active bitmap has the layout of an inmap, one for each dist-level:
     bit 0 the node (depth 3l) | bits 1-4 depth 3l + 1 | bits 5-20 depth 3l + 2
 
 State i of a depth leads to states 4 i ... 4 i + 3 of the next. ``spread`` moves every bit i of a
-depth to 4 i at once, where the thesis visits each set bit; times a mask of 4 bits it is then
+depth to 4 i at once, where the thesis visits each set bit; times a mask of 4 bits this gives
 
     generate_next_depth      spread(states) * step            step = 1 << symbol; 0 on a gap code
     generate_next_s_depth    spread(states) * 0xF  XOR  that  = spread(states) * (step ^ 0xF)
 
-because no two products overlap. So K- and S-transitions are the same functions with other masks, a
-gap code needs no special case, and I-transitions are an OR of whole bitmaps.
+because no two products overlap. So K- and S-transitions are the same functions with different
+masks, a gap code needs no special case, and I-transitions are an OR of whole bitmaps.
 
-``steps`` makes the functions for numba's CPU target, its CUDA target and its simulator alike.
+``steps`` makes the functions for numba's CPU target, CUDA target and simulator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GRANDCHILDREN = 0x1FFFE0
 
 
 class Transitions(NamedTuple):
-    """The functions, compiled for one target; states and results as the module draws them."""
+    """The functions, compiled for one target; states and results as laid out above."""
 
     k_step: Any  # uint32: the mask of 4 bits of K-transitions on a symbol (0..3; 4: a gap code)
     transition_inmap: Any
