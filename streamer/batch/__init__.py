@@ -1,1 +1,1 @@
-"""Offline solvers: a subpackage a problem, with its paper's methods and a faster default."""
+"""Offline solvers: one subpackage per problem, with its paper's methods and a faster default."""

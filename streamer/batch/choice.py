@@ -1,4 +1,4 @@
-"""Which method of a solver runs, and on which device; and its engine."""
+"""Choose the method and device of a solver, and create its engine."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class CardUse:
-    """The GPU of an engine, one of those that a search uses.
+    """The GPU of one engine, among those that a search uses.
 
-    gpu: runs its parts, shared by the engines of a search: if one GPU fails, all are given up.
-    on_cpu: then lets one engine run at a time, since each uses all cores.
+    gpu: runs its parts; shared by the engines of a search, so if one GPU fails, all are given up.
+    on_cpu: after that, lets one engine run at a time, because each uses all cores.
     """
 
     gpu: GpuOrCpu
@@ -40,11 +40,10 @@ class CardUse:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A method's name, the device it runs on, and why it is not CUDA where that was possible.
+    """A method's name, its device, and why that is not CUDA if it could have been.
 
-    cpu_method: what the CPU runs if the GPU fails, None for the same method. on_fallback: takes the
-    line that reports it; with None a failure of the GPU is a StreamerError. cards: the numbers of
-    the GPUs.
+    cpu_method: the CPU's method if the GPU fails, None for the same one. on_fallback: called with a
+    line that reports it; if None, a GPU failure raises StreamerError. cards: the GPUs' numbers.
     """
 
     method: str
@@ -55,21 +54,21 @@ class Choice:
     cards: tuple[int, ...] = (0,)
 
     def line(self) -> str:
-        """One line for the user: where it runs."""
+        """Return one line for the user: where it runs."""
         return shown(self.device, self.problem, verb="running", limit=len(self.cards))
 
     def card_uses(self, most: int = 0) -> list[CardUse]:
-        """One for each engine of a search, up to ``most`` (0: any number); on the CPU one."""
+        """One per engine of a search, up to ``most`` (0: any number); on the CPU just one."""
         numbers = self.cards[: most or None] if self.device == "cuda" else (0,)
         gpu, lock = self.gpu_or_cpu(), threading.Lock()
         return [CardUse(gpu, number, len(numbers) == 1, lock) for number in numbers]
 
     def gpu_or_cpu(self) -> GpuOrCpu:
-        """Runs the parts of one search that was chosen for CUDA."""
+        """Return what runs the parts of a search on CUDA, with fallback to the CPU."""
         return GpuOrCpu(self.on_fallback)
 
     def on_cpu(self) -> Choice:
-        """The choice if the GPU fails."""
+        """Return the choice for the case that the GPU fails."""
         return Choice(self.cpu_method or self.method, "cpu")
 
 
@@ -83,14 +82,13 @@ def choose(
     threads: int = 0,
     gpus: int = 0,
 ) -> Choice:
-    """The method and device for a request: ``device`` auto, cpu or cuda, ``method`` or None.
+    """Choose method and device for a request: ``device`` auto, cpu or cuda, ``method`` or None.
 
-    ``methods`` names the devices that have each method; the ``default`` runs on both. ``auto``
-    takes CUDA if the method has it and it is usable; if the GPU fails later, the CPU takes over and
-    ``on_fallback`` gets one line. With an ``effort`` it takes what ends first with so many threads.
-    gpus: the most GPUs to use, 0 for all.
-    UsageError for an unknown method or one that the device lacks; StreamerError, with the reason,
-    where CUDA is needed and not usable.
+    ``methods`` gives the devices of each method; the ``default`` runs on both. ``auto`` takes CUDA
+    if the method supports it and it is usable; if the GPU fails later, the CPU takes over and
+    ``on_fallback`` gets one line. With an ``effort``, it takes the device that is faster with so
+    many threads. gpus: the most GPUs to use, 0 for all. Raises UsageError for an unknown method or
+    one that the device lacks; StreamerError, with the reason, if CUDA is needed but not usable.
     """
     check_choice("device", device, ("auto", "cpu", "cuda"))
     if method is not None:
@@ -117,11 +115,11 @@ def choose(
 
 
 class ChosenEngine(Generic[Engine]):
-    """The engine of a choice; once the GPU has failed, that of the CPU.
+    """The engine of a choice, or of the CPU once the GPU has failed.
 
-    A solver says how to make it, and how its work can become smaller where the GPU's memory is
-    short. made: the engine; None makes it again when it is next needed. use: its GPU, by default
-    the first of the choice.
+    A solver defines how to make it, and how to reduce its work if GPU memory is short. made: the
+    engine; setting it to None recreates it on next use. use: its GPU, by default the choice's
+    first.
     """
 
     def __init__(self, choice: Choice, use: CardUse | None = None) -> None:
@@ -136,13 +134,13 @@ class ChosenEngine(Generic[Engine]):
 
     @property
     def engine(self) -> Engine:
-        """The engine, made if there is none."""
+        """Return the engine, created if necessary."""
         if self.made is None:
             self.made = self.make(self.choice)
         return self.made
 
     def run(self, work: Callable[[], Result]) -> Result:
-        """What ``work`` returns; it is called again after the GPU has failed."""
+        """Return the result of ``work``, which is called again if the GPU fails."""
         if self.choice.device == "cpu":
             with self._use.on_cpu:
                 return work()
@@ -166,12 +164,12 @@ class ChosenEngine(Generic[Engine]):
             return work()
 
     def make(self, choice: Choice) -> Engine:
-        """The engine of a choice."""
+        """Create the engine of a choice."""
         raise NotImplementedError
 
     def smaller(self) -> bool:
-        """Free memory of the GPU and take smaller pieces; False if they are the smallest."""
+        """Free GPU memory and use smaller pieces; return False if they cannot be smaller."""
         raise NotImplementedError
 
     def fell_back(self) -> None:
-        """The CPU has taken over."""
+        """Called when the CPU has taken over."""

@@ -1,11 +1,10 @@
-"""Columns of hits to rows of 32 bytes (``hits.FIELDS``), which are four words of 64 bits:
+"""Convert columns of hits to rows of 32 bytes (``hits.FIELDS``): four words of 64 bits:
 
     text and the low half of start | its high half and the low half of end | the high half of end
     and distance | strand and pattern
 
-Where only end and distance differ from row to row, which is what one pattern on one strand gives,
-eight rows are made at once, and written past the caches: nothing is read of lines that are written
-whole.
+If only end and distance vary, as for one pattern on one strand, eight rows are made at once and
+written with non-temporal stores: cache lines written whole need not be read.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def fill(
     own = [column.size == rows for column in columns]
     plain = end.dtype == np.int64 and distance.dtype == np.int32 and words.ctypes.data % 32 == 0
     if rows > EIGHT and own == [False, False, True, True, False, False] and plain:
-        # those before the first cache line and behind the last eight by themselves
+        # rows before the first cache line and after the last eight are written separately
         first = words.ctypes.data // 32 % 2
         stop = first + (rows - first) // EIGHT * EIGHT
         for low, high, write in (
@@ -69,7 +68,7 @@ def _fill(words, text, start, end, distance, strand, pattern):
     """Write rows of FIELDS as four words of 64 bits each; a column may have one value for all."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
-    # what leaves of a row's number the place in a column
+    # masks that map a row's number to the place in a column
     of_text, of_start, of_end = _mask(text, words), _mask(start, words), _mask(end, words)
     of_distance, of_strand = _mask(distance, words), _mask(strand, words)
     of_pattern = _mask(pattern, words)
@@ -122,7 +121,7 @@ def _eight_rows(
 
 @njit(cache=True, nogil=True)
 def _fill_alike(words, text, start, end, distance, strand, pattern):
-    """The same where only end and distance differ: a multiple of eight rows, from a line on."""
+    """Like ``_fill`` if only end and distance vary: a multiple of eight rows, line-aligned."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     begin = np.uint64(start[0])

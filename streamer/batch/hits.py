@@ -1,6 +1,6 @@
 """Hits of patterns in texts: the rows of ``streamer asm`` and ``streamer hamming``.
 
-Solvers fill columns (structure of arrays); the Python API returns them as one structured array, the
+Solvers fill columns (structure of arrays). The Python API returns them as one structured array; the
 command line prints a table with names.
 """
 
@@ -24,7 +24,7 @@ from trie.strands import SIGNS
 NO_START = -1
 
 ROWS_A_TABLE = 500_000
-"""Rows that become text at once."""
+"""Rows formatted at a time."""
 
 DTYPES = {
     "text": np.int32,
@@ -34,7 +34,7 @@ DTYPES = {
     "strand": np.uint8,
     "pattern": np.int32,
 }
-"""Of the columns of ``Hits``."""
+"""The types of the columns of ``Hits``."""
 
 COLUMNS = tuple(DTYPES)
 FIELDS = [(name, "U1" if name == "strand" else dtype) for name, dtype in DTYPES.items()]
@@ -62,22 +62,22 @@ class Hits:
         return self.end.size
 
     def rows(self, first: int, stop: int) -> Hits:
-        """Those rows."""
+        """Return those rows."""
         part = slice(first, stop)
         columns: dict[str, Any] = {name: getattr(self, name)[part] for name in COLUMNS}
         return Hits(**columns, cigar=None if self.cigar is None else self.cigar[part])
 
     def structured(self) -> NDArray[np.void]:
-        """The same rows as one structured array (FIELDS)."""
+        """Return the rows as one structured array (FIELDS)."""
         return structured([self])
 
     def tables(self, texts: Sequence[str], patterns: Labels) -> Iterator[Table]:
-        """As ``table``, a bounded number of rows each."""
+        """Yield tables of a bounded number of rows."""
         for first in range(0, len(self), ROWS_A_TABLE):
             yield self.rows(first, first + ROWS_A_TABLE).table(texts, patterns)
 
     def table(self, texts: Sequence[str], patterns: Labels) -> Table:
-        """The rows as users see them: names for indices, null for no start.
+        """Return the rows as users see them: names for indices, null for no start.
 
         Only the names of texts that have rows are read.
         """
@@ -96,7 +96,7 @@ class Hits:
 
 
 def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
-    """The rows of all parts, in the order given, as one structured array (FIELDS)."""
+    """Return the rows of all parts, in the order given, as one structured array (FIELDS)."""
     if any(part.cigar is not None for part in parts):
         whole = concatenate(parts)
         rows = np.empty(len(whole), dtype=[*FIELDS, ("cigar", object)])
@@ -105,9 +105,9 @@ def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
         rows["strand"] = np.array(SIGNS, dtype="U1")[whole.strand]
         rows["cigar"] = whole.cigar
         return rows
-    # not np.empty, which clears arrays with a field of letters
+    # not np.empty, which zeroes arrays with a string field
     rows = array_pool.empty(sum(map(len, parts)), FIELDS)
-    # row by row: field by field each cache line would be written six times
+    # row by row: field by field, each cache line would be written six times
     words = rows.view(np.uint64).reshape(-1, rows.itemsize // 8)
     at = 0
     tasks = []
@@ -125,14 +125,14 @@ _ROWS_A_TASK = 1 << 16
 
 
 def _compact(column: NDArray[Any]) -> NDArray[Any]:
-    """A column, or the one value that stands for all its rows."""
+    """Return a column, or the single value of all its rows."""
     if column.size and column.strides == (0,):
         return np.array([column[0]])
     return np.ascontiguousarray(column)
 
 
 def concatenate(parts: Sequence[Hits]) -> Hits:
-    """Hits of several texts, in the order given."""
+    """Concatenate the hits of several texts, in the order given."""
     if len(parts) == 1:
         return parts[0]
     columns: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Plots of the batch problems' results, drawn with matplotlib where it is installed."""
+"""Plots of the batch solvers' results, drawn with matplotlib if it is installed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from streamer.errors import StreamerError, UsageError
 
 
 def check_plot(path: str, formats: tuple[str, ...], extra: str) -> None:
-    """UsageError for a name that ends in no format; StreamerError if matplotlib is missing.
+    """Raise UsageError for a name with an unknown suffix; StreamerError if matplotlib is missing.
 
-    formats: suffixes, as ".png". extra: the extra of this package that installs matplotlib.
+    formats: suffixes, such as ".png". extra: the extra of this package that installs matplotlib.
     """
     if Path(path).suffix.lower() not in formats:
         message = f"--plot {path}: the name must end in {', '.join(formats)}"
@@ -26,14 +26,14 @@ def check_plot(path: str, formats: tuple[str, ...], extra: str) -> None:
 
 
 def drawn(figure: Any, path: str, dpi: int) -> bytes:
-    """A matplotlib figure in the format that the name ``path`` ends in."""
+    """Return a matplotlib figure in the format given by the suffix of ``path``."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # a name may have dollar signs
     picture = io.BytesIO()
     with warnings.catch_warnings():
-        # letters that the font lacks are boxes
+        # characters that the font lacks are drawn as boxes
         warnings.simplefilter("ignore")
         figure.savefig(picture, format=Path(path).suffix[1:].lower(), dpi=dpi)
     return picture.getvalue()

@@ -1,4 +1,4 @@
-"""Input of the solvers: letters as base codes, one or several, from files or from memory."""
+"""Input of the solvers: one or several sequences as base codes, from files or from memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NamedSequence:
 
 
 def records(path: str) -> Iterator[NamedSequence]:
-    """The records of a sequence file one by one, so that memory holds the longest, not all.
+    """Yield the records of a sequence file one by one, so memory holds only one at a time.
 
     ``-`` is standard input; DataError names file, record and position of what cannot be read.
     """
@@ -41,11 +41,11 @@ def records(path: str) -> Iterator[NamedSequence]:
 def pieces(
     path: str, overlap: int, size: int, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[Codes]:
-    """The codes of records one by one; long ones in pieces of about ``size`` symbols at most.
+    """Yield the codes of records one by one; long ones in pieces of up to about ``size`` symbols.
 
-    Pieces of one record have ``overlap`` symbols in common; a record of FASTQ or BAM is one piece.
+    Consecutive pieces of a record share ``overlap`` symbols; a FASTQ or BAM record is one piece.
     """
-    # a piece is full within a block of the file, and what was left of the one before
+    # a piece may exceed its size by one block of the file, and by the rest of the previous one
     size = max(1, size - overlap - 2 * BLOCK_BYTES)
     for piece in read_pieces(path, overlap, size=size, on_bytes=on_bytes):
         offsets = piece.reads.offsets.tolist()
@@ -54,7 +54,7 @@ def pieces(
 
 
 def several(sequences: Letters | Sequence[Letters]) -> Iterable[Letters]:
-    """One sequence of letters, or several, as several; an array of two dimensions is one a row."""
+    """Return one or several sequences of letters as several; a 2-D array has one per row."""
     if isinstance(sequences, bytes | bytearray | memoryview | str) or (
         isinstance(sequences, np.ndarray) and sequences.ndim < 2
     ):
@@ -63,14 +63,14 @@ def several(sequences: Letters | Sequence[Letters]) -> Iterable[Letters]:
 
 
 def as_records(sequences: Letters | Sequence[Letters]) -> list[NamedSequence]:
-    """What ``several`` takes, as records named by their number.
+    """Convert the input of ``several`` to records named by their number.
 
-    InvalidBaseError (a ValueError) at a byte that is no base and no ambiguity letter.
+    Raises InvalidBaseError (a ValueError) at a byte that is neither a base nor an ambiguity code.
     """
     return [NamedSequence(str(i), encode(letters)) for i, letters in enumerate(several(sequences))]
 
 
 def signs_of(strands: str) -> list[int]:
-    """The numbers in SIGNS of the strands of a search; UsageError for an unknown choice."""
+    """Return the indices in SIGNS of a search's strands; raise UsageError if unknown."""
     check_choice("strands", strands, PATTERN_STRANDS)
     return [sign for sign, other in ((0, "reverse"), (1, "forward")) if strands != other]

@@ -1,8 +1,8 @@
 """Approximate pattern search under edit distance (WsPASM paper).
 
 For a text T[0..n) and a pattern P[0..m), D[i, j] is 0 for i = 0, i for j = 0, D[i-1, j-1] where
-T[j-1] = P[i-1], else 1 + the least of its three neighbours (equation 1): the fewest edits that turn
-some T[s..j) into P[0..i). Every end e >= 1 with D[m, e] <= k is a hit. A gap code in the text
+T[j-1] = P[i-1], else 1 + the minimum of its three neighbours (equation 1): the fewest edits that
+turn some T[s..j) into P[0..i). Every end e >= 1 with D[m, e] <= k is a hit. A gap code in the text
 matches nothing; the reverse complement of a pattern is searched left to right like the pattern.
 
 method          where       what
@@ -64,16 +64,16 @@ def search(
     iupac: bool = False,
     gpus: int = 0,
 ) -> NDArray[np.void]:
-    """Hits of patterns in one text or several, as a structured array (``streamer.batch.hits``).
+    """Find patterns in one or several texts; return a structured array (``streamer.batch.hits``).
 
     text, patterns: letters (bytes, str or uint8 array), one or a sequence of them; the fields
-    ``text`` and ``pattern`` are their indices. Rows by text, end, pattern, ``+`` before ``-``. With
-    report ``all`` the start is -1; with ``best`` start and ``cigar`` are those of one optimal
-    alignment. ``iupac``: an ambiguity letter of a pattern matches its bases. ``gpus``: the most
-    GPUs to use, 0 for all.
+    ``text`` and ``pattern`` are their indices. Rows are ordered by text, end, pattern, ``+`` before
+    ``-``. With report ``all``, the start is -1; with ``best``, start and ``cigar`` are those of one
+    optimal alignment. ``iupac``: an ambiguity code in a pattern matches its bases. ``gpus``: the
+    most GPUs to use, 0 for all.
 
-    UsageError for an unknown option, DataError for an empty pattern or one not longer than k,
-    InvalidBaseError (a ValueError) for a letter that is not of DNA.
+    Raises UsageError for an unknown option, DataError for an empty pattern or one not longer than
+    k, InvalidBaseError (a ValueError) for a letter that is not DNA.
 
     >>> from streamer.batch import asm
     >>> hits = asm.search(b"ACGTTGCATTACG", ["TTGCA", "CATTG"], 1, strands="forward", report="best")
@@ -83,7 +83,7 @@ def search(
     3 8 0 0 5=
     6 10 1 1 4=1I
     """
-    k = operator.index(k)  # a NumPy number is one too
+    k = operator.index(k)  # accepts NumPy integers
     masks = [masks_of(letters, iupac=iupac) for letters in several(patterns)]
     check_patterns(masks, [str(i) for i in range(len(masks))], k)
     letters = [one if isinstance(one, bytes | str) else as_letters(one) for one in several(text)]
@@ -95,7 +95,7 @@ def search(
         return structured([hits for _, hits in found], threads)
     except InvalidBaseError:
         for one in letters:
-            encode(one)  # names the place in its own text
+            encode(one)  # reports the position in its own text
         raise
 
 
@@ -107,12 +107,12 @@ def find(
     report: str = "all",
     threads: int | None = None,
 ) -> Iterator[tuple[int, Hits]]:
-    """Hits in all texts of the pieces, in the order of rows, in parts of bounded size.
+    """Yield the hits in all texts of the pieces, in row order, in parts of bounded size.
 
-    Each part, which may be empty, comes with the number of the first text that parts to come may
-    have hits in. A text that is cut has ``wanted.reach`` symbols before the cut in both pieces.
-    ``threads``: of the CPU; None or 0 is every core. Columns that are the same for all rows of a
-    part may be read-only views of one value.
+    Each part, possibly empty, comes with the number of the first text in which later parts may have
+    hits. A text that is cut has the ``wanted.reach`` symbols before the cut in both pieces.
+    ``threads``: CPU threads; None or 0 means every core. Columns that are constant in a part may be
+    read-only views of one value.
     """
     return _find(of_pieces(pieces), wanted, choice, report, threads or usable_cores())
 
@@ -132,14 +132,14 @@ def _find(
             rows = map(partial(every_end, part, searches=wanted), found)
         yield from ((first, hits) for hits in rows)
     if best is not None:
-        # without rows too: it has the column cigar
+        # even without rows, for its column cigar
         yield first, best.finish()
 
 
 def searched(
     texts: Iterable[Texts], wanted: Searches, cutters: Cutters
 ) -> Iterator[tuple[Block, list[EndsFound]]]:
-    """Parts of the texts in order, and every end in each."""
+    """Yield parts of the texts in order, and every end in each."""
     return cutters.search(blocks(texts, wanted.k, wanted.reach, cutters.block_size))
 
 

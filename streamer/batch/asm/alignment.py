@@ -1,7 +1,7 @@
-"""Where a hit begins, and how: one optimal alignment of the pattern to the text before an end.
+"""Where a hit begins, and its CIGAR: one optimal alignment of the pattern up to an end.
 
-From the end to the left, in the band of d diagonals to either side that an alignment of cost d
-cannot leave: (m + 1)(2 d + 1) cells a hit.
+It is computed from the end leftwards, in the band of d diagonals on either side that an alignment
+of cost d cannot leave: (m + 1)(2 d + 1) cells per hit.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def align(
     masks: NDArray[np.uint8],
     offsets: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Starts (int64) and CIGARs (``=XID``, in text orientation) of hits of known distance.
+    """Return starts (int64) and CIGARs (``=XID``, in text orientation) of hits of known distance.
 
-    codes: the text. begins int64: no alignment of a hit starts before. patterns int32: hit i is one
-    of the pattern masks[offsets[p]:offsets[p + 1]] with p = patterns[i].
+    codes: the text. begins int64: the earliest start of each hit's alignment. patterns int32: hit i
+    is of the pattern masks[offsets[p]:offsets[p + 1]] with p = patterns[i].
     """
     starts = np.empty(ends.size, dtype=np.int64)
     cigars: list[str] = []
@@ -69,13 +69,13 @@ def _align(codes, begins, ends, distances, patterns, masks, offsets):
 
 @njit(cache=True, nogil=True, inline="always")
 def _alike(codes, end, pattern, i, j):
-    """Whether the i-th last letter of the pattern matches the j-th last symbol before the end."""
+    """Return whether the i-th last pattern letter matches the j-th last symbol before the end."""
     return (pattern[pattern.size - i] >> codes[end - j]) & 1 == 1
 
 
 @njit(cache=True, nogil=True)
 def _fill(codes, begin, end, pattern, d, cost):
-    """cost[i, j - i + d + 1]: the last i letters against the last j symbols; the best j for all."""
+    """Fill cost[i, j - i + d + 1]: last i letters, last j symbols; return the best j for all."""
     far = np.int32(1 << 30)
     rows = pattern.size
     longest = end - begin
@@ -103,7 +103,7 @@ def _fill(codes, begin, end, pattern, d, cost):
 
 @njit(cache=True, nogil=True)
 def _trace(codes, end, pattern, d, length, cost, text, at):
-    """Write the CIGAR from the start of the text on; matches come first where there is a choice."""
+    """Write the CIGAR from the start of the text; of equal choices, matches come first."""
     i = pattern.size
     j = length
     running = np.uint8(0)

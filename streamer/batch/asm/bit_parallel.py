@@ -31,34 +31,36 @@ from trie.cpu.threads import run_all, split_range
 Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 Letters = NDArray[np.uint8]
 
-_OWN = np.arange(256, dtype=np.uint8)  # the code of each code
+_OWN = np.arange(256, dtype=np.uint8)  # maps each code to itself
 
 SPAN_BLOCKS = 15
-"""Blocks of 64 ends a lane, at most (more for long patterns): 491,520 ends a tile, whose planes
-take 200 KB of the L2 cache, and its letters 480."""
+"""The most blocks of 64 ends per lane (more for long patterns): a tile then has 491,520 ends; its
+planes take 200 KB of the L2 cache, its letters 480 KB.
+"""
 
-MOST_TILES = 256  # tiles of one call, times the searches: a call takes a second at most
+MOST_TILES = 256  # tiles times searches per call: a call takes a second at most
 
 LEAST_TILES = 8
-"""Tiles, times the searches, that pay for the Python of a call, and for the first tile, whose
-letters were not prefetched."""
+"""Tiles times searches that amortize a call's Python, and its first tile, whose letters are not
+prefetched.
+"""
 
 FULL, WRONG, MORE = 1, 2, 3
-"""Why a search stopped: too many hits, a letter that is not of DNA, no room for hits."""
+"""Why a search stopped: too many hits, a letter that is not DNA, no room for hits."""
 
-_RATE = 1 / 32  # hits an end that the first columns have room for
+_RATE = 1 / 32  # hits per end for which the first columns have room
 
 STRIP_ROWS = 64
-"""Rows whose state (8 KB), with a block of text (16 KB) and deltas (8 KB), fits the L1 cache."""
+"""Rows whose state (8 KB) fits the L1 cache with a block of text (16 KB) and deltas (8 KB)."""
 
-SKIPPED_ROWS = 8  # rows that must lie below the first strip for it to be worth its score
+SKIPPED_ROWS = 8  # rows that must lie below the first strip for following its score to pay
 
 
 def strips_of(rows: int, k: int) -> NDArray[np.int64]:
-    """The first row of each strip, then the number of rows.
+    """Return the first row of each strip, then the number of rows.
 
-    The first strip is as long as it takes for D <= k to be rare at its bottom in random DNA, so
-    that a block of 64 * 512 ends mostly has none.
+    The first strip is just long enough for D <= k to be rare at its bottom in random DNA: most
+    blocks of 64 * 512 ends have none.
     """
     first = 10 + 3 * k
     starts = [0] if rows < first + SKIPPED_ROWS else [0, first]
@@ -72,15 +74,15 @@ def strips_of(rows: int, k: int) -> NDArray[np.int64]:
 
 
 def counter_planes(rows: int, k: int) -> tuple[int, int]:
-    """Bits of the two's complement of D - k - 1 for 0 <= D <= rows; bits that distinguish 0..k."""
+    """Return the bits of the two's complement of D - k - 1 for 0 <= D <= rows, and of 0..k."""
     return 1 + max(k.bit_length(), (rows - k - 1).bit_length()), k.bit_length()
 
 
 class _Plan(NamedTuple):
-    """The patterns in the form of the kernel, and the blocks of a lane before its ends.
+    """The patterns as the kernel needs them, and the lead blocks of a lane.
 
-    One after another: letters (uint8), strips and planes (int64) of the searches, of which search i
-    has those from ``offsets[i]`` and ``strip_offsets[i]`` on.
+    Concatenated: letters (uint8), strips and planes (int64) of the searches; those of search i
+    begin at ``offsets[i]`` and ``strip_offsets[i]``.
     """
 
     k: int
@@ -94,7 +96,7 @@ class _Plan(NamedTuple):
 
 
 class _Own(NamedTuple):
-    """What a thread writes to, for tiles of ``span`` blocks."""
+    """Buffers of a thread, for tiles of ``span`` blocks."""
 
     span: int
     scratch: Scratch
@@ -108,7 +110,7 @@ class BitParallel:
         self._searches = searches
         self._threads = threads
         lead = -(-(-(-searches.reach // COLUMNS) * COLUMNS) // BLOCK)
-        # a lane's lead must be short beside its ends
+        # a lane's lead must be short compared to its ends
         self._longest_span = max(SPAN_BLOCKS, 8 * lead)
         strips = [strips_of(masks.size, searches.k) for masks in searches.masks]
         self._plan = _Plan(
@@ -127,19 +129,19 @@ class BitParallel:
         self._sets = max(len(np.unique(masks)) for masks in searches.masks)
         self._own: list[_Own] = []
         self._rate = _RATE
-        # a block is a view of a text and may be long: few parts of it are searched at a time
+        # a block is a view of a text and may be long: only a few parts are searched at a time
         self.block_size = 1 << 26
 
     def search(self, block: Block, limit: int) -> list[EndsFound]:
-        """As in ``engines.AsmEngine``."""
+        """Implement ``engines.AsmEngine``."""
         symbols, lead, ends = block.symbols, block.lead, block.ends
-        # as few tiles of one size as possible, and one a thread if that pays
+        # as few equal tiles as possible, but one per thread if that pays
         whole = LANES * BLOCK
         least = -(-ends // (whole * self._longest_span))
         count = -(-least // self._threads) * self._threads if ends > whole else 1
         span = -(-ends // (whole * count))
         tiles = _shares(lead, symbols.size, whole * span, self._threads, len(self._searches))
-        # few tiles and many patterns: the patterns are split too
+        # with few tiles and many patterns, the patterns are split too
         parts = -(-2 * self._threads // len(tiles)) if self._threads > len(tiles) else 1
         shares = split_range(0, len(self._searches), parts)
         most = limit // (len(tiles) * len(shares))
@@ -167,7 +169,7 @@ class BitParallel:
         high: int,
         limit: int,
     ) -> EndsFound:
-        """Ends in (begin, stop] of the searches low..high, tile by tile on one thread."""
+        """Find ends in (begin, stop] of the searches low..high, tile by tile on one thread."""
         try:
             own = self._own.pop()
         except IndexError:
@@ -187,13 +189,13 @@ class BitParallel:
                 if problem != MORE:
                     break
                 room *= 4
-                # parts to come are likely to be like this one; several threads come here at once
+                # later parts are probably similar; threads may race here
                 self._rate = max(self._rate, room / (stop - begin))
                 columns = _columns(room, several, columns, size)
             if problem == FULL:
                 raise TooManyError
             if problem == WRONG:
-                encode(text[0])  # raises the error that names the letter
+                encode(text[0])  # raises an error that names the letter
             ends, distances, which = columns
             if not several:
                 which = repeated(np.int32(low), size)
@@ -213,7 +215,7 @@ class BitParallel:
 
 
 def _carved(sizes: dict[str, tuple[Any, int]]) -> dict[str, NDArray[Any]]:
-    """Arrays of those dtypes and sizes in one piece of memory, each from a cache line on."""
+    """Allocate arrays of these dtypes and sizes in one block, each aligned to a cache line."""
     used = {name: np.dtype(kind).itemsize * size for name, (kind, size) in sizes.items()}
     ends = np.cumsum([-(-size // LINE) * LINE for size in used.values()]).tolist()
     memory = array_pool.empty(ends[-1], np.uint8)
@@ -224,7 +226,7 @@ def _carved(sizes: dict[str, tuple[Any, int]]) -> dict[str, NDArray[Any]]:
 
 
 def _columns(room: int, several: bool, old: Columns | None = None, size: int = 0) -> Columns:
-    """Ends, distances and, with several searches, numbers of searches; ``size`` of the old ones."""
+    """Allocate ends, distances and, if several, search numbers; copy ``size`` old rows."""
     new = (
         array_pool.empty(room, np.int64),
         array_pool.empty(room, np.int32),
@@ -237,7 +239,7 @@ def _columns(room: int, several: bool, old: Columns | None = None, size: int = 0
 
 
 def _shares(start: int, stop: int, tile: int, threads: int, searches: int) -> list[tuple[int, int]]:
-    """[start, stop) in parts of whole tiles, ever shorter, so that all threads finish together."""
+    """Split [start, stop) into parts of whole tiles, ever shorter, so threads finish together."""
     cuts = [start]
     most = MOST_TILES // searches
     least = max(1, LEAST_TILES // searches)
@@ -254,7 +256,7 @@ def _search_tiles(
     symbols, table, letters, begin, stop, span, plan, low, high, limit, scratch, lists,
     ends, distances, which, size,
 ):  # fmt: skip
-    """Hits of the searches low..high from place ``size`` on, tile by tile, by end and search.
+    """Write the hits of searches low..high from place ``size`` on, tile by tile, by end and search.
 
     Returns where it stopped, the number of hits, and why: FULL, WRONG, MORE (a tile's hits do not
     fit; all before are written), else 0. With one search its number is not written.

@@ -1,10 +1,10 @@
-"""Texts cut into blocks of bounded size, so that memory does not grow with the texts.
+"""Cut texts into blocks of bounded size, so that memory does not grow with the texts.
 
-A block holds symbols of one record after another, with k + 1 gap codes between two: no alignment of
-at most k edits crosses them, and none begins in them that could not begin at the record's first
-symbol for the same cost. A record that does not fit continues in the next block, which repeats the
-``reach`` symbols before the cut: a distance <= k at an end depends on no more (WsPASM paper,
-equation 1, with row 0 all zero).
+A block holds consecutive records, separated by k + 1 gap codes: no alignment with at most k edits
+crosses them, and one that begins in them could begin at the record's first symbol for the same
+cost. A record that does not fit continues in the next block, which repeats the ``reach`` symbols
+before the cut: a distance <= k at an end depends on no more (WsPASM paper, equation 1, with row 0
+all zero).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from trie.cpu.jit import njit
 
 Symbols = NDArray[np.uint8]
 
-JOINED_LETTERS = 1 << 22  # letters of short texts that are joined, about
+JOINED_LETTERS = 1 << 22  # approximate letters up to which short texts are joined
 _GAP_LETTER = ord("N")
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Symbols of records, one after another, with ``between`` gaps between two.
+    """Symbols of consecutive records, with ``between`` gaps between two.
 
-    symbols: uint8, base codes or, with ``letters``, unchecked letters. Record i
-    stands from offsets[i] on, the gaps behind it end at offsets[i + 1]. The first record has the
-    number ``first`` and is here from its symbol ``start`` on; its first ``again`` symbols here are
-    repeated. ``continues``: the last record continues in the next texts.
+    symbols: uint8, base codes or, with ``letters``, unchecked letters. Record i begins at
+    offsets[i]; the gaps after it end at offsets[i + 1]. The first record has the number ``first``
+    and begins here with its symbol ``start``; its first ``again`` symbols here are repeated.
+    ``continues``: the last record continues in the next texts.
     """
 
     symbols: Symbols
@@ -49,7 +49,7 @@ class Texts:
 
 
 def of_pieces(pieces: Iterable[TextPiece]) -> Iterator[Texts]:
-    """Base codes of records, which may have been cut."""
+    """Yield base codes of records, which may have been cut."""
     for piece in pieces:
         yield Texts(
             piece.reads.bases, piece.reads.offsets, first=piece.first, start=piece.start,
@@ -58,7 +58,7 @@ def of_pieces(pieces: Iterable[TextPiece]) -> Iterator[Texts]:
 
 
 def of_letters(letters: Sequence[Letters], between: int) -> Iterator[Texts]:
-    """Texts in memory: short ones joined, others as they are."""
+    """Yield texts in memory: short ones joined, others as they are."""
     lengths = np.fromiter(map(len, letters), np.int64, len(letters))
     long = lengths >= JOINED_LETTERS
     group = np.cumsum(np.where(long, 0, lengths)) // JOINED_LETTERS
@@ -74,17 +74,17 @@ def of_letters(letters: Sequence[Letters], between: int) -> Iterator[Texts]:
 
 
 def _buffer(letters: Letters) -> Any:
-    """Letters in a form that ``bytes.join`` takes."""
+    """Convert letters to a form that ``bytes.join`` accepts."""
     return letters if isinstance(letters, bytes) else as_letters(letters)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Symbols to search, and whose they are.
+    """Symbols to search, and the records they belong to.
 
     symbols: uint8[n], base codes or, with ``letters``, letters. Piece i, int64 each: symbols
     starts[i] to stops[i] of the block are those of record records[i] from offsets[i] on. Ends up to
-    ``lead`` belong to the block before. ``continues``: the last piece's record goes on in the
+    ``lead`` belong to the previous block. ``continues``: the last piece's record continues in the
     next block.
     """
 
@@ -99,20 +99,20 @@ class Block:
 
     @property
     def first(self) -> int:
-        """The number of the first record, 0 if there are only gaps: none before it is to come."""
+        """The number of the first record, 0 if there are only gaps. No earlier one can follow."""
         return int(self.records[0]) if self.records.size else 0
 
     @property
     def ends(self) -> int:
-        """Ends beyond the lead."""
+        """The number of ends beyond the lead."""
         return self.symbols.size - self.lead
 
     def codes(self) -> Symbols:
-        """Base codes of all symbols; InvalidBaseError for a letter that is not of DNA."""
+        """Return base codes of all symbols; raise InvalidBaseError for a letter that is not DNA."""
         return encode(self.symbols) if self.letters else self.symbols
 
     def cut(self, ends: int, reach: int) -> tuple[Block, Block]:
-        """The first ``ends`` ends and the rest, which begins ``reach`` symbols before the cut."""
+        """Split off the first ``ends`` ends; the rest begins ``reach`` symbols before the cut."""
         at = self.lead + ends
         again = max(0, at - reach)
         return self._part(0, at, self.lead), self._part(again, self.symbols.size, at - again)
@@ -135,16 +135,16 @@ class Block:
 
 
 def blocks(texts: Iterable[Texts], k: int, reach: int, size: int) -> Iterator[Block]:
-    """All symbols, in order, in blocks of about ``size`` symbols at most.
+    """Yield all symbols, in order, in blocks of up to about ``size`` symbols.
 
-    Where a record continues in other texts, up to ``reach`` symbols are repeated. An empty record
-    has no piece.
+    Where a record continues in the next texts, up to ``reach`` symbols are repeated. An empty
+    record has no piece.
     """
     for part in texts:
         lengths = np.diff(part.offsets) - part.between
         record = 0
         while record < lengths.size:
-            # as many whole records as fit, or one that is cut
+            # as many whole records as fit, or part of one
             room = np.cumsum(lengths[record:] + (k + 1))
             room[0] = 0
             count = int(np.searchsorted(room, size, side="right"))
@@ -158,7 +158,7 @@ def blocks(texts: Iterable[Texts], k: int, reach: int, size: int) -> Iterator[Bl
 
 
 def _joined(part: Texts, low: int, high: int, k: int) -> Iterator[Block]:
-    """The records low..high as a block, if they have new ends."""
+    """Yield the records low..high as a block, if they have new ends."""
     bounds = part.offsets[low : high + 1]
     lengths = np.diff(bounds) - part.between
     lead = part.again if low == 0 else 0
@@ -173,7 +173,7 @@ def _joined(part: Texts, low: int, high: int, k: int) -> Iterator[Block]:
         symbols = np.full(int(starts[-1] + lengths[-1]), gap, dtype=np.uint8)
         _spread(part.symbols, bounds, lengths, starts, symbols)
     full = lengths > 0
-    # without a new end there is nothing to find, and an open run stays open
+    # without new ends there is nothing to find, and an open run stays open
     if symbols.size > lead and full.any():
         yield Block(
             symbols,

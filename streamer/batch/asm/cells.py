@@ -1,9 +1,9 @@
-"""The bit-sliced edit distance on words of 512 text segments, as vectors (``trie/cpu/vectors.py``).
+"""Bit-sliced edit distance on words of 512 text segments, in vectors (``trie/cpu/vectors.py``).
 
 Lane x of a word is bit x // 8 of its uint64 x % 8. All arrays are one-dimensional and C-contiguous;
-places in them are counted in uint64 and are multiples of 8.
+positions in them are counted in uint64 and are multiples of 8.
 
-One cell of the matrix D (WsPASM paper, equation 1) in differences, for 512 segments at once:
+One cell of the matrix D (WsPASM paper, equation 1), in differences, for 512 segments at once:
 
     vp, vm   D[i, j-1] - D[i-1, j-1] is +1, -1        hp, hm   D[i-1, j] - D[i-1, j-1] is +1, -1
     z        D[i, j] = D[i-1, j-1]: the letters are equal, or vm, or hm
@@ -37,12 +37,12 @@ from trie.cpu.vectors import (
 LANES = 512
 
 ROW = LANES + WORDS
-"""uint64 from one plane, a word a lane, to the next: they share no set of the cache."""
+"""Stride in uint64 between planes of one word per lane; planes share no cache set."""
 
 LINE = 64  # bytes of a cache line
 
 COLUMNS = 4
-"""Text positions that ``cells`` and ``count`` take at once: a row is loaded once for four."""
+"""Text positions per call of ``cells`` and ``count``: a row is loaded once for four."""
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -55,13 +55,13 @@ def _cell(vp, vm, hp, hm, equal):
 def cells(
     state, rows, letters, first, equal, equal_at, stride, deltas, deltas_at, top, text, ahead
 ):
-    """``rows`` rows of COLUMNS columns of D.
+    """Compute ``rows`` rows of COLUMNS columns of D.
 
-    state: (vp, vm) a row, from row ``first`` on. letters int64[]: where row i's letter stands among
-    the words of a column in ``equal``, whose columns lie ``stride`` apart from ``equal_at`` on.
-    deltas: (hp, hm) a column from ``deltas_at`` on; those above the first row come in, 0 if that is
-    the ``top`` row; those of the last row go out. text uint8[]: each row prefetches a cache line
-    from ``ahead`` on; memory keeps up with requests at that pace.
+    state: (vp, vm) per row, from row ``first`` on. letters int64[]: the offset of row i's letter
+    within a column of ``equal``, whose columns are ``stride`` apart, from ``equal_at`` on. deltas:
+    (hp, hm) per column from ``deltas_at`` on; in: those above the first row, 0 if that is the
+    ``top`` row; out: those of the last row. text uint8[]: each row prefetches a cache line from
+    ``ahead`` on; memory keeps up with that rate.
     """
     hp0 = hm0 = hp1 = hm1 = hp2 = hm2 = hp3 = hm3 = spread(np.uint64(0))
     if not top:
@@ -95,19 +95,19 @@ def _store_pairs(words, at, a, b, c, d):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _add(plane, adding, carry):
-    """The sum of a full adder and its carry."""
+    """Return the sum of a full adder and its carry."""
     return exclusive_or(plane, adding, carry), majority(adding, carry, plane)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def count(counters, at, planes, deltas, deltas_at, low, low_at, low_planes, hits, hits_at):
-    """Follow the score of the last row over COLUMNS columns; a uint64, zero if none of them hits.
+    """Follow the score of the last row over COLUMNS columns; return a uint64, zero without hits.
 
     counters: ``planes`` words from ``at`` on, the two's complement of D - k - 1 in 512 lanes, least
-    significant bit first. Its sign is the hit and goes to ``hits``, a word a column; the lowest
-    ``low_planes`` planes go to ``low``, a ROW each, a word a column.
+    significant bit first. Its sign bit is the hit and goes to ``hits``, a word per column; the
+    lowest ``low_planes`` planes go to ``low``, a ROW each, a word per column.
 
-    Adding hp - hm is a full adder a plane whose second operand is hp | hm, then hm, hm, ...
+    Adding hp - hm takes a full adder per plane, with second operand hp | hm, then hm, hm, ...
     """
     m0, m1 = load(deltas, deltas_at + WORDS), load(deltas, deltas_at + 3 * WORDS)
     m2, m3 = load(deltas, deltas_at + 5 * WORDS), load(deltas, deltas_at + 7 * WORDS)
@@ -132,10 +132,10 @@ def count(counters, at, planes, deltas, deltas_at, low, low_at, low_planes, hits
 
 @njit(cache=True, nogil=True, forceinline=True)
 def bases(planes, at, columns, gaps, equal, equal_at):
-    """For each of ``columns`` columns the lanes that hold A, C, G, T, four words in ``equal``.
+    """Write the lanes that hold A, C, G, T to ``equal``: four words for each column.
 
-    planes: the columns' words from ``at`` on of the codes' bit 0; of bit 1, and if ``gaps`` is not
-    0 of where there is none, a ROW further each.
+    planes: the columns' words for bit 0 of the codes, from ``at`` on; a ROW further those for bit 1
+    and, unless ``gaps`` is 0, another ROW further those for gaps.
     """
     gap = spread(np.uint64(0))
     for column in range(columns):

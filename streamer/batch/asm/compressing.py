@@ -1,7 +1,7 @@
-"""Set bits as lists of numbers: the instructions of ``tile_hits`` that numba has no name for.
+"""Convert set bits to lists of numbers: instructions for ``tile_hits`` that numba lacks.
 
-AVX-512 (VBMI2) puts the chosen elements of a vector side by side in one instruction, so that a word
-with hits costs the same however its bits lie. Elsewhere there is a step a bit, or a set bit.
+AVX-512 (VBMI2) compresses the chosen elements of a vector in one instruction, so a word with hits
+costs the same whichever bits are set. Elsewhere it takes a step per bit, or per set bit.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from trie.cpu.llvm import (
     store,
 )
 
-AT_ONCE = 8  # numbers that ``widen`` writes
-LISTED = 16  # places that ``list_bits`` writes, and bits that it looks at
+AT_ONCE = 8  # numbers that ``widen`` writes at a time
+LISTED = 16  # places that ``list_bits`` writes, and bits that it examines
 _NUMBERS = ir.VectorType(I32, LISTED)
 _MASK = ir.VectorType(I1, 64)
 _FEW = 16
-"""Hits of a word that are stored if it has no more: a store of 64 bytes takes two cache lines."""
+"""A word with no more hits than this stores this many: 64 bytes would touch two cache lines."""
 
 
 def _compressed(builder: Any, values: Any, bits: Any) -> Any:
-    """The values whose bit is set, side by side, then zeros."""
+    """Return the values whose bit is set, contiguously, then zeros."""
     vector = values.type
     name = f"llvm.x86.avx512.mask.compress.v{vector.count}i{vector.element.width}"
     mask = builder.bitcast(bits, ir.VectorType(I1, vector.count))
@@ -53,9 +53,9 @@ def _ascending(vector: Any) -> Any:
 
 @instruction(types.int64, None, INDEX, types.uint32, types.uint64)
 def list_bits(builder: Any, numbers: Any, at: Any, first: Any, bits: Any) -> Any:
-    """numbers[at:] = first + b for each bit b < 16 that is set, ascending; how many, int64.
+    """numbers[at:] = first + b for each set bit b < 16, ascending; return their count, int64.
 
-    numbers: uint32[], of which LISTED from ``at`` on are written over.
+    numbers: uint32[]; LISTED elements from ``at`` on are overwritten.
     """
     few = builder.trunc(bits, I16)
     if has_feature("avx512f"):
@@ -83,10 +83,10 @@ def pack_word(
     digits: Any,
     at: Any,
 ) -> Any:
-    """places[at:] = b and digits[at:] = its digits, for each of the 64 ``bits`` b that is set.
+    """places[at:] = b and digits[at:] = its digits, for each set bit b of the 64 ``bits``.
 
     Digits: bit p is bit b of planes[plane_at + p * stride], for p < count <= 8. places, digits
-    uint8[], of which 64 from ``at`` on may be written over. How many, int64.
+    uint8[], of which 64 from ``at`` on may be overwritten. Returns their count, int64.
     """
     size = call(builder, "llvm.ctpop.i64", I64, bits)
 

@@ -1,4 +1,4 @@
-"""Engines that search blocks of text, and blocks cut to what an engine can take."""
+"""Engines that search blocks of text, and the cutting of blocks to an engine's capacity."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from streamer.batch.choice import CardUse, Choice, ChosenEngine
 from streamer.errors import UsageError
 from trie.cpu.thread_lanes import each_task, in_lanes
 
-ROWS_AT_ONCE = 1 << 24  # hits in memory at once, about
-ALWAYS_ENDS = 64  # a block of so few ends is searched however many hits it has
-SHARED_BLOCK = 1 << 26  # symbols of a block at most, where there are several GPUs
+ROWS_AT_ONCE = 1 << 24  # approximate hits in memory at once
+ALWAYS_ENDS = 64  # a block with this few ends is searched however many hits it has
+SHARED_BLOCK = 1 << 26  # most symbols per block with several GPUs
 
 
 class AsmEngine(Protocol):
-    """A method for some patterns; block_size: symbols of a block at most."""
+    """A method for some patterns; block_size: the most symbols per block."""
 
     @property
     def block_size(self) -> int: ...
 
     def search(self, block: Block, limit: int) -> list[EndsFound]:
-        """Every end beyond the block's lead with a distance <= k, in parts one after another.
+        """Find every end beyond the block's lead with a distance <= k, in consecutive parts.
 
-        TooManyError above about ``limit``; InvalidBaseError where a letter is not of DNA.
+        Raises TooManyError above about ``limit`` hits; InvalidBaseError for a letter that is not
+        DNA.
         """
 
 
 Find = Callable[[NDArray[np.uint8], int, Searches, int], list[EndsFound]]
-"""(codes, lead, searches, threads) to every end in (lead, n] with a distance <= k, by search."""
+"""(codes, lead, searches, threads) -> every end in (lead, n] with distance <= k, by search."""
 
 PAPER: dict[str, Find] = {"sequential": sequential.find, "pasm": pasm.find}
 
@@ -53,7 +54,7 @@ class PaperEngine:
         self._threads = threads
 
     def search(self, block: Block, limit: int) -> list[EndsFound]:
-        """As in ``AsmEngine``."""
+        """Implement ``AsmEngine``."""
         found = self._find(block.codes(), block.lead, self._searches, self._threads)
         if sum(map(len, found)) > limit:
             raise TooManyError
@@ -75,11 +76,11 @@ class GpuEngine:
 
     @property
     def block_size(self) -> int:
-        """Symbols of a block that the GPU has memory for."""
+        """The symbols per block that GPU memory allows."""
         return self._searcher.block_size
 
     def search(self, block: Block, limit: int) -> list[EndsFound]:
-        """As in ``AsmEngine``."""
+        """Implement ``AsmEngine``."""
         from gpu.asm import TooManyHitsError
 
         if limit < NO_LIMIT:
@@ -92,7 +93,7 @@ class GpuEngine:
 
 
 def engine_for(choice: Choice, searches: Searches, threads: int) -> AsmEngine:
-    """The method's engine for these patterns."""
+    """Create the method's engine for these patterns."""
     if choice.device == "cuda":
         return GpuEngine(searches, choice.method)
     if choice.method == "bit-parallel":
@@ -101,9 +102,7 @@ def engine_for(choice: Choice, searches: Searches, threads: int) -> AsmEngine:
 
 
 class Cutter(ChosenEngine[AsmEngine]):
-    """Searches blocks, cut where they have more hits than ROWS_AT_ONCE, or more than the GPU has
-    memory for.
-    """
+    """Searches blocks, cut if they have more than ROWS_AT_ONCE hits or exceed GPU memory."""
 
     def __init__(
         self, choice: Choice, searches: Searches, threads: int, use: CardUse | None = None
@@ -114,11 +113,11 @@ class Cutter(ChosenEngine[AsmEngine]):
         super().__init__(choice, use)
 
     def make(self, choice: Choice) -> AsmEngine:
-        """As in ``ChosenEngine``."""
+        """Implement ``ChosenEngine``."""
         return engine_for(choice, self._searches, self._threads)
 
     def smaller(self) -> bool:
-        """As in ``ChosenEngine``."""
+        """Implement ``ChosenEngine``."""
         if not isinstance(self.made, GpuEngine):
             return False
         fits = self.made.smaller()
@@ -126,19 +125,19 @@ class Cutter(ChosenEngine[AsmEngine]):
         return fits
 
     def fell_back(self) -> None:
-        """Cut to blocks of the CPU's size."""
+        """Use blocks of the CPU's size."""
         self._most_ends = self.engine.block_size
 
     def search(self, block: Block) -> Iterator[tuple[Block, list[EndsFound]]]:
-        """The parts of a block in order, and what is in each."""
+        """Yield the parts of a block in order, and the hits in each."""
         rest: Block | None = block
         while rest is not None:
-            # the results of one part do not depend on where the next is searched
+            # a part's results do not depend on where the next one is searched
             part, found, rest = self.run(partial(self._first, rest))
             yield part, found
 
     def _first(self, block: Block) -> tuple[Block, list[EndsFound], Block | None]:
-        """As much of a block as can be searched at once, what is in it, and the rest."""
+        """Return as much of a block as can be searched at once, its hits, and the rest."""
         while True:
             part, rest = block, None
             if block.ends > self._most_ends:
@@ -147,22 +146,22 @@ class Cutter(ChosenEngine[AsmEngine]):
             try:
                 return part, self.engine.search(part, limit), rest
             except TooManyError:
-                # blocks to come are likely to be like this one
+                # later blocks are probably similar
                 self._most_ends = max(ALWAYS_ENDS, part.ends // 2)
 
 
 class Cutters:
-    """A cutter for each GPU of the choice, side by side, or one on the CPU."""
+    """A cutter for each GPU of the choice, in parallel, or one on the CPU."""
 
     def __init__(self, choice: Choice, searches: Searches, threads: int) -> None:
         self._cutters = [Cutter(choice, searches, threads, use) for use in choice.card_uses()]
 
     @property
     def block_size(self) -> int:
-        """Symbols of a block."""
+        """The symbols per block."""
         size = min(cutter.engine.block_size for cutter in self._cutters)
         return size if len(self._cutters) == 1 else min(size, SHARED_BLOCK)
 
     def search(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, list[EndsFound]]]:
-        """The parts of the blocks in order, and what is in each."""
+        """Yield the parts of the blocks in order, and the hits in each."""
         return in_lanes(self._cutters, blocks, each_task(Cutter.search))

@@ -13,7 +13,7 @@ from trie.cpu.jit import njit
 
 NO_LIMIT = 1 << 62
 
-_SPARSE = 32  # up to one hit in that many ends hits are sorted; above, ends are counted
+_SPARSE = 32  # with up to one hit per this many ends, hits are sorted; with more, ends are counted
 
 
 class TooManyError(Exception):
@@ -24,7 +24,7 @@ class TooManyError(Exception):
 class EndsFound:
     """Hits of a block, by end, then by search.
 
-    ends: int64, symbols of the block before the end. distances, searches: int32.
+    ends: int64, the number of block symbols before the end. distances, searches: int32.
     """
 
     ends: NDArray[np.int64]
@@ -35,19 +35,19 @@ class EndsFound:
         return self.ends.size
 
     def at(self, places: NDArray[np.int64] | NDArray[np.bool_] | slice) -> EndsFound:
-        """The hits at those places."""
+        """Return the hits at those places."""
         return EndsFound(self.ends[places], self.distances[places], self.searches[places])
 
 
 def repeated(value: np.generic, size: int) -> NDArray[Any]:
-    """One value as a read-only array of that size (np.broadcast_to takes ten times as long)."""
+    """Return one value as a read-only array (np.broadcast_to takes ten times as long)."""
     array: NDArray[Any] = np.ndarray((size,), value.dtype, np.array([value]), 0, (0,))
     array.flags.writeable = False
     return array
 
 
 def joined(parts: Sequence[EndsFound]) -> EndsFound:
-    """One after another."""
+    """Concatenate parts."""
     if len(parts) == 1:
         return parts[0]
     return EndsFound(
@@ -58,14 +58,14 @@ def joined(parts: Sequence[EndsFound]) -> EndsFound:
 
 
 def _joined_searches(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """One number for all hits where there is only one search."""
+    """Join search numbers; one value for all hits if there is only one search."""
     if parts and all(part.strides == (0,) and part[0] == parts[0][0] for part in parts):
         return repeated(parts[0][0], sum(part.size for part in parts))
     return np.concatenate([np.empty(0, np.int32), *parts])
 
 
 def in_order(found: EndsFound, low: int, high: int) -> EndsFound:
-    """Hits that stand search by search, ends ascending and low < end <= high, in order."""
+    """Sort hits that come search by search, with ends ascending and low < end <= high."""
     if len(found) == 0 or found.searches[0] == found.searches[-1]:
         return found
     if len(found) * _SPARSE < high - low:
@@ -75,7 +75,7 @@ def in_order(found: EndsFound, low: int, high: int) -> EndsFound:
 
 @njit(cache=True, nogil=True)
 def _counted(ends, distances, searches, low, high):
-    """A stable sort by end: count the hits of each end, then put every hit in its place."""
+    """Counting sort by end, stable: count the hits of each end, then place every hit."""
     next_of = np.zeros(high - low + 1, np.int64)
     for i in range(ends.size):
         next_of[ends[i] - low] += 1
@@ -98,11 +98,11 @@ def _counted(ends, distances, searches, low, high):
 
 @njit(cache=True, nogil=True)
 def merge_runs(ends, distances, searches, bounds):
-    """Sort hits that stand in runs, of one search after another, each by end.
+    """Sort by end hits that come in runs, one per search, each sorted by end.
 
-    bounds int64[runs + 1], ascending: run i stands from bounds[i] to bounds[i + 1]; written over.
-    Neighbours are merged until one is left, to and fro between two buffers, without a branch on
-    which comes first.
+    bounds int64[runs + 1], ascending: run i is bounds[i] to bounds[i + 1]; overwritten. Neighbours
+    are merged until one run is left, alternating between two buffers, without a branch on the
+    comparison.
     """
     first, stop = bounds[0], bounds[-1]
     size = stop - first
@@ -127,7 +127,7 @@ def merge_runs(ends, distances, searches, bounds):
 
 @njit(cache=True, nogil=True)
 def _merge_two(source, target, left, right, stop):
-    """source[left:right] and source[right:stop] to target[left:stop]; of equals the left first."""
+    """Merge source[left:right] and source[right:stop] into target[left:stop], stably."""
     ends, distances, searches = source
     new_ends, new_distances, new_searches = target
     middle = right

@@ -20,7 +20,7 @@ _BEHIND_ALL = 1 << 62
 
 
 def _pieces(block: Block, found: EndsFound) -> tuple[EndsFound, NDArray[np.int64]]:
-    """The hits that end in a piece, not in the gap codes between two, and the piece of each."""
+    """The hits that end in a piece, not in the gaps between pieces, and the piece of each."""
     low = np.searchsorted(found.ends, block.starts, side="right")
     high = np.searchsorted(found.ends, block.stops, side="right")
     counts = high - low
@@ -37,14 +37,14 @@ def _pieces(block: Block, found: EndsFound) -> tuple[EndsFound, NDArray[np.int64
 
 
 def _picked(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
-    """values[places]; one value for all stays one value."""
+    """Return values[places]; a single value for all stays a single value."""
     if places.size and places.strides == (0,):
         return repeated(values[places[0]], places.size)
     return values[places]
 
 
 def every_end(block: Block, found: EndsFound, searches: Searches) -> Hits:
-    """A row for every end, without start."""
+    """Return a row for every end, without start."""
     found, piece = _pieces(block, found)
     shift = block.offsets - block.starts
     return Hits(
@@ -59,9 +59,9 @@ def every_end(block: Block, found: EndsFound, searches: Searches) -> Hits:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows with positions in records; equally long.
+    """Rows with positions in records; columns of equal length.
 
-    Columns, since NumPy clears an array with a field of objects: a quarter of the time of a search.
+    In columns, because NumPy zeroes arrays with object fields, which takes a quarter of a search.
     """
 
     text: NDArray[np.int64]
@@ -94,7 +94,7 @@ class BlockRuns:
     """The best end of each run of a block, before runs of several blocks are joined.
 
     first: the number of its first record. begun: the row of each search whose run may have begun in
-    the block before. going: bool, the runs that may go on in the next block.
+    the previous block. going: bool, the runs that may continue in the next block.
     """
 
     first: int
@@ -104,7 +104,7 @@ class BlockRuns:
 
 
 def runs_of(block: Block, found: EndsFound, searches: Searches) -> BlockRuns:
-    """The runs of a block, with the alignments of their best ends."""
+    """Return the runs of a block, with the alignments of their best ends."""
     found, piece = _pieces(block, found)
     order = np.argsort(found.searches, kind="stable")
     found, piece = found.at(order), piece[order]
@@ -113,7 +113,7 @@ def runs_of(block: Block, found: EndsFound, searches: Searches) -> BlockRuns:
     first = np.flatnonzero(new)
     last = np.append(first[1:], len(found))[: first.size] - 1
     best = _least(found.distances, first)
-    # an open run continues where one begins at the block's first end
+    # an open run continues if a run begins at the block's first end
     begun = {
         int(found.searches[at]): i
         for i, at in enumerate(first.tolist())
@@ -133,13 +133,13 @@ class BestEnds:
     def __init__(self, searches: Searches) -> None:
         self._searches = searches
         self._open = _Rows.nothing()
-        # a heap of rows in order, behind text and end of their first and a number of their own:
-        # a run may go on for a whole record, and what waits for it is not looked at each time
+        # a heap of row blocks keyed by text and end of the first row, and a serial number: an open
+        # run may last a whole record, and waiting rows are not examined each time
         self._waiting: list[tuple[int, int, int, _Rows]] = []
         self._number = 0
 
     def add(self, block: BlockRuns) -> Hits:
-        """The rows that are certain once the next block has been searched."""
+        """Return the rows that are final once the next block has been searched."""
         rows = block.rows
         done = [rows]
         for i in range(self._open.text.size):
@@ -156,7 +156,7 @@ class BestEnds:
         return self._certain()
 
     def finish(self) -> Hits:
-        """The rows that waited for the last block."""
+        """Return the rows that waited for the last block."""
         self._wait(_in_order(self._open))
         self._open = _Rows.nothing()
         return self._certain()
@@ -167,7 +167,7 @@ class BestEnds:
             heappush(self._waiting, (int(rows.text[0]), int(rows.end[0]), self._number, rows))
 
     def _certain(self) -> Hits:
-        """The rows before all open runs, which only the record that continues has: the last one."""
+        """Return the rows before all open runs; only the last record, which continues, has any."""
         text, end = _BEHIND_ALL, 0
         if self._open.text.size:
             text, end = int(self._open.text[0]), int(self._open.end.min())
@@ -219,9 +219,10 @@ def _aligned(block: Block, found: EndsFound, piece: NDArray[np.int64], searches:
 def _before(
     block: Block, begins: NDArray[np.int64], ends: NDArray[np.int64], reach: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """Base codes of at most ``reach`` symbols before each end, not before ``begins``.
+    """Return base codes of up to ``reach`` symbols before each end, not before ``begins``.
 
-    Also where they begin in the block, and the distance of each from its place among these codes.
+    Also returns where they begin in the block, and the offset of each from its place in these
+    codes.
     """
     begins = np.maximum(begins, ends - reach)
     sizes = ends - begins
@@ -234,7 +235,7 @@ def _before(
 
 
 def _least(distances: NDArray[np.int32], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of the first least distance of each run; runs begin at ``first``."""
+    """Return the first place of the least distance in each run; runs begin at ``first``."""
     if first.size == 0:
         return first
     places = np.arange(distances.size, dtype=np.int64)

@@ -1,11 +1,11 @@
-"""From letters, or base codes, of 512 text segments to the lanes of bit-sliced words (``cells``).
+"""Convert letters or base codes of 512 text segments to lanes of bit-sliced words (``cells``).
 
-64 consecutive symbols of a segment are a vector of bytes, of which two tests make two uint64: the
-bits of their codes. Those of all segments are 64 words a bit, and transposed they are 64 columns.
+64 consecutive symbols of a segment form a vector of bytes; two tests turn it into two uint64, the
+bits of their codes. All segments together give 64 words per bit, which transposed are 64 columns.
 
-Letters need no codes in memory. In either case bits 2-1 of A, C, T, G are 00, 01, 10, 11, which
-exclusive-ored with their upper half are the codes; and the low four bits of A, C, G, T and U all
-differ, so that a look-up by them and a comparison find every other byte.
+Letters need no codes in memory. In upper and lower case, bits 2-1 of A, C, T, G are 00, 01, 10, 11;
+XORing them with their upper bit gives the codes. The low four bits of A, C, G, T and U are
+distinct, so a table look-up and a comparison find every other byte.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _UPPER = 0xDF  # the bits of a letter without its case
 TRANSPOSE_LINES = 16  # cache lines that ``transpose`` prefetches
 
 _AHEAD = 4096
-"""Bytes ahead that are prefetched: the CPU's own prefetching ends at each page of 4 KB."""
+"""Prefetch distance in bytes: the hardware prefetcher stops at each 4 KB page."""
 
 
 def _bits(builder: Any, values: Any, byte: int) -> Any:
-    """Which of 64 bytes have some of those bits, as a uint64."""
+    """Return which of 64 bytes have any of those bits, as a uint64."""
     found = builder.icmp_unsigned("!=", builder.and_(values, constant(BYTES, byte)), BYTES(None))
     return builder.bitcast(found, I64)
 
 
 def _among(builder: Any, values: Any, letters: bytes) -> Any:
-    """Which of 64 bytes are one of those letters."""
+    """Return which of 64 bytes are one of those letters."""
     found = None
     for letter in letters:
         equal = builder.icmp_unsigned("==", values, constant(BYTES, letter))
@@ -59,7 +59,7 @@ def _among(builder: Any, values: Any, letters: bytes) -> Any:
 
 
 def _other_than_bases(builder: Any, values: Any) -> Any:
-    """64 bytes, with bits of ``_UPPER`` where the letter is no base."""
+    """Return 64 bytes, with bits of ``_UPPER`` set where the letter is not a base."""
     if has_feature("avx512bw"):
         table = [0x80] * 16
         for letter in _BASES:
@@ -95,10 +95,10 @@ def _gaps_of_codes(builder: Any, values: Any) -> tuple[list[Any], Any]:
 
 
 def _over_words(body: Any, doc: str) -> Any:
-    """An instruction that goes through 64 symbols after another; ``body`` gets each as a vector.
+    """Define an instruction that processes 64 symbols at a time; ``body`` gets each vector.
 
-    It returns words to store, the first of them where the doc says and the others a ROW further
-    each, and what of a vector is to be or-ed into ``seen``; ``seen`` ends as the result.
+    ``body`` returns words to store, the first where the doc says and the others a ROW further each,
+    and a vector to be ORed into ``seen``; ``seen`` becomes the result.
     """
 
     @instruction(types.uint64, None, INDEX, INDEX, INDEX, None, INDEX)
@@ -161,7 +161,7 @@ def transpose(builder: Any, words: Any, at: Any, text: Any, ahead: Any) -> None:
 
 
 def _exchange(builder: Any, rows: list[Any], distance: int, shift: int) -> None:
-    """The high bits of each 2 * shift of one row for the low ones of the row ``distance`` on."""
+    """Exchange the high bits per 2 * shift of one row with the low ones of row + ``distance``."""
     group = (1 << shift) - 1
     low = constant(WORDS8, sum(group << i for i in range(0, 64, 2 * shift)))
     by = constant(WORDS8, shift)

@@ -37,7 +37,7 @@ _AMBIGUITY_MASKS = _mask_table()
 
 
 def masks_of(letters: bytes | str | NDArray[np.uint8], *, iupac: bool = False) -> Masks:
-    """The sets of bases of a pattern's letters; InvalidBaseError where one is no letter of DNA."""
+    """The base sets of a pattern's letters; InvalidBaseError for a letter that is not DNA."""
     codes = encode(letters)
     masks = np.left_shift(np.uint8(1), codes, dtype=np.uint8)
     masks[codes == GAP] = 0
@@ -47,7 +47,7 @@ def masks_of(letters: bytes | str | NDArray[np.uint8], *, iupac: bool = False) -
 
 
 def reverse_complement(masks: Masks) -> Masks:
-    """The masks of the reverse complement: reversed, with A and T, C and G exchanged."""
+    """Return the masks of the reverse complement: reversed, with A and T, C and G exchanged."""
     reversed_ = masks[::-1]
     low = (reversed_ & 1) << 3 | (reversed_ & 2) << 1
     return np.ascontiguousarray(low | (reversed_ & 4) >> 1 | (reversed_ & 8) >> 3)
@@ -56,7 +56,7 @@ def reverse_complement(masks: Masks) -> Masks:
 def check_patterns(
     patterns: Sequence[Masks], names: Sequence[str], k: int, *, source: str = "patterns"
 ) -> None:
-    """UsageError for a negative k; DataError naming the first pattern that k does not fit."""
+    """Raise UsageError for a negative k; DataError for the first pattern too short for k."""
     if k < 0:
         message = f"k is {k}, it must be 0 or more"
         raise UsageError(message)
@@ -75,7 +75,7 @@ def check_patterns(
 
 @dataclass(frozen=True, eq=False)
 class Searches:
-    """Patterns with their orientations, in the order of rows: pattern by pattern, ``+`` first.
+    """Patterns with their orientations, in row order: pattern by pattern, ``+`` first.
 
     masks: a uint8 array each. pattern int32 and strand uint8 (0 ``+``, 1 ``-``) of each.
     k: the largest distance reported.
@@ -96,22 +96,22 @@ class Searches:
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """Where each begins in ``joined_masks``, and the end."""
+        """Where each pattern begins in ``joined_masks``, and the end."""
         return np.cumsum([0, *(masks.size for masks in self.masks)])
 
     @cached_property
     def longest(self) -> int:
-        """Letters of the longest pattern."""
+        """The length of the longest pattern."""
         return max(masks.size for masks in self.masks)
 
     @property
     def reach(self) -> int:
-        """Symbols before an end that any distance <= k there depends on, at most."""
+        """The most symbols before an end that a distance <= k there can depend on."""
         return self.longest + self.k
 
 
 def searches(patterns: Sequence[Masks], k: int, strands: str = "both") -> Searches:
-    """Every pattern in the orientations of ``strands``; UsageError for an unknown choice."""
+    """Return every pattern in the orientations of ``strands``; UsageError if unknown."""
     signs = signs_of(strands)
     masks: list[Masks] = []
     for one in patterns:

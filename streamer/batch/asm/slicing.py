@@ -1,8 +1,8 @@
-"""The letters of a tile (``tiles``) as bits, a word of 64 a lane and block, not transposed yet.
+"""Slice the letters of a tile (``tiles``) into bits: a word of 64 per lane and block.
 
-    planes   uint64[blocks, 3, ROW]   bit 0 of the codes, bit 1, and where there is no base
+    planes   uint64[blocks, 3, ROW]   bit 0 of the codes, bit 1, and whether it is not a base
 
-Letters are read once, in order, and each word is stored where it is transposed.
+Letters are read once, in order, and each word is stored where it will be transposed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trie.cpu.jit import njit
 
 @njit(cache=True, nogil=True)
 def _edge(symbols, table, first, planes, place):
-    """64 symbols that lie in part outside of the text, as gap codes; the OR of their codes."""
+    """Slice 64 symbols partly outside the text, as gap codes; return the OR of the codes."""
     seen = np.uint8(GAP)
     bits = np.zeros(3, np.uint64)
     bits[2] = ~np.uint64(0)
@@ -41,9 +41,9 @@ def _edge(symbols, table, first, planes, place):
 def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes):
     """Fill ``planes`` of the tile whose first end is begin + 1, ``lead_blocks`` blocks before it.
 
-    symbols: letters, or if not ``letters`` base codes; table uint8[256]: the code of each. A word a
-    lane and block, not transposed yet. Returns the planes a symbol: 2, or 3 if there are gap codes;
-    0 if a symbol is invalid.
+    symbols: letters, or base codes unless ``letters``; table uint8[256]: the code of each. Words,
+    one per lane and block, are not transposed yet. Returns the number of planes: 2, or 3 if there
+    are gap codes; 0 if a symbol is invalid.
     """
     size = 3 * ROW
     first = lead_blocks * size
@@ -58,7 +58,7 @@ def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes)
         for block in range(span_blocks):
             at = begin + stride * lane + BLOCK * block
             edges |= _edge(symbols, table, at, planes, first + block * size + lane)
-    # a lane begins with what the lane before ends with
+    # a lane's lead is the end of the previous lane
     for block in range(lead_blocks):
         at = begin + BLOCK * (block - lead_blocks)
         edges |= _edge(symbols, table, at, planes, block * size)

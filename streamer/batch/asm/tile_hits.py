@@ -1,19 +1,19 @@
-"""From the bit-sliced hits of a tile (``tiles``) to ends and distances in the order of the text.
+"""Convert the bit-sliced hits of a tile (``tiles``) to ends and distances in text order.
 
-A tile has its ends block by block, in each lane by lane; the text has them lane by lane. So there
-are two steps, neither with a branch that depends on where the hits are:
+A tile's ends are ordered by block, then lane; the text's by lane. So there are two steps, neither
+with a branch that depends on where the hits are:
 
-    pack_block   as soon as a block has been scanned and lies in the L1 cache: two bytes a hit, its
-                 bit and its distance's low digits, and for each lane where its hits begin
+    pack_block   as soon as a block has been scanned, while it is in the L1 cache: two bytes a hit,
+                 its bit and its distance's low digits, and for each lane where its hits begin
     take_found   when the tile is done: which lanes have hits in which blocks, lane by lane, and
                  their bytes widened to ends and distances
 
     marks    uint8[64, pitch]    bit l of group g, block b: lane 8 g + l has hits in b
-    infos    uint32[span, 512]   first hit of the lane among the block's, << 7 | how many
+    infos    uint32[span, 512]   first hit of the lane in the block, << 7 | their number
     places   uint8[span, PITCH]  the hits' bits, lane by lane
     digits   uint8[8-bit digits, span, PITCH]
 
-Blocks are counted among those that have hits.
+Blocks are numbered among those with hits.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from trie.cpu.intrinsics import prefetch_far
 from trie.cpu.jit import njit
 from trie.cpu.vectors import load, marked, occupied
 
-BLOCK = 64  # ends of a lane in a block
-SLACK = AT_ONCE  # places behind the last hit that are written
-PITCH = LANES * BLOCK + 64  # bytes from one block's hits to the next block's
+BLOCK = 64  # ends per lane and block
+SLACK = AT_ONCE  # places after the last hit that are overwritten
+PITCH = LANES * BLOCK + 64  # bytes from the hits of one block to those of the next
 _GROUPS = LANES // 8
 _LANE = 22
 _COUNT = 7
@@ -48,7 +48,7 @@ class HitLists(NamedTuple):
 
 
 def list_sizes(span: int, low_planes: int) -> dict[str, tuple[Any, int]]:
-    """Dtype and size of each of the HitLists."""
+    """Return dtype and size of each of the HitLists."""
     return {
         "marks": (np.uint8, _GROUPS * mark_pitch(span)),
         "infos": (np.uint32, span * LANES),
@@ -60,13 +60,13 @@ def list_sizes(span: int, low_planes: int) -> dict[str, tuple[Any, int]]:
 
 @njit(cache=True, nogil=True)
 def mark_pitch(span):
-    """Bytes of ``marks`` from a group of lanes to the next."""
+    """Return the bytes of ``marks`` from one group of lanes to the next."""
     return -(-span // 64) * 64
 
 
 @njit(cache=True, nogil=True)
 def clear_beyond(found, first, span, stop):
-    """Drop hits with ends beyond ``stop``; those of lane 0 end from first + 1 on, and so on."""
+    """Drop hits with ends beyond ``stop``; the ends of lane 0 start at first + 1."""
     for lane in range(LANES):
         room = stop - (first + BLOCK * span * lane)
         if room < BLOCK:
@@ -75,10 +75,10 @@ def clear_beyond(found, first, span, stop):
 
 @njit(cache=True, nogil=True)
 def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
-    """Append a block's hits, which is the ``number``-th with hits; how many, in how many lanes.
+    """Append the hits of the ``number``-th block with hits; return their number, and that of lanes.
 
-    found uint64[512]: a word a lane, a bit an end. lows: the same for each plane, a ROW each.
-    text uint8[]: a cache line from ``ahead`` on is prefetched with each lane (``tiles``).
+    found uint64[512]: a word per lane, a bit per end. lows: the same for each plane, a ROW each.
+    text uint8[]: each lane prefetches a cache line from ``ahead`` on (``tiles``).
     """
     marks, infos, places, digits, words = lists
     pitch = mark_pitch(span)
@@ -112,7 +112,7 @@ def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
 def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):
     """Write ends and distances of the hits from place ``at`` on, and SLACK more.
 
-    blocks int64[]: the blocks that have hits. begin: of the tile.
+    blocks int64[]: the blocks with hits. begin: of the tile.
     """
     marks, infos, places, digits, words = lists
     pitch = mark_pitch(span)
@@ -120,7 +120,7 @@ def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):
     for group in range(_GROUPS):
         for first in range(0, blocks.size, 64):
             some = min(64, blocks.size - first)
-            # marks behind the last block are those of another tile
+            # marks after the last block are left over from another tile
             there = ~np.uint64(0) >> np.uint64(64 - some)
             for one in range(8):
                 at_mark = group * pitch + first
@@ -141,7 +141,7 @@ def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):
         first = begin + 1 + BLOCK * (lane * span + blocks[number])
         widen(places, source, first, ends, to)
         widen(digits, source, nothing, distances, to)
-        # few words have more
+        # few words have more hits
         for more in range(AT_ONCE, count, AT_ONCE):
             widen(places, source + more, first, ends, to + more)
             widen(digits, source + more, nothing, distances, to + more)

@@ -1,4 +1,4 @@
-"""Bit-sliced search of a tile: 512 text segments side by side, the default on the CPU.
+"""Bit-sliced search of a tile: 512 text segments in parallel, the default on the CPU.
 
 A tile is ``512 * span`` consecutive ends; lane x of a bit-sliced word belongs to the ends from
 ``x * span + 1`` to ``(x + 1) * span`` of the tile, and begins ``reach`` symbols before its first
@@ -9,18 +9,18 @@ end, on a column of D that is D[i, 0] = i. The scan reads:
     deltas  uint64[64, 2, 8]        hp, hm of 64 columns, handed from strip to strip
 
 The rows of a pattern are cut into strips whose state stays in the L1 cache. The score at the bottom
-of each strip is followed; while it is above k in all lanes of a block, and has been for as long as
-a path can stay in the strip below, the strips below are not computed: by equation 1 every value
-there is above k too. When the score comes down they start again from D[bottom] + 1, 2, ..., which
-is right for every path that still matters. So long patterns with small k cost little more
-than their first strip.
+of each strip is followed. While it is above k in all lanes of a block, and has been for as long as
+a path can stay in the strip below, the strips below are skipped: by equation 1 every value there is
+above k too. When the score drops again, they restart from D[bottom] + 1, 2, ..., which is correct
+for every path that still matters. So long patterns with small k cost little more than their first
+strip.
 
 The scan prefetches the letters of the next tile, a cache line every few nanoseconds: a core has
 some 16 requests in flight, and waits if it issues them faster.
 
-Operations, of 512 bits: 5 with three-input logic a row and column, 2 a plane of the score and
-column (6 planes for m = 32), and for the text 512 loads with two tests and a look-up each, 2 x 768
-for the exchanges and 64 x 4 stores a block of 64 columns.
+Operations of 512 bits: 5 per row and column with three-input logic, 2 per column and plane of the
+score (6 planes for m = 32), and for the text, per block of 64 columns, 512 loads with two tests and
+a look-up each, 2 x 768 for the exchanges and 64 x 4 stores.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Words = NDArray[np.uint64]
 
 
 class Scratch(NamedTuple):
-    """Buffers of the scan of a tile: words of 512 lanes, and ``rows``.
+    """Buffers for scanning a tile: words of 512 lanes, and ``rows``.
 
-    Besides the above: planes, a ROW each (``slicing``), of the whole tile; counters of each strip;
-    where each row's letter stands among the words of a column; the words of sets of bases; and of a
-    block its hits, a ROW, and the low planes of their D - k - 1, a ROW each.
+    Besides the above: planes of the whole tile, a ROW each (``slicing``); counters of each strip;
+    the offset of each row's letter within a column; words for sets of bases; and for a block its
+    hits, a ROW, and the low planes of their D - k - 1, a ROW each.
     """
 
     planes: Words
@@ -62,10 +62,10 @@ class Scratch(NamedTuple):
 def scratch_sizes(
     longest: int, counter_planes: int, sets: int, low_planes: int, blocks: int
 ) -> dict[str, tuple[Any, int]]:
-    """Dtype and size of each part of the Scratch.
+    """Return dtype and size of each part of the Scratch.
 
-    longest: rows. counter_planes: of all strips of a search. sets: distinct letters of a search.
-    blocks: of a tile, with its lead.
+    longest: most rows. counter_planes: of all strips of a search. sets: distinct letters of a
+    search. blocks: of a tile, including its lead.
     """
     return {
         "planes": (np.uint64, blocks * 3 * ROW),
@@ -82,9 +82,9 @@ def scratch_sizes(
 
 @njit(cache=True, nogil=True)
 def _letters(masks, letters, sets):
-    """Where each row's letter stands among the words of a column; the sets that need words made.
+    """Find the offset of each row's letter within a column; return how many sets need words.
 
-    0: the four bases do, their own words are used. Otherwise ``sets`` holds the distinct letters.
+    0: the words of the four bases suffice. Otherwise ``sets`` holds the distinct letters.
     """
     distinct = 0
     plain = True
@@ -109,7 +109,7 @@ def _letters(masks, letters, sets):
 
 @njit(cache=True, nogil=True)
 def _unite(equal, first, columns, sets, distinct, united):
-    """For each column from ``first`` on and each set of bases the lanes whose symbol is in it."""
+    """Compute the lanes in each base set, for each column from ``first`` on."""
     none = np.uint64(0)
     for j in range(distinct):
         a = none - np.uint64(sets[j] & 1)
@@ -138,7 +138,7 @@ def _set_counter(counters, at, planes, value):
 
 @njit(cache=True, nogil=True)
 def _add_to_counter(counters, source, at, planes, value):
-    """The counter at ``source`` plus a number, in all lanes."""
+    """Write the counter at ``source`` plus a number, in all lanes."""
     for word in range(WORDS):
         carry = np.uint64(0)
         for plane in range(planes):
@@ -150,7 +150,7 @@ def _add_to_counter(counters, source, at, planes, value):
 
 @njit(cache=True, nogil=True)
 def _reset(state, first, rows):
-    """Every row is one more than the row above it."""
+    """Set every row to one more than the row above it."""
     for row in range(first, first + rows):
         for word in range(WORDS):
             state[(2 * row) * WORDS + word] = ~np.uint64(0)
@@ -159,7 +159,7 @@ def _reset(state, first, rows):
 
 @njit(cache=True, nogil=True)
 def _further(ahead, lines, end):
-    """The place behind those cache lines, at most ``end``."""
+    """Return the place after those cache lines, at most ``end``."""
     return min(ahead + LINE * lines, end)
 
 
@@ -175,13 +175,13 @@ def scan(
     tile, kinds, fresh, text, ahead, ahead_end, masks, strips, k, planes, low_planes,
     scratch, sets, lists, hit_blocks,
 ):  # fmt: skip
-    """Ends of one pattern in a tile: where they are in ``lists``, how many, and in how many blocks.
+    """Find a pattern's ends in a tile, in ``lists``; return the numbers of ends and of blocks.
 
-    tile: (first end - 1, blocks of the lead, blocks of a lane, end beyond which none counts).
-    kinds: what ``slicing`` gave; ``fresh``: no search has gone over this tile before. text
-    uint8[]: what stands from ``ahead`` to ``ahead_end`` is needed next. strips int64[]: the first
-    row of each strip, then m. planes: of a counter, low_planes: those that distinguish 0..k.
-    hit_blocks int64[span]: receives the blocks that have hits.
+    tile: (first end - 1, blocks of the lead, blocks per lane, last end that counts). kinds: as
+    returned by ``slicing``. ``fresh``: no search has scanned this tile before. text uint8[]:
+    ``ahead`` to ``ahead_end`` is needed next. strips int64[]: the first row of each strip, then m.
+    planes: of a counter; low_planes: those that distinguish 0..k. hit_blocks int64[span]: receives
+    the blocks with hits.
     """
     begin, lead_blocks, span_blocks, end = tile
     symbols, equal, state, deltas, counters, letters, united, found, lows = scratch
@@ -195,12 +195,13 @@ def scan(
     if fresh:
         for block in range(start // BLOCK):
             _transpose_block(symbols, block, kinds, text, ahead)
-    # with one strip, what a step of columns needs is made for it, and stays in the L1 cache
+    # with one strip, operands are made per step of columns and stay in the L1 cache
     at_once = count_strips == 1 and distinct == 0
     _set_counter(counters, 0, planes, strips[1] - k - 1)
     _reset(state, 0, strips[1])
     deepest = 0
-    last_alive = np.full(count_strips, -1, np.int64)  # the block in which the strip above was
+    # last block in which the strip above had ends
+    last_alive = np.full(count_strips, -1, np.int64)
     written = 0
     hits = 0
     for block in range(start // BLOCK, lead_blocks + span_blocks):

@@ -1,14 +1,14 @@
 """Search with k mismatches for many patterns of one length (PMASM paper).
 
-Definition 2 of the paper: every start s and pattern P with Hamming distance of P and text[s : s +
-m] at most k. A gap code is a mismatch, in the text and in a pattern. Rows are ordered by text,
-end, pattern and strand (``+`` first); on strand ``-`` the reverse complement of the pattern is
-searched for, left to right in the text as given.
+Definition 2 of the paper: every start s and pattern P such that the Hamming distance of P and
+text[s : s + m] is at most k. A gap code is a mismatch, in the text and in a pattern. Rows are
+ordered by text, end, pattern and strand (``+`` first); for strand ``-``, the reverse complement of
+the pattern is searched for, left to right in the text as given.
 
     search        letters in, one structured array out
     find          batches of base codes in, columns out chunk by chunk: memory stays bounded
 
-Every method gives the same hits. ``bit-sliced`` is the default, and ``pigeonhole`` where that is
+Every method gives the same hits. The default is ``bit-sliced``, or ``pigeonhole`` where that is
 likely faster, with hundreds of patterns; the others are the paper's.
 """
 
@@ -44,16 +44,16 @@ METHODS: dict[str, tuple[Device, ...]] = {
 """The devices that have each method."""
 
 DEFAULT = "bit-sliced"
-ROWS_AT_ONCE = 1 << 22  # rows of one ``Hits`` that ``find`` gives, at most
+ROWS_AT_ONCE = 1 << 22  # most rows per ``Hits`` that ``find`` yields
 
 
 class HammingSearch:
-    """Patterns made ready for one method on one device, for any number of texts.
+    """Patterns prepared for one method on one device, for any number of texts.
 
     patterns: records of one length, 1 to 256. k: mismatches allowed, below it. strands: forward,
-    reverse or both. choice: from ``choose``; free: no method was requested. threads: 0 is
-    every core. source: how errors name the patterns. UsageError and DataError as in
-    ``oriented.orient``.
+    reverse or both. choice: from ``choose``. free: no method was requested. threads: 0 means every
+    core. source: what errors call the patterns. Raises UsageError and DataError as
+    ``oriented.orient`` does.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class HammingSearch:
         offsets: NDArray[np.int64],
         before: int = 0,
     ) -> Iterator[Hits]:
-        """The hits in a batch of texts, in order, a few million rows at a time.
+        """Yield the hits in a batch of texts, in order, a few million rows at a time.
 
-        codes: uint8[total] base codes of the texts one after the other. offsets: int64[texts + 1].
-        before: symbols of the first text that are not in the batch; where a text is cut, ``length``
-        - 1 symbols are repeated.
+        codes: uint8[total], concatenated base codes of the texts. offsets: int64[texts + 1].
+        before: how many symbols of the first text precede the batch; where a text is cut,
+        ``length`` - 1 symbols are repeated.
         """
         for _, hits in self.find_all([(None, codes, offsets, before)]):
             yield hits
@@ -90,9 +90,9 @@ class HammingSearch:
     def find_all(
         self, texts: Iterable[tuple[T, NDArray[np.uint8], NDArray[np.int64], int]]
     ) -> Iterator[tuple[T, Hits]]:
-        """The hits in batches of texts, in order, each with the first value of its batch.
+        """Yield the hits in batches of texts, in order, each with the first value of its batch.
 
-        The other values are those that ``find`` takes. Several GPUs search several batches at once.
+        The other values are the arguments of ``find``. Several GPUs search several batches at once.
         """
         made = (
             SearchedText(codes, _moved(offsets, before), tag)
@@ -104,7 +104,7 @@ class HammingSearch:
 
 
 def _moved(offsets: NDArray[np.int64], before: int) -> NDArray[np.int64]:
-    """Where texts begin, if ``before`` symbols of the first one are not there."""
+    """Return where texts begin if ``before`` symbols of the first one are absent."""
     if before:
         offsets = offsets.copy()
         offsets[0] -= before
@@ -112,7 +112,7 @@ def _moved(offsets: NDArray[np.int64], before: int) -> NDArray[np.int64]:
 
 
 def _shares(words: list[NDArray[np.uint64]]) -> Iterator[list[NDArray[np.uint64]]]:
-    """The hit words of a chunk, cut where there are more than ROWS_AT_ONCE."""
+    """Split the hit words of a chunk into parts of up to ROWS_AT_ONCE."""
     if sum(part.size for part in words) <= ROWS_AT_ONCE:
         yield words
         return
@@ -133,15 +133,15 @@ def search(
     threads: int | None = None,
     gpus: int = 1,
 ) -> NDArray[np.void]:
-    """Every window of the text or texts within k mismatches of a pattern.
+    """Find every window of one or several texts within k mismatches of a pattern.
 
     text, patterns: letters (bytes, str or uint8), or several of them. Returns a structured array
     with the fields text, start, end, distance, strand, pattern (streamer.batch.hits.FIELDS), text
     and pattern by number. gpus: the most GPUs to use, 0 for all.
 
-    UsageError for wrong options, DataError for patterns that are empty, of
-    several lengths, above 256 symbols or not longer than k, InvalidBaseError (a ValueError) for a
-    letter that is not of DNA, StreamerError where CUDA is requested and not usable.
+    Raises UsageError for invalid options, DataError for patterns that are empty, of different
+    lengths, above 256 symbols or not longer than k, InvalidBaseError (a ValueError) for a letter
+    that is not DNA, StreamerError if CUDA is requested but not usable.
 
     >>> from streamer.batch import hamming
     >>> hits = hamming.search(b"ACGTTGCATTACG", ["TTGCA", "CATTG"], 1, strands="forward")

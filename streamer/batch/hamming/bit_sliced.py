@@ -1,9 +1,9 @@
-"""The method ``bit-sliced``: 64 windows a word, their mismatches counted in carry-save form.
+"""The method ``bit-sliced``: 64 windows per word, with mismatches counted in carry-save form.
 
-A block holds 2,048 windows in 4 vectors of 8 words (trie/cpu/vectors.py). Word w of vector v stands
-for the 64 windows from 256 w + 64 v of the block on, bit i for the i-th of them, so that the word
-behind a word lies in the same place of the next vector and a shift by any number of symbols is one
-funnel shift a vector.
+A block holds 2,048 windows in 4 vectors of 8 words (trie/cpu/vectors.py). Word w of vector v holds
+the 64 windows from 256 w + 64 v of the block on, bit i the i-th of them. So the word that follows a
+word is at the same place in the next vector, and a shift by any number of symbols is one funnel
+shift per vector.
 
     planes[c, v]    bit i: the symbol there is not the base c (a gap code is none)
     table[c, j, v]  the same, j symbols on: bit i counts against window i if a pattern has c at j
@@ -11,13 +11,13 @@ funnel shift a vector.
 
 Adding four rows of the table takes 3 full adders (ones, ones, twos), a half adder (fours) and the
 carry out of the top plane: 8 operations with three-input logic for 4 symbols and 512 windows. The
-counter begins at 2^planes - 1 - k, so that its carry, which stays, says "more than k": no
-comparison. Eight patterns of 12: 8 x 3 x 8 operations and 48 rows of the table, together about 240
-for 512 windows.
+counter starts at 2^planes - 1 - k, so its sticky carry means "more than k", without a comparison.
+Eight patterns of 12 symbols take 8 x 3 x 8 operations and 48 table rows, together about 240 for 512
+windows.
 
-Counters of patterns that have hits in the block become hit words in the order of rows
-(``block_hits``). Memory: 256 bytes a base and pattern symbol in use, below 300 KB, and 256 bytes a
-counter plane for each pattern with hits in one block.
+Counters of patterns with hits in the block become hit words in row order (``block_hits``). Memory:
+256 bytes per base and pattern symbol in use, below 300 KB, and 256 bytes per counter plane for each
+pattern with hits in one block.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from trie.cpu.vectors import (
     without,
 )
 
-SEGMENT = 64 * VECTORS  # windows of a block that stand in the same place of its vectors
-STEP = 4  # rows that are added at once
+SEGMENT = 64 * VECTORS  # windows of a block at the same place in its vectors
+STEP = 4  # rows added at a time
 
 _NEVER, _ALWAYS = 0, 1
-"""The rows of no mismatch (behind a pattern's end) and of nothing but mismatches (a gap code)."""
+"""The rows without mismatches (after a pattern's end) and with only mismatches (a gap code)."""
 
 
 def prepare(patterns: Oriented) -> tuple[NDArray[np.int64], NDArray[np.uint32], int]:
-    """The rows of the table, which of them each pattern adds, and the length.
+    """Return the rows of the table, which of them each pattern adds, and the length.
 
     used: int64[rows, 2], base and symbol of each row of the table from row 2 on. rows:
-    uint32[patterns, length rounded up to STEP], where the row for each symbol of a pattern begins.
+    uint32[patterns, length rounded up to STEP], the start of the row for each symbol of a pattern.
     """
     length = patterns.length
     keys = patterns.codes.astype(np.int64) * length + np.arange(length)
@@ -81,8 +81,8 @@ def scan(
     rows: NDArray[np.uint32],
     length: int,
 ) -> tuple[int, int, int]:
-    """As in ``engines.ON_CPU``."""
-    planes = max(3, k.bit_length())  # 2^planes is above k
+    """Implement ``scan`` of ``engines.ON_CPU``."""
+    planes = max(3, k.bit_length())  # 2^planes exceeds k
     height = VECTORS + (length - 1) // 64 + 1
     return _scan(
         codes, first, stop, origin, used, rows, ids, planes, (1 << planes) - 1 - k,
@@ -98,7 +98,7 @@ def scan(
 
 @njit(cache=True, nogil=True)
 def _slice(codes, at, planes, height):
-    """The planes of the block at ``at`` and of the ``height`` - VECTORS vectors behind it."""
+    """Make the planes of the block at ``at`` and of the ``height`` - VECTORS vectors after it."""
     total = codes.size
     for v in range(height):
         for w in range(WORDS):
@@ -118,7 +118,7 @@ def _slice(codes, at, planes, height):
 
 @njit(cache=True, nogil=True)
 def _fill_table(planes, height, used, table):
-    """Every row of the table that a pattern uses."""
+    """Fill every row of the table that a pattern uses."""
     for u in range(used.shape[0]):
         base = used[u, 0]
         symbol = used[u, 1]
@@ -132,7 +132,7 @@ def _fill_table(planes, height, used, table):
 
 @njit(cache=True, nogil=True)
 def _mark_valid(count, valid):
-    """A bit for each of the first ``count`` windows of a block."""
+    """Set a bit for each of the first ``count`` windows of a block."""
     for v in range(VECTORS):
         for w in range(WORDS):
             inside = min(max(count - w * SEGMENT - v * 64, 0), 64)
@@ -144,7 +144,7 @@ def _mark_valid(count, valid):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _add(table, a, b, c, d, ones, twos):
-    """Add the rows of four symbols: the new ones and twos, and the carry into the fours."""
+    """Add the rows of four symbols; return the new ones and twos, and the carry into the fours."""
     first = load(table, a)
     second = load(table, b)
     two = majority(ones, first, second)
@@ -158,13 +158,13 @@ def _add(table, a, b, c, d, ones, twos):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _plane(begin, plane):
-    """A plane of the counter before anything is added."""
+    """Return a plane of the counter's initial value."""
     return spread(np.uint64(0) - ((begin >> np.uint64(plane)) & np.uint64(1)))
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _count(table, rows, p, at, begin):
-    """Three counter planes of pattern p in two vectors from word ``at`` on, and the overflow."""
+    """Count pattern p in two vectors from word ``at``; return three planes and the overflow."""
     second = np.uint64(WORDS)
     ones = other_ones = _plane(begin, 0)
     twos = other_twos = _plane(begin, 1)
@@ -190,7 +190,7 @@ def _count(table, rows, p, at, begin):
 
 @njit(cache=True, nogil=True)
 def _count_high(table, rows, p, at, begin, planes, counters, to):
-    """One vector with more planes, all left in ``counters`` from ``to`` on; the overflow."""
+    """Count one vector with more planes, into ``counters`` from ``to``; return the overflow."""
     for plane in range(planes):
         store(counters, to + plane * ROW, _plane(begin, plane))
     over = spread(np.uint64(0))

@@ -1,14 +1,14 @@
-"""Hits of one block, found pattern by pattern, as hit words in the order of rows.
+"""Convert the hits of one block, found pattern by pattern, to hit words in row order.
 
-For each pattern that has hits, in the order of patterns, ``counters`` holds a row of words a
-counter plane and a row of hits. Bit i of word 8 v + w of a row stands for window 64 (4 w + v) + i
-of the block. The planes are the binary count of a window's mismatches, which began at ``begin``.
+For each pattern with hits, in pattern order, ``counters`` holds one row of words per counter plane
+and a row of hits. Bit i of word 8 v + w of a row is window 64 (4 w + v) + i of the block. The
+planes are the binary count of a window's mismatches, which started at ``begin``.
 
-A hit or two a word are the normal case, at places that no branch predictor knows. With few
-patterns, the words with hits are listed without a branch, and a hit's place in the output is
-counted: the hits of words before, and the set bits below it in its word, of all patterns together;
-only where two patterns match at one position are hits taken one by one. With many patterns a
-counting sort by position takes over: 2,048 bins, twice about five operations a hit.
+Typically a word has a hit or two, at places that no branch predictor can guess. With few patterns,
+the words with hits are listed without a branch, and a hit's place in the output is computed: the
+hits of earlier words, plus the set bits below it in its word, over all patterns. Hits are taken one
+by one only where two patterns match at one position. With many patterns, a counting sort by
+position takes over: 2,048 bins, two passes of about five operations per hit.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.vectors import WORDS
 
-FEW = 24  # patterns with hits in one block, up to which their words are taken side by side
-DENSE = 10  # from one match in that many windows on, no window is worth a branch
+FEW = 24  # up to this many patterns with hits in a block, their words are processed together
+DENSE = 10  # with at least one match in this many windows, branching on a window does not pay
 
 VECTORS = 4  # vectors of a block
-ROW = VECTORS * WORDS  # words of a block: one of its windows a bit
+ROW = VECTORS * WORDS  # words per block, one bit per window
 BLOCK = 64 * ROW
 _WORD_BITS = np.uint64(8)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _word_at(place):
-    """The word of a row that is number ``place`` by position."""
+    """Return the index in a row of the word that is number ``place`` by position."""
     return (place % np.uint64(VECTORS)) * np.uint64(WORDS) + place // np.uint64(VECTORS)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _first_of(word):
-    """The first window of a word of a row, in the block."""
+    """Return the first window, in the block, of a word of a row."""
     place = (word % np.uint64(WORDS)) * np.uint64(VECTORS) + word // np.uint64(WORDS)
     return np.uint64(64) * place
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _hit(counters, at, bit, planes, begin, oriented, start):
-    """The hit word of one bit of the hits at ``at`` of ``counters``."""
+    """Return the hit word of one bit of the hits at ``at`` in ``counters``."""
     distance = np.uint64(0)
     for plane in range(planes):
         counter = counters[at - np.uint64(ROW) * (planes - plane)]
@@ -54,11 +54,11 @@ def _hit(counters, at, bit, planes, begin, oriented, start):
 
 @njit(cache=True, nogil=True)
 def emit(counters, ids, count, some, planes, begin, start, words, written):
-    """Append the hits of a block to words[:written]; how many there are then.
+    """Append the hits of a block to words[:written]; return the new number.
 
-    counters: uint64[count * (planes + 1) * ROW]. ids: uint64[count], in place in a hit word. some:
-    uint64[ROW], the hits of any pattern. start: where the block starts, as hit words count. If
-    they do not fit, -(their number) and nothing is written.
+    counters: uint64[count * (planes + 1) * ROW]. ids: uint64[count], shifted as in a hit word.
+    some: uint64[ROW], the hits of any pattern. start: where the block starts, as counted in hit
+    words. If they do not fit, writes nothing and returns -(their number).
     """
     planes = np.uint64(planes)
     patterns = np.uint64(count)
@@ -67,7 +67,7 @@ def emit(counters, ids, count, some, planes, begin, start, words, written):
         at = (p * (planes + np.uint64(1)) + planes) * np.uint64(ROW)
         for w in range(np.uint64(ROW)):
             total += np.int64(popcount(counters[at + w]))
-    if written + total >= words.size:  # one more is written where there is no branch
+    if written + total >= words.size:  # the branchless code writes one more
         return -(total + 1)
     if patterns <= FEW and total * DENSE > patterns * np.uint64(BLOCK):
         _every_window(counters, ids, patterns, planes, begin, np.uint64(start), words, written)
@@ -124,7 +124,7 @@ def _side_by_side(counters, ids, patterns, some, planes, begin, start, words, wr
 
 @njit(cache=True, nogil=True)
 def _one_by_one(counters, ids, patterns, planes, begin, start, word, some, words, to):
-    """The hits of one word in which several patterns match at one position."""
+    """Write the hits of one word in which several patterns match at one position."""
     size = (planes + np.uint64(1)) * np.uint64(ROW)
     while some:
         bit = trailing_zeros(some)
@@ -140,7 +140,7 @@ def _one_by_one(counters, ids, patterns, planes, begin, start, word, some, words
 
 @njit(cache=True, nogil=True)
 def _every_window(counters, ids, patterns, planes, begin, start, words, to):
-    """Write every window and pattern; the next one overwrites what is no hit."""
+    """Write every window and pattern; non-hits are overwritten by the next one."""
     size = (planes + np.uint64(1)) * np.uint64(ROW)
     for place in range(np.uint64(ROW)):
         word = planes * np.uint64(ROW) + _word_at(place)

@@ -24,26 +24,26 @@ ON_CPU: dict[str, Any] = {
     "shift-add": shift_add,
     "pmasm": pmasm,
 }
-"""Methods on the CPU, each with two functions.
+"""The methods on the CPU, each with two functions.
 
-prepare: patterns to the arguments that ``scan`` takes last. scan(codes, first, stop, origin, ids,
-k, words, *prepared): writes to ``words`` the hit words of the windows [first, stop), as many
-windows as fit, starts counted from ``origin``; returns where it stopped, the number of words, and
-how many the next window or block needs. ids: uint64[r], in place in a hit word.
+prepare: converts patterns to the last arguments of ``scan``. scan(codes, first, stop, origin, ids,
+k, words, *prepared): writes to ``words`` the hit words of as many of the windows [first, stop) as
+fit, with starts counted from ``origin``; returns where it stopped, the number of words, and how
+many the next window or block needs. ids: uint64[r], shifted as in a hit word.
 """
 
-LEAST_PART = 1 << 12  # windows for which a thread is worth while
+LEAST_PART = 1 << 12  # windows worth another thread
 LEAST_WORDS = 1 << 16  # hit words of the smallest buffer
-MOST_WORDS = 1 << 25  # hit words of a chunk, at most, where it has more than a few windows
+MOST_WORDS = 1 << 25  # most hit words per chunk, unless it has only a few windows
 CHUNKS = (1 << 14, 1 << 23)  # the least and the most windows of a chunk on the CPU
 MOST_WINDOWS = 1 << 26  # windows of the largest chunk
-LEAST_SHARE = 1 << 22  # windows that are worth a GPU of their own; a multiple of 64
-LEAST_CHUNK = 1 << 16  # windows of the smallest chunk that is tried where the GPU's memory is short
+LEAST_SHARE = 1 << 22  # windows worth another GPU; a multiple of 64
+LEAST_CHUNK = 1 << 16  # windows of the smallest chunk tried when GPU memory is short
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedText:
-    """Base codes of texts one after the other, and where each begins (int64)."""
+    """Concatenated base codes of texts, and where each begins (int64)."""
 
     codes: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -51,31 +51,31 @@ class SearchedText:
 
 
 Bounds = tuple[int, int]
-"""The first and the end of some windows."""
+"""A half-open range of windows."""
 
 TextPart = tuple[SearchedText, int, int, Bounds | None]
-"""A text, the first and the end of some of its windows, and the next ones of the same GPU."""
+"""A text, a range of its windows, and the next range for the same GPU."""
 
 FoundPart = tuple[SearchedText, int, list[NDArray[np.uint64]]]
-"""A text, the first of some of its windows, and their hit words, counted from there."""
+"""A text, the first of some of its windows, and their hit words, relative to that."""
 
 
 class HammingEngine(Protocol):
-    """Searches chunks; chunk: windows of one, so that memory stays bounded if all match."""
+    """Searches chunks of ``chunk`` windows, so that memory stays bounded even if all match."""
 
     chunk: int
 
     def words(
         self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None = None
     ) -> list[NDArray[np.uint64]]:
-        """Ascending hit words of the windows [first, stop), counted from ``first``.
+        """Return ascending hit words of the windows [first, stop), relative to ``first``.
 
-        They are valid until the next call, which is likely for ``then``, None: those that follow.
+        They are valid until the next call, probably for ``then`` (None: the following windows).
         """
 
 
 class Chunks(ChosenEngine[HammingEngine]):
-    """Searches texts chunk by chunk; in smaller chunks where the GPU's memory is short."""
+    """Searches texts chunk by chunk, in smaller chunks if GPU memory is short."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Chunks(ChosenEngine[HammingEngine]):
     def next_words(
         self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None = None
     ) -> tuple[int, list[NDArray[np.uint64]]]:
-        """The end of the next chunk of windows [first, stop), and its hit words."""
+        """Return the end of the next chunk of windows [first, stop), and its hit words."""
 
         def search() -> tuple[int, list[NDArray[np.uint64]]]:
             end = min(first + self.engine.chunk, stop)
@@ -102,18 +102,18 @@ class Chunks(ChosenEngine[HammingEngine]):
         return self.run(search)
 
     def make(self, choice: Choice) -> HammingEngine:
-        """As ``ChosenEngine``."""
+        """Implement ``ChosenEngine.make``."""
         return engine_for(choice, self._patterns, self._threads, free=self._free, most=self._most)
 
     def smaller(self) -> bool:
-        """Free the engine's memory; it is made again for half the chunk."""
+        """Free the engine's memory; it will be recreated for half the chunk."""
         chunk = self.made.chunk if self.made is not None else self._most
         self.made = None
         self._most = max(LEAST_CHUNK, chunk // 2)
         return chunk > LEAST_CHUNK
 
     def words(self, part: TextPart) -> Iterator[FoundPart]:
-        """The hit words of a part, chunk by chunk; valid until the next are asked for."""
+        """Yield the hit words of a part, chunk by chunk; valid until the next are requested."""
         text, first, stop, then = part
         while first < stop:
             begin = first
@@ -122,7 +122,7 @@ class Chunks(ChosenEngine[HammingEngine]):
 
 
 class AllChunks:
-    """Chunks for each GPU of the choice, side by side, or for the CPU."""
+    """Chunks for each GPU of the choice, in parallel, or for the CPU."""
 
     def __init__(self, choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> None:
         self._length = patterns.length
@@ -131,15 +131,15 @@ class AllChunks:
         ]
 
     def words(self, texts: Iterable[SearchedText]) -> Iterator[FoundPart]:
-        """The texts, with where each chunk begins and its hit words, in order.
+        """Yield, in order, each text with the start of a chunk and its hit words.
 
-        They are valid until the next are asked for.
+        They are valid until the next are requested.
         """
         parts = (part for text in texts for part in self._parts(text))
         return in_lanes(self._each, parts, each_task(Chunks.words))
 
     def _parts(self, text: SearchedText) -> Iterator[TextPart]:
-        """The windows of a text; on several GPUs in parts, so that all of them have some."""
+        """Yield the windows of a text; for several GPUs, in parts so that each gets some."""
         stop = text.codes.size - self._length + 1
         count = len(self._each)
         if count == 1:
@@ -153,7 +153,7 @@ class AllChunks:
 
 
 class HammingCpu:
-    """A CPU method on several threads, each with a part of the chunk."""
+    """A CPU method on several threads, each on a part of the chunk."""
 
     def __init__(self, method: str, patterns: Oriented, threads: int) -> None:
         self.method = method
@@ -167,7 +167,7 @@ class HammingCpu:
     def words(
         self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None = None
     ) -> list[NDArray[np.uint64]]:
-        """As in ``HammingEngine``."""
+        """Implement ``HammingEngine``."""
         parts = min(self._threads, max(1, (stop - first) // LEAST_PART))
         ranges = split_range(first, stop, parts, align=64)
         tasks = [
@@ -190,7 +190,7 @@ class HammingCpu:
             if len(buffers) == len(found):
                 buffers.append(np.empty(0, dtype=np.uint64))
             if buffers[len(found)].size < needed:
-                # memory that was never written to costs nothing
+                # untouched memory costs nothing
                 buffers[len(found)] = np.empty(needed, dtype=np.uint64)
             buffer = buffers[len(found)]
             first, count, needed = self._scan(
@@ -204,9 +204,9 @@ class HammingCpu:
 def engine_for(
     choice: Choice, patterns: Oriented, threads: int, *, free: bool, most: int = MOST_WINDOWS
 ) -> HammingEngine:
-    """The engine of a method on its device; ``free``: of the default or of a faster one.
+    """Create the engine of a method on its device; ``free``: choose the fastest method.
 
-    most: windows of a chunk on the GPU at most.
+    most: the most windows per chunk on the GPU.
     """
     on_gpu = choice.device == "cuda"
     faster = free and mismatch_index.pays(patterns, on_gpu=on_gpu)

@@ -1,7 +1,9 @@
-"""The index of ``pigeonhole``: all that is near the pieces of the patterns.
+"""The index of ``pigeonhole``: all sequences near the pieces of the patterns.
 
-Cut a pattern into s pieces of q symbols. Of at most k mismatches one piece has at most e = k // s.
-So every sequence within e mismatches of a piece is listed, with the patterns.
+Cut a pattern into s pieces of q symbols. With at most k mismatches in all, some piece has at most e
+= k
+
+s. So every sequence within e mismatches of a piece is listed, with its patterns.
 
     bitmap   uint64[s, 4^q / 64]   bit c: some pattern's piece is within e of the q-mer c
     rank     uint32[s, 4^q / 64]   set bits before the word; with the bits below c the number of
@@ -9,14 +11,14 @@ So every sequence within e mismatches of a piece is listed, with the patterns.
     starts   uint32[lists + 1]     where a list begins in ``members``
     members  uint32                patterns, by number
 
-A q-mer is 2 bits a symbol, the first lowest; a gap code is A. That can only bring a piece nearer,
-so nothing is missed.
+A q-mer takes 2 bits a symbol, the first lowest; a gap code becomes A. That can only reduce the
+distance to a piece, so no hit is missed.
 
-Cost, a window: s look-ups, and r s N / 4^q comparisons for r patterns, N = sum of C(q, i) 3^i for i
-up to e. For 2,000 patterns of 20 that is 1.7 comparisons with k = 4 and s = 2, and 0.12 with k = 2,
-against 0.004 r m = 160 vector operations of ``bit-sliced``. ``pays`` estimates where this is
-faster; over 11 pairs of length and k and 16 to 2,048 patterns it was wrong 3 times of 77, by
-12-34 %.
+Cost per window: s look-ups, and r s N / 4^q comparisons for r patterns, N = sum of C(q, i) 3^i for
+i up to e. For 2,000 patterns of 20 that is 1.7 comparisons with k = 4 and s = 2, and 0.12 with k =
+2, against 0.004 r m = 160 vector operations of ``bit-sliced``. ``pays`` estimates where this is
+faster; over 11 pairs of length and k and 16 to 2,048 patterns it was wrong 3 times of 77, by 12-34
+%.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ LONGEST_PIECE = 12  # symbols: the bitmap of a piece then takes 2 MiB
 MOST_MEMBERS = 1 << 26
 
 WINDOW, COMPARE, HIT = 1.3, 3.0, 60.0
-"""Nanoseconds: to pack a window, to compare it with a pattern, to write a hit in its place."""
+"""Nanoseconds to pack a window, to compare it with a pattern, to write a hit."""
 
 SLICED, OPERATION, SLICED_HIT = 0.15, 0.00095, 34.0
-"""Nanoseconds of ``bit-sliced``: a window, a symbol of a pattern a window, a hit."""
+"""Nanoseconds of ``bit-sliced``: per window, per pattern symbol and window, per hit."""
 
 GPU_LOOK_UPS, GPU_COMPARE, GPU_OPERATION = (0.0048, 0.01), 0.0145, 5e-6
 """On a GPU: a look-up and its list's beginning, in a table up to 256 KiB or above; COMPARE;
@@ -48,12 +50,12 @@ _CACHES = (
     (1 << 15, 0.7, 2.0), (1 << 20, 1.0, 2.5), (1 << 21, 1.5, 4.0), (1 << 22, 3.0, 8.0),
     (1 << 23, 3.0, 10.0), (1 << 60, 4.0, 22.0),
 )  # fmt: skip
-"""Bytes; nanoseconds of a look-up, and of a list's beginning, in a table up to that size."""
+"""Bytes; nanoseconds of a look-up and of a list's start, in a table up to that size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """s pieces of q symbols, e mismatches in one, and what a window costs in nanoseconds."""
+    """s pieces of q symbols, e mismatches per piece, and the cost of a window in nanoseconds."""
 
     pieces: int
     length: int
@@ -62,7 +64,7 @@ class Cut:
 
 
 def best_cut(count: int, length: int, k: int, *, on_gpu: bool = False) -> Cut:
-    """The cheapest cut for ``count`` patterns whose index is not too large."""
+    """Return the cheapest cut for ``count`` patterns whose index is not too large."""
     cuts = []
     for pieces in range(1, min(k + 1, length) + 1):
         for piece in range(min(4, length // pieces), min(LONGEST_PIECE, length // pieces) + 1):
@@ -81,7 +83,7 @@ def best_cut(count: int, length: int, k: int, *, on_gpu: bool = False) -> Cut:
 
 
 def pays(patterns: Oriented, *, on_gpu: bool = False) -> bool:
-    """Whether ``pigeonhole`` is likely faster than ``bit-sliced``."""
+    """Return whether ``pigeonhole`` is likely to be faster than ``bit-sliced``."""
     count, length, k = len(patterns), patterns.length, patterns.k
     cost = best_cut(count, length, k, on_gpu=on_gpu).cost
     if on_gpu:
@@ -91,7 +93,7 @@ def pays(patterns: Oriented, *, on_gpu: bool = False) -> bool:
 
 
 class MismatchIndex(NamedTuple):
-    """The index as above; places: int64[s], where the pieces begin. length: q. errors: e."""
+    """The index as above. places: int64[s], where the pieces begin. length: q. errors: e."""
 
     bitmap: NDArray[np.uint64]
     rank: NDArray[np.uint32]
@@ -103,7 +105,7 @@ class MismatchIndex(NamedTuple):
 
 
 def make_index(patterns: Oriented, *, on_gpu: bool = False) -> MismatchIndex:
-    """The index of the cheapest cut."""
+    """Build the index of the cheapest cut."""
     count, length = patterns.codes.shape
     cut = best_cut(count, length, patterns.k, on_gpu=on_gpu)
     places = np.arange(cut.pieces, dtype=np.int64) * (length // cut.pieces)
@@ -140,7 +142,7 @@ def _near(pieces, errors):
     code = np.zeros(length + 1, dtype=np.uint64)
     wrong = np.zeros(length + 1, dtype=np.int64)
     tried = np.zeros(length + 1, dtype=np.int64)
-    # first counted, then written
+    # count first, then write
     for writing in range(2):
         total = 0
         for p in range(count):

@@ -1,4 +1,4 @@
-"""The patterns of a search: checked, of one length, in the orientations of a strand choice."""
+"""The patterns of a search: validated, of one length, in the requested orientations."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from streamer.batch.records import Codes, NamedSequence, reverse_complement, sig
 from streamer.errors import DataError, UsageError
 
 MAX_LENGTH = 256
-MAX_PATTERNS = 1 << 21  # hits of the smallest chunk can be counted in 32 bits, whatever matches
+# so that 32 bits can count the hits of the smallest chunk even if everything matches
+MAX_PATTERNS = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
 class Oriented:
-    """The sequences that are searched for, left to right, in the order of a row's last columns.
+    """The sequences to search for, left to right, in the order of a row's last columns.
 
     codes: uint8[searched, length] base codes. ids: uint32[searched], ascending: twice the number of
     the pattern, plus 1 for the reverse complement. k: mismatches allowed, below ``length``.
@@ -34,23 +35,23 @@ class Oriented:
 
     @property
     def length(self) -> int:
-        """Symbols a pattern."""
+        """The length of the patterns."""
         return self.codes.shape[1]
 
     @property
     def ids_in_place(self) -> NDArray[np.uint64]:
-        """The ids where a hit word has them."""
+        """Return the ids shifted as in a hit word."""
         return self.ids.astype(np.uint64) << np.uint64(ID_SHIFT)
 
 
 def orient(patterns: Sequence[NamedSequence], k: int, strands: str, *, source: str) -> Oriented:
-    """The patterns of a search with at most k mismatches on ``strands`` (forward, reverse, both).
+    """Prepare the patterns to search for on ``strands`` (forward, reverse, both).
 
-    UsageError for wrong options. DataError, which names ``source`` and the pattern, where there is
-    none, one is empty, longer than MAX_LENGTH, not longer than k or of another length than the
-    first.
+    k: mismatches allowed. Raises UsageError for invalid options; DataError, which names ``source``
+    and the pattern, if there are no patterns, or one is empty, longer than MAX_LENGTH, not longer
+    than k, or of a different length than the first.
     """
-    k = operator.index(k)  # a NumPy number is one too
+    k = operator.index(k)  # accepts NumPy integers
     if k < 0:
         message = f"-k {k}: mismatches are counted from 0"
         raise UsageError(message)

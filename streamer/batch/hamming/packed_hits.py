@@ -1,12 +1,12 @@
-"""Hit words: one uint64 a hit between a method and the columns of the result.
+"""Hit words: one uint64 per hit, passed from a method to the columns of the result.
 
     63                36 35                  8 7         0
     [ start in chunk   ] [ pattern, strand   ] [ distance ]
 
-pattern, strand: twice the number of the pattern, plus 1 for the reverse complement. In ascending
-order hit words are in the order of rows: start (and so end, as all patterns have one length),
-pattern, ``+`` before ``-``. A chunk lies in a batch of texts that stand one after the other; a
-window that reaches from one text into the next is no hit and is dropped here.
+pattern, strand: twice the number of the pattern, plus 1 for the reverse complement. Ascending hit
+words are in row order: start (and so end, as all patterns have one length), pattern, ``+`` before
+``-``. A chunk is part of a batch of concatenated texts; a window that spans two texts is not a hit
+and is dropped here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PARALLEL_FROM = 1 << 16
 
 @njit(cache=True, nogil=True, forceinline=True)
 def hit_word(start, id_, distance):
-    """The word of a hit; id_: in place already."""
+    """Return the word of a hit; id_: already shifted."""
     return np.uint64(start) << np.uint64(START_SHIFT) | id_ | np.uint64(distance)
 
 
@@ -42,9 +42,9 @@ def columns(
     length: int,
     threads: int,
 ) -> Hits:
-    """The hits of ascending hit words, whose starts are counted from symbol ``origin`` of a batch.
+    """Convert ascending hit words, with starts relative to symbol ``origin`` of a batch, to hits.
 
-    offsets: int64[texts + 1], where the texts of the batch begin. length: symbols of a pattern.
+    offsets: int64[texts + 1], where the texts of the batch begin. length: of a pattern.
     """
     words = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint64), *parts])
     ranges = split_range(0, words.size, threads if words.size >= _PARALLEL_FROM else 1)
@@ -66,7 +66,7 @@ def columns(
 
 @njit(cache=True, nogil=True)
 def _count(words, origin, offsets, length):
-    """The number of hits that lie in one text."""
+    """Count the hits that lie in one text."""
     if words.size == 0:
         return 0
     text = read_at(offsets, origin + np.int64(words[0] >> np.uint64(START_SHIFT)))

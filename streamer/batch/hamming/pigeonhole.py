@@ -1,10 +1,10 @@
-"""The method ``pigeonhole``: pieces of every window looked up in an index of all that is near them.
+"""The method ``pigeonhole``: look up pieces of every window in an index of near sequences.
 
-Each window of the text asks the index (``mismatch_index``) once a piece; the patterns that come
-back are compared in full. A pattern that more than one piece finds is taken from the first. Text
-and patterns are 2 bits a symbol, the first lowest, 32 a word; a gap code is A in these, and has a
-bit in a second word, where it counts as a mismatch. All windows of a block take each step together,
-so that the waits for memory overlap.
+Each piece of a window is looked up in the index (``mismatch_index``), and the patterns found are
+compared in full. A pattern found by several pieces counts for the first. Text and patterns take 2
+bits a symbol, the first lowest, 32 symbols a word; a gap code is stored as A, with a bit in a
+second word that makes it a mismatch. All windows of a block take each step together, so that memory
+latencies overlap.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ BLOCK = 1024  # windows whose text is packed at once
 
 
 def prepare(patterns: Oriented) -> tuple[Any, ...]:
-    """The index, then the patterns in full.
+    """Return the index, then the full patterns.
 
-    symbols, gaps: uint64[r, words]. inside: uint64[words], the symbols of a pattern, a bit each.
-    of_piece: uint64[s, words], those of a piece.
+    symbols, gaps: uint64[r, words]. inside: uint64[words], a bit for each symbol of a pattern.
+    of_piece: uint64[s, words], for those of a piece.
     """
     index = make_index(patterns)
     count, length = patterns.codes.shape
@@ -47,7 +47,7 @@ def prepare(patterns: Oriented) -> tuple[Any, ...]:
 
 @njit(cache=True, nogil=True)
 def _pack(codes, first, count, symbols, gaps):
-    """The 32 symbols, and the gap codes among them, from each of ``count`` places on."""
+    """Pack the 32 symbols, and the gap codes among them, from each of ``count`` places on."""
     word = np.uint64(0)
     gap = np.uint64(0)
     for i in range(count + 31):
@@ -63,7 +63,7 @@ def _pack(codes, first, count, symbols, gaps):
 
 @njit(cache=True, nogil=True)
 def _ask(bitmap, rank, text, place, mask, count, windows, lists):
-    """The windows of a block whose q-mer at ``place`` has a list, and its number; their count."""
+    """Find the windows whose q-mer at ``place`` has a list, and its number; return their count."""
     found = 0
     for s in range(count):
         kmer = text[s + place] & mask
@@ -83,7 +83,7 @@ def scan(
     codes, first, stop, origin, ids, k, words, bitmap, rank, starts, members, places, length,
     errors, symbols, pattern_gaps, inside, of_piece,
 ):  # fmt: skip
-    """As in ``engines.ON_CPU``."""
+    """Implement ``scan`` of ``engines.ON_CPU``."""
     count = symbols.shape[1]
     mask = (np.uint64(1) << np.uint64(2 * length)) - np.uint64(1)
     room = BLOCK + 32 * count
@@ -100,7 +100,7 @@ def scan(
         begun = written
         for i in range(places.size):
             found = _ask(bitmap[i], rank[i], text, places[i], mask, block, windows, lists)
-            # each step for all of them: one wait for memory instead of a chain
+            # take each step for all of them, so memory latencies overlap
             for n in range(found):
                 begins[n] = starts[lists[n]]
                 ends[n] = starts[lists[n] + np.uint64(1)]
@@ -129,7 +129,7 @@ def scan(
 
 @njit(cache=True, nogil=True)
 def _earlier(text, s, symbols, pattern_gaps, p, of_piece, piece, errors):
-    """Whether a piece before this one finds the pattern too."""
+    """Return whether an earlier piece finds the pattern too."""
     for i in range(piece):
         wrong = np.int64(0)
         for w in range(symbols.shape[1]):

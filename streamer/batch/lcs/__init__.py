@@ -2,10 +2,10 @@
 
     length      how long it is
     sequence    one such subsequence
-    match       which symbols of both it takes: blocks, identity, the subsequence
+    match       which symbols of both it uses: blocks, identity, the subsequence
 
-A gap code (any ambiguity letter) matches nothing. Memory is linear in the two lengths with every
-method but ``dp``, which stores the whole table to find a subsequence.
+A gap code (any ambiguity letter) matches nothing. Memory is linear in the two lengths for every
+method except ``dp``, which stores the whole table to find a subsequence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
     "hirschberg": ("cpu",),
     "dp": ("cpu",),
 }
-"""By name, and where each runs. The last four are the paper's (Listings 1-4)."""
+"""The methods by name, and their devices. The last four are the paper's (Listings 1-4)."""
 
 DEFAULT = "adaptive"
 
@@ -40,13 +40,13 @@ def length(
     a: Letters, b: Letters, *, method: str | None = None, device: str = "auto",
     threads: int | None = None, text: bool = False,
 ) -> int:  # fmt: skip
-    """The length of the longest common subsequence of two sequences of letters.
+    """Return the length of the longest common subsequence of two sequences of letters.
 
     a, b: bytes, str or uint8 arrays. ``text`` compares the bytes as they are (a str as UTF-8)
     instead of bases. ``method``: one of METHODS; all give the same length. ``threads``: CPU
-    threads, None or 0 for every core. InvalidBaseError (a ValueError) for a byte that is no base,
-    UsageError for an unknown method or device or one that does not go with the other, StreamerError
-    where CUDA cannot be had.
+    threads, None or 0 for every core. Raises InvalidBaseError (a ValueError) for a byte that is not
+    a base, UsageError for an unknown method or device or an unsupported combination, StreamerError
+    if CUDA is unavailable.
 
     >>> from streamer.batch import lcs
     >>> lcs.length("ACGTTGCA", "AGTTCA")
@@ -63,9 +63,10 @@ def match(
     a: Letters, b: Letters, *, method: str | None = None, device: str = "auto",
     threads: int | None = None, text: bool = False,
 ) -> Matching:  # fmt: skip
-    """The symbols of both that one longest common subsequence takes; arguments as ``length``.
+    """Return the symbols of both in one longest common subsequence; arguments as for ``length``.
 
-    Errors as ``length``; StreamerError too for ``dp`` on a table that would not fit into memory.
+    Errors as for ``length``; also StreamerError for ``dp`` on a table that does not fit into
+    memory.
 
     >>> from streamer.batch import lcs
     >>> found = lcs.match("ACGTTGCA", "AGTTCA")
@@ -81,9 +82,9 @@ def sequence(
     a: Letters, b: Letters, *, method: str | None = None, device: str = "auto",
     threads: int | None = None, text: bool = False,
 ) -> bytes:  # fmt: skip
-    """One longest common subsequence: capital letters of bases, or the bytes of a ``text``.
+    """Return one longest common subsequence: upper-case bases, or the bytes of a ``text``.
 
-    Arguments and errors as ``match``.
+    Arguments and errors as for ``match``.
 
     >>> from streamer.batch import lcs
     >>> lcs.sequence("ACGTTGCA", "AGTTCA")
@@ -94,13 +95,13 @@ def sequence(
 
 
 def subsequence(codes: Codes, found: Matching, *, text: bool) -> bytes:
-    """The letters that a matching takes of its first sequence, given as codes."""
+    """Return the letters of a matching in its first sequence, given as codes."""
     taken = codes[found.in_a]
     return (taken if text else decode(taken)).tobytes()
 
 
 def codes_of(letters: Letters, text: bool) -> Codes:
-    """Base codes of letters, or the bytes of a text."""
+    """Return base codes of letters, or the bytes of a text."""
     if not text:
         return encode(letters)
     return as_letters(letters.encode() if isinstance(letters, str) else letters)

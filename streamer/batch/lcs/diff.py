@@ -1,12 +1,12 @@
 """Similar sequences: Myers' O(ND) method in linear space; its cost follows the difference.
 
-D = m + n - 2 length is the number of symbols that only one of the two has. On diagonal k = x - y a
-path with d of them reaches furthest at
+D = m + n - 2 length is the number of unmatched symbols. On diagonal k = x - y, a path with d of
+them reaches furthest at
 
     x = max(reach[k-1] + 1, reach[k+1])     then as far as the symbols are equal, 8 at a time
 
-Paths from both corners meet after D/2 steps each, D^2 / 4 cells instead of m n. Where they meet the
-table is cut in two (the middle snake); both parts have half of D, so that all cuts take D^2 / 2.
+Paths from both corners meet after D/2 steps each: D^2 / 4 cells instead of m n. Where they meet
+(the middle snake), the table is cut in two; both parts have half of D, so all cuts take D^2 / 2.
 (E. W. Myers, An O(ND) Difference Algorithm and Its Variations, Algorithmica 1, 1986.)
 """
 
@@ -29,12 +29,12 @@ from trie.cpu.threads import run_all
 GIVEN_UP = -1
 STOPPED = -2
 FIRST_LOOK = 64
-"""Steps before the first check whether the paths will meet in time; then at every doubling."""
+"""Steps before first checking whether the paths will meet in time; then at every doubling."""
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _forward(a, b, x, y):
-    """How many symbols from a[x] and b[y] on are equal."""
+    """Count equal symbols from a[x] and b[y] on."""
     limit = min(a.size - x, b.size - y)
     run = 0
     while run + 8 <= limit:
@@ -49,7 +49,7 @@ def _forward(a, b, x, y):
 
 @njit(cache=True, nogil=True, inline="always")
 def _backward(a, b, x, y):
-    """How many symbols before a[x] and b[y] are equal."""
+    """Count equal symbols before a[x] and b[y]."""
     limit = min(x, y)
     run = 0
     while run + 8 <= limit:
@@ -64,11 +64,12 @@ def _backward(a, b, x, y):
 
 @njit(cache=True, nogil=True)
 def meet(a, b, limit, stop):
-    """(D, x, y): the difference, and where a cheapest path may be cut; GIVEN_UP for D above about 2
-    limit, STOPPED once stop[0] (uint8) is set.
+    """Return (D, x, y): the difference, and where an optimal path may be cut.
 
-    Makes up to ``limit`` steps from each corner, and gives up early if at the pace so far they will
-    not suffice. Memory: 32 bytes a step.
+    D is GIVEN_UP above about 2 limit, STOPPED once stop[0] (uint8) is set.
+
+    Makes up to ``limit`` steps from each corner, and gives up early if at the current pace they
+    will not suffice. Memory: 32 bytes per step.
     """
     m = a.size
     n = b.size
@@ -115,7 +116,7 @@ def meet(a, b, limit, stop):
             if not odd and abs(k + delta) <= step and ahead[size + k + delta] >= x:
                 return 2 * step, x, y
         if step == look:
-            # both directions together go all the way
+            # the two directions together must cover everything
             if (far + m + n - near) * (limit // step + 1) < m + n:
                 break
             look *= 2
@@ -145,10 +146,10 @@ def solve(a, b, in_a, in_b, stop, row, row_end, column, column_end):
 
 @njit(cache=True, nogil=True)
 def _cut(a, b, in_a, in_b, stop, row, row_end, column, column_end, limit, cut):
-    """The difference of a table, GIVEN_UP if above about 2 ``limit``, or STOPPED; takes its ends in
-    common.
+    """Match a table's common ends; return its difference, GIVEN_UP or STOPPED.
 
-    cut: the three rows, then the three columns that bound the two tables left; none if D < 2.
+    It is given up above about 2 ``limit``. cut: the three rows, then the three columns that bound
+    the two remaining tables; none if D < 2.
     """
     of_a = a[row:row_end]
     of_b = b[column:column_end]
@@ -163,7 +164,7 @@ def _cut(a, b, in_a, in_b, stop, row, row_end, column, column_end, limit, cut):
         if difference < 0:
             return difference
     else:
-        # one is part of the other: nothing more to take
+        # one is a subsequence of the other: nothing left to match
         difference = min(difference, 1)
     in_a[row : row + prefix] = True
     in_b[column : column + prefix] = True
@@ -186,17 +187,17 @@ def _cut_each(a, b, in_a, in_b, stop, bounds, limits, which, difference, cuts):
 
 
 def difference_of(pair: Pair, limit: int) -> int:
-    """D of two sequences that both have symbols, GIVEN_UP if it is above about 2 ``limit``."""
+    """Return D of two nonempty sequences, GIVEN_UP if it is above about 2 ``limit``."""
     return int(interruptible(lambda stop: meet(pair.a, pair.b, limit, stop)[0], float(limit) ** 2))
 
 
 def solve_similar(
     solution: Solution, threads: int, limit: Callable[[Numbers], Numbers], *bounds: Numbers
 ) -> NDArray[np.bool_]:
-    """Set the flags of the tables whose difference is small, and return which they were.
+    """Set the flags of the tables with a small difference, and return which they were.
 
-    bounds: row, row_end, column, column_end, int64[tables]. limit: takes the bounds as int64[4,
-    tables] and gives the steps from each corner that are worth trying.
+    bounds: row, row_end, column, column_end, int64[tables]. limit: maps the bounds, int64[4,
+    tables], to the steps from each corner worth trying.
     """
     tables = np.stack(bounds)
     limits = limit(tables)
@@ -212,7 +213,7 @@ def _solve_all(
     """``solve_similar`` with the solution's arrays and ``stop``."""
     difference, cuts = _cut_all(arrays, threads, tables, limits)
     solved: NDArray[np.bool_] = difference != GIVEN_UP
-    # all threads cut the larger halves again until there are enough; then each goes on alone
+    # all threads cut the larger halves until there are enough; then each continues alone
     while True:
         cuts = cuts[difference >= 2]
         halves = np.concatenate([cuts[:, [0, 1, 3, 4]], cuts[:, [1, 2, 4, 5]]]).T.copy()
@@ -228,7 +229,7 @@ def _solve_all(
 def _cut_all(
     arrays: tuple[Any, ...], threads: int, tables: Numbers, limits: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """The difference of each table, and the cuts: int64[tables, 6]."""
+    """Return the difference of each table, and the cuts: int64[tables, 6]."""
     count = tables.shape[1]
     difference = np.empty(count, dtype=np.int64)
     cuts = np.empty((count, 6), dtype=np.int64)

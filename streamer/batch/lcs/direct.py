@@ -1,12 +1,12 @@
-"""Small tables: every column's bit-vector is stored, and one subsequence traced back.
+"""Solve small tables: store every column's bit-vector, and trace one subsequence back.
 
-With v's bit i 0 where the length grows by row i (Listing 4), the way back from (row i, column j) is
+Bit i of v is 0 where the length grows by row i (Listing 4). The traceback from (row i, column j) is
 
-    v[j] bit i is 1              the row brings nothing: go up
-    else v[j-1] bit i is 0       the column brings nothing: go left
+    v[j] bit i is 1              the row adds nothing: go up
+    else v[j-1] bit i is 0       the column adds nothing: go left
     else                         row i and column j match: take them, go up and left
 
-since a length never grows by more than one from (i-1, j-1) to (i, j).
+because a length never grows by more than one from (i-1, j-1) to (i, j).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from trie.cpu.jit import njit
 def solve(symbols, a, b, in_a, in_b, row, row_end, column, column_end):
     """Set the flags of one longest common subsequence of each table.
 
-    row to column_end: int64[tables], half-open ranges of a and b (codes below ``symbols``). The
-    memory is that of the largest table: ceil(rows / 64) words a column.
+    row to column_end: int64[tables], half-open ranges of a and b (codes below ``symbols``). Memory
+    is that of the largest table: ceil(rows / 64) words per column.
     """
     largest = 0
     widest = 0

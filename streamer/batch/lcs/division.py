@@ -1,14 +1,14 @@
-"""Hirschberg's division in linear memory, a level at a time, with half of the passes saved.
+"""Hirschberg's division in linear memory, level by level, with half of the passes saved.
 
 A table of rows x columns is cut at its middle column: passes from its first and from its last
-corner to that column give the row at which to cut (Listing 2, 14-18), and two tables of half the
-columns remain. All tables of a level are worked on together, so that many small passes keep a
+corner to that column determine the row at which to cut (Listing 2, 14-18), and two tables of half
+the columns remain. All tables of a level are processed together, so many small passes keep a
 processor as busy as a few large ones.
 
-Each of the two shares one corner with the table it came from, and the pass from that corner has
-gone past the middle of the smaller table already. So every pass stores its result at a half, a
-quarter, an eighth of its columns too (MARKS of them), and a smaller table needs only one new pass,
-from its new corner:
+Each of the two shares one corner with its parent, and the pass from that corner has already gone
+past the middle of the smaller table. So every pass also stores its result at a half, a quarter, an
+eighth of its columns (MARKS of them), and a smaller table needs only one new pass, from its new
+corner:
 
     cells = m n (1 + 1/4 + 1/8 + ...) = 1.5 m n   where Hirschberg computes 2 m n
 
@@ -29,7 +29,7 @@ from streamer.batch.lcs.passes import Numbers, Passes, Processor, Splits, stride
 from streamer.batch.lcs.symbols import Pair
 from trie.cpu.threads import run_all
 
-MARKS = 4  # results that a pass stores; more save less than a thirtieth of the cells
+MARKS = 4  # results stored per pass; more would save less than a thirtieth of the cells
 SHORTEST_MARK = 64  # columns below which no result is stored
 SIDES = ("first", "last")
 
@@ -39,9 +39,9 @@ TABLE = np.dtype(
 )
 """A table still to be solved: rows [row, row_end), columns [column, column_end).
 
-first: the pool word of the result from the first corner up to the middle column, ``first_left``
-results of halved columns that begin there, each ``first_stride`` words after the one before; 0 left
-where the pass is still to be run. last: the same for the last corner.
+first: the pool word of the result from the first corner to the middle column. There begin
+``first_left`` results for halved columns, ``first_stride`` words apart; 0 if the pass has not run
+yet. last: the same for the last corner.
 """
 
 Tables = NDArray[np.void]
@@ -50,11 +50,11 @@ Leaves = Callable[[Numbers, Numbers, Numbers, Numbers], None]
 """Solves whole tables: row, row_end, column, column_end of each."""
 
 Tried = Callable[[Numbers, Numbers, Numbers, Numbers], NDArray[np.bool_]]
-"""Solves those tables for which that is cheap, and returns which."""
+"""Solves the tables for which that is cheap, and returns which."""
 
 
 def sizes(tables: Tables) -> tuple[Numbers, Numbers]:
-    """Rows and columns of tables."""
+    """Return rows and columns of tables."""
     return tables["row_end"] - tables["row"], tables["column_end"] - tables["column"]
 
 
@@ -67,9 +67,9 @@ def divide(
     tried: Tried | None = None,
     marks: int = MARKS,
 ) -> None:
-    """Solve the whole table by handing ``leaves`` and ``tried`` every part that they can solve.
+    """Solve the whole table, passing ``leaves`` and ``tried`` every part that they can solve.
 
-    is_leaf: takes the rows and columns of tables.
+    is_leaf: takes rows and columns of tables.
     """
     tables = np.zeros(1, dtype=TABLE)
     tables["row_end"], tables["column_end"] = pair.a.size, pair.b.size
@@ -101,9 +101,9 @@ def _bounds(tables: Tables) -> tuple[Numbers, Numbers, Numbers, Numbers]:
 
 
 def _passes(tables: Tables, middle: Numbers, marks: int, used: int) -> tuple[Passes, int]:
-    """The passes that the tables lack, and the pool words used.
+    """Return the passes that the tables lack, and the pool words used.
 
-    The places of their results are written into the tables.
+    Writes the places of their results into the tables.
     """
     rows, _ = sizes(tables)
     parts = []
@@ -128,21 +128,20 @@ def _passes(tables: Tables, middle: Numbers, marks: int, used: int) -> tuple[Pas
 
 
 def _halvings(tables: Tables, middle: Numbers, backward: bool, marks: int) -> Numbers:
-    """int64[tables, marks]: columns from the corner to the middle, then to the middle of what is
-    left, ..."""
+    """int64[tables, marks]: columns from the corner to the middle, then half of those, ..."""
     lengths = np.zeros((tables.size, marks), dtype=np.int64)
     low, high = tables["column"], tables["column_end"]
     at = middle
     for mark in range(marks):
         length = high - at if backward else at - low
-        # a table of one column is a leaf, and its middle is no result
+        # a table of one column is a leaf, and its middle is not a result
         lengths[:, mark] = np.where((length >= SHORTEST_MARK) | (mark == 0), length, 0)
         at = (at + high) // 2 if backward else (low + at) // 2
     return lengths
 
 
 def _halves(tables: Tables, middle: Numbers, cut: Numbers) -> Tables:
-    """The tables before and after the cut, each with the results of the corner that it shares."""
+    """Return the tables before and after the cut, each with the results of its shared corner."""
     halves = np.zeros((2, tables.size), dtype=TABLE)
     before, after = halves
     before["row"], before["row_end"] = tables["row"], cut
@@ -157,7 +156,7 @@ def _halves(tables: Tables, middle: Numbers, cut: Numbers) -> Tables:
 
 
 def in_lots(kernel: Callable[..., None], threads: int) -> Leaves:
-    """A kernel that solves tables, on all threads: in lots of about as many cells each."""
+    """Run a kernel that solves tables on all threads, in lots of similar numbers of cells."""
 
     def solve(*bounds: Numbers) -> None:
         row, row_end, column, column_end = bounds

@@ -8,8 +8,8 @@
     lane 2   column t-2  t-1
 
 Crochemore et al.'s bit-vector V is stored complemented, H = ~V: bit i is set where the length grows
-from row i to i+1. A word has 63 rows; its top bit is 0 and catches the carry, since vectors have no
-carry flag.
+from row i to i+1. A word has 63 rows; its top bit is 0 and receives the carry, because vectors have
+no carry flag.
 
     S = H - U - carry            U: the rows that match and have H = 0
     carry = S >> 63              V + U + carry, complemented
@@ -48,9 +48,9 @@ from trie.cpu.llvm import I8, I32, I64, bitwise, constant, has_feature, shuffle,
 ROWS = 63  # rows in a word
 TERNARY = has_feature("avx512f")
 LANES = 8 if TERNARY else 4
-INVERTED = not TERNARY  # whether ``sweep`` takes the complements of the masks C_p
+INVERTED = not TERNARY  # whether ``sweep`` takes complemented masks C_p
 TABLE_SYMBOLS = 0 if TERNARY else 4  # the most symbols for which ``sweep`` is given a table
-LAG = 2  # columns by which a lane is behind the one before it where there is a table, else 1
+LAG = 2  # columns by which a lane trails the previous one if there is a table, else 1
 _VECTOR = ir.VectorType(I64, LANES)
 
 
@@ -60,7 +60,7 @@ def _matching(builder: Any, h: Any, planes: list[Any], symbol: list[Any]) -> Any
         unlike = h
         for plane, mask in zip(planes[:-1], symbol[:-1], strict=True):
             unlike = bitwise(builder, lambda x, p, c: x | (p ^ c), unlike, plane, mask)
-        # one instruction: LLVM would trade the NOT for more additions
+        # one instruction: LLVM would replace the NOT by more additions
         return bitwise(builder, lambda x, p, c: ~(x | (p ^ c)), unlike, planes[-1], symbol[-1])
     like = builder.not_(h)
     for plane, mask in zip(planes, symbol, strict=True):
@@ -71,7 +71,7 @@ def _matching(builder: Any, h: Any, planes: list[Any], symbol: list[Any]) -> Any
 def _column(
     builder: Any, heights: list[Any], growing: Callable[[int, Any], Any], carry: Any
 ) -> tuple[list[Any], Any]:
-    """The words of every lane after one more column, and the carries out of the last word.
+    """Return the words of every lane after one more column, and the carries out of the last word.
 
     growing(word, H) is U.
     """
@@ -89,13 +89,13 @@ def _sweep(
     typingctx: Any, state: Any, rows: Any, symbols: Any, carries: Any, columns: Any, first: Any,
     stop: Any, words: Any, bits: Any, edge: Any,
 ) -> Any:  # fmt: skip
-    """Steps [first, stop) of a block of lanes over ``columns`` columns, in place.
+    """Run steps [first, stop) of a block of lanes over ``columns`` columns, in place.
 
     state: uint64[(W + lag) * LANES], H by word and lane, then the carries in flight. carries:
-    uint8[columns], what enters lane 0 at a column, replaced by what leaves the last lane there.
+    uint8[columns], those into lane 0 at each column, replaced by those out of the last lane.
     ``words`` and ``bits`` are tuples whose lengths are W and the number of planes; no ``bits``:
-    rows are a table. ``edge`` is True (a literal) for steps at which some lanes are outside of the
-    columns: their H stays. A whole sweep is steps 0 to columns + lag * (LANES - 1).
+    rows are a table. ``edge`` is True (a literal) for steps at which some lanes are outside the
+    columns; their H stays. A whole sweep is steps 0 to columns + lag * (LANES - 1).
 
     rows: uint64[bits * W * LANES], the planes; symbols: uint64[bits * (columns + 2 LANES - 2)], the
     masks C_p of the columns in reverse, LANES - 1 of padding at both ends; the lag is 1.
@@ -157,7 +157,7 @@ def _sweep(
         builder.cbranch(builder.icmp_signed("<", step, end), body, done)
 
         builder.position_at_end(body)
-        # lanes beyond the last column see no carry: any column's will do
+        # lanes beyond the last column ignore the carry, so any column's will do
         at = (
             builder.select(builder.icmp_signed("<", step, total), step, I64(0)) if outside else step
         )
@@ -196,4 +196,4 @@ def _sweep(
     return signature, generate
 
 
-sweep: Any = _sweep  # ``_sweep`` for callers: an intrinsic's first parameter is not theirs
+sweep: Any = _sweep  # ``_sweep`` as called: an intrinsic's first parameter is implicit

@@ -1,4 +1,4 @@
-"""Which symbols of two sequences one longest common subsequence takes: flags, blocks, identity."""
+"""The symbols of two sequences in a longest common subsequence: flags, blocks, identity."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ BLOCK_FIELDS = [("a_start", np.int64), ("b_start", np.int64), ("length", np.int6
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """A common subsequence of two sequences, as one flag a symbol: the i-th set of each are a
-    pair.
+    """A common subsequence as one flag per symbol: the i-th set flags of both form a pair.
 
     >>> from streamer.batch import lcs
     >>> found = lcs.match("ACGTTGCA", "AGTTCA")
@@ -33,24 +32,23 @@ class Matching:
         return int(np.count_nonzero(self.in_a))
 
     def blocks(self) -> NDArray[np.void]:
-        """Maximal runs of pairs that follow each other in both sequences, in order
-        (BLOCK_FIELDS)."""
+        """Return maximal runs of pairs adjacent in both sequences, in order (BLOCK_FIELDS)."""
         count = _blocks(self.in_a, self.in_b, np.empty((0, 3), dtype=np.int64))
         found = np.empty((count, 3), dtype=np.int64)
         _blocks(self.in_a, self.in_b, found)
         return found.view(BLOCK_FIELDS).reshape(-1)
 
     def identity(self) -> float:
-        """The share of the longer sequence that is matched, 0 to 1; 1 for two empty ones.
+        """Return the matched share of the longer sequence, 0 to 1; 1 for two empty ones.
 
         This is the identity of most clustering tools and of rapidfuzz's ``normalized_similarity``.
-        It counts what lies outside of the alignment too, unlike BLAST's.
+        Unlike BLAST's, it includes what lies outside the alignment.
         """
         longer = max(self.in_a.size, self.in_b.size)
         return len(self) / longer if longer else 1.0
 
     def column_identity(self) -> float:
-        """Pairs by the columns of the alignment, 0 to 1; 1 for two empty sequences.
+        """Return the share of alignment columns that are pairs, 0 to 1; 1 for two empty sequences.
 
         Between two pairs, unmatched symbols of the one stand above unmatched symbols of the other
         (a mismatch) as far as both go, and the rest above a gap: BLAST's identity, over both whole
@@ -62,7 +60,7 @@ class Matching:
 
 @njit(cache=True, nogil=True)
 def _blocks(in_a, in_b, found):
-    """How many runs there are; they are written if there is room."""
+    """Count the runs, and write them if there is room."""
     count = 0
     i = 0
     j = 0

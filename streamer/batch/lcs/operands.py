@@ -1,10 +1,11 @@
-"""The operands of ``lane_sweep.sweep``: rows as planes or as a table of match words, columns as
-masks or as the symbols of all lanes in a byte.
+"""Operands of ``lane_sweep.sweep``: rows as planes or a table, columns as masks or lane bytes.
+
+A table holds match words; a lane byte the symbols of all lanes.
 
 The planes P_p of a block's rows are made once, one bit of a symbol each. A table has the match
 words of W words of four lanes for each of the 256 combinations of four symbols of two bits, 64 KB
-for W = 8. It is made from the planes whenever a block begins a stretch of columns, in 2 to 4 % of
-the time that the stretch takes.
+for W = 8. It is rebuilt from the planes whenever a block begins a stretch of columns, in 2 to 4 %
+of the time of the stretch.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import numpy as np
 from streamer.batch.lcs.lane_sweep import INVERTED, LAG, LANES, ROWS
 from trie.cpu.jit import njit
 
-BEHIND = LAG * (LANES - 1)  # columns by which the last lane is behind the first if there is a table
-TABLE_ROWS = 4**LANES  # rows of a table: a symbol of two bits for each lane
+BEHIND = LAG * (LANES - 1)  # columns by which the last lane trails the first if there is a table
+TABLE_ROWS = 4**LANES  # rows of a table: a two-bit symbol for each lane
 
 
 @njit(cache=True, nogil=True)
 def pack(a, first, step, rows, words, bits, planes):
-    """The planes of the rows ``a[first], a[first + step], ...``; rows beyond the last are symbol 0.
+    """Pack rows ``a[first], a[first + step], ...`` into planes; rows beyond the last are symbol 0.
 
-    planes: uint64[blocks, bits * words * LANES]. Matches of rows beyond the last do no harm:
-    carries only go from a row to later ones.
+    planes: uint64[blocks, bits * words * LANES]. Matches in rows beyond the last are harmless:
+    carries only go to later rows.
     """
     lane = words * ROWS
     for block in range(planes.shape[0]):
@@ -42,7 +43,7 @@ def pack(a, first, step, rows, words, bits, planes):
 
 @njit(cache=True, nogil=True)
 def unpack(state, words, row, rows, pool, at):
-    """Write the rows' bits from ``row`` on into the pool, 32 to a word; bits below stay."""
+    """Write the rows' bits from ``row`` on into the pool, 32 per word; lower bits stay."""
     out = at + (row >> 5)
     filled = row & 31
     pending = np.uint64(0)
@@ -58,7 +59,7 @@ def unpack(state, words, row, rows, pool, at):
                 if count < ROWS:
                     value &= (np.uint64(1) << np.uint64(count)) - np.uint64(1)
                 row += count
-                # up to 31 bits are pending: take the word in two halves
+                # up to 31 bits are pending, so take the word in two halves
                 for shift in range(0, count, 32):
                     half = (value >> np.uint64(shift)) & np.uint64(0xFFFFFFFF)
                     pending |= half << np.uint64(filled)
@@ -74,7 +75,7 @@ def unpack(state, words, row, rows, pool, at):
 
 @njit(cache=True, nogil=True)
 def masks(b, bits, symbols):
-    """The masks C_p of the columns ``b``, last column first; see ``lane_sweep.sweep``."""
+    """Make the masks C_p of the columns ``b``, last column first; see ``lane_sweep.sweep``."""
     columns = b.size
     flip = ~np.uint64(0) if INVERTED else np.uint64(0)
     stride = columns + 2 * LANES - 2
@@ -93,10 +94,9 @@ def masks(b, bits, symbols):
 
 @njit(cache=True, nogil=True)
 def beside(b, together):
-    """The symbols of all lanes (below 4) at each step, two bits a lane, lane 0's lowest.
+    """Make the symbols (below 4) of all lanes at each step: two bits per lane, lane 0 lowest.
 
-    b: uint8[columns], together: uint8[columns + BEHIND]. Lanes outside of the columns have symbol
-    0.
+    b: uint8[columns], together: uint8[columns + BEHIND]. Lanes outside the columns have symbol 0.
     """
     columns = b.size
     together[:columns] = b
@@ -109,10 +109,10 @@ def beside(b, together):
 
 @njit(cache=True, nogil=True)
 def tabulate(planes, bits, words, matches, table):
-    """The match words of a block's rows for four lanes' symbols together.
+    """Build the match words of a block's rows for the combined symbols of four lanes.
 
     planes: uint64[bits * words * LANES], at most two bits. matches: uint64[4 * words * LANES] is
-    written over. table: uint64[TABLE_ROWS * words * LANES].
+    overwritten. table: uint64[TABLE_ROWS * words * LANES].
     """
     vectors = words * LANES
     rows = (np.uint64(1) << np.uint64(ROWS)) - np.uint64(1)

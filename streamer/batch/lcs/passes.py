@@ -1,5 +1,4 @@
-"""One direction of Hirschberg's division: passes over parts of the two sequences, and their
-results.
+"""Passes of Hirschberg's division over parts of the two sequences, and their results.
 
 A pass takes rows [row, row + rows) and columns [column, column + columns) of the table, from the
 first corner or, read backwards, from the last. Its result after c columns is one bit a row: set
@@ -45,28 +44,28 @@ class Part:
 
     @property
     def step(self) -> int:
-        """From a row or column to the next one of the pass."""
+        """The step from a row or column to the next one of the pass."""
         return -1 if self.backward else 1
 
     @property
     def first_row(self) -> int:
-        """The row that the pass begins with."""
+        """The first row of the pass."""
         return self.row + self.rows - 1 if self.backward else self.row
 
     @property
     def first_column(self) -> int:
-        """The column that the pass begins with."""
+        """The first column of the pass."""
         return self.column + self.columns - 1 if self.backward else self.column
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """Passes that may run at once; int64 arrays of one length.
+    """Passes that may run concurrently; int64 arrays of one length.
 
     row, rows, column, columns, backward (bool): as in ``Part``. marks: int64[passes, M], the
-    numbers of columns after which results are stored, falling, the first of them ``columns``, 0
-    after the last. at: the pool word of the first result; the m-th is m * stride words after it.
-    stride: words of a result.
+    numbers of columns after which results are stored, descending, the first is ``columns``, 0 after
+    the last. at: the pool word of the first result; the m-th is m * stride words after it. stride:
+    words of a result.
     """
 
     row: Numbers
@@ -82,20 +81,20 @@ class Passes:
         return self.row.size
 
     def parts(self) -> Iterator[Part]:
-        """Each pass's part of the table."""
+        """Yield each pass's part of the table."""
         columns = (self.row, self.rows, self.column, self.columns, self.backward)
         return map(Part, *(column.tolist() for column in columns))
 
 
 def stride_of(rows: Numbers) -> Numbers:
-    """Pool words of a result of ``rows`` rows: whole groups of 128 bits."""
+    """Return the pool words of a result of ``rows`` rows: whole groups of 128 bits."""
     words: Numbers = -(-rows // 128) * 4
     return words
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Tables to be cut in two at a column: where both directions' results are; int64 arrays.
+    """Tables to cut in two at a column, with the places of both directions' results; int64 arrays.
 
     first: pool words of the results from the first corner up to the column, last: from the last
     corner. rows: rows of each table.
@@ -107,7 +106,7 @@ class Splits:
 
 
 class Processor(Protocol):
-    """What runs passes: the CPU, a word or a vector at a time, or a GPU."""
+    """Runs passes: on the CPU, a word or a vector at a time, or on a GPU."""
 
     def reserve(self, words: int) -> None:
         """Make room for ``words`` words in the pool, and keep its contents."""
@@ -116,11 +115,11 @@ class Processor(Protocol):
         """Run the passes; the pool then holds their results."""
 
     def split(self, splits: Splits) -> tuple[Numbers, Numbers]:
-        """The first row at which each table is best cut, and the length of its subsequence."""
+        """Return the first optimal row to cut each table at, and the length of its subsequence."""
 
 
 class HostPool:
-    """Results in the host's memory: what processors that run on the CPU share."""
+    """Results in host memory: the base of processors on the CPU."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -134,7 +133,7 @@ class HostPool:
             self.pool = larger
 
     def split(self, splits: Splits) -> tuple[Numbers, Numbers]:
-        """The first row at which each table is best cut, and the length of its subsequence."""
+        """Return the first optimal row to cut each table at, and the length of its subsequence."""
         columns = (column.tolist() for column in (splits.first, splits.last, splits.rows))
         tasks = [partial(best_cut, self.pool, *table) for table in zip(*columns, strict=True)]
         found = np.array(run_all(tasks, self._threads), dtype=np.int64).reshape(-1, 2)
@@ -142,8 +141,7 @@ class HostPool:
 
 
 def whole(pair: Pair, *, both: bool) -> tuple[Passes, Splits]:
-    """The passes over a whole table that give its length: from both corners to the middle, or
-    one."""
+    """The passes that give a whole table's length: from both corners to the middle, or one."""
     rows, columns = pair.a.size, pair.b.size
     middle = columns // 2 if both else columns
     parts = [(0, middle, False)] + ([(middle, columns - middle, True)] if both else [])
@@ -159,7 +157,7 @@ def whole(pair: Pair, *, both: bool) -> tuple[Passes, Splits]:
 
 @njit(cache=True, nogil=True)
 def count_bits(pool, at, rows):
-    """Bits set among the first ``rows`` of a result."""
+    """Count the bits set among the first ``rows`` of a result."""
     total = 0
     for word in range(rows >> 5):
         total += int(popcount(pool[at + word]))

@@ -12,8 +12,7 @@ from streamer.batch.plots import drawn
 
 FORMATS = (".png", ".svg")
 MOST_LINES = 20_000
-"""Up to this many blocks, each is drawn as a line; beyond, pairs are counted in PIXELS x PIXELS
-squares."""
+"""Up to this many blocks are drawn as lines; else pairs are counted in PIXELS^2 squares."""
 
 PIXELS = 1_000
 
@@ -21,7 +20,7 @@ PIXELS = 1_000
 def plot(path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.void]) -> bytes:
     """Draw ``blocks`` (of ``Matching.blocks``) with the first sequence from left to right.
 
-    Returns the picture; its format is that of the name ``path``.
+    Returns the picture in the format given by the suffix of ``path``.
     """
     from matplotlib.figure import Figure
 
@@ -65,9 +64,9 @@ def _lines(axes: Any, blocks: NDArray[np.void], longest: int) -> None:
 
 
 def density(blocks: NDArray[np.void], width: int, height: int) -> NDArray[np.int64]:
-    """int64[PIXELS, PIXELS]: pairs in each square, the second sequence from row to row."""
+    """Return int64[PIXELS, PIXELS]: pairs in each square; rows are the second sequence."""
     counts = np.zeros((PIXELS, PIXELS), dtype=np.int64)
-    # blocks are cut where they enter the next square, so long ones are not counted pair by pair
+    # blocks are cut where they enter the next square, to avoid counting pair by pair
     piece = max(1, min(width, height) // PIXELS)
     pieces = -(-blocks["length"] // piece)
     which = np.repeat(np.arange(blocks.size), pieces)

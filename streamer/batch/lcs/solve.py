@@ -1,4 +1,4 @@
-"""Each method by name: how it gets the length, and how one subsequence."""
+"""The methods by name: how each computes the length, and how one subsequence."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from streamer.batch.records import Codes
 from streamer.errors import StreamerError
 
 LEAF_CELLS = 1 << 20
-"""Tables that are solved directly: their bit-vectors, a bit a cell, stay in the L2 cache."""
+"""Tables solved directly: their bit-vectors, one bit per cell, stay in the L2 cache."""
 
 BOTH_FROM = 1 << 27
-"""Cells from which two threads begin at both corners: below, starting them costs more."""
+"""Cells from which two threads start at both corners; below, starting them costs more."""
 
-# cells a second, and seconds a cell of the differences' table: they only decide which method runs
+# cells a second, and seconds per cell of ``diff``; used only to decide which method runs
 CPU_CELLS = 3e11
 CUDA_CELLS = 8e13
 CUDA_START = 2e-3
 DIFF_SECONDS = 4e-9
-# threads of the passes, however many there are: which subsequence is found must not depend on it
+# assumed threads of the passes, so that the subsequence found does not depend on their number
 _ASSUMED = 4
 
 MakeProcessor = Callable[[Pair, Choice, int, OnCells], Processor]
-"""(pair, choice, threads, on_cells) to what runs the passes of a method."""
+"""(pair, choice, threads, on_cells) -> the processor of a method's passes."""
 
 _T = TypeVar("_T")
 
 
 def cells_of(m: int, n: int, choice: Choice, *, matching: bool) -> int:
-    """The most cells that a method computes, as the whole of a progress bar."""
+    """Return the most cells that a method computes, the total of a progress bar."""
     if not matching or choice.method == "dp":
         return m * n
-    # Hirschberg's division, or the one that saves half of its passes
+    # Hirschberg's division, or ours, which saves half of its passes
     return m * n * (3 if choice.method in ("adaptive", "systolic") else 4) // 2
 
 
@@ -55,14 +55,14 @@ def length_of(
     a: Codes, b: Codes, symbols: int, choice: Choice, threads: int,
     on_cells: OnCells = unreported, processors: MakeProcessor | None = None,
 ) -> int:  # fmt: skip
-    """The length; arrays of codes, of which those from ``symbols`` on match nothing.
+    """Return the length for arrays of codes; codes from ``symbols`` on match nothing.
 
-    processors: makes what runs passes, None for ``processor_of``.
+    processors: creates processors of passes, None for ``processor_of``.
 
-    If a GPU fails, the CPU starts over, or a StreamerError is raised (``Choice``): no partial
-    result is reused. ``on_cells`` then counts on.
+    If a GPU fails, the CPU starts over, or StreamerError is raised (``Choice``); no partial result
+    is reused. ``on_cells`` then continues counting.
     """
-    # the longer one is the rows: they are what runs in parallel
+    # the longer one becomes the rows, which run in parallel
     pair = pair_of(b, a, symbols) if a.size < b.size else pair_of(a, b, symbols)
     if not pair.cells:
         return pair.ends
@@ -74,7 +74,7 @@ def matching_of(
     a: Codes, b: Codes, symbols: int, choice: Choice, threads: int,
     on_cells: OnCells = unreported, processors: MakeProcessor | None = None,
 ) -> Matching:  # fmt: skip
-    """One longest common subsequence; arguments as ``length_of``."""
+    """Return one longest common subsequence; arguments as for ``length_of``."""
     if a.size < b.size:
         swapped = matching_of(b, a, symbols, choice, threads, on_cells, processors)
         return Matching(swapped.in_b, swapped.in_a)
@@ -91,7 +91,7 @@ def matching_of(
 
 
 def _or_on_cpu(choice: Choice, solve: Callable[[Choice], _T]) -> _T:
-    """The result of ``solve`` for the choice, or if a GPU fails for what the CPU runs instead."""
+    """Return ``solve(choice)`` or, if a GPU fails, the result of what the CPU runs instead."""
     if choice.device == "cpu":
         return solve(choice)
     return choice.gpu_or_cpu().run(lambda: solve(choice), lambda: solve(choice.on_cpu()))
@@ -100,7 +100,7 @@ def _or_on_cpu(choice: Choice, solve: Callable[[Choice], _T]) -> _T:
 def _length(
     pair: Pair, choice: Choice, threads: int, on_cells: OnCells, make: MakeProcessor
 ) -> int:
-    """The length of what is left of the pair."""
+    """Return the length for the remaining pair."""
     choice = _for_size(choice, pair)
     method = choice.method
     m, n = pair.a.size, pair.b.size
@@ -129,7 +129,7 @@ def _length(
 def _solve(
     solution: Solution, choice: Choice, threads: int, on_cells: OnCells, make: MakeProcessor
 ) -> None:
-    """Set the flags of one longest common subsequence of what is left of the pair."""
+    """Set the flags of one longest common subsequence of the remaining pair."""
     pair = solution.pair
     m, n = pair.a.size, pair.b.size
     choice = _for_size(choice, pair)
@@ -165,7 +165,7 @@ def _solve(
             whole_limit = partial(_worthwhile, choice=choice, threads=_ASSUMED, alone=True)
             if pair.cells > LEAF_CELLS and similar(whole_limit, *whole_table).all():
                 return
-            # a part costs no more than its share of a level that is run anyway
+            # a part costs no more than its share of a level that would run anyway
             tried = partial(similar, partial(_worthwhile, choice=choice, threads=_ASSUMED))
         processor = make(pair, choice, threads, on_cells)
         systolic_solve(solution, processor, threads, tried)
@@ -197,14 +197,14 @@ def systolic_solve(
 def processor_of(
     pair: Pair, choice: Choice, threads: int, on_cells: OnCells = unreported
 ) -> Processor:
-    """What runs the passes of a method on a device."""
+    """Create the processor of a method's passes on a device."""
     if choice.method in ("dp", "hirschberg"):
         return dp.RowByRow(pair, on_cells)
     if choice.method == "bit-parallel":
         return Waves(pair, BitParallelSweep, threads, on_cells)
     if choice.method == "block-step":
         return BlockStepProcessor(pair)
-    # the GPU needs a symbol of its own for the columns that fill up a cell
+    # the GPU needs an extra symbol for columns that pad a cell
     if choice.device == "cpu" or pair.symbols >= TEXT_SYMBOLS:
         return Waves(pair, SystolicSweep, threads, on_cells)
     from gpu.lcs import LcsGpu
@@ -213,7 +213,7 @@ def processor_of(
 
 
 def _for_size(choice: Choice, pair: Pair) -> Choice:
-    """Where the method is ours to choose, what is small is not worth sending to a GPU."""
+    """Keep small problems off the GPU, if the method is ours to choose."""
     if choice.method == "adaptive" and pair.cells <= LEAF_CELLS:
         return Choice("adaptive", "cpu")
     return choice
@@ -225,9 +225,9 @@ def _is_papers_leaf(rows: Numbers, columns: Numbers) -> NDArray[np.bool_]:
 
 
 def _worthwhile(bounds: Numbers, choice: Choice, threads: int, alone: bool = False) -> Numbers:
-    """Steps from each corner up to which the differences' method costs less than the bit-vectors.
+    """Return the steps from each corner up to which ``diff`` costs less than the bit-vectors.
 
-    bounds: int64[4, tables]. ``alone``: where it finds the answer, no kernel is started at all.
+    bounds: int64[4, tables]. ``alone``: if ``diff`` succeeds, no other kernel is started.
     """
     row, row_end, column, column_end = bounds
     cells = (row_end - row).astype(np.float64) * (column_end - column)

@@ -1,7 +1,7 @@
-"""Two sequences prepared: only symbols that both have, numbered densely, common ends cut off.
+"""Prepare two sequences: keep symbols in both, number them densely, cut off common ends.
 
-A symbol that the other sequence lacks, and a gap code, match nothing: taking them out changes no
-common subsequence. What is left needs ceil(log2(symbols)) bits a symbol, two for DNA.
+A symbol that the other sequence lacks, or a gap code, matches nothing: removing it changes no
+common subsequence. The rest needs ceil(log2(symbols)) bits per symbol, two for DNA.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TEXT_SYMBOLS = 256
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What is left to be compared: codes below ``symbols``, uint8, C-contiguous.
+    """What remains to be compared: codes below ``symbols``, uint8, C-contiguous.
 
-    kept_a, kept_b: the original place of each symbol (int64), None if none was taken out. Then
+    kept_a, kept_b: the original place of each symbol (int64), None if none was removed. After that,
     ``prefix`` and ``suffix`` equal symbols at the ends were cut off. length_a, length_b: of the
     original sequences.
     """
@@ -50,12 +50,12 @@ class Pair:
 
     @property
     def planes(self) -> int:
-        """Bits a symbol."""
+        """Bits per symbol."""
         return max(1, (self.symbols - 1).bit_length())
 
     @property
     def ends(self) -> int:
-        """Symbols in common at the ends."""
+        """The number of common symbols at the ends."""
         return self.prefix + self.suffix
 
     @property
@@ -64,7 +64,7 @@ class Pair:
         return self.a.size * self.b.size
 
     def restored(self, in_a: Flags, in_b: Flags) -> tuple[Flags, Flags]:
-        """Flags over ``a`` and ``b`` as flags over the original sequences."""
+        """Convert flags over ``a`` and ``b`` to flags over the original sequences."""
         return (
             self._restored(in_a, self.kept_a, self.length_a),
             self._restored(in_b, self.kept_b, self.length_b),
@@ -81,7 +81,7 @@ class Pair:
 
 
 class Solution:
-    """A pair, and flags for the symbols of one longest common subsequence: none are set yet."""
+    """A pair, and flags, initially unset, for the symbols of one longest common subsequence."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
@@ -90,7 +90,7 @@ class Solution:
 
     @property
     def arrays(self) -> tuple[Codes, Codes, Flags, Flags]:
-        """a, b and the flags of both, as kernels take them."""
+        """Return a, b and the flags of both, as passed to kernels."""
         return self.pair.a, self.pair.b, self.in_a, self.in_b
 
 
@@ -117,7 +117,7 @@ def _kept(
     codes: Codes, dense: NDArray[np.int16], symbols: int
 ) -> tuple[Codes, NDArray[np.int64] | None]:
     if int(dense[256]) == symbols and (codes.size == 0 or int(codes.max()) < symbols):
-        # no symbol changes its number
+        # no symbol would be renumbered
         return np.ascontiguousarray(codes), None
     out = np.empty(codes.size, dtype=np.uint8)
     count = _renumber(codes, dense, out)
@@ -128,7 +128,7 @@ def _kept(
 
 @njit(cache=True, nogil=True)
 def _numbered(a, b, symbols):
-    """int16[257]: a number for each symbol below ``symbols`` that both have, else -1; the count."""
+    """int16[257], a number per symbol below ``symbols`` in both, else -1; and their count."""
     seen = np.zeros((2, 256), dtype=np.bool_)
     _see(a, symbols, seen[0])
     _see(b, symbols, seen[1])
@@ -168,7 +168,7 @@ def _renumber(codes, dense, out):
 
 @njit(cache=True, nogil=True)
 def common_ends(a, b):
-    """The numbers of equal symbols at the start, and at the end of the rest."""
+    """Return the numbers of equal symbols at the start, and at the end of the rest."""
     shorter = min(a.size, b.size)
     prefix = 0
     while prefix < shorter and a[prefix] == b[prefix]:

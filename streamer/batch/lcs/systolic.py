@@ -1,8 +1,8 @@
 """The CPU's default method: bit-vectors in a systolic array of vector lanes (see lane_sweep.py).
 
 The rows of a pass are cut into blocks of LANES x W words. A block sweeps over a stretch of columns
-with its words in registers; the carries out of its last lane, a byte a column, enter the block
-below.
+with its words in registers; the carries out of its last lane, a byte per column, enter the next
+block.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from streamer.batch.lcs.passes import Part
 from streamer.batch.lcs.symbols import Pair
 from trie.cpu.jit import njit
 
-WORDS = (8, 4, 2)  # words a lane that a block may have; all blocks but the last two have the most
+# possible words per lane of a block; all blocks except the last two have the most
+WORDS = (8, 4, 2)
 
 STRETCH = 2048
-"""Columns at a time: their masks stay in the cache, and the steps at the edges cost little."""
+"""Columns per stretch: their masks stay in the cache, and steps at the edges cost little."""
 
-TABLE_STRETCH = 16_384  # the same if blocks make a table before each stretch
+TABLE_STRETCH = 16_384  # columns per stretch if blocks build a table before each
 UNIT = LANES * ROWS
 BLOCK = WORDS[0] * UNIT  # rows of a whole block, a multiple of 32
 
@@ -39,7 +40,7 @@ assert BLOCK % 32 == 0
 
 
 class Group:
-    """Blocks with the same number of words: their planes and their state."""
+    """Blocks with the same number of words: their planes and state."""
 
     def __init__(self, row: int, words: int, blocks: int, bits: int, lag: int) -> None:
         self.row = row
@@ -55,7 +56,7 @@ class SystolicSweep:
         self._rows = part.rows
         self._bits = (0,) * pair.planes
         self._by_table = pair.symbols <= TABLE_SYMBOLS
-        # a pass reads its columns forwards, in the order in which it takes them
+        # columns in the order in which the pass takes them
         columns = pair.b[part.column : part.column + part.columns]
         self._columns = columns[::-1].copy() if part.backward else columns
         self._carries = np.zeros(part.columns, dtype=np.uint8)
@@ -69,11 +70,11 @@ class SystolicSweep:
 
     @property
     def state(self) -> list[NDArray[Any]]:
-        """What the rows go on with in the next columns, then the carries out of the last row."""
+        """Return the state with which the rows continue, then the carries out of the last row."""
         return [*(group.state for group in self._groups), self._carries]
 
     def run(self, lot: int, first: int, stop: int) -> None:
-        """Take the columns [first, stop) of the pass through a lot of rows."""
+        """Advance a lot of rows over the columns [first, stop) of the pass."""
         bits = len(self._bits)
         most = min(TABLE_STRETCH if self._by_table else STRETCH, stop - first)
         if self._by_table:
@@ -102,7 +103,7 @@ class SystolicSweep:
             unpack(group.state[low:high], len(group.words), row, self._rows, pool, at)
 
     def _lot(self, lot: int) -> list[tuple[Group, int, int]]:
-        """Groups and ranges of their blocks: the last lot has the smaller groups too."""
+        """Return groups and ranges of their blocks; the last lot also has the smaller groups."""
         blocks = [(self._groups[0], self._cuts[lot], self._cuts[lot + 1])]
         if lot == self.lots - 1:
             blocks += [(group, 0, len(group.state)) for group in self._groups[1:]]
@@ -110,7 +111,7 @@ class SystolicSweep:
 
 
 def _groups(rows: int, bits: int, lag: int) -> list[Group]:
-    """Whole blocks, then one or two smaller ones, so that few rows are empty."""
+    """Make full blocks, then one or two smaller ones, so that few rows are empty."""
     most, half, least = WORDS
     whole = rows // BLOCK
     rest = rows - whole * BLOCK
@@ -133,14 +134,14 @@ def _groups(rows: int, bits: int, lag: int) -> list[Group]:
 
 @njit(cache=True, nogil=True)
 def _blocks_by_planes(state, planes, symbols, carries, words, bits):
-    """Blocks one above the other over one stretch of columns."""
+    """Run blocks, top to bottom, over one stretch of columns."""
     for block in range(state.shape[0]):
         _block(state[block], planes[block], symbols, carries, LANES - 1, words, bits)
 
 
 @njit(cache=True, nogil=True)
 def _blocks_by_table(state, planes, bits, symbols, carries, words, scratch):
-    """As ``_blocks_by_planes`` with a table of each block's match words."""
+    """Like ``_blocks_by_planes``, with a table of each block's match words."""
     vectors = len(words) * LANES
     matches = scratch[: 4 * vectors]
     table = scratch[4 * vectors : (4 + TABLE_ROWS) * vectors]
@@ -151,7 +152,7 @@ def _blocks_by_table(state, planes, bits, symbols, carries, words, scratch):
 
 @njit(cache=True, nogil=True)
 def _block(state, rows, symbols, carries, behind, words, bits):
-    """One block; the last lane is ``behind`` columns behind the first."""
+    """Run one block; the last lane trails the first by ``behind`` columns."""
     columns = carries.size
     ended = columns + behind
     if columns > behind:

@@ -1,14 +1,14 @@
-"""Passes on the cores of a CPU: each pass cut into lots of rows and stretches of columns.
+"""Run passes on the cores of a CPU, each cut into lots of rows and stretches of columns.
 
-A lot may take a stretch once it has taken the one before and the lot before it has taken this one:
+A lot may take a stretch once it has finished the previous one, and the previous lot this one:
 
     columns ->   0 1 2 3        the number: the earliest time a tile can run if all tiles take
     lot 0        0 1 2 3        equally long
     lot 1        1 2 3 4
 
-Threads take any tile that may run, of all passes together; nothing else delays them. Lots are few,
-since each prepares the columns' symbols for itself, and stretches many, since threads idle during
-the first and the last of them.
+Threads take any ready tile of any pass; nothing else delays them. Lots are few, because each
+prepares the columns' symbols itself; stretches are many, because threads idle during the first and
+last ones.
 """
 
 from __future__ import annotations
@@ -28,37 +28,38 @@ from streamer.batch.lcs.symbols import OnCells, Pair
 from trie.cpu.threads import run_all
 
 LOTS = 2
-"""Lots of rows for each thread, of all passes together that are cut: with one a delayed thread
-would delay the others."""
+"""Lots of rows per thread, over all passes that are cut; with only one, a delayed thread would
+delay the others.
+"""
 
 STRETCHES = 32  # the most stretches of columns for each lot of a pass
 
 TILE_CELLS = 1 << 28
-"""The fewest cells of a tile, half a millisecond: Python starts one in a twentieth of that."""
+"""The fewest cells per tile, half a millisecond; Python starts one in a twentieth of that."""
 
 CUT_FROM = 1 << 28  # cells from which a pass is cut for several threads
 
 LEAST_STRETCH = 1024
-"""The fewest columns of a stretch: a shorter one costs more to start than it takes."""
+"""The fewest columns per stretch; a shorter one would cost more to start than to run."""
 
 SHOWN_CELLS = 1 << 33
 MOST_SHOWN = 100
 """A pass on one thread reports its progress after this many cells, at most this many times."""
 
 Stretch = tuple[int, int, int | None]
-"""First column, the one after the last, and the pool word of the result stored there or None."""
+"""First column, one past the last, and the pool word of the result stored there or None."""
 
 
 class Sweep(Protocol):
-    """A pass in the making: ``SystolicSweep`` or ``BitParallelSweep``.
+    """A pass in progress: ``SystolicSweep`` or ``BitParallelSweep``.
 
-    A lot may take a stretch of columns once the lot before it has.
+    A lot may take a stretch of columns once the previous lot has.
     """
 
     lots: int
 
     def run(self, lot: int, first: int, stop: int) -> None:
-        """Take the columns [first, stop) through a lot of rows."""
+        """Advance a lot of rows over the columns [first, stop)."""
 
     def export(self, lot: int, pool: NDArray[np.uint32], at: int) -> None:
         """Write a lot's bits into the result at pool word ``at``."""
@@ -81,7 +82,7 @@ class Waves(HostPool):
         parts = list(passes.parts())
         together = len(parts) >= 2 * self._threads or self._threads == 1
         large = [i for i, part in enumerate(parts) if part.cells >= CUT_FROM and not together]
-        # the largest first, so that none is left for the end
+        # largest first, so that none is left for the end
         small = sorted(set(range(len(parts))) - set(large), key=lambda i: -parts[i].cells)
         run_all([partial(self._alone, parts[i], passes, i) for i in small], self._threads)
         if large:
@@ -91,14 +92,14 @@ class Waves(HostPool):
 
     def _alone(self, part: Part, passes: Passes, i: int) -> None:
         sweep = self._sweep(self._pair, part, 1)
-        # cut only to report progress and to see interrupts
+        # cut only to report progress and handle interrupts
         shown = max(1, min(part.cells // SHOWN_CELLS, MOST_SHOWN))
         for stretch in stretches(passes, i, shown):
             self._tile(sweep, 0, part.rows, stretch)
 
     def _chain(self, part: Part, passes: Passes, i: int, each: int) -> Chain:
         tiles = max(1, part.cells // TILE_CELLS)
-        # more lots where they leave enough stretches for threads to begin and end one by one
+        # more lots if enough stretches remain for threads to start and finish staggered
         lots = LOTS * each if tiles >= 4 * (LOTS * each) ** 2 else min(each, tiles)
         sweep = self._sweep(self._pair, part, lots)
         most = min(tiles // sweep.lots, part.columns // LEAST_STRETCH)
@@ -127,13 +128,13 @@ class Chain:
         self.done = [0] * len(tiles)
 
     def ready(self, lot: int) -> bool:
-        """Whether the lot's next tile may run, if none of the lot does."""
+        """Return whether the lot's next tile may run, if none of the lot is running."""
         at = self.done[lot]
         return at < len(self.tiles[lot]) and (lot == 0 or self.done[lot - 1] > at)
 
 
 class Crew:
-    """Threads that run the tiles of all chains, each as soon as it may."""
+    """Threads that run the tiles of all chains, each as soon as possible."""
 
     def __init__(self, chains: list[Chain]) -> None:
         self._changed = threading.Condition()
@@ -141,7 +142,7 @@ class Crew:
         self._left = sum(len(tiles) for chain in chains for tiles in chain.tiles)
 
     def work(self) -> None:
-        """Run tiles until none is left; the first exception ends all threads, after their tiles."""
+        """Run tiles until none is left; the first exception stops all threads after their tiles."""
         try:
             while (taken := self._take()) is not None:
                 chain, lot = taken
@@ -165,19 +166,19 @@ class Crew:
             before = len(self._waiting)
             if chain.ready(lot):
                 self._waiting.append((chain, lot))
-            # the lot below has been waiting if it has done one less
+            # the next lot was waiting if it has finished one less
             below = lot + 1
             if below < len(chain.done) and chain.done[below] == chain.done[lot] - 1:
                 self._waiting.append((chain, below))
             if self._left <= 0:
                 self._changed.notify_all()
             else:
-                # this thread takes one itself
+                # this thread takes one of them itself
                 self._changed.notify(len(self._waiting) - before - 1)
 
 
 def stretches(passes: Passes, i: int, count: int) -> list[Stretch]:
-    """About ``count`` stretches of a pass, and cuts where it stores results."""
+    """Return about ``count`` stretches of a pass, cut also where it stores results."""
     marks = {
         int(mark): int(passes.at[i] + number * passes.stride[i])
         for number, mark in enumerate(passes.marks[i])

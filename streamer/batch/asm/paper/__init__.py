@@ -1,1 +1,1 @@
-"""The methods of the WsPASM paper on the CPU."""
+"""The WsPASM paper's methods on the CPU."""

@@ -4,12 +4,12 @@
     D[i, j]   D[i-1, j-1] where T[j-1] = P[i-1], else 1 + the least of D[i-1, j], D[i-1, j-1] and
               D[i-1, X-1] + (j-1-X), which stands for the row's own past; i+j-1 where X = 0
 
-so that no cell depends on another of its row. The alphabet is that of the pattern's letters (sets
-of bases with IUPAC). The rows of X are made side by side, then each row of D by all threads, which
-wait for each other between rows. Two rows of D are in memory.
+so no cell depends on another in its row. The alphabet is the set of the pattern's letters (sets of
+bases with IUPAC). The rows of X are made in parallel, then each row of D by all threads, with a
+barrier between rows. Two rows of D are in memory.
 
-Operations: m cells a symbol with three loads of the row before, one of them anywhere; 4 bytes a
-symbol for each letter of X and each of the two rows.
+Operations: m cells per symbol, each with three loads from the previous row, one of them random;
+memory: 4 bytes per symbol for each letter of X and each of the two rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trie.cpu.threads import run_all, split_range
 
 
 def find(codes: NDArray[np.uint8], lead: int, searches: Searches, threads: int) -> list[EndsFound]:
-    """Every end in (lead, n] with a distance <= k, by search."""
+    """Find every end in (lead, n] with a distance <= k, by search."""
     alphabet = np.unique(searches.joined_masks)
     rows_of_x = run_all([partial(_last_positions, codes, mask) for mask in alphabet], threads)
     last = dict(zip(alphabet.tolist(), rows_of_x, strict=True))
@@ -68,7 +68,7 @@ def _last_positions(codes, mask):
 
 @njit(cache=True, nogil=True)
 def _row(codes, mask, last, i, above, row, low, high):
-    """Columns low..high of row i, by equation 3."""
+    """Compute columns low..high of row i by equation 3."""
     for j in range(low, high):
         if mask >> codes[j - 1] & 1:
             row[j] = above[j - 1]

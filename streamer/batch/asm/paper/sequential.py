@@ -1,8 +1,7 @@
 """ASM_CPU of the WsPASM paper: the matrix D by equation 1, column by column, cell by cell.
 
-Operations: m cells a symbol, each a comparison and a minimum of three; 4 m bytes of memory. The
-only parallelism is that texts may be cut: a thread takes a range of ends, and ``reach`` symbols
-before it.
+Operations: m cells per symbol, each a comparison and a minimum of three; 4 m bytes of memory. The
+only parallelism is cutting texts: a thread takes a range of ends, and ``reach`` symbols before it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from trie.cpu.threads import run_all, split_range
 
 
 def find(codes: NDArray[np.uint8], lead: int, searches: Searches, threads: int) -> list[EndsFound]:
-    """Every end in (lead, n] with a distance <= k, by search."""
+    """Find every end in (lead, n] with a distance <= k, by search."""
     parts = split_range(lead, codes.size, threads, align=max(1, 4 * searches.reach))
     tasks = [
         partial(_find, codes, low, high, masks, searches.k)
@@ -34,7 +33,7 @@ def find(codes: NDArray[np.uint8], lead: int, searches: Searches, threads: int) 
 
 @njit(cache=True, nogil=True)
 def _find(codes, low, high, masks, k):
-    """Ends in (low, high] with D <= k, and D there."""
+    """Find the ends in (low, high] with D <= k, and D there."""
     rows = masks.size
     column = np.arange(rows + 1).astype(np.int32)
     ends = np.empty(high - low, np.int64)

@@ -1,1 +1,1 @@
-"""The methods that the PMASM paper compares, on the CPU."""
+"""The methods compared in the PMASM paper, on the CPU."""

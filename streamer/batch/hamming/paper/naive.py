@@ -1,6 +1,6 @@
 """The method ``naive``: equation (1) of the PMASM paper, window by window, pattern by pattern.
 
-n r m comparisons for n windows and r patterns of m symbols, and none is left out.
+n r m comparisons for n windows and r patterns of m symbols, without early exit.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from streamer.batch.hamming.packed_hits import hit_word
 from trie.codes import GAP
 from trie.cpu.jit import njit
 
-NO_SYMBOL = GAP + 1  # stands for a gap code in a pattern: it equals nothing in a text
+NO_SYMBOL = GAP + 1  # stands for a gap code in a pattern; equals nothing in a text
 
 
 def prepare(patterns: Oriented) -> tuple[NDArray[np.uint8]]:
-    """The patterns, uint8[r, m], with NO_SYMBOL for gap codes."""
+    """Return the patterns, uint8[r, m], with NO_SYMBOL for gap codes."""
     return (np.where(patterns.codes < GAP, patterns.codes, NO_SYMBOL).astype(np.uint8),)
 
 
 @njit(cache=True, nogil=True)
 def scan(codes, first, stop, origin, ids, k, words, patterns):
-    """As in ``engines.ON_CPU``."""
+    """Implement ``scan`` of ``engines.ON_CPU``."""
     written = 0
     for start in range(first, stop):
         if written + ids.size > words.size:

@@ -1,12 +1,13 @@
-"""The method ``pmasm`` on the CPU (PMASM paper, section 5): several patterns' counters in a word.
+"""The method ``pmasm`` on the CPU (PMASM paper, section 5): counters of several patterns per word.
 
     look-up memory  [group, code, level]    the fb_vector of level j: field p is 1 where symbol j of
                                             the group's pattern p is not the code
     bit_vector      the sum of m fb_vectors: field p is the Hamming distance of pattern p
 
-b = ceil(log2(m + 1)) bits a field (equation 2), 32 // b patterns a word of 32 bits (equation 3),
-and as many words, groups, as the patterns need: the paper has one. A gap code in the text has a
-row of its own, all mismatches. m additions a window and group.
+A field has b = ceil(log2(m + 1)) bits (equation 2), a word of 32 bits 32
+
+b patterns (equation 3), and there are as many words (groups) as the patterns need; the paper has
+one. A gap code in the text has its own row, all mismatches. m additions per window and group.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from trie.packed_counters import PMASM_BITS, look_up_memory
 
 
 def prepare(patterns: Oriented) -> tuple[NDArray[np.uint32], int]:
-    """The look-up memory (5.2), and the bits of a field."""
+    """Return the look-up memory (5.2), and the bits per field."""
     return look_up_memory(patterns.codes)
 
 
 @njit(cache=True, nogil=True)
 def scan(codes, first, stop, origin, ids, k, words, memory, bits):
-    """As in ``engines.ON_CPU``."""
+    """Implement ``scan`` of ``engines.ON_CPU``."""
     fields = PMASM_BITS // bits
     field = (np.uint32(1) << np.uint32(bits)) - np.uint32(1)
     written = 0

@@ -1,19 +1,20 @@
 """The method ``shift-add`` (Baeza-Yates and Gonnet, 1992; PMASM paper, section 4 and Table 3).
 
 The state of a pattern holds a counter of b bits for each of its m prefixes: the mismatches of
-prefix i + 1 with the symbols that end at the current one. A symbol c costs, for each word of it,
+prefix i + 1 with the symbols that end at the current one. For each word of the state, a symbol c
+takes
 
     state     = (state << b) + add[c]          add[c] has a 1 in field i where symbol i is not c
     overflow  = (overflow << b) | (state & tops)
     state     = state & ~tops                  tops: the highest bit of every field
 
-so that an overflow is remembered and travels on with its prefix. b = bits of k and one more. A
-window matches where field m - 1 has not overflowed and is at most k.
+so an overflow is remembered and moves along with its prefix. b is one more than the bits of k. A
+window matches if field m - 1 has not overflowed and is at most k.
 
     word w of a state:   | unused | field F w + F - 1 | ... | field F w |     F = 64 // b fields
 
-m b <= 64 is one word, 7 operations a symbol and pattern; else the highest field of a word moves
-into the next.
+If m b <= 64, one word suffices, with 7 operations per symbol and pattern; otherwise the highest
+field of a word moves into the next word.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from trie.packed_counters import shift_add_words
 
 
 def prepare(patterns: Oriented) -> tuple[NDArray[np.uint64], int, int, int]:
-    """What each symbol adds, uint64[r, GAP + 1, words]; m; the bits of a field; fields a word."""
+    """What each symbol adds, uint64[r, GAP + 1, words]; m; bits per field; fields per word."""
     add, bits, fields = shift_add_words(patterns.codes, patterns.k)
     return add, patterns.length, bits, fields
 
 
 @njit(cache=True, nogil=True)
 def scan(codes, first, stop, origin, ids, k, words, add, length, bits, fields):
-    """As in ``engines.ON_CPU``."""
+    """Implement ``scan`` of ``engines.ON_CPU``."""
     count = add.shape[2]
     b = np.uint64(bits)
     top = np.uint64(1) << (b - np.uint64(1))

@@ -1,1 +1,1 @@
-"""The LCS paper's methods as published: baselines that the faster methods are measured by."""
+"""The LCS paper's methods as published: baselines for the faster methods."""

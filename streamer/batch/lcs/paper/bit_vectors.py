@@ -2,8 +2,8 @@
 
     v = (v + (v & m) + carry) | (v & ~m)        m: the rows whose symbol is the column's
 
-v has a 0 where the length grows by that row. Line 13 of Listing 3 mixes B[j] and B[j-1]; Listing 4
-has it right. Per word and column: a load of m, 7 operations, a load and a store of v.
+v has a 0 where the length grows by that row. Line 13 of Listing 3 confuses B[j] and B[j-1]; Listing
+4 is correct. Per word and column: a load of m, 7 operations, a load and a store of v.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from streamer.batch.lcs.symbols import Pair
 from trie.cpu.jit import njit
 
 LOT_WORDS = 64
-"""The fewest words of a lot of rows: with fewer, passing the carries on costs more than it
-gains."""
+"""The fewest words per lot of rows: with fewer, passing on the carries costs more than it gains."""
 
 
 class BitParallelSweep:
@@ -38,7 +37,7 @@ class BitParallelSweep:
         self._cuts = [words * i // self.lots for i in range(self.lots + 1)]
 
     def run(self, lot: int, first: int, stop: int) -> None:
-        """Take the columns [first, stop) of the pass through a lot of rows."""
+        """Advance a lot of rows over the columns [first, stop) of the pass."""
         low, high = self._cuts[lot : lot + 2]
         step = self._part.step
         _columns(self._v, self._matches, low, high, self._b, self._part.first_column + step * first,
@@ -61,8 +60,7 @@ def _match_vectors(a, first, step, rows, matches):
 
 @njit(cache=True, nogil=True)
 def _columns(v, matches, low, high, b, first, step, carries):
-    """The words [low, high) over columns; ``carries`` has what enters below, then what leaves
-    above."""
+    """Advance the words [low, high) over columns; ``carries``: in from below, then out above."""
     at = first
     for column in range(carries.size):
         of_symbol = matches[b[at]]
@@ -75,7 +73,7 @@ def _columns(v, matches, low, high, b, first, step, carries):
 
 @njit(cache=True, nogil=True, inline="always")
 def next_word(value, matches, carry):
-    """A word of v one column on, and the carry out of it."""
+    """Return a word of v after the next column, and its carry out."""
     some = value + (value & matches)
     total = some + carry
     carry = np.uint64(some < value) | np.uint64(total < some)

@@ -1,6 +1,6 @@
 """The paper's CUDA method as a ``Processor``: Listing 2 on the host, llcs on the GPU by its size.
 
-Section 3.5: where the lengths add up to at least 2,048 the GPU computes llcs. Below, the CPU does:
+Section 3.5: the GPU computes llcs if the lengths add up to at least 2,048. Otherwise the CPU does:
 by dynamic programming for fewer than 96 rows or 256 columns, else by the bit-parallel method.
 """
 
@@ -28,7 +28,7 @@ class BlockStepProcessor(RowByRow):
         self._gpu = BlockStep(pair.a, pair.b, pair.symbols)
 
     def grown(self, part: Part) -> NDArray[np.uint32]:
-        """As in ``RowByRow``."""
+        """Implement ``RowByRow.grown``."""
         if part.rows + part.columns >= GPU_FROM:
             return self._gpu.llcs(part)
         if part.rows < DP_ROWS or part.columns < DP_COLUMNS:

@@ -1,8 +1,7 @@
-"""Dynamic programming: the table of rules R1-R3, Hirschberg's row (Listing 1), and his division
-(Listing 2) of small tables.
+"""Dynamic programming: rules R1-R3, Hirschberg's row (Listing 1) and division (Listing 2).
 
-The paper's methods for small inputs, and the baseline of the faster ones. Lengths are int32. A cell
-costs a comparison, a maximum and two loads.
+The paper's methods for small inputs, and the baseline for the faster ones. Lengths are int32. A
+cell costs a comparison, a maximum and two loads.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from streamer.batch.lcs.passes import HostPool, Part, Passes
 from streamer.batch.lcs.symbols import OnCells, Pair, unreported
 from trie.cpu.jit import njit
 
-MOST_CELLS = 1 << 30  # cells of the largest table that is stored whole, 4 bytes each
+MOST_CELLS = 1 << 30  # cells of the largest table stored whole, 4 bytes each
 
 SHOWN_CELLS = 1 << 29
-"""Cells of one call, about half a second: then progress is reported and interrupts are seen."""
+"""Cells per call, about half a second; progress and interrupts are handled between calls."""
 
 
 @njit(cache=True, nogil=True)
 def more_rows(a, row, rows, b, column, columns, backward, lengths):
-    """Listing 1, more rows: lengths[j] is the length for the rows so far and the first j columns.
+    """Continue Listing 1 by more rows: lengths[j] is the length for all rows so far and j columns.
 
     lengths: int32[columns + 1], 0 before the first row. ``backward`` is llcs' of section 3.1: rows
-    and columns are taken from their ends, nothing is reversed.
+    and columns are read from their ends, without reversing.
     """
     step = -1 if backward else 1
     first_row = row + rows - 1 if backward else row
@@ -58,13 +57,13 @@ class RowByRow(HostPool):
             self.pool[at : at + found.size] = found
 
     def grown(self, part: Part) -> NDArray[np.uint32]:
-        """The result of a pass: a bit a row, set where the length grows by it."""
+        """Return the result of a pass: a bit per row, set where the length grows by it."""
         lengths = np.zeros(part.rows + 1, dtype=np.int32)
         each = max(1, SHOWN_CELLS // part.rows)
         for done in range(0, part.columns, each):
             some = min(each, part.columns - done)
             first = part.column + (part.columns - done - some if part.backward else done)
-            # the roles are swapped: the lengths wanted are those of the rows
+            # rows and columns are swapped, because lengths by row are wanted
             more_rows(
                 self.pair.b, first, some, self.pair.a, part.row, part.rows, part.backward, lengths
             )
@@ -77,7 +76,7 @@ class RowByRow(HostPool):
 
 @njit(cache=True, nogil=True)
 def table(a, b, in_a, in_b):
-    """Rules R1-R3 over the whole table, int32[(m + 1) (n + 1)], and the way back through it."""
+    """Fill the whole table by rules R1-R3, int32[(m + 1) (n + 1)], and trace back through it."""
     m = a.size
     n = b.size
     cells = np.zeros((m + 1, n + 1), dtype=np.int32)
@@ -103,7 +102,7 @@ def table(a, b, in_a, in_b):
 
 @njit(cache=True, nogil=True)
 def hirschberg(a, b, in_a, in_b, row, row_end, column, column_end):
-    """Listing 2 on each of some tables (int64[tables] bounds); a stack replaces the recursion."""
+    """Run Listing 2 on several tables (int64[tables] bounds); a stack replaces the recursion."""
     for t in range(row.size):
         _hirschberg(a[row[t] : row_end[t]], b[column[t] : column_end[t]],
                     in_a[row[t] : row_end[t]], in_b[column[t] : column_end[t]])  # fmt: skip
@@ -113,7 +112,7 @@ def hirschberg(a, b, in_a, in_b, row, row_end, column, column_end):
 def _hirschberg(a, b, in_a, in_b):
     first = np.empty(b.size + 1, dtype=np.int32)
     last = np.empty(b.size + 1, dtype=np.int32)
-    # one half is taken up at once, so that the stack holds a table a level
+    # one half is processed immediately, so the stack holds one table per level
     stack = np.empty((70, 4), dtype=np.int64)
     stack[0] = (0, a.size, 0, b.size)
     depth = 1
