@@ -1,14 +1,14 @@
 """The k-difference primer problem (primer paper): the shortest substrings of alpha that beta lacks.
 
-For each start r of a record of alpha: the shortest alpha[r:r+c+1] with at least k differences
+For each start r in a record of alpha: the shortest alpha[r:r+c+1] with at least k differences
 (insertions, deletions, substitutions) from every substring of beta, where c is the length of the
 longest prefix of alpha[r:] within k - 1 differences of some substring. A gap code costs a
-difference; substrings do not cross the ends of records.
+difference; substrings do not span records.
 
     conventional, alternative      the paper's sequential solutions, optimizations 1 and 2
     conventional-coarse, ...       over cores (section 3); the first two also on CUDA (section 4)
     hook-row                       one bit-parallel pass over beta for each start
-    windows                        a pass for the window that several starts share
+    windows                        one pass per window shared by several starts
     seeds                          the default: windows found through their pieces where that is
                                    cheaper (small k, large beta), else by ``windows``
 
@@ -50,7 +50,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
 """The devices that have each method."""
 
 DEFAULT = "seeds"
-LEAST_STARTS = 1 << 10  # starts of alpha that are worth a GPU of their own
+LEAST_STARTS = 1 << 10  # starts of alpha worth another GPU
 
 Improve = Callable[[list[Codes], Columns], None]
 
@@ -61,16 +61,16 @@ def find(
     strands: str = "forward", method: str | None = None, device: str = "auto",
     threads: int | None = None, gpus: int = 0,
 ) -> NDArray[np.void]:  # fmt: skip
-    """The shortest substrings of alpha with at least k differences from every substring of beta.
+    """Find the shortest substrings of alpha with at least k differences from any in beta.
 
     ``alpha`` and ``beta`` are letters (bytes, str, uint8 array) or sequences of them; each record
     of alpha is solved against all of beta, with ``strands="both"`` also against its reverse
-    complement. ``method`` and ``device`` as METHODS and ``--device``; ``threads`` None or 0 is
-    every core. ``gpus`` is the most GPUs to use, 0 for all.
+    complement. ``method`` and ``device`` as in METHODS and ``--device``; ``threads``: None or 0
+    means every core. ``gpus``: the most GPUs to use, 0 for all.
 
-    A structured array (problem.FIELDS): alpha int32, start, end, length int64, in order. Raises
-    UsageError for an option or a k out of 1..1000, if a record is so long (a shorter one has no
-    rows); InvalidBaseError for a byte that is no base.
+    Returns a structured array (problem.FIELDS): alpha int32, start, end, length int64, in order.
+    Raises UsageError for an invalid option or a k outside 1..1000 (a k above the length of every
+    record is valid and gives no rows), InvalidBaseError for a byte that is not a base.
 
     >>> from streamer.batch import primer
     >>> alpha = b"ACTG"
@@ -91,19 +91,19 @@ def reaches(
     alpha: Alpha, beta: Iterable[Codes], k: int, choice: Choice, *, strands: str = "forward",
     threads: int | None = None,
 ) -> Columns:  # fmt: skip
-    """The final reaches (``problem``) for records of beta that come one by one.
+    """Return the final reaches (``problem``) for records of beta that come one by one.
 
     Memory holds one record and one chunk of CHUNK_SYMBOLS at a time.
     """
     k = alpha.solvable(k)
     reach = alpha.first_reaches(k)
     if k > alpha.longest():
-        # it is read for its faults alone
+        # no solution: beta is read only for its faults
         deque(beta, maxlen=0)
         return reach
     shares = _shares(alpha, k, choice, threads or usable_cores(), strands == "both")
     texts = chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS)
-    # each share takes every text; what it finds is in its own reaches
+    # each share takes every text, and updates its own reaches
     turns = (pieces for pieces in texts for _ in shares)
     for _ in in_lanes(shares, turns, each_task(Share.improve)):
         pass
@@ -113,7 +113,7 @@ def reaches(
 
 
 class Share:
-    """Some starts of alpha, and what raises their reaches."""
+    """Some starts of alpha, and the search that raises their reaches."""
 
     def __init__(
         self, alpha: Alpha, first: int, stop: int, k: int, make: Callable[[Alpha], Improver]
@@ -122,7 +122,7 @@ class Share:
         self._own = stop - first
         part = alpha if self._own == alpha.codes.size else alpha.part(first, stop)
         self._reach = part.first_reaches(k)
-        # the starts of other shares count as settled
+        # starts of other shares count as settled
         self._reach[self._own :] = part.ends[self._own :]
         self._improver = make(part)
 
@@ -137,7 +137,7 @@ class Share:
 
 
 def _shares(alpha: Alpha, k: int, choice: Choice, threads: int, both: bool) -> list[Share]:
-    """Alpha in equal shares for the GPUs, or one for the CPU."""
+    """Split alpha into equal shares for the GPUs, or one for the CPU."""
     uses = choice.card_uses(max(1, alpha.codes.size // LEAST_STARTS))
     bounds = split_range(0, alpha.codes.size, len(uses)) or [(0, 0)]
 
@@ -151,7 +151,7 @@ def _shares(alpha: Alpha, k: int, choice: Choice, threads: int, both: bool) -> l
 
 
 class Improver(ChosenEngine[Any]):
-    """Raises reaches by chunks of beta, with ``both`` by their reverse complements too."""
+    """Raises reaches by chunks of beta, and with ``both`` by their reverse complements."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class Improver(ChosenEngine[Any]):
         self.run(work)
 
     def make(self, choice: Choice) -> Any:
-        """The search of the choice: a function on the CPU, an object on the GPU."""
+        """Create the search: a function on the CPU, an object on the GPU."""
         if choice.device == "cpu":
             return on_cpu(self._alpha, self._k, choice.method, self._threads)
         from streamer.batch.primer import on_gpu
@@ -194,12 +194,12 @@ class Improver(ChosenEngine[Any]):
         return on_gpu.search(self._alpha, self._k, choice.method, both=self._both)
 
     def smaller(self) -> bool:
-        """Search shorter texts, if the GPU's method can."""
+        """Search shorter texts, if the GPU method can."""
         return bool(self.engine.smaller())
 
 
 def on_cpu(alpha: Alpha, k: int, method: str, threads: int) -> Improve:
-    """The function that raises reaches by pieces of beta with a method on the CPU."""
+    """Return the function that raises reaches by pieces of beta with a CPU method."""
     if method in ("windows", "seeds", "hook-row"):
         return _bit_parallel(alpha, k, threads, method)
     from streamer.batch.primer.paper import alternative, conventional, cores

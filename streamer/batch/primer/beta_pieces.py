@@ -13,12 +13,12 @@ import numpy as np
 
 from streamer.batch.records import Codes, reverse_complement
 
-SEPARATOR = 5  # stands after each record of a joined text: no substring holds it
+SEPARATOR = 5  # follows each record of a joined text; no substring contains it
 CHUNK_SYMBOLS = 1 << 26
 
 
 def piece_symbols(overlap: int, *, both: bool, limit: int = CHUNK_SYMBOLS) -> int:
-    """The length of the pieces of a long record."""
+    """Return the length of the pieces of a long record."""
     longest = max(limit, 4 * overlap)
     return longest // 2 if both else longest
 
@@ -26,10 +26,10 @@ def piece_symbols(overlap: int, *, both: bool, limit: int = CHUNK_SYMBOLS) -> in
 def chunks(
     records: Iterable[Codes], overlap: int, *, both: bool, limit: int = CHUNK_SYMBOLS
 ) -> Iterator[list[Codes]]:
-    """Pieces of records, in lists of at most ``limit`` symbols, a separator for each included.
+    """Yield pieces of records, in lists of at most ``limit`` symbols, including separators.
 
-    A piece has at least four times the overlap; smaller limits are raised. With ``both`` the
-    reverse complement of every piece follows it. Empty records give nothing.
+    A piece has at least four times the overlap; smaller limits are raised. With ``both``, each
+    piece is followed by its reverse complement. Empty records are skipped.
     """
     longest = max(limit, 4 * overlap)
     size = piece_symbols(overlap, both=both, limit=limit)
@@ -57,6 +57,6 @@ def _pieces(record: Codes, overlap: int, longest: int) -> Iterator[Codes]:
 
 
 def joined(pieces: list[Codes]) -> Codes:
-    """The pieces as one text with SEPARATOR after each."""
+    """Join the pieces into one text, with SEPARATOR after each."""
     end = np.array([SEPARATOR], dtype=np.uint8)
     return np.concatenate([part for piece in pieces for part in (piece, end)])

@@ -1,4 +1,4 @@
-"""A text of beta on the CPU's cores: windows searched in it, and starts extended near the hits."""
+"""Search windows in a text of beta on the CPU's cores, and extend starts near the hits."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from streamer.batch.records import Codes
 from trie.cpu.threads import run_all, split_range
 
 SEGMENT = 1 << 20
-"""The most columns of a task: its minima take a word of 16 bits for each tile and lane."""
+"""The most columns per task; its minima take 16 bits per tile and lane."""
 
-EXTENSION_COST = 6.0  # a column of ``reaches`` against a column of ``hits``, for equal rows
+EXTENSION_COST = 6.0  # cost of a column of ``reaches`` relative to one of ``hits``, for equal rows
 
 
 class BlockHits(NamedTuple):
     """Where windows match within k - 1 differences, int64 each.
 
-    A match ends in text[begin:end], and the nearest there has k - 1 - slack differences.
+    A match ends in text[begin:end]; the best one there has k - 1 - slack differences.
     """
 
     window: Columns
@@ -36,7 +36,7 @@ class BlockHits(NamedTuple):
 
 @dataclass(frozen=True)
 class CpuText:
-    """One text, the alpha that is compared with it, and the threads that search it.
+    """One text, the alpha to compare with it, and the threads that search it.
 
     Windows are alpha[firsts:ends], int64[windows] each.
     """
@@ -52,15 +52,15 @@ class CpuText:
 
     @property
     def width(self) -> int:
-        """Windows that keep all cores busy."""
+        """The number of windows that keep all cores busy."""
         return LANES if self.codes.size >= self.threads << 16 else LANES * self.threads
 
     def part(self, first: int, stop: int) -> CpuText:
-        """Some columns of the text."""
+        """Return some columns of the text."""
         return CpuText(self.alpha, self.codes[first:stop], self.k, self.threads)
 
     def hits(self, firsts: Columns, ends: Columns) -> BlockHits:
-        """Where the windows match, in columns of whole tiles."""
+        """Find where the windows match, in columns of whole tiles."""
 
         def runs(lowest: NDArray[np.int16], count: int, span: tuple[int, int]) -> Columns:
             return runs_of_hits(lowest, self.k - 1, count, span)
@@ -71,7 +71,7 @@ class CpuText:
         return BlockHits(*map(np.concatenate, zip(*found, strict=True)))
 
     def nearest(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns, Columns]:
-        """The tile where each window comes closest, from and until, and its differences there."""
+        """Find the tile (from, until) where each window is closest, and its differences there."""
 
         def least(lowest: NDArray[np.int16], count: int, span: tuple[int, int]) -> Any:
             tile = lowest[:, :count].argmin(axis=0)
@@ -91,9 +91,9 @@ class CpuText:
         ends: Columns,
         look: Callable[[NDArray[np.int16], int, tuple[int, int]], Any],
     ) -> Iterator[tuple[Columns, Any]]:
-        """``look`` at the minima of LANES windows in a span, for all windows and the whole text.
+        """Call ``look`` on minima of LANES windows in a span, for all windows and the whole text.
 
-        Windows of about the same length go together.
+        Windows of similar length are grouped.
         """
         order = np.argsort(ends - firsts, kind="stable")
         groups = [order[at : at + LANES] for at in range(0, order.size, LANES)]
@@ -108,7 +108,7 @@ class CpuText:
         return zip((group for group, _ in pairs), found, strict=True)
 
     def _spans(self, groups: int, longest: int) -> list[tuple[int, int]]:
-        """The text in spans: enough for the threads, not so short that overlaps cost much."""
+        """Split the text into spans: enough for the threads, but long beside their overlaps."""
         size, threads = self.codes.size, self.threads
         wanted = max(-(-size // SEGMENT), -(-2 * threads // groups) if groups < 4 * threads else 1)
         most = max(1, size // (8 * (longest + self.k)))
@@ -131,7 +131,7 @@ class CpuText:
         return out
 
     def raise_everywhere(self, reach: Columns) -> None:
-        """The whole text for every start: the plain bit-parallel solution (``hook-row``)."""
+        """Search the whole text for every start: the plain bit-parallel solution (``hook-row``)."""
         starts = np.flatnonzero(reach < self.alpha.ends)
         for block in range(0, starts.size, 1024):
             r = starts[block : block + 1024]

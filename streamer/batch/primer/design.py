@@ -1,8 +1,9 @@
 """Choose primers that can be ordered: length, GC, melting temperature, hairpins, pairs.
 
-An interval of alpha has at least k differences from all of beta exactly if it contains its start's
-shortest solution: longer intervals only differ more. So every length from the shortest on is a
-candidate. Thermodynamics (SantaLucia 1998) are primer3's, at its default concentrations.
+An interval of alpha has at least k differences from all of beta if and only if it contains its
+start's shortest solution, because longer intervals only differ more. So every length from the
+shortest on is a candidate. Thermodynamics (SantaLucia 1998) are primer3's, at its default
+concentrations.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class Range:
     high: float
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies in it."""
+        """Return whether a value lies in it."""
         return self.low <= value <= self.high
 
 
 @dataclass(frozen=True, slots=True)
 class PrimerLimits:
-    """Limits of a primer: length in bases, GC in percent, temperatures in Celsius."""
+    """Limits of a primer: length in bases, GC in percent, temperatures in degrees Celsius."""
 
     length: Range = field(default_factory=lambda: Range(18, 27))
     gc: Range = field(default_factory=lambda: Range(30, 70))
@@ -65,7 +66,7 @@ class Primer:
 
 
 def primer3() -> Any:
-    """The thermodynamics of primer3; StreamerError if it is not installed."""
+    """Return primer3's thermodynamics; raise StreamerError if it is not installed."""
     try:
         from primer3.thermoanalysis import ThermoAnalysis
     except ImportError:
@@ -77,7 +78,7 @@ def primer3() -> Any:
 def intervals(
     codes: NDArray[np.uint8], shortest: NDArray[np.int64], limits: PrimerLimits
 ) -> Iterator[tuple[int, int]]:
-    """Every gapless interval of the wanted length that contains its start's shortest solution.
+    """Yield each gapless interval of the wanted length that contains its start's shortest solution.
 
     ``shortest`` int64[m] is the end of the shortest solution at each start, m + 1 or more for none.
     """
@@ -93,9 +94,9 @@ def intervals(
 def primers(
     codes: NDArray[np.uint8], shortest: NDArray[np.int64], limits: PrimerLimits, strand: str
 ) -> list[Primer]:
-    """The best primer of each start (strand +) or end (strand -): nearest to the middle of ``tm``.
+    """Return the best primer of each start (strand +) or end (strand -): closest to mid ``tm``.
 
-    ``codes`` and ``shortest`` as ``intervals``. Only primers within all limits.
+    ``codes`` and ``shortest`` as for ``intervals``. Only primers within all limits count.
     """
     thermo = primer3()
     middle = (limits.tm.low + limits.tm.high) / 2
@@ -108,7 +109,7 @@ def primers(
         part = codes[start:end]
         sequence = letters(part, strand)
         tm = float(thermo.calc_tm(sequence))
-        # starts on strand + and ends on strand -: the 5' end is fixed, the 3' end is chosen
+        # start on strand +, end on strand -: the 5' end is fixed, the 3' end is chosen
         place = start if strand == "+" else end
         if limits.tm.holds(tm):
             found = (abs(tm - middle), start, end, sequence, gc, tm)
@@ -126,10 +127,10 @@ def primers(
 def pairs(
     left: Sequence[Primer], right: Sequence[Primer], limits: PrimerLimits
 ) -> list[tuple[Primer, Primer, float]]:
-    """The best ``limits.pairs`` pairs with a product of the wanted size, and their dimer's Tm.
+    """Return the best ``limits.pairs`` pairs with a product of the wanted size, and dimers' Tm.
 
-    Best is closest in melting temperature; no two left primers overlap, and no two right ones. Ties
-    go to the first.
+    The best pairs are closest in melting temperature; no two left primers overlap, nor two right
+    ones. Ties go to the first.
     """
     thermo = primer3()
     ends = np.array([primer.end for primer in right], dtype=np.int64)
@@ -160,5 +161,5 @@ def _overlap(one: Primer, other: Primer) -> bool:
 
 
 def letters(codes: NDArray[np.uint8], strand: str) -> str:
-    """The letters of codes as they are, or on strand - of their reverse complement."""
+    """Return the letters of codes or, on strand -, of their reverse complement."""
     return decode(reverse_complement(codes) if strand == "-" else codes).tobytes().decode()

@@ -1,16 +1,16 @@
-"""One start near one place of a text, bit-parallel: follow a row that only ever rises.
+"""Extend one start near one place of a text, bit-parallel: follow a row that only rises.
 
-Myers' bit-vectors (64 rows a word, row 1 in bit 0) go along the text with row 0 all zeros, so a
-match may begin anywhere. The hook row h is one above the longest prefix known to stay within k - 1
-differences. Only its value is stored, updated by its horizontal difference at every symbol; when it
-falls to k - 1, h rises and the vertical difference of the next row is added. At the end of the text
-the reach is r + h - 1: one pass, no cells, no search.
+Myers' bit-vectors (64 rows per word, row 1 in bit 0) advance along the text with row 0 all zeros,
+so a match may begin anywhere. The hook row h is one above the longest prefix known to be within k -
+1 differences. Only its value is stored, updated by its horizontal difference at every symbol; when
+it falls to k - 1, h rises and the vertical difference of the next row is added. At the end of the
+text the reach is r + h - 1: one pass, no cells, no search.
 
     vp, vn    bit i-1: D[i, j] - D[i-1, j] is +1, is -1
     ph, mh    bit i-1: D[i, j] - D[i, j-1] is +1, is -1
 
-Operations: 17 for 64 rows and a symbol, on the words up to the hook and one more. Once a match is
-so long that k columns of all diagonals are less work, it is followed along its diagonals instead
+Operations: 17 per 64 rows and symbol, on the words up to the hook and one more. Once a match is so
+long that k columns of all diagonals are less work, it is followed along its diagonals
 (``alternative``): work then grows with k * k, not with the square of its length.
 """
 
@@ -42,14 +42,14 @@ def match_bits(codes: Codes) -> NDArray[np.uint64]:
 
 @njit(cache=True, nogil=True, inline="always")
 def _bit(words, row):
-    """The bit of a row (from 1 on)."""
+    """Return the bit of a row (from 1 on)."""
     at = row - 1
     return np.int64((words[at >> 6] >> np.uint64(at & 63)) & np.uint64(1))
 
 
 @njit(cache=True, nogil=True)
 def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):
-    """The reach of matches that begin in text[from_:until], record by record of the text."""
+    """Return the reach of matches that begin in text[from_:until], record by record of the text."""
     best = floor
     at = from_
     while at < until:
@@ -78,8 +78,8 @@ def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):
 def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, k, scratch):
     """The reach of start r by matches whose part alpha[r:core_end] ends in text[from_:until].
 
-    That part has at least k - 1 - slack differences, so what follows it in the text has at most
-    ``slack`` symbols more than in alpha. The result is at least ``floor`` (r <= floor <= end, the
+    That part has at least k - 1 - slack differences, so its continuation in the text is at most
+    ``slack`` symbols longer than in alpha. The result is at least ``floor`` (r <= floor <= end, the
     record's end). ``scratch`` is int32[] of any size.
     """
     if floor >= end:
@@ -149,7 +149,7 @@ def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, 
 
 @njit(cache=True, nogil=True)
 def reach_all(codes, bits, ends, text, k, starts, floors, core_ends, froms, untils, slacks, out):
-    """``reach_near`` for many; all but the first five are int64[t], ``out`` too."""
+    """Call ``reach_near`` for many starts; ``starts`` and what follows are int64[t]."""
     scratch = np.empty(0, dtype=np.int32)
     for i in range(starts.size):
         r = starts[i]

@@ -16,11 +16,11 @@ from streamer.sequences.source import shown_name
 from trie.codes import GAP
 
 MOST_LETTERS = 1000
-"""The longest known primer: differences are counted in 16 bits, and no primer is nearly as long."""
+"""The longest known primer allowed: differences take 16 bits; real primers are far shorter."""
 
 
 def known_primers(path: str) -> list[NamedSequence]:
-    """The primers of a file; DataError for a sequence too long to be one."""
+    """Read the primers of a file; raise DataError for a sequence too long to be one."""
     found = list(records(path))
     for number, record in enumerate(found, 1):
         if record.codes.size > MOST_LETTERS:
@@ -32,9 +32,9 @@ def known_primers(path: str) -> list[NamedSequence]:
 def differences(
     primers: list[Codes], beta: Iterable[Codes], threads: int, *, both: bool
 ) -> Columns:
-    """The least differences of each primer from any substring of beta: int64[primers].
+    """Return the least differences of each primer from any substring of beta: int64[primers].
 
-    At most its length, the distance from the empty substring; a gap costs one.
+    This is at most its length, the distance from the empty substring; a gap costs one.
     """
     alpha = Alpha.of(primers)
     least = np.diff(alpha.offsets)
@@ -59,9 +59,9 @@ class PrimerPlace:
 
 
 def places(primer: Codes, records: list[Codes]) -> list[PrimerPlace]:
-    """Every exact occurrence of a primer on the records of alpha, on either strand."""
+    """Find every exact occurrence of a primer in the records of alpha, on either strand."""
     found: list[PrimerPlace] = []
-    if (primer == GAP).any():  # it equals nothing, a gap of alpha neither
+    if (primer == GAP).any():  # a gap equals nothing, not even a gap in alpha
         return found
     wanted = {"+": primer.tobytes(), "-": reverse_complement(primer).tobytes()}
     for index, record in enumerate(records):

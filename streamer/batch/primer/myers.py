@@ -1,4 +1,4 @@
-"""A column of D by Myers' bit-vectors: from a word's vertical differences to those of the next.
+"""Myers' bit-vectors: from a word's vertical differences in a column of D to the next column's.
 
 p, n      vertical differences +1 and -1 between a row and the one above it
 eq        rows whose symbol is the text's, and row 0 of a word into which -1 comes from above
@@ -14,14 +14,14 @@ from trie.cpu.jit import njit
 
 @njit(cache=True, nogil=True, inline="always")
 def horizontal(p, n, eq):
-    """ph and mh of a uint64 word."""
+    """Return ph and mh of a uint64 word."""
     xh = (((eq & p) + p) ^ p) | eq
     return n | ~(xh | p), p & xh
 
 
 @njit(cache=True, nogil=True, inline="always")
 def vertical(xv, ph, mh, in_p, in_n):
-    """p and n of a uint64 word in the next column; xv is eq | n, in_p and in_n come from above."""
+    """P and n of a uint64 word in the next column; xv is eq | n; in_p, in_n are from above."""
     ph = (ph << np.uint64(1)) | in_p
     mh = (mh << np.uint64(1)) | in_n
     return mh | ~(xv | ph), ph & xv
@@ -29,7 +29,7 @@ def vertical(xv, ph, mh, in_p, in_n):
 
 @njit(cache=True, nogil=True, inline="always")
 def next_column_32(p, n, eq, in_p, in_n):
-    """p, n and what goes on to the next word, of a uint32 word: cast back after every operation."""
+    """Return p, n and the carries of a uint32 word, cast back after every operation."""
     xv = np.uint32(eq | n)
     eq = np.uint32(eq | in_n)
     xh = np.uint32(np.uint32(np.uint32(np.uint32(eq & p) + p) ^ p) | eq)

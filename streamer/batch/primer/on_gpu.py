@@ -1,7 +1,6 @@
-"""The methods on a CUDA device: this module plans what to search where, ``gpu.primer`` does it.
+"""The methods on a CUDA device: this module plans the search, ``gpu.primer`` performs it.
 
-A text is searched in spans that grow with what has been seen, so that good bounds are known for
-most of it. In each span
+A text is searched in growing spans, so that good bounds are known for most of it. In each span
 
 1. the starts that are not at their record's end form blocks f..a (``shared_windows``): with e the
    reach of f, the window alpha[a:e+1] is part of whatever may raise one of their reaches
@@ -30,23 +29,23 @@ from streamer.batch.records import Codes, reverse_complement
 from trie.cpu.threads import usable_cores
 
 EVERYWHERE = 1 << 12
-"""Columns of a task of a start that searches all of them; it begins a prefix's length ahead."""
+"""Columns per task when a start searches all of them; a task begins one prefix length earlier."""
 
-AT_ONCE = 1 << 22  # tasks of a launch, about
-FIRST_SHARE = 32  # the first span is a part of the text ...
-FIRST = (1 << 13, 1 << 19)  # ... but enough that overlaps cost little, no more than bounds need
-GROWTH = 6  # columns of a span, for each that was seen before
-SHARED = 7  # starts of a block at first
-STARTS_A_HIT = 2.5  # starts that are followed at a hit, about
-HIT_COST = 1.7  # the cost of following a start for 32 rows and a column, in those of the scan
-BALANCE = 0.5  # work at hits against the scan's, at which windows stay as they are
-LEAST_TEXT = 1 << 16  # symbols of the shortest text that is tried when memory is short
-PAPER_BATCH = 4096  # starts of a launch of the paper's kernels
+AT_ONCE = 1 << 22  # approximate tasks per launch
+FIRST_SHARE = 32  # the first span is this fraction of the text ...
+FIRST = (1 << 13, 1 << 19)  # ... within limits: overlaps must cost little, and bounds need no more
+GROWTH = 6  # columns of a span per column seen before
+SHARED = 7  # initial starts per block
+STARTS_A_HIT = 2.5  # approximate starts followed per hit
+HIT_COST = 1.7  # cost of following a start for 32 rows and a column, relative to the scan
+BALANCE = 0.5  # ratio of the work at hits to the scan's at which windows stay unchanged
+LEAST_TEXT = 1 << 16  # symbols of the shortest text tried when memory is short
+PAPER_BATCH = 4096  # starts per launch of the paper's kernels
 COSTS = CutCosts(scanned=13, candidate=25, found=100, shared=SHARED)  # operations
 
 
 def search(alpha: Alpha, k: int, method: str, *, both: bool) -> PaperSearch | WindowSearch:
-    """What raises reaches by pieces of beta, with ``both`` by their reverse complements too."""
+    """Create the search that raises reaches by pieces of beta (``both``: either strand)."""
     kind = PaperSearch if method in ("conventional", "alternative") else WindowSearch
     return kind(alpha, k, method, both)
 
@@ -61,11 +60,11 @@ class PaperSearch:
         self._both = both
 
     def smaller(self) -> bool:
-        """Texts are always searched whole."""
+        """Return False: texts are always searched whole."""
         return False
 
     def improve(self, pieces: list[Codes], reach: Columns) -> None:
-        """Raise the reaches by pieces of beta, with ``both`` by their reverse complements too."""
+        """Raise the reaches by pieces of beta, and with ``both`` by their reverse complements."""
         if self._both:
             pieces = [turned for piece in pieces for turned in (piece, reverse_complement(piece))]
         for begin, end in self._alpha.bounds():
@@ -76,7 +75,7 @@ class PaperSearch:
         end = begin + alpha.size
         unfinished = np.flatnonzero(reach < end)
         for at in range(0, unfinished.size, PAPER_BATCH):
-            # successive batches of matrices (section 4), until alpha ends in one
+            # successive batches of matrices (section 4), until one reaches alpha's end
             starts = unfinished[at : at + PAPER_BATCH]
             lengths, _ = longest_prefixes(self._method, alpha, piece, self._k, starts)
             found = begin + starts + lengths
@@ -87,10 +86,10 @@ class PaperSearch:
 
 
 class WindowSearch:
-    """Alpha on the GPU, and what the texts so far have shown.
+    """Alpha on the GPU, and what has been learned from the texts so far.
 
-    ``method`` is windows, seeds or hook-row: scan for windows, find them through pieces where that
-    pays, or search everything for every start.
+    ``method``: windows (scan for windows), seeds (find them through pieces where that pays) or
+    hook-row (search everything for every start).
     """
 
     def __init__(self, alpha: Alpha, k: int, method: str, both: bool) -> None:
@@ -105,7 +104,7 @@ class WindowSearch:
         self._text: GpuText | None = None
 
     def improve(self, records: list[Codes], reach: Columns) -> None:
-        """Raise the reaches by records of beta, with ``both`` by their reverse complements too."""
+        """Raise the reaches by records of beta, and with ``both`` by their reverse complements."""
         if self._text is None:
             on_device = GpuAlpha(self._alpha.codes, self._alpha.ends)
             self._text = GpuText(on_device, self._k, both=self._both)
@@ -120,7 +119,8 @@ class WindowSearch:
     def smaller(self) -> bool:
         """Free the GPU's memory and take texts half as long; False if they are the shortest.
 
-        Pieces overlap by all of alpha: texts as short as alpha would be searched many times.
+        Pieces overlap by the length of alpha, so texts as short as alpha would be searched many
+        times.
         """
         limit = self._limit if self._text is None else min(self._limit, self._text.most_symbols)
         self._text = None
@@ -145,7 +145,7 @@ class WindowSearch:
             first = stop
 
     def _everywhere(self, text: GpuText, first: int, stop: int, reach: Columns) -> None:
-        """Every start and every column."""
+        """Search every start and every column."""
         rows = int(2.2 * self._k + 2 * np.log2(stop - first)) + 8
         starts = np.flatnonzero(reach < self._alpha.ends)
         span = min(EVERYWHERE, stop - first)
@@ -195,9 +195,9 @@ class WindowSearch:
             self._look(text, half, stop, reach)
 
     def _settled(self, text: GpuText, some: Columns, hits: GpuHits, reach: Columns) -> bool:
-        """Raise reaches by hits of blocks; whether some hits were dropped."""
+        """Raise reaches by hits of blocks; return whether some hits were dropped."""
         rows = some[2] - some[0]
-        # long matches are few: they are followed again
+        # long matches are rare, so they are followed again
         usual = int(np.partition(rows, -1 - rows.size // 64)[-1 - rows.size // 64])
         self._raise(text, some, hits, reach, usual + max(8, usual // 16))
         return hits.found > hits.stored
@@ -207,11 +207,11 @@ class WindowSearch:
     ) -> None:
         left, long = text.raise_reaches(some, hits, reach, rows)
         if left.size:
-            # matches of more rows than a thread of the GPU may have
+            # matches with more rows than a GPU thread can hold
             tile = ((left >> np.uint64(12)) & np.uint64((1 << 28) - 1)).astype(np.int64)
             near = hits.offset + hits.step * tile
             slack = (left & np.uint64(0xFFF)).astype(np.int64)
-            # of the places of a block the one with the highest start first, as settle expects
+            # highest start first among the places of a block, as settle expects
             self._alpha.raise_later(reach)
             order = np.lexsort((-long[1], long[0]))
             long, near, slack = long[:, order], near[order], slack[order]

@@ -2,9 +2,9 @@
 
 The *reach* of a start r is the exclusive end of the longest prefix of alpha[r:] known to be within
 k - 1 differences of a substring of beta. It begins at r + k - 1 (the empty substring) and grows
-with the texts of beta. Within a record reaches never fall from start to start: a match without its
-first symbol is still a match. The solution at r ends one symbol after its final reach, if the
-record goes on that far.
+with the texts of beta. Within a record, reaches never decrease from start to start: a match without
+its first symbol is still a match. The solution at r ends one symbol after its final reach, if the
+record is that long.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Alpha:
         return cls(codes, offsets, np.repeat(offsets[1:], sizes))
 
     def bounds(self) -> list[tuple[int, int]]:
-        """Begin and end of each record."""
+        """Return begin and end of each record."""
         offsets = self.offsets.tolist()
         return list(zip(offsets[:-1], offsets[1:], strict=True))
 
@@ -67,7 +67,7 @@ class Alpha:
         return min(k, longest + 1)
 
     def first_reaches(self, k: int) -> Columns:
-        """The reaches given the empty substring of beta alone: int64[m]."""
+        """Return the initial reaches, for the empty substring of beta alone: int64[m]."""
         return np.minimum(np.arange(self.codes.size) + (k - 1), self.ends)
 
     def raise_later(self, reach: Columns) -> None:
@@ -76,9 +76,9 @@ class Alpha:
         np.maximum.accumulate(reach, out=reach)
 
     def part(self, first: int, stop: int) -> Alpha:
-        """The symbols from ``first`` to the end of the record that holds the start before ``stop``.
+        """Return the symbols from ``first`` to the end of the record that holds ``stop`` - 1.
 
-        It is alpha as far as the starts first..stop are concerned.
+        For the starts first..stop, this is equivalent to alpha.
         """
         end = int(self.ends[stop - 1])
         inside = self.offsets[(self.offsets > first) & (self.offsets <= end)]
@@ -86,7 +86,7 @@ class Alpha:
         return Alpha(self.codes[first:end], offsets, self.ends[first:end] - first)
 
     def rows(self, reach: Columns) -> NDArray[np.void]:
-        """The solutions (FIELDS) of final reaches, ordered by record and start."""
+        """Return the solutions (FIELDS) for final reaches, ordered by record and start."""
         starts = np.flatnonzero(reach < self.ends)
         record = np.searchsorted(self.offsets, starts, side="right") - 1
         begin = self.offsets[record]

@@ -1,4 +1,4 @@
-"""What a run gives: rows, BED, FASTA, a picture, and where known primers lie."""
+"""The outputs of a run: rows, BED, FASTA, a picture, and the places of known primers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 COLUMNS = ("alpha", "start", "end", "length")
 KNOWN_COLUMNS = ("primer", "alpha", "start", "end", "strand", "differences")
 
-DIGITS = {"gc": 1, "tm": 2, "hairpin_tm": 2, "dimer_tm": 2}  # after the point
+DIGITS = {"gc": 1, "tm": 2, "hairpin_tm": 2, "dimer_tm": 2}  # decimals
 ROWS_AT_ONCE = 500_000
 
 
 class PrimerReport:
-    """The solutions of one run, and what is made of them."""
+    """The solutions of one run, and the outputs made from them."""
 
     def __init__(
         self, records: Sequence[NamedSequence], alpha: Alpha, reach: NDArray[np.int64], k: int,
@@ -43,11 +43,11 @@ class PrimerReport:
         self._primers = [] if limits is None else self._designed(limits)
 
     def _rows_of(self, index: int) -> NDArray[np.void]:
-        """The solutions of one record."""
+        """Return the solutions of one record."""
         return self._rows[self._bounds[index] : self._bounds[index + 1]]
 
     def _designed(self, limits: design.PrimerLimits) -> list[tuple[int, dict[str, Any]]]:
-        """Record and row of each primer: names of records may be equal."""
+        """Return record and row of each primer; names of records may repeat."""
         rows: list[tuple[int, dict[str, Any]]] = []
         for index, record in enumerate(self._records):
             shortest = np.full(record.codes.size, record.codes.size + 1, dtype=np.int64)
@@ -117,7 +117,7 @@ class PrimerReport:
             yield Table({"alpha": names.gather(rows["alpha"]), **columns})
 
     def _intervals(self) -> Iterable[tuple[int, int, int, str, str]]:
-        """Record, start, end, strand and name of each row."""
+        """Yield record, start, end, strand and name of each row."""
         if self._limits is None:
             for index, start, end, _ in self._rows.tolist():
                 yield index, start, end, "+", f"{self._names[index]}_{start}_{end}"

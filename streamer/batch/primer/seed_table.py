@@ -1,14 +1,14 @@
-"""A table of what a text may hold where a piece of a window has at most one error, by code.
+"""A table, by code, of what a text may hold where a piece of a window has at most one error.
 
-From the first column of such a piece of q symbols on, the text holds q symbols:
+From the first column of such a piece of q symbols, the text holds q symbols:
 
     the piece, or with one symbol changed                   1 + 3 q
     without one symbol, followed by any symbol              at most 4 q
     with a symbol inserted, its last symbol pushed out      at most 4 q
 
-For each of the 4**q codes the table lists the pieces that it may stand for. A gap of the text costs
-the piece's one error, whatever letter it is taken for, so it is looked up like any other, and so is
-what follows a record. A gap of alpha is the error of its piece; with two a piece matches nothing.
+For each of the 4**q codes the table lists the pieces that it may stand for. A gap in the text uses
+up the piece's one error, whatever letter replaces it, so it is looked up like any letter; so is
+what follows a record. A gap in alpha is the error of its piece; a piece with two matches nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SeedTable:
 
 
 def table_of(codes: Codes, firsts: Columns, shape: CutShape) -> SeedTable:
-    """The table of windows that begin at ``firsts``, each ``shape.window`` symbols long."""
+    """Build the table of windows that begin at ``firsts``, each ``shape.window`` symbols long."""
     keys = _variants(codes, firsts, shape.pieces, shape.symbols, shape.errors)
     keys.sort()
     keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if keys.size else keys
@@ -52,7 +52,7 @@ def table_of(codes: Codes, firsts: Columns, shape: CutShape) -> SeedTable:
 
 @njit(cache=True, nogil=True)
 def _masks(codes, firsts, rows):
-    """uint64[windows, 6]: the rows that match a symbol; none match a gap or a separator."""
+    """Return uint64[windows, 6]: the rows that match a symbol; none match a gap or separator."""
     masks = np.zeros((firsts.size, 6), dtype=np.uint64)
     for window in range(firsts.size):
         for row in range(rows):
@@ -64,7 +64,7 @@ def _masks(codes, firsts, rows):
 
 @njit(cache=True, nogil=True)
 def _variants(codes, firsts, pieces, q, errors):
-    """Keys code << 32 | window << 4 | piece of all that a text may hold, with repeats."""
+    """Return keys code << 32 | window << 4 | piece of all that a text may hold, with repeats."""
     room = 1 + (11 * q if errors else 0)
     keys = np.empty(firsts.size * pieces * room, dtype=np.uint64)
     count = 0

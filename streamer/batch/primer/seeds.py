@@ -1,13 +1,12 @@
-"""The default: windows found through pieces with at most one error, where that is cheaper.
+"""The default: find windows through pieces with at most one error, where that is cheaper.
 
-Nothing is lost (pigeonhole, ``shapes``). A pass over the text looks up every position in a table of
-pieces (``seed_table``) and verifies the windows of those found (``_verify``, one word of rows).
+No match is lost (pigeonhole, ``shapes``). A pass over the text looks up every position in a table
+of pieces (``seed_table``) and verifies the windows of those found (``_verify``, one word of rows).
 
-A text is searched in spans that grow with what has been seen: prefixes grow too, and a table of
-longer pieces has fewer candidates. The first span, and texts for which no table pays, go to
-``shared_windows``.
+A text is searched in growing spans: prefixes grow too, and a table of longer pieces has fewer
+candidates. The first span, and texts for which no table pays, go to ``shared_windows``.
 
-Operations: a look-up a symbol, and 25 for each column of a candidate.
+Operations: a look-up per symbol, and 25 per column of a candidate.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from streamer.batch.primer.window_scan import TILE
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 
-SEGMENT = 1 << 18  # columns of a task
+SEGMENT = 1 << 18  # columns per task
 
 BEGINNING = 1 << 18
 """Columns that ``shared_windows`` searches first, so that all starts have bounds."""
 
-GROWTH = 3  # columns that are searched with one table, for each that was seen before it was made
+GROWTH = 3  # columns searched with one table, per column seen before it was built
 COSTS = CutCosts(scanned=0.35, candidate=5, found=40, shared=3)  # nanoseconds of a thread, roughly
 
 
 @dataclass
 class Seen:
-    """What one text leaves for the next: the columns seen, and the table made after ``made``."""
+    """State passed from text to text: the columns seen, and the table built after ``made``."""
 
     seen: int = 0
     made: int = 0
@@ -51,7 +50,7 @@ class Seen:
 
 
 def improve(text: CpuText, reach: Columns, state: Seen) -> None:
-    """Raise the reaches by a text, in spans that grow with what has been seen."""
+    """Raise the reaches by a text, in growing spans."""
     size = text.codes.size
     overlap = text.alpha.longest() + text.k
     first = 0
@@ -64,7 +63,7 @@ def improve(text: CpuText, reach: Columns, state: Seen) -> None:
                 stop = min(stop, first + BEGINNING)
             elif state.table is not None:
                 stop = min(stop, first + (1 + GROWTH) * state.made - state.seen)
-        # a match that ends in first:stop begins in this part
+        # a match that ends in first:stop begins within this part
         part = text.part(max(0, first - overlap), stop)
         if state.table is None:
             shared_windows.improve(part, reach, state.plan)
@@ -75,7 +74,7 @@ def improve(text: CpuText, reach: Columns, state: Seen) -> None:
 
 
 def _make_table(text: CpuText, reach: Columns, state: Seen) -> None:
-    """Make the table from the current reaches, if a shape is worth it."""
+    """Build the table from the current reaches, if any shape pays."""
     alpha = text.alpha
     state.made, state.table = state.seen, None
     starts = np.flatnonzero(reach < alpha.ends)
@@ -87,13 +86,13 @@ def _make_table(text: CpuText, reach: Columns, state: Seen) -> None:
 
 
 def _look_up(text: CpuText, reach: Columns, table: SeedTable, whole: Columns) -> None:
-    """Find the windows of the table by their pieces, and those of the other starts by a scan.
+    """Find the table's windows by their pieces, and those of other starts by a scan.
 
     whole: the blocks of the table's windows.
     """
     rows, ends = table.shape.window, text.alpha.ends
     settle(text, reach, whole, find(text, table))
-    # starts in no block of the table, for which their prefixes were too short, or blocks too many
+    # starts in no block of the table: their prefixes were too short, or there were too many blocks
     covered = np.zeros(reach.size + 1, dtype=np.int64)
     np.add.at(covered, whole[0], 1)
     np.add.at(covered, whole[1] + 1, -1)
@@ -104,7 +103,7 @@ def _look_up(text: CpuText, reach: Columns, table: SeedTable, whole: Columns) ->
 
 
 def find(text: CpuText, table: SeedTable) -> BlockHits:
-    """The hits of the table's windows in a text."""
+    """Find the hits of the table's windows in a text."""
     codes = text.codes
 
     def task(span: tuple[int, int]) -> NDArray[np.uint64]:
@@ -125,7 +124,7 @@ def find(text: CpuText, table: SeedTable) -> BlockHits:
 
 
 def runs(keys: NDArray[np.uint64], size: int) -> BlockHits:
-    """Keys window << 40 | tile << 12 | slack as hits, adjacent tiles as one."""
+    """Convert keys window << 40 | tile << 12 | slack to hits, merging adjacent tiles."""
     if keys.size == 0:
         return BlockHits(*np.empty((4, 0), dtype=np.int64))
     ordered = np.sort(keys)
@@ -179,7 +178,7 @@ def _verify(masks, rows, text, begin, stop, k, window, keys, count):
 
 @njit(cache=True, nogil=True)
 def _pass(text, first, stop, masks, rows, q, k, begins, entries, keys):
-    """Look up text[first:stop], verify candidates; how many keys, written while there is room."""
+    """Look up text[first:stop], verify candidates; return how many keys, written if they fit."""
     mask = (np.int64(1) << (2 * q)) - 1
     code = np.int64(0)
     count = 0

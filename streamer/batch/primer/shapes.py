@@ -1,9 +1,12 @@
-"""How windows are cut into pieces that a text is searched for, and where that pays (pigeonhole).
+"""How to cut windows into pieces to search a text for, and when that pays (pigeonhole).
 
-A window cut into p pieces that matches within k - 1 differences has a piece with at most (k - 1)
-// p: with p = k an exact one, with p = (k - 1) // 2 + 1 one with at most one error. Longer pieces
-are rarer in a text; shorter windows are shared by more starts. ``shape_for`` weighs the two, and
-the scan of all windows, which needs no pieces.
+If a window of p pieces matches within k - 1 differences, some piece has at most (k - 1)
+
+p: with p = k it is exact, with p = (k - 1)
+
+2 + 1 it has at most one error. Longer pieces are rarer in a text; shorter windows are shared by
+more starts. ``shape_for`` weighs these against each other, and against the scan of all windows,
+which needs no pieces.
 """
 
 from __future__ import annotations
@@ -13,15 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_ROWS = 32  # symbols of a window at most: a word
-SHORTEST = 3  # symbols of a piece at least
-MOST_SYMBOLS = 12  # symbols of a piece at most: a table of 4**12 begins
-MOST_WINDOWS = 1 << 24  # windows of a table at most: a key has 24 bits for them
+MOST_ROWS = 32  # most symbols of a window: one word
+SHORTEST = 3  # least symbols of a piece
+MOST_SYMBOLS = 12  # most symbols of a piece: a table has 4**12 begins
+MOST_WINDOWS = 1 << 24  # most windows of a table: a key has 24 bits for them
 
 
 @dataclass(frozen=True, slots=True)
 class CutShape:
-    """Pieces a window, symbols a piece, errors a piece (0 or 1)."""
+    """Pieces per window, symbols per piece, errors per piece (0 or 1)."""
 
     pieces: int
     symbols: int
@@ -29,21 +32,21 @@ class CutShape:
 
     @property
     def window(self) -> int:
-        """Symbols of a window."""
+        """The symbols of a window."""
         return self.pieces * self.symbols
 
     def candidates(self, windows: float) -> float:
-        """Pieces that a column of random text may stand for."""
+        """Return the number of pieces that a column of random text may match."""
         codes = max(1, 9 * self.symbols - 8) if self.errors else 1
         return windows * self.pieces * codes / 4.0**self.symbols
 
 
 @dataclass(frozen=True, slots=True)
 class CutCosts:
-    """What a column of the text costs on some machine, in any unit.
+    """The costs of a column of text on some machine, in any unit.
 
-    scanned: a window of 32 rows. candidate: for each column that it is verified along, and
-    found: before that. shared: starts that share a window of the scan.
+    scanned: per window of 32 rows. candidate: per column along which it is verified. found: per
+    candidate, before that. shared: starts that share a window of the scan.
     """
 
     scanned: float
@@ -53,15 +56,15 @@ class CutCosts:
 
 
 def cuttable(k: int) -> bool:
-    """Whether any window can be cut into pieces for k differences."""
+    """Return whether any window can be cut into pieces for k differences."""
     return SHORTEST * ((k - 1) // 2 + 1) <= MOST_ROWS
 
 
 def shape_for(k: int, lengths: NDArray[np.int64], costs: CutCosts) -> CutShape | None:
-    """The cheapest shape for prefixes of these lengths; None where the scan is cheaper.
+    """Return the cheapest shape for prefixes of these lengths; None if the scan is cheaper.
 
-    Starts share a window as in ``windows``: of n prefixes that are c long, n / (c + 2 - window).
-    A prefix too short for a window is left to the scan, where it shares with none.
+    Starts share a window as in ``windows``: n prefixes of length c need n / (c + 2 - window)
+    windows. A prefix too short for a window is left to the scan, where it shares none.
     """
     if lengths.size == 0:
         return None

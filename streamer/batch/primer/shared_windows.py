@@ -1,9 +1,9 @@
-"""Windows that consecutive starts share: found by a scan, settled near the hits.
+"""Windows shared by consecutive starts: found by a scan, settled near the hits.
 
 If start r can reach beyond e, then alpha[r:e+1] matches, and so does every window inside it. So one
-window answers for many starts: with e the known reach of start f, any of the starts f..a that
-reaches beyond e contains the window alpha[a:e+1]. Where that has no match within k - 1 differences,
-all of them are settled; where it has one, their reaches are found near it.
+window decides many starts: with e the known reach of start f, the match of any start in f..a that
+reaches beyond e contains the window alpha[a:e+1]. If that has no match within k - 1 differences,
+all of them are settled; if it has, their reaches are found near it.
 
 1. sample   the nearest place of the windows of some starts, and the reaches near it
 2. rounds   alpha in stretches, side by side. Each has a block of starts f..a, f the first that is
@@ -14,9 +14,9 @@ all of them are settled; where it has one, their reaches are found near it.
 5. balance  larger blocks save scans, shorter windows have more hits: W moves to where the work at
             hits is about two thirds of the scan's
 
-Every step is exact whatever the bounds are; bad bounds only make it slow. Later texts profit from
-the reaches of earlier ones. On random DNA (43,606 x 241,494, k = 100, median prefix 226) blocks
-have 8 starts.
+Every step is exact whatever the bounds; bad bounds only make it slow. Later texts benefit from the
+reaches of earlier ones. On random DNA (43,606 x 241,494, k = 100, median prefix 226) blocks have 8
+starts.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from streamer.batch.primer.cpu_text import EXTENSION_COST, BlockHits, CpuText
 from streamer.batch.primer.problem import Alpha, Columns
 from trie.cpu.jit import njit
 
-SAMPLE = 64  # starts that a first guess is made from
-BALANCE = 0.7  # work at hits against the scan's, at which W stays as it is
-RATE = 0.7  # how fast the logarithm of the hits falls with W (natural logarithm a symbol), roughly
-SETUP = 10_000  # the cost of starting at a hit, in cells
-MOST_STARTS = 1 << 12  # starts of a block
-STRETCHES = 4  # stretches for each window that keeps the cores busy, so that few idle at the end
+SAMPLE = 64  # starts for the first guess
+BALANCE = 0.7  # ratio of the work at hits to the scan's at which W stays unchanged
+RATE = 0.7  # approximate decrease of the natural logarithm of the hits per symbol of W
+SETUP = 10_000  # cost of starting at a hit, in cells
+MOST_STARTS = 1 << 12  # most starts per block
+STRETCHES = 4  # stretches per window that keeps the cores busy, so that few idle at the end
 
 SHORTEST = 32
-"""Starts of a stretch: its first start's bound costs a scan and is worse than the others'."""
+"""Starts per stretch; the bound of the first one costs a scan and is worse than the others'."""
 
 
 @dataclass
 class Plan:
-    """What earlier texts have shown: the best window length, 0 before the first."""
+    """State from earlier texts: the best window length, 0 before the first."""
 
     window: int = 0
 
 
 def improve(text: CpuText, reach: Columns, plan: Plan) -> None:
-    """Raise the reaches by what a text holds."""
+    """Raise the reaches by a text."""
     alpha, width = text.alpha, text.width
     at, stop = stretches(alpha, reach, width)
     if plan.window == 0 and at.size:
         plan.window = _sample(text, reach, at)
-    # of each stretch, where its starts reached furthest so far: the window's end and a hit
+    # for each stretch, where its starts reached furthest so far: the window's end and a hit
     place = np.zeros((4, at.size), dtype=np.int64)
     while True:
         unfinished = at < stop
@@ -81,7 +81,7 @@ def improve(text: CpuText, reach: Columns, plan: Plan) -> None:
 
 
 def balanced(window: int, work: float, rate: float, k: int) -> int:
-    """A window length nearer to where ``work``, the work at hits against what it should be, is 1.
+    """Return a window length for which ``work``, the relative work at hits, is closer to 1.
 
     rate: how fast the logarithm of the hits falls with the length.
     """
@@ -90,7 +90,7 @@ def balanced(window: int, work: float, rate: float, k: int) -> int:
 
 
 def blocks(at: Columns, stop: Columns, reach: Columns, ends: Columns, window: int) -> Columns:
-    """All blocks of the stretches at..stop - 1 by the current bounds: first, anchor, end of each.
+    """Return first, anchor, end of all blocks of the stretches at..stop - 1, by the current bounds.
 
     int64[3, blocks].
     """
@@ -116,7 +116,7 @@ def _blocks(at, stop, reach, ends, window, out):
 
 
 def _follow(text: CpuText, reach: Columns, at: Columns, place: Columns) -> None:
-    """Bounds for starts from the places where the starts before them reached furthest."""
+    """Bound starts by the places where the starts before them reached furthest."""
     near = np.flatnonzero(place[0] > at)
     if near.size:
         start = at[near]
@@ -126,9 +126,9 @@ def _follow(text: CpuText, reach: Columns, at: Columns, place: Columns) -> None:
 
 
 def stretches(alpha: Alpha, reach: Columns, width: int) -> tuple[Columns, Columns]:
-    """Stretches of starts within a record that may have solutions: first start and end of each.
+    """Return first start and end of stretches, within records, of starts that may have solutions.
 
-    After a start whose reach is the end of its record there is no solution.
+    After a start whose reach is the end of its record, there are no solutions.
     """
     sizes = np.diff(alpha.offsets)
     begins = alpha.offsets[:-1]
@@ -146,8 +146,9 @@ def stretches(alpha: Alpha, reach: Columns, width: int) -> tuple[Columns, Column
 def settle(text: CpuText, reach: Columns, blocks: Columns, hits: BlockHits) -> tuple[int, Columns]:
     """Raise the reaches of the starts of blocks by the hits of their windows.
 
-    blocks: int64[3, windows], first, anchor, end: a window is alpha[anchor:end] and answers for the
-    starts first..anchor. Returns roughly the cells computed, and the reach of each hit's anchor.
+    blocks: int64[3, windows], first, anchor, end: a window is alpha[anchor:end] and decides the
+    starts first..anchor. Returns approximately the cells computed, and the reach of each hit's
+    anchor.
     """
     ends = text.alpha.ends
     first, anchor, window_end = blocks[:, hits.window]
@@ -171,14 +172,15 @@ def settle(text: CpuText, reach: Columns, blocks: Columns, hits: BlockHits) -> t
     at_anchor = at_high = extend(near, high, reach[low])
     for _ in range(2):
         _raise(reach, ends, begins, lasts)
-        # this place can help starts whose reach is below that of the start above them
+        # this place can only raise starts whose reach is below that of the start above
         high = np.minimum(high, np.searchsorted(reach, at_high) - 1)
         alive = high >= low
         near, low, high = near[alive], low[alive], high[alive]
         at_high = extend(near, high, reach[low])
     at_low = extend(near, low, reach[low])
     while True:
-        # a start between reaches no further than the higher one, and no less than the lower one
+        # a start in between reaches no further than the higher one, and at least as far as the
+        # lower
         alive = (at_high > np.maximum(at_low, reach[low])) & (high - low > 1)
         if not alive.any():
             break
@@ -196,7 +198,7 @@ def settle(text: CpuText, reach: Columns, blocks: Columns, hits: BlockHits) -> t
 
 @njit(cache=True, nogil=True)
 def _raise(reach, ends, firsts, lasts):
-    """Make reaches not fall from first to last of each block, nor after it."""
+    """Make reaches nondecreasing from first to last of each block, and after it."""
     for i in range(firsts.size):
         r = firsts[i]
         end = ends[r]
@@ -206,7 +208,7 @@ def _raise(reach, ends, firsts, lasts):
 
 
 def _sample(text: CpuText, reach: Columns, starts: Columns) -> int:
-    """Raise reaches near the nearest places of windows; return a first window length."""
+    """Raise reaches near the closest places of windows; return a first window length."""
     k = text.k
     most = 3 * k + 64
     length = min(most, 2 * (k - 1) + max(1, int(np.log2(text.codes.size + 4) / 2)))
@@ -224,7 +226,7 @@ def _sample(text: CpuText, reach: Columns, starts: Columns) -> int:
 
 
 def _near_best(text: CpuText, reach: Columns, starts: Columns, length: int) -> None:
-    """Bounds for starts from the nearest places of the windows that begin there."""
+    """Bound starts by the closest places of the windows that begin there."""
     ends = np.minimum(starts + length, text.alpha.ends[starts])
     begin, end, _ = text.nearest(starts, ends)
     hits = BlockHits(np.arange(starts.size), begin, end, np.full(starts.size, text.k))

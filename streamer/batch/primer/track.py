@@ -1,4 +1,4 @@
-"""A picture of a record of alpha: the shortest solution along it, and primers below."""
+"""Draw records of alpha: the shortest solution along each, and primers below."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_TRACKS = 100  # records in one picture; matplotlib refuses 65,536 pixels, 1
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A primer to draw: its interval, strand, and a text (its differences, say)."""
+    """A primer to draw: its interval, strand, and a label (such as its differences)."""
 
     start: int
     end: int
@@ -39,14 +39,14 @@ class Track:
 
 
 def check_tracks(path: str, records: int) -> None:
-    """DataError if alpha has more records than a picture has room for."""
+    """Raise DataError if alpha has more records than fit in a picture."""
     if records > MOST_TRACKS:
         problem = f"holds {records} records, --plot has room for {MOST_TRACKS}"
         raise DataError(problem, file=shown_name(path))
 
 
 def plot(tracks: Sequence[Track], path: str, *, k: int) -> bytes:
-    """A picture of the tracks, one below the other; its format is that of the name ``path``."""
+    """Draw the tracks, one below the other, in the format given by the suffix of ``path``."""
     from matplotlib.figure import Figure
 
     rows = max(1, len(tracks))

@@ -1,4 +1,4 @@
-"""Many windows of alpha along one text, bit-parallel: a vector lane a window.
+"""Scan one text for many windows of alpha, bit-parallel: one vector lane per window.
 
     lanes      64 windows see the same symbol of the text, so a symbol's masks are a row of a table;
                the compiler turns rows of 64 words of 32 bits into vectors
@@ -6,9 +6,9 @@
                of the last word, whatever its length, and its difference is the carry out of there
     free rows  those above match every symbol (all ones in the masks, 0 in vp), so D is 0 there
 
-vp, vn, ph, mh as in ``hook``. Of D's last row only the minimum over each tile of TILE columns is
-stored. Operations: 16 for 32 rows of all lanes and a symbol, 4 for the score: 130 G cells a second
-a thread measured, with 256-bit vectors.
+vp, vn, ph, mh as in ``hook``. Only the minimum of D's last row over each tile of TILE columns is
+stored. Operations: 16 per symbol and 32 rows of all lanes, 4 for the score: measured at 130 G cells
+per second and thread, with 256-bit vectors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FAR = np.int16(0x7FFF)
 
 @njit(cache=True, nogil=True)
 def _masks(codes, firsts, ends, words):
-    """uint32[5, words, LANES]: the rows that match each symbol; for a gap, the free ones."""
+    """Return uint32[5, words, LANES]: the rows that match each symbol; for a gap, the free ones."""
     masks = np.zeros((5, words, LANES), dtype=np.uint32)
     for lane in range(LANES):
         # unused lanes match everything; their results are ignored
@@ -61,7 +61,7 @@ def _begin(masks, firsts, ends, vp, vn, score):
 
 @njit(cache=True, nogil=True)
 def _scan(text, begin, first, stop, masks, firsts, ends, lowest):
-    """The least D of each lane's last row in every tile of text[first:stop], from ``begin`` on."""
+    """Compute the least D of each lane's last row per tile of text[first:stop], from ``begin``."""
     words = masks.shape[1]
     vp = np.empty((words, LANES), dtype=np.uint32)
     vn = np.empty((words, LANES), dtype=np.uint32)
@@ -134,7 +134,7 @@ def _runs(lowest, limit, used, first, stop, lanes, froms, untils, slacks):
 def minima(
     text: Codes, codes: Codes, firsts: Columns, ends: Columns, k: int, span: tuple[int, int]
 ) -> NDArray[np.int16]:
-    """The least D of the last row of windows codes[firsts:ends] in each tile of a span of the text.
+    """Return the least D of the last row of windows codes[firsts:ends] in each tile of a span.
 
     At most LANES windows; int16[tiles, LANES]. Exact where it is below k.
     """
@@ -150,7 +150,7 @@ def minima(
 def runs_of_hits(
     lowest: NDArray[np.int16], limit: int, windows: int, span: tuple[int, int]
 ) -> NDArray[np.int64]:
-    """int64[4, runs]: lane, from, until and slack of each run of tiles at or below ``limit``."""
+    """int64[4, runs]: lane, from, until, slack of each run of tiles at or below ``limit``."""
     room = 1024
     while True:
         columns = np.empty((4, room), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The methods of the primer paper as published: baselines that the faster methods are measured by.
+"""The primer paper's methods as published: baselines for the faster methods.
 
-``alternative`` also serves the faster methods, where a match has grown long.
+The faster methods also use ``alternative`` for long matches.
 """

@@ -1,10 +1,10 @@
 """The paper's solutions over cores (section 3): coarse-grained, fine-grained, and both.
 
-coarse        threads take starts in turns, schedule(static, 1) of Fig. 4a, and share ``done``
-fine          threads take the diagonals of a column of L; a barrier a column, optimization 3
+coarse        threads take starts in turn, schedule(static, 1) of Fig. 4a, and share ``done``
+fine          threads take the diagonals of a column of L; a barrier per column, optimization 3
 coarse-fine   several starts at a time, each by several threads
 
-The fine-grained conventional solution is left out, as in the paper: without rows there is no
+The fine-grained conventional solution is omitted, as in the paper: without rows there is no
 optimization 1 (section 3.1).
 """
 
@@ -61,7 +61,7 @@ def _take_turns(
     longest_prefix: Callable[..., int], alpha: Codes, beta: Codes, k: int, starts: range,
     begin: int, reach: Columns, done: Columns, comparisons: Columns, stop: Stop,
 ) -> None:  # fmt: skip
-    """Fig. 1 for some starts of one record, at ``begin``, against one text.
+    """Run Fig. 1 for some starts of one record, at ``begin``, against one text.
 
     reach: int64[m] of the record is raised. done: int64[1], shared by the threads: the first start
     at which alpha has been matched to its end; later ones have no solution (Fig. 4a).
@@ -77,17 +77,17 @@ def _take_turns(
 
 
 def _first_done(reach: Columns, end: int) -> Columns:
-    """int64[1]: the first start from which alpha has been matched to its end."""
+    """Return int64[1]: the first start from which alpha has been matched to its end."""
     return np.array([np.searchsorted(reach, end)], dtype=np.int64)
 
 
 def fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, threads: int) -> None:
-    """The alternative solution, the cells of a column over the threads."""
+    """Run the alternative solution with the cells of a column divided among threads."""
     _starts(alpha, pieces, k, reach, 1, partial(run_all, threads=threads))
 
 
 def coarse_fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, threads: int) -> None:
-    """Starts in turns, and the cells of their columns over threads too.
+    """Take starts in turn, and divide the cells of their columns among threads too.
 
     As many starts at a time as threads, with two threads each, as the paper has more threads than
     cores when it combines the two.
@@ -104,7 +104,7 @@ def coarse_fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, threa
 def _starts(
     alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, threads: int, run: Callable[..., Any]
 ) -> None:
-    """``threads`` starts at a time, until alpha has been matched to its end; ``run`` runs tasks."""
+    """Take ``threads`` starts at a time until alpha is matched to its end; ``run`` runs tasks."""
     for begin, end in alpha.bounds():
         letters = alpha.codes[begin:end]
         for piece in pieces:
@@ -121,7 +121,7 @@ def _starts(
 
 
 def _longest_prefix(run: Callable[..., Any], alpha: Codes, beta: Codes, k: int) -> int:
-    """Fig. 4b: the columns one after another, the diagonals of each in two parts."""
+    """Run Fig. 4b: the columns one after another, the diagonals of each in two parts."""
     columns = np.empty((2, beta.size + k + 3), dtype=np.int32)
     columns[:] = -1
     columns[:, : k + 1] = np.arange(k, -1, -1)
