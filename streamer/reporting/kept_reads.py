@@ -40,8 +40,9 @@ _BASES = 1 << 24  # bases of batches matched together
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """How kept reads are counted. sources: the files of the dictionary, as the journal names them
-    if there are none; bins: of a target.
+    """How retained reads are counted.
+
+    sources: the dictionary's files; if empty, those named in the journal. bins: per target.
     """
 
     sources: tuple[str, ...] = ()

@@ -70,8 +70,10 @@ class LengthCounts:
 
 
 class ReadsReport:
-    """on, off: reads with and without a target. targets: by name, reads and bases whose best
-    target it is, in the order of their first read. The sums are over all reads.
+    """Counts of reads.
+
+    on, off: reads with and without a target. targets: by name, the reads with that best target and
+    their bases, in the order of their first read. The totals are over all reads.
     """
 
     def __init__(self) -> None:

@@ -43,8 +43,9 @@ SLICED, OPERATION, SLICED_HIT = 0.15, 0.00095, 34.0
 """Nanoseconds of ``bit-sliced``: per window, per pattern symbol and window, per hit."""
 
 GPU_LOOK_UPS, GPU_COMPARE, GPU_OPERATION = (0.0048, 0.01), 0.0145, 5e-6
-"""On a GPU: a look-up and its list's beginning, in a table up to 256 KiB or above; COMPARE;
-OPERATION."""
+"""Costs on a GPU: a look-up and its list's start, in a table up to 256 KiB or above; COMPARE;
+OPERATION.
+"""
 
 _CACHES = (
     (1 << 15, 0.7, 2.0), (1 << 20, 1.0, 2.5), (1 << 21, 1.5, 4.0), (1 << 22, 3.0, 8.0),

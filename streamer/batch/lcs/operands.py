@@ -1,6 +1,6 @@
 """Operands of ``lane_sweep.sweep``: rows as planes or a table, columns as masks or lane bytes.
 
-A table holds match words; a lane byte the symbols of all lanes.
+A lane byte holds the symbols of all lanes.
 
 The planes P_p of a block's rows are made once, one bit of a symbol each. A table has the match
 words of W words of four lanes for each of the 256 combinations of four symbols of two bits, 64 KB
