@@ -26,7 +26,7 @@ TASK_SECONDS = 4.0
 PAIR_SECONDS = 6e-12  # of a thread, per symbol of alpha, symbol of beta and difference
 LEAST_STARTS = 1 << 10
 BEHIND = 1 << 12  # initial symbols of alpha after the starts of a task
-GROWTH = 8  # growth factor of these where prefixes go on
+GROWTH = 8  # growth factor of these where prefixes continue
 
 
 @dataclass(frozen=True)

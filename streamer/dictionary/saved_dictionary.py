@@ -2,7 +2,7 @@
 
 The file is a snapshot (``trie.snapshots.snapshot_file``) that also holds the targets:
 
-    names        uint8: the names of the targets in file order, UTF-8, a line feed behind each
+    names        uint8: the names of the targets in file order, UTF-8, a line feed after each
     set_starts   int64[sets + 1] and
     set_members  int32: the sets of targets, as in ``TargetSets``
     sets         an unsigned integer for each k-mer of the trie, ascending: its target set, or one

@@ -72,7 +72,7 @@ class Checked:
         index.clear("producers")
         index.put(*producers)
         snapshot = self._give_up_snapshot()
-        # whether we know how far batches had got, up to a record that is given up; its row says so
+        # whether we know, up to a record, how far batches had got; the record's row then says it
         known = snapshot > 0 or state.oldest == 1
         kept = 0
         for row, record in self._reader.checked(state.oldest - 1, state.head):

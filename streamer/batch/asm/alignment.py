@@ -1,4 +1,4 @@
-"""Where a hit begins, and its CIGAR: one optimal alignment of the pattern up to an end.
+"""Find a hit's start and CIGAR: one optimal alignment of the pattern up to an end.
 
 It is computed from the end leftwards, in the band of d diagonals on either side that an alignment
 of cost d cannot leave: (m + 1)(2 d + 1) cells per hit.
