@@ -72,7 +72,7 @@ class Checked:
         index.clear("producers")
         index.put(*producers)
         snapshot = self._give_up_snapshot()
-        # whether we know, up to a record, how far batches had got; the record's row then says it
+        # whether we know, up to the current record, how far batches had got
         known = snapshot > 0 or state.oldest == 1
         kept = 0
         for row, record in self._reader.checked(state.oldest - 1, state.head):

@@ -93,7 +93,7 @@ def read_coverage(file: RowFile) -> CoverageReport:
     for target, start, stop, kmers, seen, matches in file.rows():
         if target != name:
             if target in names:
-                problem = f"'{target}' comes again behind other targets"
+                problem = f"'{target}' appears again after other targets"
                 raise file.fault(problem, "target")
             if name is not None:
                 report.add(_bins(name, cells))

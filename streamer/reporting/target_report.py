@@ -137,7 +137,7 @@ class _Taking:
         groups, names = self._report.groups, self._report.names
         if self._at == 0:
             if label in groups or (groups and not self._report.by_barcode):
-                problem = f"rows behind those of all targets{_of(label)}"
+                problem = f"rows after those of all targets{_of(label)}"
                 raise self._fault(problem, "barcode" if self._report.by_barcode else "target")
             self._label = label
         elif label != self._label:
