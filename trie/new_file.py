@@ -1,4 +1,4 @@
-"""Files that appear whole: written to a temporary file, renamed into place once complete.
+"""Atomic file replacement: write a temporary file, rename it into place once complete.
 
 If an error, an interrupt or a power failure ends the writing early, the old file stays.
 """
@@ -15,20 +15,20 @@ from typing import BinaryIO, Self
 
 _NAME_BYTES = 128  # of the file's own name in the name of the temporary file, of up to 255
 
-_MOST_LINKS = 40  # that a path may lead through, as in the kernel
+_MOST_LINKS = 40  # the most links a path may lead through, as in the kernel
 
 _unfinished: set[str] = set()  # temporary files of this process
 
 
 class WithCommit:
-    """In a ``with`` statement: committed at its end, discarded if an error ends it."""
+    """A context manager: committed at its end, discarded if an error ends it."""
 
     def commit(self) -> None:
-        """Put it in place."""
+        """Put the result in place."""
         raise NotImplementedError
 
     def discard(self) -> None:
-        """Leave the place as it was."""
+        """Drop the result; what was there before stays."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -45,9 +45,9 @@ class NewFile(WithCommit):
     """A new file for ``path``, open for writing and reading as ``file``.
 
     Until ``commit`` it is a hidden file ``.NAME.*.part`` in the same folder; then it replaces the
-    old file and takes its permissions. ``discard``, the garbage collector or the end of the
-    interpreter removes it. A link stays, and its target is replaced. Anything but a regular file
-    (``in_place``) is written directly, and cannot be read.
+    old file and takes its permissions. ``discard``, the garbage collector or interpreter exit
+    removes it. A link stays, and its target is replaced. Anything but a regular file (``in_place``)
+    is written directly, and cannot be read.
 
     Raises OSError, with ``path`` as its file name, if the file cannot be created.
     """
@@ -92,9 +92,9 @@ class NewFile(WithCommit):
         return self._place is not None
 
     def finish(self) -> None:
-        """Sync all of it to disk and close it, so that ``commit`` only renames it.
+        """Sync the file to disk and close it, so that ``commit`` only renames it.
 
-        OSError if it cannot be written: it is discarded.
+        Raises OSError if it cannot be written, and discards it.
         """
         if self.file.closed:
             return
@@ -109,14 +109,14 @@ class NewFile(WithCommit):
             raise
 
     def commit(self) -> None:
-        """Put the complete file in place, synced to disk; OSError if it cannot be written."""
+        """Put the complete file in place, synced to disk; raise OSError if it cannot be written."""
         self.finish()
         if self._place is None:
             return
         try:
             os.replace(self._temporary, self._place)
         except OSError as error:
-            # a mount point, for example; the content may have taken hours
+            # a mount point, for example; keep the content, which may have taken hours
             self._forget()
             problem = f"{error.strerror}; what was written is in {self._temporary}"
             raise OSError(error.errno, problem, self._path) from error
@@ -124,8 +124,8 @@ class NewFile(WithCommit):
         _sync_folder(os.path.dirname(self._place))
 
     def discard(self) -> None:
-        """Close it and leave the old file as it is."""
-        with suppress(OSError):  # what is still in the buffer may not fit on the disk
+        """Close the file and leave the old one unchanged."""
+        with suppress(OSError):  # buffered data may not fit on the disk
             self.file.close()
         if self._place is not None:
             self._remove()
@@ -146,13 +146,13 @@ def in_place(path: str | os.PathLike[str]) -> bool:
 
 
 def remove_unfinished() -> None:
-    """Remove all temporary files: the process is about to end without clean-up."""
+    """Remove all temporary files, before the process ends without clean-up."""
     for path in list(_unfinished):
         _unlink(path)
 
 
 def check_new_file(path: str | os.PathLike[str]) -> None:
-    """OSError, with ``path`` as its file name, if a new file cannot be created there now."""
+    """Raise OSError, with ``path`` as its file name, if no file can be created there now."""
     if not in_place(path):
         NewFile(path).discard()
     elif os.path.isdir(path):
@@ -163,7 +163,7 @@ def check_new_file(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """OSErrors get ``path`` as their file name."""
+    """A context manager that sets ``path`` as the file name of OSErrors."""
     try:
         yield
     except OSError as error:
@@ -174,7 +174,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _descriptor(path: str) -> int | None:
-    """N of /dev/fd/N, /dev/stdout and links to them, which are open files."""
+    """The N of /dev/fd/N, /dev/stdout and links to them, which name open descriptors."""
     for _ in range(_MOST_LINKS):
         folder, name = os.path.split(path)
         if name.isdecimal() and os.path.realpath(folder) == f"/proc/{os.getpid()}/fd":
@@ -187,7 +187,7 @@ def _descriptor(path: str) -> int | None:
 
 
 def _like(before: os.stat_result, file: int) -> None:
-    """Give an open file the owner, group and permissions of another, as far as allowed."""
+    """Give an open file the owner, group and permissions of another one, where allowed."""
     with suppress(OSError):
         os.fchown(file, before.st_uid, -1)
     with suppress(OSError):
@@ -206,7 +206,7 @@ def _sync_folder(folder: str) -> None:
     """Make a rename durable: POSIX requires a sync of the directory."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        # not every file system can
+        # not every file system supports it
         with suppress(OSError):
             os.fsync(handle)
     finally:

@@ -1,4 +1,4 @@
-"""Base codes for storage: two bits a base, and the positions of gap codes beside them.
+"""Base codes for storage: two bits per base, plus the positions of gap codes.
 
 byte i   | code 4i+3 | code 4i+2 | code 4i+1 | code 4i |      a gap code is stored as 0
 """
@@ -34,12 +34,12 @@ def unpack_codes(
 
 @njit(cache=True, nogil=True)
 def _pack(codes, packed):
-    """Whether there is a gap code."""
+    """Pack the codes; whether there is a gap code."""
     words = codes.size // 8
     seen = np.uint64(0)
     pairs = packed[: 2 * words].view(np.uint16)
     packed[2 * words :] = 0
-    for i in range(words):  # without an `if` or a byte's store, hence vectors
+    for i in range(words):  # no `if` and no byte stores, so LLVM vectorizes it
         word: np.uint64 = word_at(codes, 8 * i)
         seen |= word & _GAPS
         x = word & np.uint64(0x0303030303030303)
@@ -62,7 +62,7 @@ def _unpack(packed, codes):
 
 @njit(cache=True, nogil=True)
 def reverse_codes(words, reversed_words):
-    """uint32[n], 16 codes each, the first highest; from them the same with the first lowest."""
+    """Reverse uint32[n] words of 16 codes each: from first code highest to first code lowest."""
     for i in range(reversed_words.size):
         x = words[i]
         x = ((x >> np.uint32(2)) & np.uint32(0x33333333)) | (

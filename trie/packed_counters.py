@@ -2,7 +2,7 @@
 sections 4 and 5).
 
 Patterns are uint8[count, length] base codes; a gap code, in a pattern or in a text, is a mismatch.
-There are words for every symbol of a text: A, C, G, T and gap.
+There are words for every possible symbol of a text: A, C, G, T and gap.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ PMASM_BITS = 32  # bits of a bit_vector of PMASM
 
 
 def mismatches(patterns: NDArray[np.uint8], code: int) -> NDArray[np.bool_]:
-    """Where a symbol of the text that is ``code`` differs from the patterns; same shape."""
+    """Where the patterns differ from a text symbol ``code``; same shape."""
     return np.asarray((patterns != code) | (code == GAP))
 
 
 def shift_add_words(patterns: NDArray[np.uint8], k: int) -> tuple[NDArray[np.uint64], int, int]:
-    """What shift-add adds for each symbol: uint64[count, GAP + 1, words]; bits a field; fields a
-    word.
+    """Shift-add's words: uint64[count, GAP + 1, words]; bits per field; fields per word.
 
-    Field i, of bits of k and one more, stands for symbol i of the pattern; a word has 64 // bits.
+    Field i, one bit wider than k needs, stands for symbol i of the pattern; a word has
+    64 // bits fields.
     """
     count, length = patterns.shape
     bits = k.bit_length() + 1
@@ -40,7 +40,7 @@ def shift_add_words(patterns: NDArray[np.uint8], k: int) -> tuple[NDArray[np.uin
 
 
 def look_up_memory(patterns: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], int]:
-    """PMASM's look-up memory (5.2): uint32[groups, GAP + 1, length], and bits a field.
+    """PMASM's look-up memory (5.2): uint32[groups, GAP + 1, length], and bits per field.
 
     Field p, of ceil(log2(length + 1)) bits (equation 2), stands for pattern p of the group; a group
     is PMASM_BITS // bits patterns (equation 3). The paper has one group and no gap code.

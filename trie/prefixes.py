@@ -1,11 +1,11 @@
-"""How deep a k-mer goes in the trie of a set of k-mers, or its rank, from ascending codes alone.
+"""The depth of a k-mer in the trie of a set of k-mers, or its rank, from ascending codes alone.
 
-The longest prefix that a code shares with any of the set is the one that it shares with its
+The longest prefix that a code shares with any code of the set is the one it shares with its
 neighbor below or above in ascending order. A table of where each value of the upper bits begins
 leaves a short range to search: about one code in a set of random k-mers.
 
-The codes and the table take at most 12 bytes a k-mer; a Tree Bitmap of random 31-mers takes 108. It
-knows depths, not trie nodes.
+The codes and the table take at most 12 bytes per k-mer; a Tree Bitmap of random 31-mers takes 108.
+They give depths, not trie nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trie.windows import GRAIN, MATCH, MISMATCH, NO_SET, check_batch, roll_block
 
 
 class PrefixDepths:
-    """Depths of windows in the trie of ``codes`` (uint64, ascending, each once, all of length k).
+    """Depths of windows in the trie of ``codes`` (uint64, strictly ascending, all of length k).
 
     The codes are not copied.
     """
@@ -49,7 +49,7 @@ class PrefixDepths:
         """Write the depth of each window's event: k for a match, else as the walk measures it.
 
         ``events`` and ``depths`` are uint8[total], as ``KmerIndex.match`` has them; depths of
-        symbols that begin no window stay. Raises BatchShapeError for invalid offsets.
+        symbols that begin no window stay unchanged. Raises BatchShapeError for invalid offsets.
         """
         bases, offsets = check_batch(bases, offsets)
 
@@ -69,7 +69,7 @@ class PrefixDepths:
         canonical: bool,
         threads: int = 1,
     ) -> NDArray[np.uint32]:
-        """Which of the codes each window of a batch has: uint32[total], NO_SET for none of them.
+        """The rank among the codes of each window of a batch: uint32[total], NO_SET if absent.
 
         Raises BatchShapeError for invalid offsets.
         """
@@ -88,7 +88,7 @@ class PrefixDepths:
 
 @njit(cache=True, nogil=True)
 def _fill_starts(codes, shift, starts):
-    """Where the codes of each value of the upper bits begin, then how many codes there are."""
+    """Where the codes of each value of the upper bits begin, then the number of codes."""
     at = 0
     for upper in range(starts.size - 1):
         while at < codes.size and codes[at] >> shift < np.uint64(upper):
@@ -99,7 +99,7 @@ def _fill_starts(codes, shift, starts):
 
 @inner
 def _first_from(codes, starts, shift, code):
-    """How many of the codes are smaller."""
+    """The number of smaller codes."""
     low = np.int64(starts[code >> shift])
     high = np.int64(starts[(code >> shift) + np.uint64(1)])
     while low < high:
@@ -132,7 +132,7 @@ def _rank(codes, starts, shift, bases, offsets, k, canonical, start, stop, ranks
 def _measure(codes, starts, shift, bases, offsets, k, canonical, start, stop, events, depths):
     """Depths of the windows that begin in [start, stop).
 
-    The missing windows of a block take each step together, so that their cache misses overlap: a
+    The mismatched windows of a block take each step together, so that their cache misses overlap: a
     line of ``starts``, one of ``codes``, then the search.
     """
     one = np.uint64(1)
@@ -156,7 +156,7 @@ def _measure(codes, starts, shift, bases, offsets, k, canonical, start, stop, ev
         for j in range(missing):
             code = block[j]
             low = _first_from(codes, starts, shift, code)
-            # the fewer leading bits differ, the longer the prefix in common
+            # the least difference has the most leading zeros: the longest common prefix
             apart = ~np.uint64(0)
             if low < codes.size:
                 apart = min(apart, codes[low] ^ code)

@@ -1,7 +1,7 @@
-"""Where windows start, as a bit a symbol: bit s % 32 of word s / 32 of a uint32 array.
+"""Where windows start, one bit per symbol: bit s % 32 of word s / 32 of a uint32 array.
 
-A window of k symbols may start where k symbols of one read without a gap code follow. Bits are set
-by the word, a read at a time, then cleared before gap codes.
+A window of k symbols may start wherever k symbols of one read follow without a gap code. Bits are
+set a word at a time, read by read, then cleared before gap codes.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def clear_bits(mask, low, high):
 
 @inner
 def open_windows(offsets, k, read, begin, end, starts):
-    """Set the starts of the windows in [begin, end), 32 | begin, from ``read`` on.
+    """Set the starts of the windows in [begin, end), starting with ``read``; 32 | begin.
 
-    Returns the read that goes on at ``end``.
+    Returns the read that continues at ``end``.
     """
     starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)
     while True:
@@ -61,7 +61,7 @@ def open_windows(offsets, k, read, begin, end, starts):
 
 @inner
 def close_around_gaps(bases, k, begin, end, first, stop, starts):
-    """Clear the starts in [first, stop) of windows with a gap code of the symbols [begin, end)."""
+    """Clear the starts in [first, stop) of windows that contain a gap code in [begin, end)."""
     at = begin
     while at < end:
         if at + 64 <= bases.size:

@@ -1,12 +1,12 @@
-"""Windows of a batch of reads: rolled k-mer codes, a block at a time, into buffers that stay in L1.
+"""Windows of a batch of reads: rolling k-mer codes, a block at a time, in buffers that fit in L1.
 
-A batch is ``bases`` uint8[total] (base codes, 4 = gap, all reads in a row) and ``offsets``
+A batch is ``bases`` uint8[total] (base codes, 4 = gap, all reads concatenated) and ``offsets``
 int64[reads + 1], the first symbol of each read and then the total. A window is k consecutive
 symbols of one read without a gap code (thesis 3.3.1).
 
-Cost a symbol: one byte read, about ten integer operations in two independent dependency chains of
+Cost per symbol: one byte read, about ten integer operations in two independent dependency chains of
 three (forward and reverse complement code), two 8-byte stores into L1; no branch but the loop's,
-since a symbol that ends no window leaves the count of the block unchanged.
+since a symbol that ends no window leaves the block's count unchanged.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MATCH: Final = np.uint8(1)
 MISMATCH: Final = np.uint8(2)  # events at the first symbol of a window; 0 where none begins
 
 NO_SET: Final = np.uint32(0xFFFFFFFF)
-"""Instead of the number of a set of targets: a k-mer that belongs to none."""
+"""Stands for the number of a set of targets: the k-mer belongs to none."""
 
 BLOCK: Final = 128
-"""Most windows of a block: 2 KB of codes and positions, and 128 cache lines prefetched together."""
+"""Most windows in a block: 2 KB of codes and positions, 128 cache lines prefetched together."""
 
-GRAIN: Final = 1 << 14  # symbols that are worth a thread
+GRAIN: Final = 1 << 14  # symbols worth a thread
 
-# The state of a roll between blocks: next symbol, its read, windows' run, both codes.
+# state between blocks: next symbol, its read, symbols since a gap or read start, both codes
 _SYMBOL, _READ, _RUN, _FORWARD, _REVERSE = range(5)
 STATE_WORDS: Final = 5
 
@@ -65,7 +65,7 @@ def ascending(offsets):
 
 @njit(cache=True, nogil=True)
 def read_at(offsets, symbol):
-    """The last read that begins at or before a symbol; the number of reads behind the last."""
+    """The last read that begins at or before a symbol; the number of reads if past the end."""
     low = 0
     high = offsets.size - 1
     while low < high:
@@ -79,7 +79,7 @@ def read_at(offsets, symbol):
 
 @njit(cache=True, nogil=True)
 def start_state(offsets, start):
-    """The state of a roll over the windows that begin at symbol ``start`` or later."""
+    """The initial state for rolling over the windows that begin at symbol ``start`` or later."""
     state = np.zeros(STATE_WORDS, dtype=np.uint64)
     state[_SYMBOL] = start
     state[_READ] = read_at(offsets, np.int64(start))
@@ -88,7 +88,7 @@ def start_state(offsets, start):
 
 @njit(cache=True, nogil=True)
 def start_roll(offsets, start):
-    """As ``start_state``, and room for the codes and the positions of a block (uint64[BLOCK])."""
+    """As ``start_state``, plus buffers for a block's codes and positions (uint64[BLOCK])."""
     codes = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
     return start_state(offsets, start), codes, positions
@@ -96,10 +96,10 @@ def start_roll(offsets, start):
 
 @njit(cache=True, nogil=True)
 def roll_block(bases, offsets, k, canonical, stop, state, codes, positions):
-    """Roll over the next BLOCK symbols, none at or behind ``stop``; the number of windows they end.
+    """Roll over up to BLOCK symbols before ``stop``; returns how many windows end there.
 
-    ``codes`` and ``positions`` (uint64[BLOCK], or of another length, which is then that of the
-    block) receive the (canonical) code and the first symbol of each window, in stream order.
+    ``codes`` and ``positions`` (uint64[BLOCK], or another length, which then sets the block size)
+    receive the (canonical) code and the first symbol of each window, in stream order.
     """
     one = np.uint64(1)
     two = np.uint64(2)
@@ -107,7 +107,7 @@ def roll_block(bases, offsets, k, canonical, stop, state, codes, positions):
     width = np.uint64(k)
     mask = (one << (two * width)) - one
     top = two * width - two
-    # forward only: a reverse code of all ones never is the smaller of the two
+    # forward only: a reverse code of all ones is never the smaller of the two
     unused = np.uint64(0) if canonical else ~np.uint64(0)
     i = state[_SYMBOL]
     read = state[_READ]
@@ -154,14 +154,14 @@ def window_codes(
 
 @njit(cache=True, nogil=True)
 def _all_windows(bases, offsets, k, canonical, codes, positions):
-    """One block, as long as the batch."""
+    """Roll over the batch as one block."""
     state = start_state(offsets, np.uint64(0))
     return roll_block(bases, offsets, k, canonical, bases.size, state, codes, positions)
 
 
 @njit(cache=True, nogil=True)
 def codes_at(bases, starts, k):
-    """uint64: the codes of the windows of k symbols, without a gap code, at those starts."""
+    """uint64: the codes of the windows of k symbols at those starts; none contains a gap code."""
     codes = np.empty(starts.size, dtype=np.uint64)
     for j in range(starts.size):
         code = np.uint64(0)

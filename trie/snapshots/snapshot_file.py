@@ -1,11 +1,11 @@
-"""Snapshots on disk: an ordinary .npz whose zip comment is a checksum of every byte before it.
+"""Snapshots on disk: an ordinary .npz whose zip comment is a checksum of all preceding bytes.
 
     [ zip archive: format, k, strands, inmaps, exmaps, prefix_sums, level_offsets ][ 64 hex digits ]
 
 ``strands`` are the orientations of the k-mers in the trie: forward (as given), canonical or both.
 Format 2 also has labels: names, set_starts, set_members and sets, the named sets of each k-mer
 (``streamer.dictionary.saved_dictionary``). The digits are the archive comment, the last bytes of
-the file: the BLAKE2b-256 of all that precedes them. ``numpy.load`` opens the file as any .npz.
+the file: the BLAKE2b-256 of all that precedes them. ``numpy.load`` opens the file like any .npz.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SnapshotDamagedError(ValueError):
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """Raise OSError if ``path`` cannot become a snapshot: no folder, or a device or pipe."""
+    """Raise OSError if no snapshot can be written to ``path``: no folder, or a device or pipe."""
     check_new_file(path)
     if in_place(path):
         problem = "is no regular file: give another name"
@@ -62,7 +62,7 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 class SavedSnapshot(NamedTuple):
-    """The content of a file; labels: an array of each name in LABELS, None for format 1."""
+    """The content of a file; labels: an array per name in LABELS, None for format 1."""
 
     tree: TreeBitmap
     strands: str
@@ -76,10 +76,10 @@ def save(
     strands: str = "forward",
     labels: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
-    """Write a snapshot to ``path``, which appears whole or stays as it was.
+    """Write a snapshot to ``path`` atomically: on failure the old file stays.
 
-    labels: the arrays that LABELS names, for format 2. Raises OSError as ``check_place``, or if the
-    file cannot be written.
+    labels: the arrays that LABELS names, for format 2. Raises OSError as ``check_place`` does, or
+    if the file cannot be written.
     """
     check_place(path)
     if strands not in STRANDS:
@@ -103,7 +103,7 @@ def save(
 
 
 def is_snapshot(path: str | os.PathLike[str]) -> bool:
-    """Whether the file begins as a zip archive, which no sequence file does."""
+    """Whether the file begins like a zip archive, which no sequence file does."""
     with Path(path).open("rb") as file:
         return file.read(4) == b"PK\x03\x04"
 

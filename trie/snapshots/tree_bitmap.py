@@ -7,8 +7,8 @@ A trie-node covers three symbols. For the node of a prefix of length 3l, on leve
            bits 5-20    its grandchildren            (depth 3l + 2)     bit 5 + 4 b0 + b1
     exmap  bits 0-63    its child trie-nodes         (depth 3l + 3)     bit 16 b0 + 4 b1 + b2
 
-Below the last level k // 3 there are no trie-nodes; k % 3 says how much of its inmaps is used.
-The index of a child is ``prefix_sum + popcount(exmap & (bit - 1))`` (equation 2).
+Below the last level k // 3 there are no trie-nodes; k % 3 tells how much of its inmaps is used. The
+index of a child is ``prefix_sum + popcount(exmap & (bit - 1))`` (equation 2).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class TreeBitmap:
     """An immutable trie of k-mers with N trie-nodes, breadth-first, ascending within a level.
 
     inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N] (index of a node's first child; the
-    formula holds for nodes without children too), level_offsets uint64[k // 3 + 2] (the first node
-    of every level, then N). The root exists even if no k-mer does. Equal sets of k-mers give
+    formula also holds for nodes without children), level_offsets uint64[k // 3 + 2] (the first node
+    of every level, then N). The root exists even if there are no k-mers. Equal sets of k-mers give
     bit-identical arrays. Thesis 3.3.3.
 
     >>> import numpy as np
@@ -82,7 +82,7 @@ class TreeBitmap:
         offsets = [int(offset) for offset in self.level_offsets]
         prefixes = np.zeros(1, dtype=np.uint64)
         for level in range(self.k // 3):
-            # one element a node, parallel to the level's part of the arrays
+            # one element per node, parallel to the level's part of the arrays
             first, below, stop = offsets[level : level + 3]
             exmaps, sums = self.exmaps[first:below], self.prefix_sums[first:below]
             children = np.empty(stop - below, dtype=np.uint64)
@@ -113,7 +113,7 @@ def _append_symbols(prefixes, exmaps, children):
 
 @njit(cache=True, nogil=True)
 def _append_leaves(prefixes, inmaps, symbols):
-    """The k-mers that the inmaps of the last level hold, one or two symbols longer."""
+    """Write the k-mers in the inmaps of the last level, one or two symbols longer."""
     drop = np.uint32(1 if symbols == 1 else 5)
     kept = np.uint32(15 if symbols == 1 else 65535)
     total = 0
@@ -139,7 +139,7 @@ def symbol_at(code, level, k):
 
 @njit(cache=True, nogil=True, inline="always")
 def inner_inmap(symbol):
-    """The inmap bits on the path to one child node: the node, one child, one grandchild."""
+    """The inmap bits on the path to a child trie-node: the prefix, a child, a grandchild."""
     return np.uint32(
         np.uint64(1)
         | (np.uint64(2) << (symbol >> np.uint64(4)))
@@ -149,7 +149,7 @@ def inner_inmap(symbol):
 
 @njit(cache=True, nogil=True, inline="always")
 def leaf_inmap(code, symbols):
-    """The inmap bits of one k-mer in its node on the last level, of which it uses 0..2 symbols."""
+    """The inmap bits of one k-mer in its last-level node, of which it uses 0..2 symbols."""
     if symbols == 0:
         return np.uint32(1)
     if symbols == 1:
@@ -170,13 +170,13 @@ def common_level(code, other, k):
 def allocate(
     k: int, counts: NDArray[np.int64], codes_of_root: NDArray[np.uint64]
 ) -> tuple[TreeBitmap, NDArray[np.int64]]:
-    """A TreeBitmap of which only the root is initialized, and where its parts write.
+    """A TreeBitmap with only the root initialized, and where each part writes.
 
-    ``counts`` int64[parts, k // 3 + 1]: the nodes of every level that each part will write, parts
-    in ascending order of their k-mers, without level 0. ``codes_of_root``: the k-mers if k < 3,
+    ``counts`` int64[parts, k // 3 + 1]: the number of nodes that each part will write on every
+    level but 0, parts in ascending order of their k-mers. ``codes_of_root``: the k-mers if k < 3,
     else the symbols 0..63 of the root's children. The second result, int64[parts, k // 3 + 2],
-    holds every part's first index on each level; its last column is N, so that the entry after a
-    level's is a valid prefix sum on the last level too.
+    holds every part's first index on each level; its last column is N, so the entry after a level's
+    is a valid prefix sum on the last level too.
 
     Raises TooManyNodesError above 2**32 - 1 nodes.
     """
@@ -217,7 +217,7 @@ def _count_nodes(codes, start, stop, k, counts):
     for i in range(start, stop):
         code = codes[i]
         ascending &= (code > previous) | (i == 0)
-        divergences[max(common_level(code, previous, k), 0)] += 1  # below 0: a code out of order
+        divergences[max(common_level(code, previous, k), 0)] += 1  # below 0: codes out of order
         previous = code
     started = 0
     for level in range(1, k // 3 + 1):
@@ -235,7 +235,7 @@ def _emit(codes, start, stop, k, following, inmaps, exmaps, prefix_sums):
     with a single child, the next node of the next level.
     """
     last = k // 3
-    # differs in the first symbol, as the last code of the shard before does
+    # differs in the first symbol, like the last code of the previous shard
     previous = codes[start] ^ (np.uint64(1) << np.uint64(2 * k - 1))
     for i in range(start, stop):
         code = codes[i]
@@ -244,7 +244,7 @@ def _emit(codes, start, stop, k, following, inmaps, exmaps, prefix_sums):
         if level == last:
             inmaps[following[last] - 1] |= leaf_inmap(code, k % 3)
             continue
-        if level:  # allocate() writes the root, which threads share
+        if level:  # the root, which threads share, is written by allocate()
             symbol = symbol_at(code, level, k)
             node = following[level] - 1
             exmaps[node] |= np.uint64(1) << symbol
@@ -272,7 +272,7 @@ def from_sorted(codes: NDArray[np.uint64], k: int, threads: int | None = None) -
     """
     check_k(k)
     codes = as_codes(codes)
-    check_range(codes[-1:], k)  # the largest, if they ascend
+    check_range(codes[-1:], k)  # the largest code, if they ascend
     threads = threads or usable_cores()
     if k < 3:
         if np.any(codes[1:] <= codes[:-1]):

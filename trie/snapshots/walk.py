@@ -6,11 +6,11 @@ A trie-node covers three symbols, six bits g = 16 b0 + 4 b1 + b2 of the k-mer's 
     exmap bit g clear    the walk ends, up to two symbols deeper: inmap bits 1 + b0, 5 + 4 b0 + b1
     last level k // 3    the same two inmap bits (bits deeper than k are 0)
 
-The windows of a block go down together, a level a pass; each pass prefetches the cache lines of the
-next one. A level costs about 12 operations and two cache lines (exmap and prefix sum) for each
-window that goes on; the end costs one line (inmap) if a k-mer does not end with a whole trie-node.
-For a large batch the walk begins at level 3 with one look-up in a table of all 4**9 prefixes (1 MB,
-L2), which saves three levels.
+The windows of a block descend together, one level per pass; each pass prefetches the cache lines of
+the next one. A level costs about 12 operations and two cache lines (exmap and prefix sum) for each
+window that continues; the end costs one line (inmap) unless k is a multiple of 3. For a large batch
+the walk begins at level 3 with one look-up in a table of all 4**9 prefixes (1 MB, L2), which saves
+three levels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_NODES = np.empty(0, dtype=np.uint32)
 
 @njit(cache=True, nogil=True)
 def _make_jump(exmaps, prefix_sums):
-    """The node of each prefix of 9 symbols, or _NOWHERE."""
+    """The node of each prefix of 9 symbols, _NOWHERE if there is none."""
     nodes = np.zeros(1, dtype=np.uint32)
     for _ in range(_JUMP_LEVEL):
         below = np.full(nodes.size * 64, _NOWHERE, dtype=np.uint32)
@@ -52,9 +52,9 @@ def _make_jump(exmaps, prefix_sums):
 
 @njit(cache=True, nogil=True)
 def _levels(exmaps, prefix_sums, first, last, lean_level, codes, nodes, depths, going, active):
-    """Take the windows going[:active] from level ``first`` down to ``last``, as far as each gets.
+    """Walk the windows going[:active] down from level ``first``, at most to ``last``.
 
-    Whether a window goes on is practically random, so nothing here branches on it. At
+    Whether a window continues is practically random, so nothing here branches on it. At
     ``lean_level`` no nodes are needed, so the prefix sums above it are not read.
     """
     one = np.uint64(1)
@@ -93,13 +93,13 @@ def _levels(exmaps, prefix_sums, first, last, lean_level, codes, nodes, depths, 
 def _descend(
     inmaps, exmaps, prefix_sums, jump, k, want_nodes, codes, count, nodes, depths, going, others
 ):  # fmt: skip
-    """Walk codes[:count] down together: the deepest depth in the trie of each, and its node.
+    """Walk codes[:count] down together: the greatest depth in the trie of each, and its node.
 
     Overwrites ``codes``, ``going`` and ``others``. Nodes on the last level are only right if
     ``want_nodes``.
     """
     levels = k // 3
-    left = np.uint64(64 - 2 * k)  # zeros behind the k-mer meet inmap bits that are 0
+    left = np.uint64(64 - 2 * k)  # zeros after the k-mer meet inmap bits that are 0
     lean_level = levels if k == 3 * levels and not want_nodes else -1
     if jump.size > 0:
         shift = np.uint64(64 - 6 * _JUMP_LEVEL)
@@ -175,7 +175,7 @@ def _walk_windows(
 
 
 def _jump_of(tree: TreeBitmap, windows: int) -> NDArray[np.uint32]:
-    """The table of the first three levels if it is worth its millisecond."""
+    """The table of the first three levels, empty unless it is worth its millisecond."""
     if windows < _JUMP_FROM or tree.k < 3 * _JUMP_LEVEL + 3:
         return _NO_NODES
     jump: NDArray[np.uint32] = _make_jump(tree.exmaps, tree.prefix_sums)
@@ -195,9 +195,9 @@ def walk(
 
     ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Returns, at the first symbol of each
     window and 0 elsewhere, ``events`` uint8[total] (1 match, 2 mismatch), ``depths`` uint8[total]
-    (k, or for a mismatch 1 + the length of the longest prefix of the, canonical, window in the
+    (k, or for a mismatch 1 + the length of the longest prefix of the (canonical) window in the
     trie) and, if ``want_nodes``, ``nodes`` uint32[total]: the node that holds the deepest state
-    reached, else None. Raises BatchShapeError (a ValueError) for invalid offsets.
+    reached; otherwise None. Raises BatchShapeError (a ValueError) for invalid offsets.
     """
     bases, offsets = check_batch(bases, offsets)
     events = np.zeros(bases.size, dtype=np.uint8)

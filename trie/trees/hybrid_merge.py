@@ -1,22 +1,22 @@
 """Merge ascending k-mers into a shard of the Hybrid Tree Bitmap in one linear pass.
 
-Reading the old nodes depth-first gives their k-mers in ascending order; these are joined with the
-new ones, and the nodes of both go one after the other to a new pool:
+A depth-first read of the old nodes yields their k-mers in ascending order; they are merged with the
+new ones, and the nodes of both are written sequentially to a new pool:
 
     old pool --list--> codes  \\
                                join --> codes --build--> new pool
     new k-mers         codes  /
 
-No k-mer is searched for. ``build`` keeps the nodes on the way to the last k-mer open: their exmaps,
+No k-mer is looked up. ``build`` keeps the nodes on the path to the last k-mer open: their exmaps,
 and the words of their children so far. A k-mer hangs from the deepest node that it shares with the
-one before or after it. A node that the next k-mer does not share is complete: it is written with
-the size that it needs, and its offset becomes a word of its parent. So children precede their
-parents, and each word is written once, in order.
+previous or next k-mer. A node that the next k-mer does not share is complete: it is written in the
+size that it needs, and its offset becomes a word of its parent. So children precede their parents,
+and each word is written once, in order.
 
 The steps pass on blocks of 1,024 codes, which stay in the first-level cache. On one core of a
-server a k-mer takes about 12 ns: 5 to list an old one, 3 to join (without a branch), 8 to build,
-half of them mispredicted branches where nodes end; inserting it took 45 to 95. A k-mer moves 8 to
-24 bytes in and as many out.
+server a k-mer takes about 12 ns: 5 to list an old one, 3 to join (branch-free), 8 to build, half of
+that for mispredicted branches where nodes end; an insertion took 45 to 95. Each k-mer reads 8 to 24
+bytes and writes as many.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from trie.trees.hybrid_nodes import CAPACITY, KMERS, STARTED, TAIL, USED
 
 BLOCK = 1024
 LEVELS = 12
-# words that a block may add: two k-mers may need a chain of nodes of their own down to the last
-# level, at most 4 words each, and the nodes that were open may be full
+# words that a block may add: a pair of k-mers may need its own chain of nodes down to the last
+# level, at most 4 words each, and the open nodes may be full
 SLACK = 20 * BLOCK + 66 * LEVELS
 
 # the smallest size class for each number of children
@@ -46,7 +46,7 @@ SIZE_OF = CAPACITY.astype(np.uint64)
 
 @njit(cache=True, nogil=True, inline="always")
 def _inmap_of(exmap):
-    """The inmap of an inner node: itself, and the way to each child of its exmap."""
+    """The inmap of an inner node: itself, and the path to each child in its exmap."""
     x = exmap | (exmap >> np.uint64(2))
     x = (x | (x >> np.uint64(1))) & np.uint64(0x1111111111111111)
     x = (x | (x >> np.uint64(3))) & np.uint64(0x0303030303030303)
@@ -65,8 +65,8 @@ def _list(pool, k, depth, left, place, prefix, block):
     """The next k-mers of a tree, up to BLOCK, ascending: (their number, the depth to resume at).
 
     ``left``, ``place``, ``prefix`` describe the node being read on every level above ``depth``: the
-    remaining bits of its exmap, where their words begin, the symbols that lead to it. Depth 0 is
-    the end.
+    remaining bits of its exmap, where their words begin, and the symbols that lead to it. Depth 0
+    means the end.
     """
     one = np.uint64(1)
     six = np.uint64(6)
@@ -119,9 +119,10 @@ def _list(pool, k, depth, left, place, prefix, block):
 
 @njit(cache=True, nogil=True)
 def _join(old, i, stop_i, ended, codes, j, stop_j, out):
-    """Join old[i:stop_i] and codes[j:stop_j] until ``out`` is full or more of the old is needed.
+    """Merge old[i:stop_i] and codes[j:stop_j] until ``out`` is full or more old codes are needed.
 
-    ended: the old ones end with stop_i. Equal codes may come twice. Returns (i, j, how many).
+    ended: the old codes end at stop_i. Equal codes may appear twice. Returns (i, j, number
+    written).
     """
     one = np.uint64(1)
     found = np.uint64(0)
@@ -157,7 +158,7 @@ def _join(old, i, stop_i, ended, codes, j, stop_j, out):
 def _levels(codes, k, held, levels):
     """levels[i] = the deepest level on which codes[i] and the code before it have the same node.
 
-    held: the code before the first. A loop without a branch, for vectors of codes.
+    held: the code before the first. The loop is branch-free, so that it vectorizes.
     """
     short = np.uint64(64 - 2 * k)
     before = held
@@ -170,14 +171,14 @@ def _levels(codes, k, held, levels):
 
 @njit(cache=True, nogil=True)
 def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state):
-    """Give ``held`` and all codes but the last their places; close the nodes that are complete.
+    """Place ``held`` and all codes but the last; close the nodes that are complete.
 
-    held: the code that waits for its successor, shared: the level down to which it shares its
-    nodes with its predecessor; both are returned for the next block. levels: of ``_levels``.
-    ``exmaps`` and ``counts`` (of children) belong to the open node of each level, ``children``
-    holds its words, 64 a level. The end of a shard counts its first code.
+    held: the code that waits for its successor; shared: the level down to which it shares nodes
+    with its predecessor. Both are returned for the next block. levels: of ``_levels``. ``exmaps``
+    and ``counts`` (of children) belong to the open node of each level; ``children`` holds its
+    words, 64 per level. The first code of a shard is counted when the shard ends.
     """
-    # unsigned throughout: a signed index is checked for its sign
+    # unsigned throughout: numba checks the sign of a signed index
     one = np.uint64(1)
     eight = np.uint64(8)
     bottom = np.uint64(k // 3 - 1)
@@ -243,7 +244,7 @@ def rebuild(old, old_state, codes, pool, k, state):
     """Write the nodes of a shard and of ``codes`` to ``pool``; False if it is too small.
 
     codes: ascending, of this shard only. ``state`` (zeros at first) becomes that of the new pool.
-    The old pool stays as it is.
+    The old pool stays unchanged.
     """
     left = np.zeros(LEVELS, dtype=np.uint64)
     place = np.zeros(LEVELS, dtype=np.uint64)
@@ -281,7 +282,7 @@ def rebuild(old, old_state, codes, pool, k, state):
         part = joined[first:found]
         _levels(part, k, held, levels)
         held, shared = _build(part, levels, k, held, shared, exmaps, counts, children, pool, state)
-    # a code that shares nothing but the root places the last one, and closes all other nodes
+    # a sentinel that shares only the root: it places the last code and closes all other nodes
     joined[0] = ~held
     levels[0] = 0
     _build(joined[:1], levels, k, held, shared, exmaps, counts, children, pool, state)
@@ -300,7 +301,7 @@ class Joiner:
         self._memory = threading.local()
 
     def joined(self, runs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-        """The runs, two by two, level by level; repeats may stay. Good until the next call."""
+        """The runs merged pairwise; repeats may remain. The result is valid until the next call."""
         runs = [run for run in runs if run.size]
         room, other_room = self._rooms(sum(run.size for run in runs) if len(runs) > 1 else 0)
         while len(runs) > 1:

@@ -4,7 +4,7 @@ A node is a run of 64-bit words in a pool; its number is the offset of the first
 
     word 0    exmap
     word 1    size class << 32 | inmap
-    word 2..  one word for every bit of the exmap, ascending; room for CAPACITY[size class]
+    word 2..  one word for every set bit of the exmap, ascending; room for CAPACITY[size class]
 
 A child's word is one of
 
@@ -12,15 +12,15 @@ A child's word is one of
     0 | offset of a node      a child on an inner level
     inmap                     a child on the last level k // 3, which has nothing else
 
-and there are no child words if the last level uses no symbol (k % 3 == 0): the exmap has it all.
+and there are no child words if the last level uses no symbol (k % 3 == 0): the exmap is enough.
 Beyond the thesis: a child takes a word only if it exists (allocating "the child's brothers and
 sisters also" is the drawback that 3.4.2 names), the last level has no nodes, and a subtrie of one
-k-mer stays that k-mer (a tail) until a second one comes, which spares sparse tries their long
+k-mer stays a single word (a tail) until a second k-mer is added, which saves sparse tries long
 chains of single children.
 
-Each of the 64 first-level subtries (shards) is a tree of its own in a pool of its own, with a root
-of its own at offset 0: one bit of the common root's exmap. A kernel serves many shards, so it gets
-the addresses and sizes (in words) of their pools.
+Each of the 64 first-level subtries (shards) is a separate tree in its own pool, with its root at
+offset 0: one bit of the common root's exmap. A kernel processes many shards, so it takes the
+addresses and sizes (in words) of their pools.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from trie.snapshots.tree_bitmap import common_level, inner_inmap, leaf_inmap, sy
 CAPACITY = np.array([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
 TAIL = np.uint64(1 << 63)
 
-# the int64 state of a shard: words used from the front of the pool, those of them in free nodes,
-# k-mers, heads of the lists of free nodes by size class (0: none), and for every level how many
+# the int64 state of a shard: words used from the front of the pool, how many of them are in free
+# nodes, k-mers, heads of the free lists by size class (0: empty), and for every level how many
 # k-mers were the first to need a node there
 USED = 0
 FREED = 1
@@ -46,7 +46,7 @@ STARTED = FREE + len(CAPACITY)
 STATE = STARTED + 12
 
 # more words than one k-mer can take from the end of a pool: a tail unfolded down to the last level,
-# four words a node, and a full node moved to the next size
+# four words per node, and a full node moved to the next size
 MARGIN = 128
 
 
@@ -58,7 +58,7 @@ def _pool_at(addresses, sizes, shard):
 
 @njit(cache=True, nogil=True, inline="always")
 def _child_word(code, level, k):
-    """What a node holds for a child on ``level`` that has one k-mer below."""
+    """The word in a node for a child on ``level`` with one k-mer below it."""
     if level == k // 3:
         return np.uint64(leaf_inmap(code, k % 3))
     return TAIL | code
@@ -66,7 +66,7 @@ def _child_word(code, level, k):
 
 @njit(cache=True, nogil=True)
 def _new_node(pool, state, size_class):
-    """The number of an unused node, from the free list if there is one."""
+    """The number of an unused node, from the free list if possible."""
     node = state[FREE + size_class]
     if node:
         state[FREE + size_class] = pool[node]
@@ -81,7 +81,7 @@ def _new_node(pool, state, size_class):
 
 @njit(cache=True, nogil=True)
 def _add_child(pool, state, path, code, level, k):
-    """Give the path's node on ``level`` the child that a code leads to; it may move to grow."""
+    """Add a code's child to the path's node on ``level``, which may move to grow."""
     node = path[level]
     symbol = symbol_at(code, level, k)
     bit = np.uint64(1) << symbol
@@ -114,10 +114,10 @@ def _add_child(pool, state, path, code, level, k):
 
 @njit(cache=True, nogil=True)
 def insert(codes, start, k, addresses, sizes, states):
-    """Insert codes[start:], in any order, until one might not fit its pool; where it stopped.
+    """Insert codes[start:], in any order, until one might not fit its pool; where to resume.
 
-    ``path`` keeps the nodes on the way to the code before, so that a code starts on the deepest
-    node that both share: ascending codes hardly walk. Only on level 0 can the shard change.
+    ``path`` holds the nodes on the path to the previous code, so a code starts at the deepest node
+    that both share: ascending codes take few steps. The shard can change only on level 0.
     """
     last = k // 3
     bare = k % 3 == 0  # children on the last level have no words
@@ -161,7 +161,7 @@ def insert(codes, start, k, addresses, sizes, states):
                 break
             level += 1
             if word & TAIL:
-                # unfold the tail by one node; the way down goes on from there
+                # unfold the tail by one node and descend from there
                 tail = word & ~TAIL
                 room = 1 if common_level(code, tail, k) > level else 2
                 path[level] = _new_node(pool, state, 0 if bare and level + 1 == last else room)
@@ -176,7 +176,7 @@ def insert(codes, start, k, addresses, sizes, states):
 
 @njit(cache=True, nogil=True)
 def _copy_node(old, node, pool, at):
-    """Copy a node to another pool; the first word after it there."""
+    """Copy a node to another pool; the index of the first word after the copy."""
     words = 2 + CAPACITY[np.int64(old[node + 1] >> np.uint64(32))]
     for i in range(words):
         pool[at + i] = old[node + i]
@@ -187,8 +187,8 @@ def _copy_node(old, node, pool, at):
 def move(old, pool, k, state):
     """Copy the nodes in use, breadth-first, to a pool with room for them; drop the free ones.
 
-    A copied node holds its children's old places until the scan reaches it, copies them to the end
-    and writes their new ones.
+    A copied node holds its children's old offsets until the scan reaches it, copies the children to
+    the end and replaces the offsets.
     """
     end = _copy_node(old, np.int64(0), pool, np.int64(0))
     level_end = end
@@ -260,7 +260,7 @@ def _emit_shard(pool, k, counts, following, words, below, inmaps, exmaps, prefix
 
 @njit(cache=True, nogil=True)
 def emit(first, stop, k, addresses, sizes, counts, starts, inmaps, exmaps, prefix_sums):
-    """Write the nodes of the shards first..stop - 1, as many as ``counts``, from ``starts`` on."""
+    """Write the nodes of the shards first..stop - 1: ``counts`` of them, from ``starts`` on."""
     widest = counts[first:stop].max()
     words = np.empty(widest, dtype=np.uint64)
     below = np.empty(widest, dtype=np.uint64)

@@ -1,7 +1,6 @@
 """The Hybrid Tree Bitmap (thesis 3.3.13): a growing trie whose nodes look like trie-nodes.
 
-The layout of the nodes, what it adds to the thesis, and the kernels are in
-``trie.trees.hybrid_nodes``.
+``trie.trees.hybrid_nodes`` has the node layout, what it adds to the thesis, and the kernels.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from trie.trees import hybrid_merge, hybrid_nodes
 from trie.trees.hybrid_nodes import FREED, KMERS, MARGIN, STARTED, STATE, USED
 from trie.trees.shards import SHARDS, SMALL, as_codes, check_range, group
 
-# of a shard's pool; a cache line more than a power of two, or all roots would share one cache set
+# of a shard's pool; a cache line above a power of two, or all roots would share one cache set
 FIRST_WORDS = 512 + 8
 SMALL_POOL = 4096
 NOT_ASCENDING = "the k-mers of a run do not ascend"
-# words that a k-mer may take in a new tree; a pool that is too small is written again
+# words per k-mer in a new tree; a shard whose pool was too small is written again
 FIRST_WORDS_EACH = 2.0
-# a linear pass merges at least MERGED_FROM ascending k-mers if the shard holds at most
-# MERGED_SHARE times as many: a search takes about ten times as long as a k-mer passed by
+# a linear pass merges at least MERGED_FROM ascending k-mers if the shard holds at most MERGED_SHARE
+# times as many: a search takes about ten times as long as passing a k-mer
 MERGED_FROM = 256
 MERGED_SHARE = 8
 
@@ -58,25 +57,25 @@ class HybridTreeBitmap:
         return int(self._tiny.sum() + self._state[:, KMERS].sum())
 
     def memory_bytes(self) -> int:
-        """Bytes of the pools, unused room included, and of their state."""
+        """Bytes of the pools, including unused room, and of their state."""
         tables = (self._tiny, self._state, self._sizes, self._addresses, self._first_pools)
         return sum(array.nbytes for array in (*tables, *self._grown_pools.values()))
 
     def insert(self, codes: ArrayLike, threads: int | None = None) -> None:
         """Add k-mers (uint64[n], in any order; ascending is fastest), shards in parallel.
 
-        Raises ValueError if a code is not below 4**k, and adds nothing then.
+        Raises ValueError, and adds nothing, if a code is not below 4**k.
         """
         codes = as_codes(codes)
         if self.k < 3:
             self._insert_tiny(codes)
             return
-        if codes.size < SMALL or 4**self.k <= SMALL:  # grouping would cost more than it gives
+        if codes.size < SMALL or 4**self.k <= SMALL:  # grouping would cost more than it gains
             check_range(codes, self.k)
             self._insert(codes, SHARDS)
             return
         threads = threads or usable_cores()
-        # shard by shard also on one thread: a shard stays in the cache
+        # shard by shard even on one thread: a shard stays in the cache
         grouped, bounds, order = group(codes, self.k, threads, noting_order=False)
 
         def add(shard: int, start: int, stop: int) -> None:
@@ -89,12 +88,12 @@ class HybridTreeBitmap:
         run_each(add, filled, threads)
 
     def merge(self, runs: Sequence[ArrayLike], threads: int | None = None) -> None:
-        """Add ascending runs of k-mers (uint64[n] each; repeats allowed, also between runs).
+        """Add ascending runs of k-mers (uint64[n] each; repeats allowed, within and between runs).
 
-        Much faster than ``insert`` for runs that are long for the tree: a shard that they add an
-        eighth to is written anew in one linear pass (trie/trees/hybrid_merge.py), shards in
-        parallel. Raises ValueError if a run does not ascend or a code is not below 4**k, and adds
-        nothing.
+        Much faster than ``insert`` for runs that are long compared to the tree: a shard that grows
+        by an eighth or more is rewritten in one linear pass (trie/trees/hybrid_merge.py), shards in
+        parallel. Raises ValueError, and adds nothing, if a run does not ascend or a code is not
+        below 4**k.
         """
         threads = threads or usable_cores()
         codes = [run for run in map(as_codes, runs) if run.size]
@@ -113,7 +112,7 @@ class HybridTreeBitmap:
                 raise ValueError(NOT_ASCENDING)
             cut.append(grouped.bounds)
         sizes = sum((np.diff(bounds) for bounds in cut), start=np.zeros(SHARDS, np.int64))
-        # the most work first, so that the cores end together
+        # most work first, so that the cores finish together
         work = np.argsort(-(sizes + self._state[:, KMERS]))
         joiner = hybrid_merge.Joiner()
 
@@ -138,7 +137,7 @@ class HybridTreeBitmap:
         kmers = held + codes.size
         each = int(state[USED] - state[FREED]) / held if held else FIRST_WORDS_EACH
         while True:
-            # untouched pages take no memory, and are released below
+            # untouched pages take no memory; the excess is released below
             pool = np.empty(int(1.5 * each * kmers) + hybrid_merge.SLACK, dtype=np.uint64)
             fresh = np.zeros(STATE, dtype=np.int64)
             if hybrid_merge.rebuild(old, state, codes, pool, self.k, fresh):
@@ -168,7 +167,7 @@ class HybridTreeBitmap:
         self._addresses[shard] = array_address(pool)
 
     def _grow(self, shard: int, to_come: int) -> None:
-        """Add half of what is in use; more in a small tree or for a large batch."""
+        """Grow a pool by half of what is in use; by more in a small tree or for a large batch."""
         state = self._state[shard]
         live = int(state[USED] - state[FREED])
         room = max(live // 2, min(live, SMALL_POOL), min(3 * to_come, 4 * live))
@@ -177,7 +176,7 @@ class HybridTreeBitmap:
         self._replace(shard, pool)
 
     def to_tree_bitmap(self, threads: int | None = None) -> TreeBitmap:
-        """The snapshot: every shard writes its nodes level by level to where they belong.
+        """The snapshot: every shard writes its nodes, level by level, to their final places.
 
         Raises TooManyNodesError above 2**32 - 1 trie-nodes.
         """

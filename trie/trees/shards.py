@@ -1,7 +1,7 @@
 """The 64 first-level subtries (shards): k-mers grouped, sorted and deduplicated by shard.
 
-The shard of a k-mer (k >= 3) is the number of its first three symbols. No two shards share a
-trie-node but the root, so threads build, grow and write them without locks.
+The shard of a k-mer (k >= 3) is the number of its first three symbols. Shards share no trie-node
+but the root, so threads build, grow and write them without locks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trie.cpu.jit import njit
 from trie.cpu.threads import run_each, split_range
 
 SHARDS = 64
-SMALL = 1 << 14  # below this, threads cost more than they give
+SMALL = 1 << 14  # below this, threads cost more than they gain
 
 
 def as_codes(codes: ArrayLike) -> NDArray[np.uint64]:
@@ -46,12 +46,12 @@ def shard_bounds(codes: NDArray[np.uint64], k: int) -> NDArray[np.int64]:
     """Where each shard's codes begin in ascending codes, then their number: int64[65]; k >= 3."""
     firsts = np.arange(SHARDS + 1, dtype=np.uint64) << np.uint64(2 * (k - 3))
     bounds = np.searchsorted(codes, firsts)
-    bounds[-1] = codes.size  # nothing is left out of a check, even if the codes do not ascend
+    bounds[-1] = codes.size  # so that a check covers all codes, even if they do not ascend
     return bounds
 
 
 def cut_between_shards(bounds: NDArray[np.int64], parts: int) -> list[int]:
-    """Positions from 0 to n that cut codes into groups of whole shards of about equal size."""
+    """Positions from 0 to n that cut codes into groups of whole shards, about equal in size."""
     total = int(bounds[-1])
     wanted = np.arange(parts) * total // parts
     cuts: list[int] = np.unique([*bounds[np.searchsorted(bounds, wanted)], total]).tolist()
@@ -59,10 +59,10 @@ def cut_between_shards(bounds: NDArray[np.int64], parts: int) -> list[int]:
 
 
 class Grouped(NamedTuple):
-    """Codes grouped by shard, in their old order within a shard.
+    """Codes grouped by shard, in their original order within a shard.
 
-    ``order`` int64[n] holds the old position of every code; None if ``codes`` ascends already and
-    is the argument itself.
+    ``order`` int64[n] holds the original position of every code; None if ``codes`` is the argument
+    itself, already in ascending order.
     """
 
     codes: NDArray[np.uint64]
@@ -72,7 +72,7 @@ class Grouped(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _survey(codes, start, stop, shift, counts):
-    """Count the codes of every shard; (are they in order, the OR of all of them)."""
+    """Count the codes of every shard; returns (whether they ascend, the OR of all codes)."""
     seen = np.uint64(0)
     in_order = True
     previous = codes[start - 1] if start else np.uint64(0)
@@ -87,7 +87,7 @@ def _survey(codes, start, stop, shift, counts):
 
 @njit(cache=True, nogil=True)
 def _scatter(codes, start, stop, shift, following, grouped, order):
-    """Move codes to their shards, stably; note old positions unless ``order`` is empty."""
+    """Move codes to their shards, stably; record old positions unless ``order`` is empty."""
     noted = order.size > 0
     for i in range(start, stop):
         code = codes[i]
@@ -101,14 +101,14 @@ def _scatter(codes, start, stop, shift, following, grouped, order):
 
 @njit(cache=True, nogil=True)
 def drop_repeats(codes):
-    """Move the distinct values of ascending codes to the front; their number."""
+    """Move the distinct values of ascending codes to the front; returns their number."""
     if codes.size == 0:
         return 0
     kept = 1
     previous = codes[0]
     for i in range(1, codes.size):
         code = codes[i]
-        codes[kept] = code  # without a branch: overwritten by the next if it is a repeat
+        codes[kept] = code  # branch-free: a repeat is overwritten by the next
         kept += code != previous
         previous = code
     return kept
@@ -144,7 +144,8 @@ def group(codes: NDArray[np.uint64], k: int, threads: int, *, noting_order: bool
 def sort_unique(codes: NDArray[np.uint64], k: int, threads: int) -> NDArray[np.uint64]:
     """The distinct codes in ascending order, a new array; ValueError if one is not below 4**k.
 
-    A shard of ten million k-mers fits a core's cache, where NumPy's vectorized sort is fastest.
+    A shard of ten million k-mers fits into a core's cache, where NumPy's vectorized sort is
+    fastest.
     """
     if k < 3:
         check_range(codes, k)
