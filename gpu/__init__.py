@@ -1,1 +1,1 @@
-"""Everything that needs CUDA. Import it only when a GPU is asked for."""
+"""Everything that needs CUDA. Import it only when a GPU is requested."""

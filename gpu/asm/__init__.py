@@ -1,4 +1,4 @@
-"""Approximate pattern search on the GPU: blocks of text up, kernels, hits back.
+"""Approximate pattern search on the GPU: upload blocks of text, run kernels, fetch hits.
 
 ``bit-parallel`` is in ``bit_parallel``, the WsPASM paper's methods are in ``paper``.
 """
@@ -29,21 +29,21 @@ from trie.codes import encode
 METHODS = ("bit-parallel", *cell_rows.METHODS)
 
 BLOCK_SIZES = {"bit-parallel": 1 << 28, **dict.fromkeys(cell_rows.METHODS, 1 << 24)}
-"""Symbols of a block at most."""
+"""Most symbols in a block."""
 
-LEAST_BLOCK = 1 << 16  # symbols of the smallest block that is tried where memory is short
-BATCH_BYTES = 4 << 30  # device memory at most for the hits of the searches that run side by side
+LEAST_BLOCK = 1 << 16  # symbols of the smallest block tried when memory is short
+BATCH_BYTES = 4 << 30  # most device memory for the hits of concurrent searches
 HIT_BYTES = 6
 
-TEXT_BYTES = 24  # of 32 symbols of a text: packed, and as planes
+TEXT_BYTES = 24  # for 32 symbols of a text: packed, and as planes
 GRID_Y = 65_535
 
 
 class Searcher:
     """Searches blocks of text for patterns (sets of bases, uint8 each) by one of METHODS.
 
-    block_size: symbols of a text that ``search`` has memory for. most_hits: a fair limit for it.
-    ValueError for a pattern that the method has no room for.
+    block_size: symbols of a text that ``search`` has memory for. most_hits: a reasonable limit for
+    it. Raises ValueError for a pattern that is too long for the method.
     """
 
     def __init__(self, patterns: Sequence[Masks], k: int, method: str) -> None:
@@ -64,7 +64,7 @@ class Searcher:
         self._plan(free_memory())
 
     def _plan(self, memory: int) -> None:
-        """Share out that many bytes of the GPU: a quarter for hits, the rest for text and bits."""
+        """Divide that much GPU memory: a quarter for hits, the rest for text and bits."""
         self._memory = memory
         self.most_hits = max(1, memory // 4 // HIT_BYTES)
         if self._method == "bit-parallel":
@@ -75,7 +75,7 @@ class Searcher:
         self.block_size = max(LEAST_BLOCK, min(BLOCK_SIZES[self._method], most))
 
     def smaller(self) -> bool:
-        """Free what is on the GPU and plan with half the memory; False if that is too little."""
+        """Free the GPU's memory and plan with half of it; False if that is too little."""
         self._space = Workspace()
         self._uploaded.clear()
         if self.block_size == LEAST_BLOCK:
@@ -84,8 +84,8 @@ class Searcher:
         return True
 
     def _word_bytes(self) -> float:
-        """Bytes that a search takes for the 32 ends of a word."""
-        # hits, digits, 5 bytes for 4 ends to count by; up to 4 words of differences between strips
+        """Bytes that a search needs for the 32 ends of a word."""
+        # hits, digits, 5 bytes of counts per 4 ends; up to 4 words of differences between strips
         between = 16 if self._longest > strips.ROWS else 0
         return 4 * (1 + self._k.bit_length()) + 45 / 4 + between
 
@@ -94,9 +94,9 @@ class Searcher:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
         """Every end in (lead, n] with a distance <= k: ends, distances, numbers of patterns.
 
-        symbols: uint8[n], codes (4 is a gap code) or ``letters``, n < 2**31. By search, ends
-        ascending; TooManyHitsError above ``limit``, InvalidBaseError for a letter that is not of
-        DNA.
+        symbols: uint8[n], codes (4 is a gap code) or ``letters``, n < 2**31. Grouped by search,
+        ends ascending. Raises TooManyHitsError above ``limit``, InvalidBaseError for a letter that
+        is not DNA.
         """
         parts = []
         text = self.upload(symbols, letters=letters)
@@ -119,7 +119,7 @@ class Searcher:
         )
 
     def upload(self, symbols: NDArray[np.uint8], *, letters: bool = False) -> Any:
-        """A text on the GPU in the method's form, packed or codes, until the next call."""
+        """A text on the GPU in the method's form, packed or codes; valid until the next call."""
         if self._method != "bit-parallel":
             return self._space.upload("codes", encode(symbols) if letters else symbols)
         packed = self._space.array("packed", slicing.packed_words(symbols.size), np.uint32)
@@ -131,7 +131,7 @@ class Searcher:
     ) -> Iterator[tuple[tuple[int, ...], Listed]]:
         """Numbers of patterns, and their hits on the GPU, valid until the next are produced.
 
-        text: ``size`` symbols as ``upload`` left them. Otherwise as ``search``.
+        text: ``size`` symbols as returned by ``upload``. Otherwise as ``search``.
         """
         if self._method != "bit-parallel":
             yield from cell_rows.by_rows(

@@ -1,6 +1,6 @@
-"""The bit-sliced search on the GPU: text into lanes, scan, hits as lists in the text's order.
+"""The bit-sliced search on the GPU: slice the text into lanes, scan, list hits in text order.
 
-The host waits for the GPU once a search, in ``listed``: it must know how many hits there are.
+The host waits for the GPU once per search, in ``listed``, to learn the number of hits.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gpu.card.launch import grid, made
 from gpu.card.workspace import Workspace
 
 MULTIPROCESSORS = 132
-"""Of a large GPU: texts are cut so that all of its threads have an equal share."""
+"""Threads of a large GPU: texts are cut into equal shares for all of them."""
 
-LONGEST_SPAN = 2048  # columns of a segment at most (more where patterns are long)
+LONGEST_SPAN = 2048  # most columns of a segment (more if patterns are long)
 
 FIRST_ROOM = (1 << 16, 1 << 27)
 """Room for hits before their number is known: a sixteenth of the ends, within these bounds."""
@@ -30,14 +30,14 @@ Masks = NDArray[np.uint8]
 
 
 class TooManyHitsError(RuntimeError):
-    """More hits in a block of text than the limit."""
+    """A block of text has more hits than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Hits on the GPU: ends uint32 and distances uint16, search by search, ends ascending.
+    """Hits on the GPU: ends uint32 and distances uint16, grouped by search, ends ascending.
 
-    The arrays may be longer; those of search i are begins[i] to begins[i + 1].
+    The arrays may be longer; search i has the elements begins[i] to begins[i + 1].
     """
 
     ends: Any
@@ -51,9 +51,9 @@ class Listed:
 
 
 def _resident_groups(rows: int) -> int:
-    """Groups of 32 threads that run at once, by the registers that a strip of ``rows`` takes.
+    """Warps that run at once, limited by the registers of a strip of ``rows``.
 
-    As ptxas reports them: 64 for 8 rows, 80 for 16, 112 to 128 above; blocks of THREADS.
+    As reported by ptxas: 64 registers for 8 rows, 80 for 16, 112 to 128 above; blocks of THREADS.
     """
     registers = 64 if rows <= 8 else 80 if rows <= 16 else 128
     return MULTIPROCESSORS * 4 * min(65_536 // (registers * 128), 16)
@@ -62,7 +62,7 @@ def _resident_groups(rows: int) -> int:
 class SlicedText:
     """A packed text of ``size`` symbols on the GPU as bit planes.
 
-    reach: symbols before an end that matter. searches: those that run side by side.
+    reach: symbols before an end that matter. searches: how many run concurrently.
     """
 
     def __init__(self, packed: Any, size: int, reach: int, searches: int, space: Workspace) -> None:
@@ -76,7 +76,7 @@ class SlicedText:
         self.groups = grid(size, 1024 * self.span)
         self.tiles = self.groups * self.span // tile
         self.words = self.groups * self.span * 32
-        """uint32 of a plane."""
+        """Words (uint32) in a plane."""
         self.planes = space.array("planes", 3 * self.words, np.uint32)
         self.gaps = space.array("gaps", self.tiles, np.uint32)
         made(slicing.slice_text, tile)[self.tiles, 2 * tile](
@@ -85,7 +85,7 @@ class SlicedText:
 
 
 class SlicedPatterns:
-    """Patterns of one length, all of plain bases or none, on the GPU."""
+    """Patterns of one length on the GPU, either all or none with plain bases only."""
 
     def __init__(self, patterns: Sequence[Masks]) -> None:
         letters = np.stack(patterns)
@@ -96,7 +96,7 @@ class SlicedPatterns:
             numbers[[1, 2, 4, 8]] = range(4)
             letters, sets = numbers[letters], np.zeros(1, dtype=np.uint8)
         else:
-            # every set of bases stands for itself
+            # each set of bases is its own letter
             sets = np.tile(np.arange(16, dtype=np.uint8), self.count)
         self.strips = strips.strips_of(self.length, plain)
         self.letters = cuda.to_device(letters.reshape(-1))
@@ -106,7 +106,7 @@ class SlicedPatterns:
 def scan(
     text: SlicedText, patterns: SlicedPatterns, k: int, limit: int, lead: int, space: Workspace
 ) -> Listed:
-    """The hits of the patterns with ends beyond ``lead``. TooManyHitsError above ``limit``."""
+    """The patterns' hits with ends beyond ``lead``; raises TooManyHitsError above ``limit``."""
     searches, low_planes = patterns.count, k.bit_length()
     words = searches * (1 + low_planes) * text.words
     sliced = space.array("sliced", words, np.uint32)
@@ -115,7 +115,7 @@ def scan(
     deltas = space.array("deltas", searches * 2 * between, np.uint32)
     launch = ((grid(text.groups * 32, strips.THREADS), searches), strips.THREADS)
     for first, strip in patterns.strips:
-        # room for six blocks, or for four
+        # registers for six resident blocks, or for four
         registers = 80 if strip.rows <= 16 else 128
         made(strips.scan, strip, strips.THREADS, registers=registers)[launch](
             text.planes, text.gaps, text.groups, text.span, text.lead, patterns.letters,

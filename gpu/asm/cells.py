@@ -1,4 +1,4 @@
-"""Four columns of 32 segments of the bit-sliced search in registers (``strips``)."""
+"""Four columns of 32 segments of the bit-sliced search, in registers (``strips``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from gpu.card.assembly import instruction
 
-COLUMNS = 4  # columns that go through the rows together
+COLUMNS = 4  # columns processed together
 
 
 def _strip_text(rows: int, apart: int) -> str:
@@ -37,8 +37,8 @@ def strip_of(rows: int, apart: int) -> Any:
     """An instruction that takes four columns through the rows of a strip.
 
     (vp, vm of each row, hp, hm of each column, letters, equal, mine) -> all but the last three. The
-    words of ``equal`` from ``mine`` plus the row's element of ``letters`` on, ``apart`` bytes
-    apart, mark where the row's letter is in each column; addresses are bytes.
+    words of ``equal``, ``apart`` bytes apart, starting at ``mine`` plus the row's element of
+    ``letters``, mark where each column has the row's letter; addresses are in bytes.
     """
 
     def simulated(*given: Any) -> Any:
@@ -65,8 +65,8 @@ def strip_of(rows: int, apart: int) -> Any:
 def score_of(planes: int) -> Any:
     """An instruction that adds hp - hm to a score, column by column.
 
-    (the score's planes before, hp and hm of each column) -> planes after column 0, 1, 2, 3 of plane
-    0, then of plane 1, ...: a full adder a plane, plane 0 adds hp | hm, the others hm.
+    (the score's planes before, hp and hm of each column) -> plane 0 after columns 0, 1, 2, 3, then
+    plane 1, ...: a full adder per plane; plane 0 adds hp | hm, the others hm.
     """
     size = COLUMNS * planes
     lines = ["{ .reg .u32 x, carry;"]
@@ -119,15 +119,15 @@ entered = instruction(
     ("u32",) * (2 * COLUMNS + 2),
     _entered,
 )
-"""(words of columns, those of the thread before, keep, more): the segments to the left.
+"""(column words, those of the previous thread, keep, more): the segments to the left.
 
-A thread's word of them is its own, shifted, and the last bit of the thread before; ANDed with
+A thread's word is its own, shifted by one, with the previous thread's last bit; ANDed with
 ``keep``, ORed with ``more``.
 """
 
 
 def base_words(threads: int) -> Any:
-    """(a, b, gap of each column, equal, mine): where each base is, into shared memory."""
+    """(a, b, gap of each column, equal, mine): store where each base is to shared memory."""
     size = 3 * COLUMNS
     lines = [f"{{ .reg .u32 x, at; add.u32 at, ${size}, ${size + 1};"]
     for c in range(COLUMNS):

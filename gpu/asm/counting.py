@@ -1,11 +1,11 @@
-"""Hits of the bit-sliced search counted by tile (group, TILE columns) and segment.
+"""Count the hits of the bit-sliced search by tile (group, TILE columns) and segment.
 
-``strips.scan`` leaves [group, column / 4, lane, column % 4], a bit a segment (``slicing``). Where
-the hits of a segment go in a list depends on the number before them. A block takes a group: it
-counts the hits of each tile and segment, then finds where they go among those of the group, and
-counts the hits of the group.
+``strips.scan`` writes [group, column / 4, lane, column % 4], one bit per segment (``slicing``).
+Where the hits of a segment go in the list depends on the number of hits before them. A block
+processes a group: it counts the hits of each tile and segment, then their offsets within the group,
+and the hits of the group.
 
-Operations a word of hits: seven full adders a group of eight words (Harley-Seal), 3 in all.
+Operations per word of hits: seven full adders per eight words (Harley-Seal), 3 in all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpu.card.bits import REGISTERS, transposed, transposing
 from gpu.card.four_words import load_four, store_four
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, sum_to_lane
 
-THREADS = 1024  # threads a block; a power of two from 32 to 1,024
+THREADS = 1024  # threads per block; a power of two from 32 to 1,024
 
 
 def _full_adder(total: str, one: str, other: str, carry: str) -> str:
@@ -53,7 +53,7 @@ def _add(*words: Any) -> Any:
 
 
 add_eight = instruction(_add_text(), ("u32",) * 8, ("u32",) * 16, _add)
-"""(counts, eight words): a count a bit, in eight planes, with the bits of the words added."""
+"""(counts, eight words): add the words' bits to one count per bit position, in eight planes."""
 
 
 def _bytes_text() -> str:
@@ -71,14 +71,14 @@ def _bytes(*planes: Any) -> Any:
 
 
 as_bytes = instruction(_bytes_text(), ("u32",) * 8, ("u32",) * 8, _bytes)
-"""Counts in planes as bytes: of bits 8 j to 8 j + 3 in word j, of the next four in word 4 + j."""
+"""Counts in planes to bytes: bits 8 j to 8 j + 3 in word j, the next four in word 4 + j."""
 
 
 @device_function
 def segments_before(base, span, limit):
     """How many of a lane's segments, from ``base`` on, lie wholly in the first ``limit`` symbols.
 
-    Also how many columns of the next one do.
+    Also returns how many columns of the next one do.
     """
     whole = np.int64(0)
     rest = np.int64(0)
@@ -92,7 +92,7 @@ def segments_before(base, span, limit):
 
 @device_function
 def bits_between(low_whole, low_rest, high_whole, high_rest, column):
-    """The bits of the segments whose symbol at ``column`` is from the low limit to the high one."""
+    """The bits of the segments whose symbol at ``column`` is between the low and high limits."""
     below = np.uint64(1) << np.uint64(low_whole + (column < low_rest))
     above = np.uint64(1) << np.uint64(high_whole + (column < high_rest))
     return np.uint32(np.uint64(above - np.uint64(1)) & ~np.uint64(below - np.uint64(1)))
@@ -103,11 +103,11 @@ def count(threads: int, tile: int) -> Callable[..., None]:
 
     Arguments: sliced and flags as ``strips.scan`` leaves them, groups, span int64, low_planes
     int32, low, high int64 (hits with low < end <= high), counts uint8[searches * groups * tiles *
-    1024], offsets uint32 of the same size, totals int64[searches * groups]. Of a group without
+    1024], offsets uint32 of the same size, totals int64[searches * groups]. For a group without
     hits only the total is set.
     """
     warps = threads // 32
-    flag = warps  # a word behind the sums
+    flag = warps  # a word after the sums
     room = warps + 1
     each = 1024 // threads
 

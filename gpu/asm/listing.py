@@ -1,19 +1,20 @@
-"""Hits of the bit-sliced search as a list in the order of the text.
+"""List the hits of the bit-sliced search in text order.
 
-A block takes a tile (group, TILE columns). It transposes the hits, so that a word is 32 columns of
-a segment, and lists them in shared memory by segment and column. Digits of the distance are looked
-up in the scan's planes, a plane at a time; then the list is written out where ``counting`` says.
+A block processes a tile (group, TILE columns). It transposes the hits, so that a word holds 32
+columns of a segment, and lists them in shared memory by segment and column. Digits of the distance
+are looked up in the scan's planes, a plane at a time; then the list is written to the place
+computed by ``counting``.
 
 A hit in the list, uint32:
 
     bits   29-20 digits   19-15 segment of its lane   13-2 where its word of a plane is staged
 
-which is byte 512 (column / 4) + 16 (lane ^ column / 4 % 8) + 4 (column % 4): stored in fours, and
-the hits of a segment read from different banks. The list has room for LISTED hits a thread. In a
-tile with more, a warp takes 32 columns of one segment after another and writes their hits side by
-side. Tiles without a hit, by the scan's ``flags``, are skipped.
+which is byte 512 (column / 4) + 16 (lane ^ column / 4 % 8) + 4 (column % 4): words are stored in
+fours, and the hits of a segment are read from different banks. The list has room for LISTED hits
+per thread. In a tile with more, a warp takes 32 columns of one segment after another and writes
+their hits side by side. Tiles without a hit, by the scan's ``flags``, are skipped.
 
-Operations: 300 to transpose 32 words, and a hit about 25 for listing, 7 a digit, 25 for writing.
+Operations: 300 to transpose 32 words; per hit about 25 to list, 7 per digit, 25 to write.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gpu.card.bits import REGISTERS, bit_count, lowest_bit, transposed, transpos
 from gpu.card.four_words import bytes_of, load_four, stage_four
 from gpu.card.intrinsics import ALL_LANES, SIMULATED, cuda, device_function, load_word, sum_to_lane
 
-LISTED = 40  # hits of a tile that a thread has at once; a multiple of DIGITS
+LISTED = 40  # hits of a tile per thread; a multiple of DIGITS
 DIGITS = 8  # hits that a thread looks up at once
 
 PITCH = 33
@@ -60,9 +61,10 @@ stage_transposed = instruction(
     _stage_transposed,
     volatile=True,
 )
-"""(staged, place, sliced, index): a lane's words of 32 columns from fours ``index``, 32 apart.
+"""(staged, place, sliced, index): stage a lane's words of 32 columns, transposed.
 
-Transposed, to words ``place``, place + PITCH, ... of shared memory: one a segment.
+Reads fours of words from ``index`` on, 32 apart, and writes words ``place``, place + PITCH, ... of
+shared memory: one per segment.
 """
 
 
@@ -81,7 +83,7 @@ def _add_digits_text() -> str:
 
 def _add_digits(listed: Any, first: Any, staged: Any, weight: Any) -> None:
     for i in range(int(first), int(first) + DIGITS):
-        # what lies behind the last hit is anything
+        # values after the last hit are arbitrary
         hit = int(listed[i]) & 0x3FFFFFFF
         word = int(staged[(hit & 0x3FFC) // 4 % staged.size])
         listed[i] = (hit + (word >> (hit >> 15 & 31) & 1) * int(weight)) & 0xFFFFFFFF
@@ -90,7 +92,7 @@ def _add_digits(listed: Any, first: Any, staged: Any, weight: Any) -> None:
 add_digits = instruction(
     _add_digits_text(), (), ("shared", "u32", "shared", "u32"), _add_digits, volatile=True
 )
-"""(listed, first, staged, weight): DIGITS hits get the digit of that weight from a staged plane."""
+"""(listed, first, staged, weight): add a staged plane's digit of that weight to DIGITS hits."""
 
 
 @device_function
@@ -113,7 +115,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
     Arguments: sliced, flags, groups, span, low_planes, low, high, counts and offsets as for
     ``counting.count``, k int32, places int64[searches * groups + 1] (of ``places``), room
     int64 (nothing is written if there are more hits), ends uint32[room], distances uint16[room]:
-    search by search, ends ascending. low_planes <= 10, tile <= 128. ``each``: LISTED.
+    grouped by search, ends ascending. low_planes <= 10, tile <= 128. ``each``: LISTED.
     """
     warps = tile // 32
     segments = 1024 // tile
@@ -155,7 +157,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
         base = group * 1024 * span
         edge = low > base or high < base + 1024 * span
         base += first
-        # how many hits the segments of this thread have, how many those before them, and in all
+        # hits of this thread's segments, of those before them, and in all
         mine = np.uint32(thread * np.uint32(segments))
         place = np.uint32(0)
         for i in range(segments):
@@ -178,7 +180,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
         stage_transposed(staged, warp * 32 * pitch + lane, sliced, start + warp * 256 + lane)
         cuda.syncthreads()
         if total > most:
-            # a warp takes 32 columns of a segment, a lane each
+            # a warp takes 32 columns of a segment, one per lane
             below = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
             for segment in range(warp * (1024 // warps), (warp + 1) * (1024 // warps)):
                 words_at = (segment & 31) * pitch + (segment >> 5)
@@ -207,7 +209,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
         segment_of = np.uint32(mine & np.uint32(31))
         row = np.uint32(np.uint32(segment_of * np.uint32(pitch)) + lane_of)
         own = np.uint32(np.uint32(segment_of << shift) | np.uint32(lane_of << np.uint32(4)))
-        # which word of this thread's segments comes next, what is left of the last one
+        # the next word of this thread's segments, and the rest of the current one
         step = np.uint32(0)
         bits = np.uint32(0)
         entry = np.uint32(0)

@@ -1,4 +1,4 @@
-"""Where the hits of each block go in a list: the sums of the counts before."""
+"""Where the hits of each block go in a list: prefix sums of the counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THREADS = 256  # threads of the block; any number
 
 
 def sums_before(threads: int) -> Callable[..., None]:
-    """The kernel ``[1, threads]``; a thread sums a stretch.
+    """The kernel ``[1, threads]``; each thread sums a range.
 
     Arguments: counts int64[searches * blocks], blocks, searches int64, out int64[searches * blocks
     + 1], begins int64[searches + 1]: out at the first block of each search, and the sum of all.

@@ -1,1 +1,1 @@
-"""The methods of the WsPASM paper: rows of D, a thread a cell."""
+"""The methods of the WsPASM paper: rows of D, one thread per cell."""

@@ -1,4 +1,4 @@
-"""The WsPASM paper's methods on the GPU: rows of D, hits a bit an end, lists.
+"""The WsPASM paper's methods on the GPU: rows of D, hits as one bit per end, lists.
 
 The bits (``end_bits``) are the hits and the low planes of D - k - 1, which distinguish the
 distances 0..k.
@@ -24,7 +24,7 @@ METHODS = ("pasm", "wspasm", "wspasm-shared")
 
 
 def symbol_bytes(letters: int, k: int) -> float:
-    """Bytes that a symbol of a text takes on the GPU; letters: distinct ones of all patterns."""
+    """GPU bytes per symbol of a text; letters: the number of distinct letters of all patterns."""
     # the symbol, X, two rows of D, hits and digits
     return 1 + 4 * letters + 8 + (1 + k.bit_length()) / 8
 
@@ -38,9 +38,9 @@ def by_rows(
     limit: int,
     space: Workspace,
 ) -> Iterator[tuple[tuple[int, ...], Listed]]:
-    """The number of each pattern and its hits with low < end, valid until the next are produced.
+    """The number of each pattern, and its hits with low < end, valid until the next are produced.
 
-    codes: uint8[n] on the GPU. TooManyHitsError above ``limit``.
+    codes: uint8[n] on the GPU. Raises TooManyHitsError above ``limit``.
     """
     search = _RowSearch(codes, np.unique(np.concatenate(patterns)), k, space)
     for i, pattern in enumerate(patterns):
@@ -70,7 +70,7 @@ class _RowSearch:
         plain(cells.last_positions)[launch](codes, alphabet, carry, self._last)
 
     def pasm(self, pattern: Masks) -> None:
-        """A launch a row (algorithm 1)."""
+        """One launch per row (algorithm 1)."""
         size, k = self._codes.size + 1, self._k
         launch = (grid(size, cells.THREADS), cells.THREADS)
         above, row = (self._space.shaped(name, (size,), np.int32) for name in ("above", "row"))

@@ -1,4 +1,4 @@
-"""Hits a bit an end, as ``pasm`` and ``wspasm`` leave them, counted by block and listed.
+"""Count by block and list hits given as one bit per end, as ``pasm`` and ``wspasm`` write them.
 
 Bit i of word w is the end 32 w + i + 1.
 """
@@ -18,8 +18,8 @@ from gpu.card.intrinsics import (
     sum_to_lane,
 )
 
-THREADS = 256  # threads a block; a power of two, at least 32
-STEPS = 8  # words a thread of ``count`` and ``emit`` takes, THREADS apart
+THREADS = 256  # threads per block; a power of two, at least 32
+STEPS = 8  # words per thread of ``count`` and ``emit``, THREADS apart
 
 
 @device_function
@@ -70,11 +70,11 @@ def count(threads: int) -> Callable[..., None]:
 
 
 def emit(threads: int) -> Callable[..., None]:
-    """Write the hits that ``count`` counted, search by search, ends ascending; same launch.
+    """Write the hits that ``count`` counted, grouped by search, ends ascending; same launch.
 
     Arguments: found, low, high, k, low_planes int32, places int64[searches * blocks + 1] (where a
-    block's hits go), ends uint32[], distances uint16[]. The hits of threads words at a time are
-    listed in shared memory, so that each thread then writes as many as the others.
+    block's hits go), ends uint32[], distances uint16[]. The hits of ``threads`` words at a time are
+    listed in shared memory, so that all threads write equally many.
     """
     warps = threads // 32
     room = 32 * threads

@@ -1,13 +1,13 @@
-"""PASM (WsPASM paper, algorithm 1): the matrix X, then a row of D a launch, a thread a cell.
+"""PASM (WsPASM paper, algorithm 1): the matrix X, then one launch per row of D, a thread per cell.
 
     last    int32[letters, n + 1]   X (equation 2): the last position <= j with the letter, or 0
     above   int32[n + 1]            row i - 1 of D       row   int32[n + 1]   row i (equation 3)
 
-X is made in three steps, a thread a piece of PIECE symbols and letter: the last position in the
-piece, the same over all pieces before (a block a letter), and the row itself.
+X is computed in three steps, one thread per letter and piece of PIECE symbols: the last position in
+the piece, the last over all previous pieces (one block per letter), and the row itself.
 
-Operations a row and symbol: 4 loads (X, D above, above left, and D[i-1, X-1] anywhere), 1 store,
-about 15 integer operations; memory 16 to 20 bytes, which bounds it.
+Operations per row and symbol: 4 loads (X, D above, above left, and D[i-1, X-1] at random), 1 store,
+about 15 integer operations; 16 to 20 bytes of memory traffic, which is the bottleneck.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, cuda
 
-THREADS = 256  # threads a block; a multiple of 32
-PIECE = 64  # symbols a thread of the kernels that make X
+THREADS = 256  # threads per block; a multiple of 32
+PIECE = 64  # symbols per thread of the kernels that compute X
 
 
 def last_in_piece(codes, letters, carry):
@@ -41,7 +41,7 @@ def last_in_piece(codes, letters, carry):
 def carry_over(threads: int) -> Callable[..., None]:
     """carry[l, p]: the last position of all pieces before p; ``[letters, threads]``.
 
-    Positions ascend, so the last is the largest. A thread takes a stretch of pieces.
+    Positions ascend, so the last is the largest. A thread takes a range of pieces.
     """
 
     def kernel(carry):
@@ -73,7 +73,7 @@ def carry_over(threads: int) -> Callable[..., None]:
 
 
 def last_positions(codes, letters, carry, last):
-    """Rows of X from what ``carry_over`` left; as ``last_in_piece``."""
+    """Rows of X from the result of ``carry_over``; launched as ``last_in_piece``."""
     piece = cuda.grid(1)
     letter = cuda.blockIdx.y
     if piece < carry.shape[1]:
@@ -114,7 +114,7 @@ def pasm_row(codes, mask, last, i, above, row):
 def collect(row, k, low_planes, found):
     """The last row of D as bits: found[0] where D <= k, then the low bits of D - k - 1.
 
-    Bit i of word w is the end 32 w + i + 1. A thread an end, blocks of whole warps.
+    Bit i of word w is the end 32 w + i + 1. One thread per end, blocks of whole warps.
     """
     end = cuda.grid(1) + 1
     away = np.int32(0)

@@ -1,9 +1,9 @@
-"""WsPASM (WsPASM paper, algorithm 2): a thread a column, D[i-1, j-1] by warp shuffle.
+"""WsPASM (WsPASM paper, algorithm 2): one thread per column, D[i-1, j-1] by warp shuffle.
 
-A block computes ``columns = threads * groups`` columns of D on its own, of which the first
-``halo`` >= m + k only lead up to its ends: so no thread needs a cell of another block, and
-``syncthreads`` separates the rows of a block. The thread of column j keeps D[i-1, j] in a register
-(Dvar) from row to row:
+A block computes ``columns = threads * groups`` columns of D independently. The first ``halo`` >= m
++ k of them only lead up to its ends, so no thread needs a cell of another block, and
+``syncthreads`` separates the rows. The thread of column j keeps D[i-1, j] in a register (Dvar) from
+row to row:
 
     Avar = D[i-1, j-1]     shfl_up of Dvar; the first lane of a warp reads it from global memory
                            (line 11 of the paper prints i % w where the lane is j % w)
@@ -13,8 +13,8 @@ A block computes ``columns = threads * groups`` columns of D on its own, of whic
 With ``groups`` > 1, for long patterns, a thread has that many columns, ``threads`` apart. In the
 shared form the block's part of the text and the pattern are copied to shared memory first.
 
-Operations a cell: a shuffle, 2 loads (X, Cvar), 1 store, about 15 integer operations; without
-shared memory 2 loads more.
+Operations per cell: a shuffle, 2 loads (X, Cvar), 1 store, about 15 integer operations; without
+shared memory 2 more loads.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, cuda
 
-THREADS = 1024  # threads a block, the columns of one group; a multiple of 32
-LONGEST = 1024  # letters of a pattern that the shared form has room for
+THREADS = 1024  # threads per block, the columns of one group; a multiple of 32
+LONGEST = 1024  # longest pattern that fits in the shared form
 
 
 def wspasm(threads: int, groups: int, shared: bool) -> Callable[..., None]:
