@@ -19,7 +19,7 @@ from gpu.card.launch import grid, made
 from gpu.card.workspace import Workspace
 
 MULTIPROCESSORS = 132
-"""Threads of a large GPU: texts are cut into equal shares for all of them."""
+"""Multiprocessors of a large GPU: texts are cut into equal shares for all its threads."""
 
 LONGEST_SPAN = 2048  # most columns of a segment (more if patterns are long)
 

@@ -1,18 +1,18 @@
-"""Packed text into lanes: the bit planes of the bit-sliced search.
+"""Slice packed text into lanes: the bit planes of the bit-sliced search.
 
     plane    word [group, column / 4, lane, column % 4], uint32: bit b is of symbol
              ((32 group + lane) * 32 + b) * span + column
 
-So a thread (group, lane) has 32 segments of ``span`` symbols, one a bit, and reads four columns at
-once; a warp reads 512 bytes. Columns come in tiles of TILE. There are three planes: bit 0 and bit 1
-of a code, and gap codes. The words of the last are set only in tiles (group, column / TILE) that
-hold a gap code, marked in ``gaps``.
+So a thread (group, lane) has 32 segments of ``span`` symbols, one per bit, and reads four columns
+at once; a warp reads 512 bytes. Columns are grouped in tiles of TILE. There are three planes: bit 0
+and bit 1 of a code, and gap codes. The words of the last are set only in tiles (group, column /
+TILE) that contain a gap code, marked in ``gaps``.
 
-Packed text (``gpu.card.packing``: 16 bases a word, the first most significant, and a bit a symbol
-that is no gap) lies on the device in pieces of PACKED symbols: PACKED / 32 words of those bits,
-PACKED / 16 of bases, and SPARE_WORDS. A thread takes 16 columns of a lane: it transposes 32 packed
-words, one of each segment, into 16 columns of both planes. Eight threads side by side write whole
-sectors.
+Packed text (``gpu.card.packing``: 16 bases per word, the first most significant, and a bit per
+symbol, set unless it is a gap) lies on the device in pieces of PACKED symbols: PACKED / 32 words of
+those bits, PACKED / 16 of bases, and SPARE_WORDS. A thread takes 16 columns of a lane: it
+transposes 32 packed words, one from each segment, into 16 columns of both planes. Eight adjacent
+threads write whole sectors.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ PACKED = 1 << 21  # symbols of a piece of packed text; a power of two, at least 
 
 
 def packed_places(symbols: int) -> tuple[slice, slice]:
-    """Where a piece holds the bits of that many symbols, and their bases with SPARE_WORDS."""
+    """Slices of a piece: the bits of that many symbols, and their bases with SPARE_WORDS."""
     bases = PACKED // 32
     words, bits = packed_sizes(symbols)
     return slice(0, bits), slice(bases, bases + words)
 
 
 def packed_words(symbols: int) -> int:
-    """Words of packed text."""
+    """Words of packed text for that many symbols."""
     whole, rest = divmod(symbols, PACKED)
     return whole * packed_places(PACKED)[1].stop + (packed_places(rest)[1].stop if rest else 0)
 
 
 def _load(b: int, bits: bool) -> list[str]:
-    """w{b}: 16 symbols of segment b, or with ``bits`` which of 32 are gaps; any gap to $0."""
+    """w{b}: 16 symbols of segment b, or with ``bits`` the gaps among 32; ORs any gap into $0."""
     lines = [f"mad.lo.u32 x, $6, {b}, $5; min.u32 x, x, $7;"]
     if not bits:
         lines += [f"shr.b32 y, x, {(PACKED // 16).bit_length() - 1};"]
@@ -61,7 +61,7 @@ def _load(b: int, bits: bool) -> list[str]:
 
 
 def _text(bits: bool) -> str:
-    """Both planes, or with ``bits`` that of gaps at $2; $0: not 0 if there is a gap."""
+    """Both planes, or with ``bits`` the plane of gaps at $2; $0: nonzero if there is a gap."""
     words = [f"w{b}" for b in range(32)]
     lines = [f"{{ {REGISTERS} .reg .u32 {', '.join(words)}; .reg .u64 at, low, high;"]
     lines += ["mov.u32 $0, 0;", *(line for b in range(32) for line in _load(b, bits))]
@@ -112,8 +112,8 @@ def _slice_gaps(planes: Any, place: Any, _: Any, packed: Any, *units: Any) -> An
 def slice_text(tile: int) -> Callable[..., None]:
     """The kernel; ``[groups * span / tile, 2 * tile]``.
 
-    Arguments: text uint32[packed_words(n)], units int64, packed words of it (what is beyond them in
-    the last segments is anything), span int64 (a multiple of tile), planes uint32[3 * plane_size],
+    Arguments: text uint32[packed_words(n)], units int64, packed words in it (the rest of the last
+    segments is arbitrary), span int64 (a multiple of tile), planes uint32[3 * plane_size],
     plane_size int64 = groups * span * 32, gaps uint32[groups * span / tile].
     """
     pieces = tile // UNIT
@@ -143,7 +143,7 @@ def slice_text(tile: int) -> Callable[..., None]:
         some = shared[0]
         if cuda.threadIdx.x == 0:
             gaps[cuda.blockIdx.x] = some
-        # a word of those bits is 32 columns
+        # a word of bits covers 32 columns
         if some and column % 32 == 0:
             slice_gaps(planes, high + plane_size // 4, high, text, unit, step, units - 1)
 

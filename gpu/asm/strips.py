@@ -1,25 +1,25 @@
-"""The bit-sliced search: a thread has 32 text segments, a bit each; two registers are a row of D.
+"""The bit-sliced search: a thread has 32 text segments, one per bit; two registers hold a row of D.
 
     vp_i, vm_i   D[i, j-1] - D[i-1, j-1] is +1, -1      hp, hm   D[i-1, j] - D[i-1, j-1] is +1, -1
     z        the letters are equal, or vm, or hm: D[i, j] = D[i-1, j-1]
     hp' = vm | ~(z | vp)   hm' = z & vp                 vp' = hm | ~(z | hp)   vm' = z & hp
 
-Five operations (three of them three-input) for 32 cells, whatever the distance. Four columns go
-through the rows together, so that a row's letter is looked up once for four. The words that
-mark where a symbol equals a letter lie in shared memory, [letter, column, thread]; the thread that
-reads them wrote them: no barrier, no bank conflict.
+Five operations (three of them three-input) for 32 cells, whatever the distance. Four columns are
+processed together, so a row's letter is looked up once for four. The words that mark where a symbol
+equals a letter are in shared memory, [letter, column, thread]; each is read only by the thread that
+wrote it: no barrier, no bank conflict.
 
-A thread's segments are ``span`` columns long; before them it runs ``lead`` columns of the segments
-to their left, which are its own shifted by one bit, from a column of D that is D[i, 0] = i.
-Patterns of more than ROWS rows are cut into strips, a launch each, which hand (hp, hm) on through
+A thread's segments are ``span`` columns long; before them it processes the last ``lead`` columns of
+the segments to their left, which are its own shifted by one bit, starting from the column D[i, 0] =
+i. Patterns of more than ROWS rows are cut into strips, one launch each, which pass (hp, hm) through
 global memory.
 
-The score of the last strip is in planes, the two's complement of D - k - 1: a full adder a
-plane (two operations) adds hp - hm. The sign plane is the hits.
+The score of the last strip is kept in planes, the two's complement of D - k - 1: a full adder per
+plane (two operations) adds hp - hm. The sign plane marks the hits.
 
-Operations a column and thread for m rows: 5 m + m / 4, 4 for the letters, 2 a plane (6 planes up to
-m = 32), about 6 for text and hits; for 32 symbols. m = 32: 6 a symbol. Shared memory: m + m / 4
-loads of 4 bytes. Text and hits are loaded and stored four columns at once (``slicing``).
+Operations per column and thread (32 symbols) for m rows: 5 m + m / 4, 4 for the letters, 2 per
+plane (6 planes up to m = 32), about 6 for text and hits. m = 32: 6 per symbol. Shared memory: m + m
+/ 4 loads of 4 bytes. Text and hits are loaded and stored four columns at once (``slicing``).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from gpu.asm.cells import COLUMNS, base_words, entered, score_of, strip_of
 from gpu.card.four_words import load_four, store_four
 from gpu.card.intrinsics import cuda
 
-THREADS = 128  # threads a block, whole groups of 32
-ROWS = 32  # rows of a strip at most: 64 registers of state
-TILE = 128  # columns that are counted and listed together; a multiple of 32 and a power of two
+THREADS = 128  # threads per block, whole warps
+ROWS = 32  # most rows in a strip: 64 registers of state
+TILE = 128  # columns counted and listed together; a power of two, at least 32
 
 
 class Strip(NamedTuple):
     """The parameters of a kernel.
 
-    rows: of the strip. first: row 1 of D is in it. planes: of the score, 0 if it is not the last
-    strip. letters: distinct letters there is room for, 4 for plain bases.
+    rows: of the strip. first: whether row 1 of D is in it. planes: of the score, 0 unless it is the
+    last strip. letters: most distinct letters, 4 for plain bases.
     """
 
     rows: int
@@ -106,7 +106,7 @@ def kernel(
     {reset}
     column = np.int32(-lead)
     while column < np.int32(span):
-        # where in its segment, in the lead of those to the left
+        # the position in its segment; in the lead, in the segments to the left
         position = np.uint32(column if column >= 0 else np.int32(span) + column)
         tile = np.uint32(np.uint32(group * tiles) + np.uint32(position // np.uint32({tile})))
         holes = gaps[tile]
@@ -139,7 +139,7 @@ def _lines(indent: int, lines: list[str]) -> str:
 def _text() -> list[str]:
     """Load the bits of COLUMNS columns; in the lead they come from the segments to the left.
 
-    Before the text (bit 0 of the first thread) are gaps.
+    What precedes the text (bit 0 of the first thread) counts as gaps.
     """
     planes = [(0, "a"), (1, "b"), (2, "g")]
 
@@ -174,7 +174,7 @@ def _text() -> list[str]:
 
 
 def _letters(strip: Strip, threads: int) -> list[str]:
-    """Where the symbols of the columns equal each letter, into shared memory."""
+    """Store to shared memory where the symbols of the columns equal each letter."""
     if strip.letters == 4:
         words = ", ".join(f"{name}{c}" for name in "abg" for c in range(COLUMNS))
         return [f"base_words({words}, equal, mine)"]
@@ -204,7 +204,7 @@ def _cells(strip: Strip) -> list[str]:
 
 
 def _deltas(strip: Strip) -> tuple[list[str], list[str]]:
-    """Where (hp, hm) above the strip come from, and where those below it go."""
+    """Code that loads (hp, hm) above the strip, and code that stores those below it."""
     start = [
         "wide = np.uint32(np.uint32(np.uint32(lead) + np.uint32(span)) * np.uint32(8))",
         "at = np.uint32(np.uint32(np.int32(lead) + column) * np.uint32(8))",
@@ -259,8 +259,8 @@ def scan(strip: Strip, threads: int) -> Callable[..., None]:
     Arguments: planes uint32[3 * groups * span * 32] and gaps (``slicing``), groups, span, lead
     int64 (TILE | span, 4 | lead <= span), patterns uint8[searches * length] (which letter each row
     is), length int64, first int32 (the strip's first row), sets uint8[searches * letters] (the
-    bases of a letter; not read if strip.letters is 4), deltas uint32[searches * 2 * groups *
-    (lead + span) * 32] (between strips), start int32 (length - k - 1), low_planes int32, sliced
+    bases of a letter; unused if strip.letters is 4), deltas uint32[searches * 2 * groups * (lead +
+    span) * 32] (between strips), start int32 (length - k - 1), low_planes int32, sliced
     uint32[searches * (1 + low_planes) * groups * span * 32] (a hit in a plane of its own, then the
     low bits of D - k - 1, set only in fours of columns that have a hit), flags uint32[searches *
     groups * span / TILE * 32]: the segments with a hit by (group, tile, lane).

@@ -1,7 +1,7 @@
-"""Texts to the GPU and hits from it, through pinned memory, while all cores pack and widen.
+"""Send texts to the GPU and fetch hits, through pinned memory, while all cores pack and widen.
 
-A text travels as 2 bits a symbol and a bit that tells gaps (``gpu.card.packing``), so 0.375 bytes a
-symbol; hits travel as 6 bytes. Only the caller's thread calls the driver: calls from others cost
+A text is sent as 2 bits per symbol and a bit that marks gaps (``gpu.card.packing``): 0.375 bytes
+per symbol; a hit takes 6 bytes. Only the caller's thread calls the driver: calls from others cost
 more.
 """
 
@@ -25,12 +25,12 @@ from trie.cpu.threads import run_all, split_range, usable_cores
 
 PIECES = 16  # pieces of packed text sent at once
 HITS = 1 << 21  # hits fetched at once: about as many bytes
-FEW_HITS = 1 << 16  # hits that one core widens sooner than several
+FEW_HITS = 1 << 16  # hits that one core widens faster than several
 _BUFFERS = 2
 
 
 class PinnedPair:
-    """Two pinned buffers: one travels while the cores work on the other."""
+    """Two pinned buffers: one is in transfer while the cores work on the other."""
 
     def __init__(self) -> None:
         size = max(PIECES * slicing.packed_words(slicing.PACKED), 6 * HITS // 4)
@@ -40,7 +40,7 @@ class PinnedPair:
 
 
 _idle: defaultdict[int, deque[PinnedPair]] = defaultdict(deque)
-"""Unused buffers by device: pinning memory takes longer than many searches."""
+"""Free buffers by device: pinning memory takes longer than many searches."""
 
 
 @contextmanager
@@ -55,12 +55,12 @@ def _pinned_pair() -> Iterator[PinnedPair]:
 
 
 def _pack(symbols: NDArray[np.uint8], first: int, out: NDArray[np.uint32], letters: bool) -> None:
-    """Pack the piece of the text from ``first`` on."""
+    """Pack the piece of the text that begins at ``first``."""
     part = symbols[first : first + slicing.PACKED]
     starts, bases = slicing.packed_places(part.size)
     pack = pack_letters if letters else pack_chunk
     try:
-        # a window of one symbol starts at every symbol that is no gap
+        # for k = 1 a window starts at every symbol that is not a gap
         pack(part, np.array([0, part.size]), 1, out_bases=out[bases], out_starts=out[starts])
     except InvalidBaseError as error:
         raise InvalidBaseError(error.byte, first + error.position) from None
@@ -69,8 +69,8 @@ def _pack(symbols: NDArray[np.uint8], first: int, out: NDArray[np.uint32], lette
 def send_packed(symbols: NDArray[np.uint8], packed: Any, *, letters: bool = False) -> None:
     """Pack a text and send it: codes or ``letters``, uint8[n] on the host.
 
-    packed: uint32[slicing.packed_words(n)] or more on the GPU; all has arrived on return.
-    InvalidBaseError for a letter that is not of DNA.
+    packed: uint32[slicing.packed_words(n)] or more on the GPU; the transfer is complete on return.
+    Raises InvalidBaseError for a letter that is not DNA.
     """
     cores = usable_cores()
     size = slicing.packed_words(slicing.PACKED)

@@ -1,1 +1,1 @@
-"""What all kernels need of a CUDA device: errors, memory, streams, compiled kernels."""
+"""CUDA support shared by all kernels: errors, memory, streams, compiled kernels."""

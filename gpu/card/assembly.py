@@ -1,6 +1,6 @@
 """PTX instructions that numba does not offer, as functions that kernels call.
 
-Each is made of its assembly text and of plain Python that numba's simulator runs instead.
+Each consists of its assembly text and plain Python that numba's simulator runs instead.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def instruction(
     """A function for kernels that runs ``assembly``.
 
     results, arguments: "u32" or "u64" each, the operands $0, $1, ... in that order; several results
-    are a tuple. An argument may also be "global" or "shared": an array, of which the assembly gets
-    the address (64 or 32 bits). A text may have several instructions: results may be written before
-    all arguments are read (early clobber). simulated: takes and returns numpy scalars. volatile:
-    keeps unused calls and the order of memory accesses.
+    form a tuple. An argument may also be "global" or "shared": an array whose address (64 or 32
+    bits) is passed. A text may have several instructions: results may be written before all
+    arguments are read (early clobber). simulated: takes and returns NumPy scalars. volatile: keeps
+    unused calls and the order of memory accesses.
 
-    Prefer long texts: numba takes a second for a few hundred casts, and no time for assembly.
+    Prefer long texts: numba takes a second for a few hundred casts, but no time for assembly.
     """
     if SIMULATED:
         return simulated

@@ -1,8 +1,8 @@
-"""Bits of 32-bit words: counted, and matrices of them transposed in registers, as assembly.
+"""Count bits of 32-bit words and transpose bit matrices in registers, in assembly.
 
-Transposing 32 x 32 bits takes 80 exchanges between pairs of words: 16 a power of two (Hacker's
-Delight 7-3). Those of 16 and 8 bits are two byte permutations each, the others two shifts and two
-three-input operations: 256 operations for 1024 bits.
+Transposing 32 x 32 bits takes 80 exchanges between pairs of words: 16 per power of two (Hacker's
+Delight 7-3). Exchanges of 16 and 8 bits are two byte permutations each, the others two shifts and
+two three-input operations: 256 operations for 1024 bits.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ lowest_bit = instruction(
     ("u32",),
     lambda word: np.uint32((int(word) & -int(word)).bit_length() - 1),
 )
-"""The place of the lowest set bit of a word that is not 0."""
+"""The index of the lowest set bit of a nonzero word."""
 
 
 def _exchange(one: str, other: str, shift: int) -> str:
-    """Exchange the high bits of each 2 * shift of one word and the low bits of the other."""
+    """Per 2 * shift bits, exchange the high half of one word with the low half of the other."""
     if shift >= 8:
         low, high = ("0x5410", "0x7632") if shift == 16 else ("0x6240", "0x7351")
         return (
@@ -80,7 +80,8 @@ def _exchange(one: str, other: str, shift: int) -> str:
 def transposing(names: Sequence[str], shifts: tuple[int, ...] = (16, 8, 4, 2, 1)) -> str:
     """Instructions that exchange bit i of register j and bit j of register i.
 
-    With some of the shifts (16 and 8: bytes; 4, 2, 1: the bits of each byte) fewer registers: 4, 8.
+    With only some of the shifts (16 and 8: bytes; 4, 2, 1: bits of each byte) fewer registers: 4,
+    8.
     """
     steps = [len(names) // 2 * shift // max(shifts) for shift in shifts]
     return " ".join(
@@ -92,6 +93,6 @@ def transposing(names: Sequence[str], shifts: tuple[int, ...] = (16, 8, 4, 2, 1)
 
 
 def transposed(words: Sequence[Any]) -> NDArray[np.uint32]:
-    """The same of 32 words, in plain Python."""
+    """The transpose of 32 words, in plain Python."""
     bits = np.unpackbits(np.array(words, dtype="<u4").view(np.uint8), bitorder="little")
     return np.packbits(bits.reshape(32, 32).T, bitorder="little").view("<u4")

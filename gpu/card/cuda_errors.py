@@ -1,7 +1,7 @@
-"""The errors of a GPU; the message of each is one line.
+"""GPU errors; each message is one line.
 
-CudaEngineError       a GPU cannot go on
-  OutOfMemoryError    memory is short: smaller pieces may fit
+CudaEngineError       a GPU cannot continue
+  OutOfMemoryError    out of memory: smaller pieces may fit
     CardMemoryError   known before the allocation, with the sizes
   DeviceLostError     a call or a compilation failed
 """
@@ -17,11 +17,11 @@ from gpu.card.process_exit import defer_deallocations_if_lost
 
 
 class CudaEngineError(RuntimeError):
-    """A GPU cannot go on."""
+    """A GPU cannot continue."""
 
 
 class OutOfMemoryError(CudaEngineError):
-    """The GPU, or the host for pinned buffers, has not enough memory."""
+    """The GPU, or the host for pinned buffers, does not have enough memory."""
 
 
 class CardMemoryError(OutOfMemoryError):
@@ -42,7 +42,7 @@ class DeviceLostError(CudaEngineError):
 
 
 def shown_bytes(number: float) -> str:
-    """A number of bytes with a unit, for people."""
+    """A number of bytes in a readable unit."""
     for unit in ("bytes", "KiB", "MiB"):
         if number < 1024:
             return f"{number:.4g} {unit}"
@@ -72,7 +72,7 @@ def driver_errors() -> tuple[type[BaseException], ...]:
         ("cupy.cuda.driver", "CUDADriverError"),
         ("cupy.cuda.memory", "OutOfMemoryError"),
     ):
-        # a package that is not imported has raised nothing, and its import may fail here
+        # a package that is not imported cannot have raised, and importing it may fail here
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and issubclass(kind, BaseException):
             found.append(kind)
@@ -94,7 +94,7 @@ def translated_driver_errors() -> Iterator[None]:
 
 
 def _is_shortage(error: BaseException) -> bool:
-    # every CUDA package has its own class for it, but all name the driver's code
+    # every CUDA package has its own exception class, but all name the driver's error code
     text = f"{type(error).__name__} {error}".upper().replace("_", "")
     return "OUTOFMEMORY" in text
 

@@ -22,11 +22,11 @@ class Device:
 
 _NONE = "no CUDA driver or no CUDA device"
 _ELSEWHERE = ("NUMBA_CUDA_DRIVER", "NUMBA_ENABLE_CUDASIM")
-"""Environment variables that name another driver, or a simulator."""
+"""Environment variables that select another driver or a simulator."""
 
 
 def driver_found() -> bool:
-    """Whether there may be a CUDA driver, asked without the CUDA packages, which load slowly."""
+    """Whether there may be a CUDA driver, without loading the CUDA packages, which are slow."""
     if any(os.environ.get(name, "0") != "0" for name in _ELSEWHERE):
         return True
     try:
@@ -37,7 +37,7 @@ def driver_found() -> bool:
 
 
 def devices() -> list[Device]:
-    """The usable CUDA devices; RuntimeError, in one line, if there is none."""
+    """The usable CUDA devices; raises RuntimeError, with a one-line message, if there is none."""
     if not driver_found():
         raise RuntimeError(_NONE)
     try:
@@ -76,8 +76,7 @@ _SIMULATOR = threading.RLock()
 def card_active(number: int, *, alone: bool = False) -> AbstractContextManager[Any]:
     """Make a device the current one of this thread in a ``with`` block.
 
-    alone: the process uses no other device. A thread's current device is the first one unless
-    another is made active.
+    alone: the process uses no other device. By default a thread's current device is the first one.
     """
     from gpu.card.intrinsics import SIMULATED, cuda
 
@@ -87,7 +86,7 @@ def card_active(number: int, *, alone: bool = False) -> AbstractContextManager[A
 
 
 def memory_of(number: int) -> tuple[int, int]:
-    """Bytes of a device's memory that are in use, and all; RuntimeError if it does not answer."""
+    """Used and total memory of a device, in bytes; RuntimeError if it does not respond."""
     from numba import cuda
 
     try:

@@ -11,7 +11,7 @@ from gpu.card.assembly import instruction
 
 
 def bytes_of(array: Any) -> NDArray[np.uint8]:
-    """The bytes of an array that the simulator passes to a kernel."""
+    """The bytes of an array passed to a kernel by the simulator."""
     flat: NDArray[np.uint8] = getattr(array, "_ary", array).view(np.uint8)
     return flat
 
@@ -31,7 +31,7 @@ load_four = instruction(
     ("global", "u64"),
     _load,
 )
-"""(array, index): words 4 index to 4 index + 3 (uint32); no kernel in flight writes the array."""
+"""(array, index): words 4 index to 4 index + 3 (uint32) of a read-only array."""
 
 store_four = instruction(
     "{ .reg .u64 at; shl.b64 at, $1, 4; add.u64 at, at, $0; "

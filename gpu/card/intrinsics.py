@@ -17,7 +17,7 @@ from numba.core import config, types
 
 cuda: Any = numba.cuda  # numba's CUDA module, which ships no usable types
 
-# a short chunk leaves most of a GPU idle: no reason to warn
+# a short chunk leaves most of a GPU idle, which needs no warning
 _settings: Any
 for _settings in (config, getattr(getattr(numba.cuda, "core", None), "config", None)):
     if _settings is not None:
@@ -28,16 +28,16 @@ ALL_LANES = 0xFFFFFFFF  # the lanes of a warp that take part in a vote or a shuf
 
 
 def context_looked_up_once(function: Callable[..., Any]) -> Any:
-    """A function that looks the current device up once, at its begin.
+    """A decorator: look up the current device only once, when the function begins.
 
-    Otherwise numba asks the driver twice for every copy and launch, and each time releases the GIL.
+    Otherwise numba asks the driver twice for every copy and launch, releasing the GIL each time.
     """
     return function if SIMULATED else cuda.require_context(function)
 
 
 def device_function(function: Callable[..., Any]) -> Any:
     """A scalar function that kernels call: inlined on the device, plain Python in the simulator."""
-    # without inline="always" compiling a kernel would need a device for the helper alone
+    # without inline="always" the helper alone would need a device to compile
     return function if SIMULATED else cuda.jit(device=True, inline="always")(function)
 
 
