@@ -1,15 +1,15 @@
-"""Compiled kernels in a cache on disk, from which a later start of the program loads them.
+"""Compiled kernels in a cache on disk, loaded by later runs of the program.
 
 numba's ``cache=True`` never hits for our kernels: it names a kernel by the pickled values of its
-closure, and intrinsics are pickled with a random number. It would also miss a change of a constant
-or of a function in another module. Here a kernel is named by all that it is made of:
+closure, and intrinsics are pickled with a random number. It would also miss a changed constant or a
+function in another module. Here a kernel is named by everything that it is compiled from:
 
-- its byte code, constants, the values of its closure and of the globals that it reads, and the same
-  of every function that it calls;
+- its byte code, constants, the values of its closure and of the globals that it reads, and those of
+every function that it calls;
 - a digest of all source files of the packages ``gpu`` and ``trie``;
 - the options, the argument types, the versions of numba-cuda and Python, and the architecture.
 
-If something has no such name, or the folder cannot be written, the kernel is compiled every time.
+If some part has no stable name, or the folder cannot be written, the kernel is compiled every time.
 The cache is in ``NUMBA_CACHE_DIR``, else in the user's cache folder, else in the user's folder
 under the temporary directory.
 """
@@ -56,16 +56,16 @@ def jit(function: Callable[..., None], **options: Any) -> Any:
 
 
 class UnknownError(TypeError):
-    """A value without a name that is the same in every process."""
+    """A value has no name that is stable across processes."""
 
 
 def identity(function: Callable[..., Any]) -> str:
-    """A digest of all that a function is made of, the same in every process."""
+    """A digest of all that a function depends on, stable across processes."""
     return hashlib.sha256(repr(_described(function, set())).encode()).hexdigest()
 
 
 def _described(value: Any, seen: set[int]) -> Any:
-    """Nested tuples of plain values that tell ``value`` from any other."""
+    """Nested tuples of plain values that identify ``value``."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
     if isinstance(value, np.generic | np.dtype):
@@ -81,7 +81,7 @@ def _described(value: Any, seen: set[int]) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = tuple(getattr(value, field.name) for field in dataclasses.fields(value))
         return type(value).__qualname__, _described(fields, seen)
-    # of a device function, of an intrinsic
+    # the Python function of a device function or an intrinsic
     function = getattr(value, "py_func", getattr(value, "_defn", value))
     if isinstance(function, FunctionType):
         return _described_function(function, seen)
@@ -160,7 +160,7 @@ def _made(base: Path) -> Path:
 
 
 class _Stored:
-    """The cache as numba's dispatcher calls it."""
+    """The cache, with the interface that numba's dispatcher expects."""
 
     def __init__(self, key: Any) -> None:
         from importlib.metadata import version
@@ -193,11 +193,11 @@ class _Stored:
         """Part of numba's interface; never disabled."""
 
     def flush(self) -> None:
-        """Part of numba's interface; files stay, and a changed kernel has another name."""
+        """Part of numba's interface; files stay, as a changed kernel has another name."""
 
 
 def _load(path: Path) -> Any:
-    """The kernel in a file; None if there is none that can be read."""
+    """The kernel in a file; None if it is missing or unreadable."""
     from numba.cuda.dispatcher import _Kernel
 
     try:
@@ -210,7 +210,7 @@ def _load(path: Path) -> Any:
 
 
 def _store(path: Path, kernel: Any) -> str | None:
-    """Store a compiled kernel; why it could not be, in one line."""
+    """Store a compiled kernel; returns the reason in one line if it could not be stored."""
     from numba.cuda.serialize import dumps
 
     try:

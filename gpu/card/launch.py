@@ -1,4 +1,4 @@
-"""Kernels compiled once a process and device, and how many threads they are launched with."""
+"""Kernels compiled once per process and device, and their launch sizes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def plain(function: Callable[..., None]) -> Any:
 def made(make: Callable[..., Callable[..., None]], *arguments: Any, registers: int = 0) -> Any:
     """The kernel of the function that ``make(*arguments)`` returns.
 
-    registers: the limit for a thread; 0 leaves it to the compiler.
+    registers: the limit per thread; 0 leaves it to the compiler.
     """
     options = {"max_registers": registers} if registers and not SIMULATED else {}
     return jit(make(*arguments), **options)
 
 
 def grid(size: int, threads: int) -> int:
-    """The blocks of ``threads`` that cover ``size`` elements, at least one."""
+    """The number of blocks of ``threads`` that cover ``size`` elements, at least one."""
     return max(1, -(-size // threads))
 
 
 def with_threads(kernel: Any, threads: int, block: int, stream: Any = 0) -> Any:
-    """``kernel`` with a grid of at least ``threads`` threads, ``block`` (32 divides it) a block."""
+    """``kernel`` with a grid of at least ``threads`` threads in blocks of ``block``, 32 | block."""
     assert block % 32 == 0, "whole warps"
     return kernel[grid(threads, block), block, stream]

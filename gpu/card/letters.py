@@ -1,7 +1,7 @@
 """Letters of reads to packed chunks in one pass.
 
-Operations: as gpu/card/packing.py, and three comparisons of eight letters at a time. A block of
-letters that are not all bases is translated letter by letter.
+Operations: as gpu/card/packing.py, plus three comparisons of eight letters at a time. A block with
+letters other than bases is translated letter by letter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pack_letters(
     out_bases: NDArray[np.uint32] | None = None,
     out_starts: NDArray[np.uint32] | None = None,
 ) -> PackedChunk:
-    """Pack the joined letters of reads as ``pack_chunk`` packs codes, on one thread.
+    """Pack the concatenated letters of reads as ``pack_chunk`` packs codes, on one thread.
 
     Raises InvalidBaseError at the first byte that is neither a base nor an ambiguity code, and the
     errors of ``pack_chunk``.
@@ -48,10 +48,10 @@ def pack_letters(
 
 @njit(cache=True, nogil=True)
 def _squeeze_letters(letters, first, stop, packed):
-    """Pack the letters [first, stop), multiples of 16; not 0 if some are no bases."""
+    """Pack the letters [first, stop), multiples of 16; nonzero if some are not bases."""
     other = np.uint64(0)
     out = packed[first // 16 :]
-    for word in range(stop // 16 - first // 16):  # from 0: no sign to check, hence vectors
+    for word in range(stop // 16 - first // 16):  # from 0, so no sign checks prevent vectorization
         high: np.uint64 = word_at(letters, first + 16 * word)
         low: np.uint64 = word_at(letters, first + 16 * word + 8)
         front, strange = eight_codes(high)
@@ -82,7 +82,7 @@ def _translate_letters(letters, table, first, stop, k, packed, starts):
 
 @njit(cache=True, nogil=True)
 def pack_letters_into(letters, table, offsets, k, packed, starts):
-    """Pack all letters (uint8) of reads; the first invalid position, or below 0: GAPS if any.
+    """Pack all letters (uint8) of reads; the first invalid position, else a negative: GAPS if any.
 
     table: LETTER_TO_CODE. packed, starts: uint32, of ``packed_sizes``; spare words are not written.
     """

@@ -13,7 +13,7 @@ MISSING = "growing on CUDA needs CuPy: pip install 'kmer-streamer[gpu]'"
 
 
 class DeviceLists:
-    """The work on the lists of one slot, on its stream.
+    """Sums and sorts the lists of one slot, on its stream.
 
     counts, sums: uint32[W]; codes, ordered: uint64[n]; device arrays of numba.
     """
@@ -52,7 +52,7 @@ class DeviceLists:
 
 
 def _borrowed(cupy: Any, stream: Any) -> Any:
-    """The stream of numba as one of CuPy's."""
+    """numba's stream as a CuPy stream."""
     handle = stream.handle
     number = int(getattr(handle, "value", handle) or 0)
     if hasattr(cupy.cuda.Stream, "from_external"):

@@ -1,14 +1,14 @@
-"""Chunks of the stream as the kernels read them: 2 bits a base and a bit a window start.
+"""Chunks of the stream as the kernels read them: 2 bits per base and a bit per window start.
 
     bases    uint32   16 bases a word, the first most significant; gap codes as A
     starts   uint32   bit s % 32 of word s / 32: a window may start at symbol s
 
-A window may start where k symbols of one read without a gap code follow: the kernels need not know
-more about reads, gap codes and the end of the chunk. So 0.375 bytes a base go to the GPU, and one
-bit a window comes back.
+A window may start wherever k symbols of one read follow without a gap code: the kernels need no
+other information about reads, gap codes or the end of the chunk. So 0.375 bytes per base go to the
+GPU, and one bit per window comes back.
 
 Operations: 16 symbols take two 8-byte loads and about 25 integer operations, which the compiler
-vectorizes. Bits of the mask are set by the word, a read at a time, then cleared before gap codes.
+vectorizes. Bits of the mask are set a word at a time, read by read, then cleared before gap codes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PackedChunk:
     gaps: bool = True
 
     def windows(self) -> int:
-        """How many windows the chunk has."""
+        """The number of windows in the chunk."""
         return int(np.bitwise_count(self.starts).sum())
 
 
@@ -69,16 +69,16 @@ class Segment:
 
     @property
     def words(self) -> int:
-        """Words it takes among others; a cut one takes one more, for the ends of its windows."""
+        """Words it takes in a chunk; a cut segment takes one more, for the ends of its windows."""
         return self.stop - self.first + (self.stop < self.chunk.starts.size)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedParts:
-    """Parts of packed chunks for one k, one after another, each from a whole word.
+    """Parts of packed chunks for one k, concatenated, each beginning at a whole word.
 
-    No window starts in between or after the last. ``symbols`` is rounded up to a multiple of
-    ``step`` (32 divides it), so that there are few lengths for which views are cached.
+    No window starts between parts or after the last. ``symbols`` is rounded up to a multiple of
+    ``step`` (32 | step), so that views are cached for few lengths.
     """
 
     parts: Sequence[Segment]
@@ -86,7 +86,7 @@ class PackedParts:
 
     @property
     def symbols(self) -> int:
-        """Symbols of the chunk they make."""
+        """Symbols of the resulting chunk."""
         return -(-32 * sum(part.words for part in self.parts) // self.step) * self.step
 
 
@@ -126,7 +126,7 @@ def chunk_arrays(
     out_bases: NDArray[np.uint32] | None = None,
     out_starts: NDArray[np.uint32] | None = None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """bases, with cleared spare words, and starts of a chunk, new or in the arrays given."""
+    """The bases (spare words cleared) and starts of a chunk, new or in the given arrays."""
     if symbols > MAX_SYMBOLS:
         message = f"a chunk of {symbols} symbols, at most {MAX_SYMBOLS} fit"
         raise ChunkTooLargeError(message)
@@ -140,7 +140,7 @@ def chunk_arrays(
 
 @njit(cache=True, nogil=True, inline="always")
 def squeeze(word):
-    """Eight codes, a byte each and the first lowest, as 16 bits with the first highest."""
+    """Pack eight codes, one per byte and the first lowest, into 16 bits, the first highest."""
     x = word & np.uint64(0x0303030303030303)
     x = ((x << np.uint64(2)) | (x >> np.uint64(8))) & np.uint64(0x000F000F000F000F)
     x = ((x << np.uint64(4)) | (x >> np.uint64(16))) & np.uint64(0x000000FF000000FF)
@@ -149,10 +149,10 @@ def squeeze(word):
 
 @njit(cache=True, nogil=True)
 def _squeeze_all(bases, first, stop, packed):
-    """Pack the symbols [first, stop), 16 | first; returns the OR of all, eight a word."""
+    """Pack the symbols [first, stop), 16 | first; returns the OR of all, eight per word."""
     seen = np.uint64(0)
     out = packed[first // 16 :]
-    for word in range(stop // 16 - first // 16):  # from 0: no sign to check, hence vectors
+    for word in range(stop // 16 - first // 16):  # from 0, so no sign checks prevent vectorization
         high: np.uint64 = word_at(bases, first + 16 * word)
         low: np.uint64 = word_at(bases, first + 16 * word + 8)
         seen |= high | low

@@ -1,14 +1,14 @@
-"""The end of a process that has used several devices, or lost one: nothing more is freed there.
+"""Exit of a process that used several devices or lost one: nothing more is freed on them.
 
 numba loads a compiled kernel once and uses that library on every device, each with a finalizer that
 unloads it. If more than ten deallocations are pending when the interpreter ends, all finalizers
 run, the second one of a library on an invalid handle, and the process crashes after its work. So
-pending deallocations are deferred for good: the driver frees everything anyway when the process
+pending deallocations are deferred forever: the driver frees everything anyway when the process
 ends. Found in numba-cuda 0.30.4 (``_module_finalizer`` in its driver.py).
 
 On a lost device every deallocation fails in a finalizer, which prints a traceback. So they are
-deferred there as soon as it is lost, and CuPy's memory pool is never freed. Python still prints two
-empty notes at the end of a process that grew a dictionary there.
+deferred as soon as the device is lost, and CuPy's memory pool is never freed. Python still prints
+two empty notes at exit if the process grew a dictionary there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _deferring = ExitStack()
 
 
 def note_devices_in_use(numbers: Iterable[int]) -> None:
-    """Note the devices in use; call it after they are: exit handlers run in reverse order."""
+    """Register devices; call this after their first use: exit handlers run in reverse order."""
     before = len(_used)
     _used.update(numbers)
     if before < 2 <= len(_used) and not SIMULATED:

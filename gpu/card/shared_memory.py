@@ -1,8 +1,7 @@
 """Loads from and stores into shared memory at 32-bit addresses.
 
-An index into an array costs two instructions a load, since numba cannot assume that the sum of two
-uint32 stays below 2^32. Adding a constant to an address in bytes is free, as it becomes part of the
-load:
+An array index costs two instructions per load, since numba cannot assume that the sum of two uint32
+stays below 2^32. Adding a constant to a byte address is free, as it becomes part of the load:
 
     own = np.uint32(address_of(rows) + np.uint32(4) * lane)           # once
     word = load_word(rows, np.uint32(own + np.uint32(512)))           # LDS word, [own + 0x200]
@@ -59,7 +58,7 @@ else:
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             at = context.cast(builder, args[1], signature.args[1], types.uint32)
-            # the side effect keeps it after the barrier that it follows
+            # the side effect keeps the load after the preceding barrier
             load = ir.InlineAsm(
                 ir.FunctionType(_I32, [_I32]), "ld.shared.u32 $0, [$1];", "=r,r", side_effect=True
             )

@@ -1,4 +1,4 @@
-"""What ran when: the host by its clock, the GPU by CUDA events (thesis Fig. 40, 41)."""
+"""What ran when: timed on the host by its clock, on the GPU by CUDA events (thesis Fig. 40, 41)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from gpu.card.intrinsics import cuda
 
 ROWS = ("HtoD", "kernel", "DtoH", "CPU", "enlarge")
-"""``enlarge``: the set of k-mers moves to a larger table."""
+"""``enlarge``: the k-mer set moves to a larger table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """One bar: its row, its chunk and stream, begin and end in milliseconds."""
+    """One bar: its row, chunk and stream, begin and end in milliseconds."""
 
     row: str
     chunk: int
@@ -39,7 +39,7 @@ class Timeline:
 
     @contextmanager
     def device(self, row: str, chunk: int, number: int, stream: Any) -> Iterator[None]:
-        """Make what the block queues on ``stream``, the engine's ``number``-th, one bar."""
+        """Record what a ``with`` block queues on ``stream``, the ``number``-th, as a bar."""
         begin, end = cuda.event(), cuda.event()
         begin.record(stream)
         yield
@@ -48,14 +48,14 @@ class Timeline:
 
     @contextmanager
     def host(self, chunk: int, number: int, row: str = "CPU") -> Iterator[None]:
-        """Make what the host does or waits for in the block one bar."""
+        """Record the host's time in a ``with`` block, working or waiting, as a bar."""
         begin = time.perf_counter() - self._clock
         yield
         end = time.perf_counter() - self._clock
         self._host.append(Activity(row, chunk, number, 1e3 * begin, 1e3 * end))
 
     def activities(self) -> list[Activity]:
-        """Wait for the device; all bars, by their begin."""
+        """Wait for the device; all bars, sorted by begin."""
         cuda.synchronize()
         queued = [
             Activity(

@@ -1,4 +1,4 @@
-"""Device memory by name, reused from call to call: allocating takes longer than some kernels."""
+"""Named device buffers, reused across calls: allocating takes longer than some kernels."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpu.card.intrinsics import cuda
 
 
 class Workspace:
-    """Arrays on the current device and pinned arrays on the host, one of each name."""
+    """Arrays on the current device and pinned arrays on the host, one per name."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Any] = {}
 
     def array(self, name: str, size: int, dtype: Any, *, exact: bool = False) -> Any:
-        """An uninitialized array of at least that size, or of ``exact``ly that."""
+        """An uninitialized array of at least that size, or exactly that size if ``exact``."""
         array = self._arrays.get(name)
         if (
             array is None
@@ -30,7 +30,7 @@ class Workspace:
         return array
 
     def shaped(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The same with a shape."""
+        """An uninitialized array of that shape."""
         size = int(np.prod(shape))
         return self.array(name, size, dtype)[:size].reshape(*shape)
 
@@ -42,7 +42,7 @@ class Workspace:
         return there
 
     def on_host(self, name: str, size: int, dtype: Any) -> Any:
-        """A pinned array of at least that size; a new one has a quarter to spare."""
+        """A pinned array of at least that size; a new one is a quarter larger."""
         array = self._arrays.get(name)
         if array is None or array.size < size:
             self._arrays.pop(name, None)

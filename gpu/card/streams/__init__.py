@@ -1,11 +1,11 @@
-"""Chunks on several streams of several cards, answered in order (thesis 3.3.12).
+"""Chunks on several streams of several devices, answered in order (thesis 3.3.12).
 
     threads    prepare | prepare | prepare | ...
     stream A             HtoD | kernels | DtoH |      answer | HtoD | kernels | ...
     stream B                    HtoD | kernels | DtoH |        answer | HtoD | ...
 
-The host queues a chunk on every slot in turn and waits for one only when its slot is needed again
-(thesis Fig. 20); one slot alone is the serial loop (Fig. 17).
+The host queues chunks on the slots in turn and waits for one only when its slot is needed again
+(thesis Fig. 20); a single slot gives the serial loop (Fig. 17).
 
 slots        a card and its streams, each with the buffers of one chunk
 flights      chunks in flight on the slots

@@ -18,9 +18,9 @@ Answer = TypeVar("Answer")
 
 @dataclass
 class Flight(Generic[Answer]):
-    """A chunk on its way through a slot of a card, the ``number``-th of its run.
+    """A chunk in flight on a slot of a device, the ``number``-th of its run.
 
-    buffer: the pinned memory in which the chunk was prepared, or None. Subclasses narrow the types.
+    buffer: the pinned memory that holds the prepared chunk, or None. Subclasses narrow the types.
     """
 
     number: int
@@ -31,7 +31,7 @@ class Flight(Generic[Answer]):
     timeline: Timeline | None
 
     def send(self) -> None:
-        """Queue all work of the device on the chunk."""
+        """Queue all device work for the chunk."""
         raise NotImplementedError
 
     def land(self) -> Answer:
@@ -39,7 +39,7 @@ class Flight(Generic[Answer]):
         raise NotImplementedError
 
     def bar(self, row: str) -> AbstractContextManager[None]:
-        """Record the block in that row of the timeline: work of the host in "CPU", else queued."""
+        """Record a ``with`` block in that timeline row: host work in "CPU", else queued work."""
         if self.timeline is None:
             return nullcontext()
         if row == "CPU":
@@ -53,11 +53,11 @@ def _send(flight: Flight[Any]) -> None:
 
 
 class Flights(Generic[Answer]):
-    """Chunks in flight, the oldest first, at most one on each (card, slot) of ``places``.
+    """Chunks in flight, oldest first, at most one on each (card, slot) of ``places``.
 
     make: a new flight. give_back: receives the buffer of a flight once its answer has been used.
-    As a context it waits at its end for what is still in flight, so that no copy into a buffer goes
-    on. Raises CudaEngineError where the driver fails.
+    As a context manager it waits at its end for what is still in flight, so that no copy into a
+    buffer continues. Raises CudaEngineError if the driver fails.
     """
 
     def __init__(
@@ -81,20 +81,20 @@ class Flights(Generic[Answer]):
     def __exit__(self, *_: object) -> None:
         while self.flying:
             flight = self.flying.popleft()
-            # what fails here has failed, or will fail, in a call that reports it
+            # a failure here also shows in a call that reports it
             with suppress(CudaEngineError), translated_driver_errors(), flight.card.active():
                 flight.slot.stream.synchronize()
             self._give_back(flight.buffer)
 
     def run(self, prepared: Iterable[tuple[Any, Any]]) -> Iterator[Answer]:
-        """The answers to all chunks, given with their buffers; chunks are taken one by one."""
+        """The answers to all chunks, which come with their buffers and are taken one by one."""
         with self:
             for chunk, buffer in prepared:
                 yield from self.queue(chunk, buffer)
             yield from self.drain()
 
     def queue(self, chunk: Any, buffer: Any = None) -> Iterator[Answer]:
-        """Send a chunk; before, if its slot is taken, yield the oldest answer."""
+        """Send a chunk; first, if its slot is in use, yield the oldest answer."""
         if len(self.flying) == len(self._places):
             yield from self._land()
         card, slot = next(self._turns)
@@ -105,7 +105,7 @@ class Flights(Generic[Answer]):
             _send(flight)
 
     def drain(self) -> Iterator[Answer]:
-        """The answers to all that is in flight."""
+        """The answers to all chunks in flight."""
         while self.flying:
             yield from self._land()
 

@@ -17,11 +17,11 @@ Part = Callable[[], object]
 
 
 class LookAhead(Generic[Chunk, Buffer]):
-    """Prepares chunks ahead on ``threads`` threads, each in a buffer of its own.
+    """Prepares chunks ahead on ``threads`` threads, each chunk in its own buffer.
 
-    make: a new buffer. parts: the work of filling one for a chunk, in parts that threads may do
-    side by side. most: tasks ahead. together: chunks that one task prepares, where they are so
-    short that handing over a task, for which the caller waits for the GIL, would take longer.
+    make: returns a new buffer. parts: the work of filling one for a chunk, in parts that can run in
+    parallel. most: tasks ahead. together: chunks per task, more than one if they are so short that
+    handing over a task, with a wait for the GIL, would take longer.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class LookAhead(Generic[Chunk, Buffer]):
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ahead")
 
     def prepared(self, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Buffer]]:
-        """The chunks in order with their buffers; chunks are taken as threads need work."""
+        """The chunks in order with their buffers; chunks are taken when threads need work."""
         waiting = iter(chunks)
-        # the first chunk of a group has the group's tasks
+        # the first chunk of a group carries the group's tasks
         ahead: deque[tuple[Chunk, Buffer, list[Future[object]]]] = deque()
 
         def ready() -> tuple[Chunk, Buffer]:
@@ -77,12 +77,12 @@ class LookAhead(Generic[Chunk, Buffer]):
             return self._make()
 
     def give_back(self, buffer: Buffer | None) -> None:
-        """Use this buffer for another chunk."""
+        """Return a buffer for reuse."""
         if buffer is not None:
             self._free.append(buffer)
 
     def close(self) -> None:
-        """End the threads and drop the buffers."""
+        """Stop the threads and drop the buffers."""
         self._pool.shutdown()
         self._free.clear()
 

@@ -1,4 +1,4 @@
-"""One CUDA device of those that an engine uses, and its streams."""
+"""One of the CUDA devices of an engine, and its streams."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpu.card.intrinsics import cuda
 
 @dataclass(frozen=True, slots=True)
 class CardShare:
-    """The device ``number``, and how much of it an engine uses.
+    """A device by ``number``, and how much of it an engine uses.
 
-    alone: the engine uses no other device. memory_bytes: 0 for nine tenths of what is free.
+    alone: the engine uses no other device. memory_bytes: 0 for nine tenths of the free memory.
     """
 
     number: int
@@ -26,7 +26,7 @@ class CardShare:
 
 
 class StreamSlot:
-    """A stream; subclasses add the buffers of a chunk. ``number``: of the stream on its card."""
+    """A stream; subclasses add the buffers of a chunk. ``number``: its index on the device."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -37,7 +37,7 @@ SlotT = TypeVar("SlotT", bound=StreamSlot)
 
 
 class StreamCard(Generic[SlotT]):
-    """A device with its budget and its slots; subclasses add what all chunks need there."""
+    """A device with its budget and slots; subclasses add what all its chunks share."""
 
     def __init__(self, share: CardShare, make_slot: Callable[[int, Budget], SlotT]) -> None:
         self._share = share

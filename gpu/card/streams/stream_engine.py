@@ -1,4 +1,4 @@
-"""An engine: chunks through the slots of one or more cards."""
+"""An engine that runs chunks through the slots of one or more devices."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CardT = TypeVar("CardT", bound=StreamCard[Any])
 class StreamOptions(TypedDict, total=False):
     """The options of every engine.
 
-    streams: 2 by default, or 1 for the serial loop, on each of ``cards``, the numbers of the
-    devices (0 alone by default). memory_bytes: to use on each, 0 for nine tenths of what is free.
-    timeline: records what ran when.
+    streams: per device, 2 by default, 1 for the serial loop. cards: device numbers, by default only
+    0. memory_bytes: to use on each, 0 for nine tenths of the free memory. timeline: records what
+    ran when.
     """
 
     streams: int
@@ -34,7 +34,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 class StreamEngine(Generic[CardT, Answer]):
-    """Cards, the slots on which their chunks fly, and the threads that prepare chunks.
+    """Devices, the slots for their chunks, and the threads that prepare chunks.
 
     Raises CardMemoryError if the buffers do not fit, DeviceLostError if the driver fails.
     """
@@ -59,14 +59,14 @@ class StreamEngine(Generic[CardT, Answer]):
                 make_card(CardShare(number, alone, streams, memory_bytes)) for number in cards
             ]
         note_devices_in_use(cards)
-        # consecutive chunks go to different cards, then to different streams
+        # consecutive chunks go to different devices, then to different streams
         self._places = [(card, card.slots[i]) for i in range(streams) for card in self.cards]
 
     def _flights(self) -> Flights[Answer]:
         return Flights(self._flight, self._places, self._ahead.give_back, self.timeline)
 
     def close(self) -> None:
-        """Free the memory, on the cards and pinned; nothing can be matched afterwards."""
+        """Free device and pinned memory; nothing can be matched afterwards."""
         self._ahead.close()
         self._places.clear()
         for card in self.cards:
