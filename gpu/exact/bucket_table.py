@@ -1,27 +1,27 @@
-"""The default kernel for k > 12: one look-up a window in a table of buckets made from the snapshot.
+"""The default kernel for k > 12: one look-up per window in a bucket table built from the snapshot.
 
 A bijection mixes the 2k bits of a k-mer's code, so that any dictionary fills the table evenly:
 
     mixed   [ bucket: B bits ][ remainder: F = 2k - B bits ]
 
-The remainder is stored whole, so that the answer is exact. A bucket is 2 or 4 words of 64 bits:
+The remainder is stored in full, so the answer is exact. A bucket is 2 or 4 words of 64 bits:
 
     word 0   63 not empty | fields of F bits, as many as 63 bits hold
     word 1   63 overflow  | fields
     words 2, 3              fields
 
-Empty fields repeat the first one. A window that is not found in a bucket that overflowed walks down
-the trie instead (gpu/exact/walk.py). B is chosen so that fewer than 2 % of the buckets overflow, in
-as little memory as possible: 32 MB for 10 M k-mers of 15 symbols.
+Empty fields repeat the first one. A window not found in a bucket that overflowed walks down the
+trie instead (gpu/exact/walk.py). B is chosen so that fewer than 2 % of the buckets overflow, in as
+little memory as possible: 32 MB for 10 M k-mers of 15 symbols.
 
-Operations a window: about 75 integer operations (15 for the bijection) and no branch but the
-overflow; 16 or 32 bytes of one sector. A field equal to the remainder is a zero field of
-x = word ^ repeated remainder, found with ~(((x & low) + low) | x) & high, exact in every field.
+Operations per window: about 75 integer operations (15 for the bijection) and no branch but for
+overflow; 16 or 32 bytes of one sector. A field equal to the remainder is a zero field of x = word ^
+repeated remainder, found with ~(((x & low) + low) | x) & high, exact in every field.
 
-The L2 cache of an H200 answers about 120 G requests a second. A walk over 10 M k-mers of 15 symbols
-makes 1.7 a window, half of the second ones miss, and it reaches 64 G windows/s. A look-up here
-makes one: 119 G windows/s (tag look-ups at 93 % of their peak) while the table fits into the cache
-(32 MB); 72 G for a table of 64 MB, 41 G for 256 MB.
+The L2 cache of an H200 answers about 120 G requests per second. A walk over 10 M k-mers of 15
+symbols makes 1.7 per window, half of the second ones miss, and it reaches 64 G windows/s. A look-up
+here makes one: 119 G windows/s (tag look-ups at 93 % of their peak) while the table fits into the
+cache (32 MB); 72 G for a table of 64 MB, 41 G for 256 MB.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from gpu.exact.walk import descent, jump_level
 from gpu.exact.window_bits import bit_of, window_reader, write_votes
 
 BUCKETS_FROM = 13
-"""The k from which ``buckets`` is the default: below, a walk too makes no more than one look-up."""
+"""The least k for which ``buckets`` is the default: for smaller k a walk also needs one look-up."""
 
-THREADS = 256  # threads a block; any multiple of 32
+THREADS = 256  # threads per block; any multiple of 32
 OVERFLOWING = 0.02  # the share of buckets that may hold more k-mers than they have fields
 _FLAG = np.uint64(1 << 63)
 
@@ -60,7 +60,7 @@ class BucketShape:
 
     @property
     def fields(self) -> int:
-        """Remainders a word."""
+        """Remainders per word."""
         return 63 // self.field
 
     @property
@@ -75,7 +75,7 @@ def default_method(k: int) -> str:
 
 
 def overflowing(shape: BucketShape, kmers: int) -> float:
-    """The share of buckets with more k-mers than fields, by Poisson's distribution."""
+    """The share of buckets with more k-mers than fields, from the Poisson distribution."""
     mean = kmers / 2.0**shape.bits
     fit = sum(
         math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) if mean else float(n == 0)
@@ -87,7 +87,8 @@ def overflowing(shape: BucketShape, kmers: int) -> float:
 def choose_shape(k: int, kmers: int) -> BucketShape:
     """The smallest table for that number of k-mers.
 
-    Of two equal sizes the one with shorter buckets, unless more than 0.5 % of them overflow.
+    Of two tables of equal size, the one with shorter buckets unless more than 0.5 % of them
+    overflow.
     """
     shapes = [BucketShape(k, bits, words) for bits in range(1, min(2 * k, 32)) for words in (2, 4)]
     good = [shape for shape in shapes if overflowing(shape, kmers) < OVERFLOWING] or shapes[-1:]
@@ -98,7 +99,7 @@ def mixer(k: int) -> Any:
     """The device function that permutes the codes of k-mers."""
     mask = np.uint64(4**k - 1)
     half = np.uint64(k)
-    # odd numbers made of the golden ratio and of the square root of two
+    # odd numbers from the golden ratio and the square root of two
     one = np.uint64(0x9E3779B97F4A7C15)
     two = np.uint64(0xB504F333F9DE6485)
 
@@ -114,10 +115,10 @@ def mixer(k: int) -> Any:
 
 
 def lookup(shape: BucketShape, canonical: bool) -> Callable[..., None]:
-    """The kernel that writes a bit a window; at least 32 W threads, 32 | block.
+    """The kernel that writes a bit per window; at least 32 W threads, 32 | block.
 
     Arguments: bases uint32[], starts uint32[W], table uint64[shape.size], then jump, nodes, leaves
-    and matches as those of ``walk_bits``.
+    and matches as for ``walk_bits``.
     """
     k = shape.k
     mix = mixer(k)
@@ -166,7 +167,7 @@ def lookup(shape: BucketShape, canonical: bool) -> Callable[..., None]:
 
 
 def insert(shape: BucketShape) -> Callable[..., None]:
-    """The kernel that puts the k-mers of the last level into an empty table; a thread a node.
+    """The kernel that puts the k-mers of the last level into an empty table; one thread per node.
 
     Arguments: first uint32 (node of the last level), inmaps uint32[N], prefixes uint64[N] (of
     every node, right-aligned), table uint64[shape.size] (zeros before), counts
@@ -204,7 +205,7 @@ def insert(shape: BucketShape) -> Callable[..., None]:
 
 
 def finish(shape: BucketShape) -> Callable[..., None]:
-    """The kernel that repeats fields and sets flags in what ``insert`` left; a thread a bucket.
+    """The kernel that repeats fields and sets flags after ``insert``; one thread per bucket.
 
     Arguments: table and counts of ``insert``.
     """

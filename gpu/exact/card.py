@@ -19,10 +19,9 @@ from trie.strands import Strands
 
 
 class ExactCard(StreamCard[Slot]):
-    """A card with the snapshot in use and the set of k-mers.
+    """A device with the snapshot in use and the set of k-mers.
 
-    threads: of the host, to pack chunks. claimed: the event after the last ``claim`` that was
-    queued.
+    threads: host threads to pack chunks. claimed: the event after the last queued ``claim``.
     """
 
     def __init__(
@@ -39,11 +38,11 @@ class ExactCard(StreamCard[Slot]):
         self._tree: DeviceTree | None = None
         self._tree_version = 0
         self._tree_size = 0
-        # its host arrays may still be in flight
+        # its host arrays may still be in transfer
         self._tree_source: TreeBitmap | None = None
 
     def prepare_growth(self) -> None:
-        """Make the buffers for new k-mers before the first chunk: pinning memory takes long."""
+        """Allocate the buffers for new k-mers before the first chunk: pinning memory is slow."""
         with self.active():
             for slot in self.slots:
                 slot.growth.warm(slot.max_symbols)
@@ -56,7 +55,7 @@ class ExactCard(StreamCard[Slot]):
         canonical: bool,
         expected: int,
     ) -> None:
-        """Make the set of k-mers from ``codes`` (each once) and their ``values``."""
+        """Build the set of k-mers from distinct ``codes`` and their ``values``."""
         with self.active():
             stream = self.slots[0].stream
             self.kmers = KmerSet(self.k, canonical, codes.size + expected, self.budget, stream)
@@ -66,10 +65,11 @@ class ExactCard(StreamCard[Slot]):
     def tree(
         self, tree: TreeBitmap, version: int, method: str, slot: Slot, *, words: bool = False
     ) -> DeviceTree:
-        """The snapshot on this card, ready for what is queued next on the slot's stream.
+        """The snapshot on this device, ready for what is queued next on the slot's stream.
 
-        words: event words are wanted, which need a walk, whatever the kernel. A new version is sent
-        on that stream; chunks in flight keep theirs. Raises CardMemoryError if it does not fit.
+        words: event words are requested, which need a walk whatever the kernel. A new version is
+        sent on that stream; chunks in flight keep theirs. Raises CardMemoryError if it does not
+        fit.
         """
         if method == "default":
             method = default_method(self.k)
@@ -87,7 +87,7 @@ class ExactCard(StreamCard[Slot]):
         return self._tree
 
     def _send(self, tree: TreeBitmap, slot: Slot, with_buckets: bool) -> None:
-        """Queue the snapshot that is used from now on."""
+        """Queue the upload of the snapshot that is used from now on."""
         kmers = kmer_count(tree)
         size = device_bytes(self.k, tree.node_count, kmers, with_buckets=with_buckets)
         what = f"a dictionary of {tree.node_count} trie-nodes"
@@ -102,7 +102,7 @@ class ExactCard(StreamCard[Slot]):
         self._tree_size, self._tree_source = size, tree
 
     def _drop_tree(self) -> None:
-        """Free the old snapshot where old and new do not fit side by side."""
+        """Free the old snapshot if old and new do not fit together."""
         for slot in self.slots:
             slot.stream.synchronize()
             slot.tree = None

@@ -19,15 +19,15 @@ from trie.strands import Strands
 KERNELS = ("buckets", "walk", "shuffle", "naive")  # names of the methods
 
 NAIVE_ACTIVE_BYTES = 1 << 30
-"""Memory for the active inmaps of the naive kernel, which limits its blocks."""
+"""Memory for the active inmaps of the naive kernel; it limits the number of blocks."""
 
 NAIVE_BLOCKS = 528
 SHUFFLE_PIECES = (64, 1024)  # the shortest and the longest piece of a sub-warp, in symbols
 
 SHUFFLE_SUB_WARPS = 1 << 14
-"""Sub-warps that fill a large GPU; shorter chunks are cut into shorter pieces for them."""
+"""Sub-warps that fill a large GPU; short chunks are cut into shorter pieces to have as many."""
 
-CACHED_LENGTHS = 64  # lengths of chunks whose views of the buffers are cached
+CACHED_LENGTHS = 64  # number of chunk lengths whose buffer views are cached
 Arrays = tuple[Any, Any, Any]  # bases, starts and matches of a chunk on the GPU
 
 
@@ -44,7 +44,7 @@ class ChunkBuffers:
     """Device memory for one chunk of at most ``max_symbols``, reused from chunk to chunk.
 
     bases, starts, matches: uint32, as in gpu/card/packing.py. words: uint64[word_capacity] event
-    words, counter: uint32[1], their number (beyond the capacity they are counted, not written).
+    words, counter: uint32[1], their number (those beyond the capacity are counted but not written).
     scratch: for the kernels that need more.
     """
 
@@ -60,7 +60,7 @@ class ChunkBuffers:
         self._views: dict[int, Arrays] = {}
 
     def views(self, symbols: int) -> Arrays:
-        """The part of each array that a chunk of that length uses; cached, as slicing is slow."""
+        """The part of each array that a chunk of that length uses; cached, since slicing is slow."""
         found = self._views.get(symbols)
         if found is None:
             if len(self._views) == CACHED_LENGTHS:
@@ -88,9 +88,9 @@ def launch(
 
     ``method`` is one of KERNELS or ``default``, the fastest for this k. With words ``buckets``
     means ``walk``, since only the trie knows depths and trie-nodes. Afterwards ``buffers.matches``
-    holds a bit a window and, with ``with_words``, ``buffers.words`` and ``buffers.counter`` the
-    event words in no particular order. With strands ``both`` the snapshot holds both orientations
-    and windows are matched as they are.
+    holds a bit per window and, with ``with_words``, ``buffers.words`` and ``buffers.counter`` hold
+    the event words in no particular order. With strands ``both`` the snapshot holds both
+    orientations and windows are matched as given.
 
     Raises TooManyWordNodesError for words of a snapshot above 2**27 nodes.
     """
@@ -120,7 +120,7 @@ def launch(
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """A chunk in buffers, and what is to be queued for it."""
+    """A chunk in buffers, and the launches for it."""
 
     tree: DeviceTree
     buffers: ChunkBuffers

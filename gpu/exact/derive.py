@@ -15,11 +15,11 @@ import numpy as np
 from gpu.card.intrinsics import cuda, load_pair
 from gpu.exact.window_bits import children_before, has_bit
 
-THREADS = 256  # threads a block; any multiple of 32
+THREADS = 256  # threads per block; any multiple of 32
 
 
 def interleave(inmaps, exmaps, prefix_sums, nodes):
-    """Arguments: uint32[N], uint64[N], uint32[N], uint64[2 N]; a thread a node."""
+    """Arguments: uint32[N], uint64[N], uint32[N], uint64[2 N]; one thread per node."""
     node = np.uint64(cuda.grid(1))
     if node < np.uint64(inmaps.size):
         inmap = np.uint64(inmaps[node])
@@ -30,7 +30,7 @@ def interleave(inmaps, exmaps, prefix_sums, nodes):
 
 
 def expand(first, stop, exmaps, prefix_sums, prefixes):
-    """Write the prefixes of the children of the nodes [first, stop) of a level; a thread a node.
+    """Write the child prefixes of the nodes [first, stop) of a level; one thread per node.
 
     Arguments: uint32, uint32, uint64[N], uint32[N], prefixes uint64[N] (right-aligned codes).
     """
@@ -46,14 +46,14 @@ def expand(first, stop, exmaps, prefix_sums, prefixes):
 
 
 def clear(words):
-    """Argument: uint32[n] or uint64[n] to fill with zeros; a thread a word."""
+    """Argument: uint32[n] or uint64[n] to fill with zeros; one thread per word."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(words.size):
         words[at] = 0
 
 
 def jump(levels: int) -> Callable[..., None]:
-    """The kernel. Arguments: nodes uint64[2 N], table uint64[2 * 64**levels]; a thread a prefix."""
+    """The kernel: nodes uint64[2 N], table uint64[2 * 64**levels]; one thread per prefix."""
 
     def kernel(nodes, table):
         prefix = np.uint64(cuda.grid(1))

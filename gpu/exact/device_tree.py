@@ -1,6 +1,6 @@
 """A Tree Bitmap snapshot on the GPU.
 
-The structure of arrays is uploaded (16 bytes a trie-node); the GPU itself makes the interleaved
+The structure of arrays is uploaded (16 bytes per trie-node); the GPU derives the interleaved
 records and the tables from it (gpu/exact/derive.py, gpu/exact/bucket_table.py).
 
     SoA: inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N]      naive; last step of walk
@@ -23,7 +23,7 @@ from gpu.exact import derive, walk
 from trie.snapshots.tree_bitmap import TreeBitmap
 
 WORD_NODES = 2**27
-"""Nodes that an event word (thesis Fig. 11) can name."""
+"""The number of nodes that an event word (thesis Fig. 11) can name."""
 
 
 class DeviceNodes:
@@ -49,7 +49,7 @@ class DeviceNodes:
 class DeviceTree(DeviceNodes):
     """The snapshot ``tree`` in the memory of the current CUDA device, for all kernels.
 
-    with_buckets: make the bucket table too, by default where the default kernel reads it.
+    with_buckets: also build the bucket table; by default if the default kernel reads it.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class DeviceTree(DeviceNodes):
 
 
 def kmer_count(tree: TreeBitmap) -> int:
-    """How many k-mers a snapshot holds."""
+    """The number of k-mers in a snapshot."""
     last = tree.inmaps[int(tree.level_offsets[-2]) :]
     of_depth = (0x1, 0x1E, 0x1FFFE0)[tree.k % 3]
     return int(np.bitwise_count(last & np.uint32(of_depth)).sum())
 
 
 def device_bytes(k: int, node_count: int, kmers: int, *, with_buckets: bool) -> int:
-    """The bytes that a snapshot takes on the GPU at most, while its tables are made."""
+    """The most bytes that a snapshot takes on the GPU, while its tables are built."""
     if not with_buckets:
         return 32 * node_count + 16 * 64 ** walk.jump_level(k) + 64
     shape = buckets.choose_shape(k, kmers)
@@ -107,5 +107,5 @@ def device_bytes(k: int, node_count: int, kmers: int, *, with_buckets: bool) -> 
 
 
 def clear(words: Any, stream: Any) -> None:
-    """Queue the filling of a device array (uint32[n] or uint64[n]) with zeros."""
+    """Queue a zero fill of a device array (uint32[n] or uint64[n])."""
     with_threads(plain(derive.clear), words.size, derive.THREADS, stream)(words)

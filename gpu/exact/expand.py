@@ -1,7 +1,7 @@
 """Expand compact results on the host: bits to bytes, event words to depths and nodes.
 
-Kernels of the CPU without the GIL, split over threads. Bits are as in gpu/card/packing.py: symbol s
-is bit s % 32 of word s / 32.
+CPU kernels without the GIL, split over threads. Bits are as in gpu/card/packing.py: symbol s is bit
+s % 32 of word s / 32.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 
-# elements worth a thread: waking one takes as long as some ten thousand of them
+# elements worth a thread: waking one takes as long as several ten thousand of them
 _PER_THREAD = 1 << 18
 
-# bit i of the index as the byte i of the value
+# bit i of the index becomes byte i of the value
 SPREAD = np.array(
     [sum((byte >> i & 1) << (8 * i) for i in range(8)) for byte in range(256)], dtype=np.uint64
 )
@@ -81,7 +81,7 @@ def _count(starts, matches, first, stop):
 def mismatched(
     starts: NDArray[np.uint32], matches: NDArray[np.uint32], origin: int, threads: int
 ) -> NDArray[np.int64]:
-    """``origin`` + the start of every window whose bit is not set, ascending."""
+    """``origin`` + the start of every mismatched window, ascending."""
     parts = _parts(starts.size, threads, 1 << 15)
     sizes = run_all([partial(_count, starts, matches, a, b) for a, b in parts], threads)
     ends = np.cumsum([0, *sizes])
@@ -119,13 +119,13 @@ def scatter_words(
 
 @njit(cache=True, nogil=True)
 def copy_range(source, first, stop, target):
-    """target[first:stop] = source[first:stop], which in numba checks for overlaps and is slow."""
+    """target[first:stop] = source[first:stop]; numba's own version is slow."""
     for i in range(first, stop):
         target[i] = source[i]
 
 
 def copied(source: NDArray[np.uint64], threads: int) -> NDArray[np.uint64]:
-    """A copy, made by ``threads`` threads, as touching new pages takes long."""
+    """A copy, made by ``threads`` threads because touching new pages is slow."""
     target = np.empty_like(source)
     copy_into(target, source, threads)
     return target

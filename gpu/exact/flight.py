@@ -1,4 +1,4 @@
-"""One chunk in flight: packed, sent, matched, sent back; and what it found."""
+"""One chunk in flight: packed, sent, matched, sent back; and its results."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class ChunkPiece:
     """A chunk to be matched.
 
     bases: uint8[n], offsets: int64[reads + 1], as gpu.card.packing.pack_chunk takes them; or a
-    packed chunk, or parts of some, without offsets. pinned: the arrays of a packed chunk are
-    pinned, do not change and are sent from where they are. position: of the first symbol in the
-    stream. grow: mismatched k-mers are added. snapshot: returns the Tree Bitmap to match with and
-    its version when the chunk is queued; None: the set of k-mers alone answers. method: the kernel.
-    words, sets: event words, target sets too. settled: every earlier chunk must have landed. tag:
-    the caller's.
+    packed chunk, or parts of packed chunks, without offsets. pinned: the arrays of a packed chunk
+    are pinned, do not change and are sent in place. position: of the first symbol in the stream.
+    grow: mismatched k-mers are added. snapshot: called when the chunk is queued, returns the Tree
+    Bitmap to match with and its version; None: only the set of k-mers is used. method: the kernel.
+    words, sets: also return event words, target sets. settled: every earlier chunk must have
+    landed. tag: for the caller.
     """
 
     bases: NDArray[np.uint8] | PackedChunk | PackedParts
@@ -48,19 +48,19 @@ class ChunkPiece:
 
     @property
     def symbols(self) -> int:
-        """How long it is."""
+        """Symbols of the chunk."""
         bases = self.bases
         return bases.size if isinstance(bases, np.ndarray) else bases.symbols
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkFound:
-    """What became of a chunk; the arrays are buffers, valid until the next result is asked for.
+    """The results of a chunk; the arrays are buffers, valid until the next result is requested.
 
-    version: of the snapshot, 0 without one. starts, matches: uint32[ceil(n / 32)], a bit a symbol,
-    as in gpu/card/packing.py. codes: uint64, the new k-mers in stream order (their windows are
-    those with a start and no match), ordered: the same ascending; None unless it grew. words:
-    uint64, event words in no order. sets: uint32[n], NO_SET where there is none.
+    version: of the snapshot, 0 without one. starts, matches: uint32[ceil(n / 32)], a bit per
+    symbol, as in gpu/card/packing.py. codes: uint64, the new k-mers in stream order (their windows
+    are those with a start and no match), ordered: the same ascending; None unless it grew. words:
+    uint64, event words in no particular order. sets: uint32[n], NO_SET where there is none.
     """
 
     piece: ChunkPiece
@@ -74,7 +74,7 @@ class ChunkFound:
 
 
 class ExactFlight(Flight[ChunkFound]):
-    """A chunk on a slot of a card; ``buffer`` holds it if it was packed ahead."""
+    """A chunk on a slot of a device; ``buffer`` holds it if it was packed ahead."""
 
     card: ExactCard
     slot: Slot
@@ -122,7 +122,7 @@ class ExactFlight(Flight[ChunkFound]):
             slot.pack(piece.bases, piece.offsets, threads)
 
     def _source(self) -> PackedArrays:
-        """The pinned arrays that are sent."""
+        """The pinned arrays to send."""
         piece = self.chunk
         if piece.pinned and isinstance(piece.bases, PackedChunk):
             return piece.bases.bases, piece.bases.starts
@@ -142,7 +142,7 @@ class ExactFlight(Flight[ChunkFound]):
                 return
         assert kmers is not None
         windows = 32 * starts.size
-        # what other streams have inserted is there
+        # wait for the insertions of other streams
         self.card.claimed.wait(slot.stream)
         if piece.grow:
             kmers.launch(
@@ -162,7 +162,7 @@ class ExactFlight(Flight[ChunkFound]):
             )  # fmt: skip
 
     def _decide(self) -> None:
-        """Queue the choice of first windows among those that no earlier chunk has matched."""
+        """Queue ``decide``: find first windows among those not matched by earlier chunks."""
         slot, growth, kmers = self.slot, self.slot.growth, self.card.kmers
         assert kmers is not None
         bases, starts, matches = slot.buffers.views(self.chunk.symbols)

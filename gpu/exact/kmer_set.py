@@ -13,8 +13,8 @@ from gpu.card.launch import made, plain, with_threads
 from gpu.exact import kmer_set_kernels as kernels
 
 SLOT_BYTES = 16
-LOAD = 0.6  # the share of its slots above which the table grows
-MODEST = 16  # a table that takes less than 1 / MODEST of the memory grows in large steps
+LOAD = 0.6  # the table grows above this share of used slots
+MODEST = 16  # a table below 1 / MODEST of the memory grows in large steps
 FIRST_BITS = 12
 _PIECE = 1 << 22
 
@@ -28,8 +28,8 @@ class KmerSet:
     """The k-mers known so far, with their values, on the current device.
 
     canonical: a window counts as the smaller of itself and its reverse complement. Work is queued
-    on the stream given. ``known``: k-mers in the set, which the caller counts; windows in flight
-    may have added more.
+    on the given stream. ``known``: k-mers in the set, counted by the caller; windows in flight may
+    have added more.
     """
 
     def __init__(self, k: int, canonical: bool, expected: int, budget: Budget, stream: Any) -> None:
@@ -53,17 +53,17 @@ class KmerSet:
         return SLOT_BYTES << self._bits
 
     def room(self, more: int) -> bool:
-        """Whether the table as it is has room for ``more`` windows."""
+        """Whether the table has room for ``more`` windows."""
         return min(self.known + more, 4**self.k) <= LOAD * (1 << self._bits)
 
     def enlarge(self, more: int, stream: Any) -> None:
         """Make room for ``more`` windows; nothing else may use the table meanwhile.
 
-        Raises CardMemoryError, and leaves the set as it was, if the larger table does not fit
+        Raises CardMemoryError, and leaves the set unchanged, if the larger table does not fit
         beside the old one.
         """
         old, old_size = self.table, self.nbytes
-        # eight times as large while that takes little memory, then twice
+        # grow eightfold while that takes little memory, then double
         large = SLOT_BYTES << (self._bits + 3)
         step = 3 if large <= min(self._budget.limit // MODEST, self._budget.left) else 1
         wanted = bits_for(min(self.known + more, 4**self.k))
@@ -75,7 +75,7 @@ class KmerSet:
     def add(self, codes: NDArray[np.uint64], values: NDArray[np.uint64], stream: Any) -> None:
         """Insert codes (uint64[n]) with their values (uint64[n]) and wait; there must be room.
 
-        The caller, who knows which of them are new, counts them in ``known``.
+        The caller knows which of them are new and counts them in ``known``.
         """
         sent = 16 * min(codes.size, _PIECE)
         self._budget.take("k-mers on their way into the set", sent)
@@ -96,7 +96,7 @@ class KmerSet:
         return np.sort(np.concatenate(found))
 
     def launch(self, make: Any, windows: int, stream: Any, *arguments: Any) -> None:
-        """Queue the kernel of ``make``, one of gpu/exact/kmer_set_kernels.py; a thread a window."""
+        """Queue the kernel of ``make`` (kmer_set_kernels.py) with one thread per window."""
         kernel = made(make, self.k, self.canonical)
         with_threads(kernel, windows, kernels.THREADS, stream)(*arguments)
 

@@ -1,30 +1,30 @@
 """A growing set of k-mers on the GPU: an open-addressing table that threads fill without locks.
 
-A slot is 16 bytes, half a sector, so that a key and its value come with one request:
+A slot is 16 bytes, half a sector, so that one request fetches a key and its value:
 
     word 2i      the code of a k-mer, or EMPTY; written once, by compare-and-swap
-    word 2i + 1  where its first window is; only ever lowered, by an atomic minimum
+    word 2i + 1  the place of its first window; only ever lowered, by an atomic minimum
 
 The value is 2**32 + the position in the stream of the first window of the k-mer, or for a k-mer of
-the initial dictionary its target set, below 2**32. So the window at p is a mismatch exactly if the
-value is 2**32 + p once every earlier window is in the table. A minimum does not depend on the order
-of threads, chunks, streams and cards (thesis 3.3.9 and 3.3.10, one window at a time, without the
-CPU loop over mismatches).
+the initial dictionary its target set, below 2**32. So the window at p is a mismatch if and only if
+the value is 2**32 + p once every earlier window is in the table. A minimum does not depend on the
+order of threads, chunks, streams and devices (thesis 3.3.9 and 3.3.10, one window at a time,
+without the CPU loop over mismatches).
 
     claim     insert every window; those whose k-mer came before this chunk match at once
     decide    the others match unless they are the first of their k-mer      (after every claim)
     compact   the codes of the new k-mers, in stream order
-    find      look up: a bit a window
+    find      look up: a bit per window
     values    look up: the target set of each window
-    add       insert codes with their values: the first dictionary, what another card found
+    add       insert codes with their values: the initial dictionary, or what another device found
     rehash    move to a larger table
     wipe      empty a table
 
 The top bits of the mixed code give the slot, and collisions go to the next slot. So both tables of
-``rehash`` are in nearly the same order, and it reads and writes them from front to back.
+``rehash`` are in nearly the same order, and are read and written from front to back.
 
-Operations a window: the code (about 20 operations, 35 canonical), the mix (6), then 1.5 slots on
-average at a load of one half.
+Operations per window: the code (about 20, 35 if canonical), the mix (6), then 1.5 slots on average
+at a load of one half.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gpu.card.intrinsics import ALL_LANES, bit_mask_below, cuda, device_function
 from gpu.exact.window_bits import bit_of, window_reader, write_votes
 from trie.windows import NO_SET
 
-THREADS = 256  # threads a block; any multiple of 32
+THREADS = 256  # threads per block; any multiple of 32
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 STREAM = np.uint64(1 << 32)  # the value of a k-mer whose first window begins the stream
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -47,7 +47,7 @@ _OTHER = np.uint64(0xD6E8FEB86659FD93)
 
 @device_function
 def slot_of(code, shift):
-    """The slot where the search for a code begins: the top 64 - shift bits of its mix."""
+    """The slot where the search for a code begins: the top 64 - shift bits of its mixed code."""
     mixed = np.uint64(code ^ np.uint64(code >> np.uint64(32)))
     mixed = product(mixed, _ODD)
     mixed = np.uint64(mixed ^ np.uint64(mixed >> np.uint64(29)))
@@ -56,7 +56,7 @@ def slot_of(code, shift):
 
 @device_function
 def place_of(code, table, shift):
-    """The word of a code in the table, or of the empty slot where it would stand."""
+    """The word of a code in the table, or of the empty slot where it belongs."""
     last = np.uint64(np.uint64(table.size) - np.uint64(2))
     place = np.uint64(slot_of(code, shift) * np.uint64(2))
     while True:
@@ -137,10 +137,10 @@ def claim_filtered(k: int, canonical: bool) -> Callable[..., None]:
 
 
 def decide(k: int, canonical: bool) -> Callable[..., None]:
-    """The kernel, after ``claim`` of this chunk and all before it; launch as ``claim``.
+    """The kernel, after ``claim`` of this chunk and all earlier ones; launch as ``claim``.
 
-    Arguments: those of ``claim``, then counts uint32[W] (new k-mers a word), total uint32[1] (0
-    before). Afterwards ``matches`` lacks only the first windows of new k-mers.
+    Arguments: those of ``claim``, then counts uint32[W] (new k-mers per word), total uint32[1] (0
+    before). Afterwards only the first windows of new k-mers are not set in ``matches``.
     """
     code_at = coder(k, canonical)
 
@@ -171,8 +171,8 @@ def decide(k: int, canonical: bool) -> Callable[..., None]:
 def compact(k: int, canonical: bool) -> Callable[..., None]:
     """The kernel that lists the new k-mers of a decided chunk in stream order; launch as ``claim``.
 
-    Arguments: bases uint32[], starts uint32[W], matches uint32[W], sums uint32[W] (inclusive, of
-    new k-mers a word), codes uint64[at least the last sum].
+    Arguments: bases uint32[], starts uint32[W], matches uint32[W], sums uint32[W] (inclusive sums
+    of new k-mers per word), codes uint64[at least the last sum].
     """
     code_at = coder(k, canonical)
 
@@ -184,7 +184,7 @@ def compact(k: int, canonical: bool) -> Callable[..., None]:
         lane = np.uint32(start & np.uint32(31))
         new = np.uint32(np.uint32(starts[word]) & np.uint32(~np.uint32(matches[word])))
         if np.uint32(np.uint32(new >> lane) & np.uint32(1)) != np.uint32(0):
-            # new k-mers of this word from this one on
+            # this and the following new k-mers of the word
             rest = np.uint32(new & np.uint32(~np.uint32(bit_mask_below(lane))))
             at = np.uint32(np.uint32(sums[word]) - np.uint32(cuda.popc(rest)))
             codes[at] = code_at(bases, start)
@@ -193,7 +193,7 @@ def compact(k: int, canonical: bool) -> Callable[..., None]:
 
 
 def find(k: int, canonical: bool) -> Callable[..., None]:
-    """The kernel that writes a bit a window; launch as ``claim``.
+    """The kernel that writes a bit per window; launch as ``claim``.
 
     Arguments: bases uint32[], starts uint32[W], table uint64[2 slots], shift uint64,
     matches uint32[W].
@@ -238,14 +238,14 @@ def values(k: int, canonical: bool) -> Callable[..., None]:
 
 
 def add(codes, given, table, shift):
-    """The kernel: codes uint64[n] with their values uint64[n]; a thread a code."""
+    """The kernel: codes uint64[n] with their values uint64[n]; one thread per code."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(codes.size):
         put(np.uint64(codes[at]), np.uint64(given[at]), np.uint64(0), table, shift)
 
 
 def rehash(old, table, shift):
-    """The kernel: move every slot of ``old`` to the larger, empty ``table``; a thread a slot."""
+    """The kernel: move ``old`` to the larger, empty ``table``; one thread per slot."""
     slot = np.uint64(cuda.grid(1))
     if slot < np.uint64(old.size >> 1):
         code = np.uint64(old[np.uint64(slot * np.uint64(2))])
@@ -253,14 +253,14 @@ def rehash(old, table, shift):
             value = np.uint64(old[np.uint64(np.uint64(slot * np.uint64(2)) + np.uint64(1))])
             last = np.uint64(np.uint64(table.size) - np.uint64(2))
             place = np.uint64(slot_of(code, shift) * np.uint64(2))
-            # each code occurs once: the thread that gets the slot may simply write the value
+            # each code occurs once, so the thread that gets the slot may simply write the value
             while np.uint64(cuda.atomic.cas(table, place, EMPTY, code)) != EMPTY:
                 place = np.uint64(np.uint64(place + np.uint64(2)) & last)
             table[np.uint64(place + np.uint64(1))] = value
 
 
 def wipe(table):
-    """The kernel: no key and the highest value in every slot; a thread a word."""
+    """The kernel: set every slot to no key and the highest value; one thread per word."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(table.size):
         table[at] = EMPTY
