@@ -60,7 +60,7 @@ class ChunkBuffers:
         self._views: dict[int, Arrays] = {}
 
     def views(self, symbols: int) -> Arrays:
-        """The part of each array that a chunk of that length uses; cached, since slicing is slow."""
+        """The part of each array that a chunk of that length uses; cached, as slicing is slow."""
         found = self._views.get(symbols)
         if found is None:
             if len(self._views) == CACHED_LENGTHS:

@@ -1,18 +1,18 @@
-"""The naive kernel (thesis 3.3.7, Fig. 12-15): every trie-node of every level on every symbol.
+"""The naive kernel (thesis 3.3.7, Fig. 12-15): visit every trie-node on every symbol.
 
-Blocks take pieces of the stream; the threads of a block take the trie-nodes of a level in turns,
+Blocks take pieces of the stream; the threads of a block take turns with the trie-nodes of a level,
 deepest level first, with ``syncthreads`` between levels, so that no state moves twice on a symbol.
-Each block has its own active inmaps in global memory, laid out as inmaps are:
+Each block has its own active inmaps in global memory, laid out like inmaps:
 
     bit 0 the node (depth 3l) | bits 1-4 depth 3l + 1 | bits 5-20 depth 3l + 2
 
-A node's step on symbol c: its depth-2 bits make the exmap mask (Fig. 14), each bit of which that
-the exmap holds activates the root bit of a child (equation 2); its other bits make the next depths
-of the same inmap (Fig. 13). Active states that the queried bitmaps lack are mismatches and are
+A node's step on symbol c: its depth-2 bits form the exmap mask (Fig. 14); each of its bits that is
+set in the exmap activates the root bit of a child (equation 2). Its other bits form the next depths
+of the same inmap (Fig. 13). Active states missing from the queried bitmaps are mismatches and are
 cleared. States at depth k are matches and end there.
 
-Operations: N nodes a symbol whether active or not (4 bytes read each), and k - 1 more symbols a
-piece.
+Operations: N nodes per symbol whether active or not (4 bytes read each), and k - 1 extra symbols
+per piece.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from gpu.card.intrinsics import cuda, device_function
 from gpu.exact.window_bits import bit_of, children_before, event_word, symbol_of
 
-THREADS = 256  # threads a block; any multiple of 32
+THREADS = 256  # threads per block; any multiple of 32
 
 
 @device_function
@@ -38,7 +38,7 @@ def generate_next_depth(states, symbol):
 
 @device_function
 def report(mismatch, symbol, depth, node, k, mirror, found):
-    """Write an event at a depth of a symbol: the bit of a match, and the word if it fits.
+    """Write the event at a symbol and depth: the bit of a match, and the word if it fits.
 
     found: (matches, words, counter).
     """
@@ -67,7 +67,7 @@ def naive(
     """The kernel, for any grid.
 
     Arguments: bases uint32[], starts uint32[W], symbols uint32, k uint32, mirror uint32 (as for the
-    shuffle kernel, but ``matches`` too names positions of the chunk), piece uint32 >= 1,
+    shuffle kernel, but ``matches`` also uses positions of the chunk), piece uint32 >= 1,
     level_offsets uint32[k // 3 + 2], inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N],
     active uint32[grid, N] (zeros before and after), matches uint32[W] (zeros before), words
     uint64[capacity] (size 0: no words), counter uint32[1].

@@ -6,8 +6,8 @@ the windows whose own code is the smaller (or equal), and as its reverse complem
 Symbol r of the mirrored stream is the complement of symbol n - 1 - r, and the window at s becomes
 the one at n - k - s. Each window starts in exactly one of the two.
 
-    split   a thread a symbol: two start masks, and the mirrored stream      (two ballots)
-    merge   a thread a symbol: the mirrored matches back in place            (one ballot)
+    split   one thread per symbol: two start masks, and the mirrored stream  (two ballots)
+    merge   one thread per symbol: the mirrored matches back in place        (one ballot)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpu.exact.window_bits import (
     window_at,
 )
 
-THREADS = 256  # threads a block; any multiple of 32
+THREADS = 256  # threads per block; any multiple of 32
 
 
 def split(bases, starts, symbols, k, forward, mirrored_bases, mirrored):

@@ -1,16 +1,17 @@
-"""The engine of exact matching: chunks through the kernels, on streams of one or more cards.
+"""The engine of exact matching: runs chunks through kernels, on streams of one or more devices.
 
     stream A   pack | HtoD | kernels | DtoH |          reconcile | pack | HtoD | ...
     stream B                     pack | HtoD | kernels | DtoH |          reconcile | ...
 
-A growing dictionary stays on the GPU (gpu/exact/kmer_set_kernels.py); the thesis sent it again for
-each chunk. ``claim`` of a chunk waits for that of the chunk before it, whatever the stream, so that
-``decide`` sees every earlier window. With a snapshot, its kernel comes first, and only windows that
-it does not match are looked up in the set. So it grows on one card: on two, each chunk would wait
-for what the other card found, through the host, which took 4 to 11 times as long.
+A growing dictionary stays on the GPU (gpu/exact/kmer_set_kernels.py); the thesis sends it again for
+each chunk. ``claim`` of a chunk waits for that of the previous chunk, whatever the stream, so that
+``decide`` sees every earlier window. With a snapshot, its kernel runs first, and only windows that
+it does not match are looked up in the set. A dictionary grows on one device only: on two, each
+chunk would wait, through the host, for what the other device found, which took 4 to 11 times as
+long.
 
-Against a dictionary that does not change each card has a thread of its own, which packs, sends and
-lands its chunks; consecutive chunks go to different cards.
+With a fixed dictionary each device has its own thread, which packs, sends and lands its chunks;
+consecutive chunks go to different devices.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ from trie.strands import Strands
 __all__ = ["MAX_CHUNK", "ChunkFound", "ChunkPiece", "Pipeline"]
 
 MAX_CHUNK = 1 << 25
-"""Symbols of the largest chunk. It bounds a stream's buffers: 17 MB, growing 0.6 GB."""
+"""Symbols of the largest chunk. It bounds a stream's buffers: 17 MB, or 0.6 GB when growing."""
 
-MOST_AHEAD = 8  # threads that pack ahead at most, for each card
+MOST_AHEAD = 8  # most threads that pack ahead, per device
 TOGETHER = 1 << 24  # symbols that a thread packs ahead in one task
 
 MOST_TOGETHER = 16
-"""... in at most this many chunks: pinning a small buffer takes as long as pinning a large one."""
+"""Most chunks per such task: pinning a small buffer takes as long as pinning a large one."""
 
 Prepared = tuple[ChunkPiece, PackedArrays | None]
 
 
 class Pipeline(StreamEngine[ExactCard, ChunkFound]):
-    """Matches chunks in the order given, on one card, or on several if the dictionary is fixed.
+    """Matches chunks in the given order, on one device, or on several if the dictionary is fixed.
 
     k, strands: of the dictionary. chunk: symbols of the largest chunk (at most MAX_CHUNK). threads:
-    of the host. options: see StreamOptions.
+    host threads. options: see StreamOptions.
     """
 
     def __init__(
@@ -95,15 +96,15 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
 
     @property
     def kmers(self) -> KmerSet:
-        """The set of k-mers: of the only card, or equal on every card."""
+        """The set of k-mers of the first device; with several devices all are equal."""
         found = self.cards[0].kmers
         assert found is not None, "load() makes the set"
         return found
 
     def load(self, codes: NDArray[np.uint64], sets: NDArray[np.uint32], *, growing: bool) -> None:
-        """Make the set of k-mers from ``codes`` (uint64, each once) and their target sets (uint32).
+        """Build the set of k-mers from distinct ``codes`` (uint64) and their target sets (uint32).
 
-        codes are canonical unless the strands are ``forward``. growing, on one card alone: leave
+        codes are canonical unless the strands are ``forward``. growing (one device only): leave
         room for a chunk.
         """
         assert not growing or len(self.cards) == 1
@@ -115,7 +116,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
                 card.load(codes, sets.astype(np.uint64), self.strands != "forward", room)
 
     def prepare(self, tree: TreeBitmap, version: int, method: str = "default") -> None:
-        """Send a snapshot before the first chunk; CardMemoryError if it does not fit."""
+        """Send a snapshot before the first chunk; raise CardMemoryError if it does not fit."""
         with translated_driver_errors():
             for card in self.cards:
                 with card.active():
@@ -124,8 +125,8 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
     def run(self, pieces: Iterable[ChunkPiece], *, ahead: bool = False) -> Iterator[ChunkFound]:
         """The results of the chunks, in order; pieces are taken one by one.
 
-        ahead: threads pack chunks before their turn, a thread a chunk. Splitting a chunk over
-        threads, as otherwise, takes as long to wake them as to pack a million symbols.
+        ahead: threads pack chunks before their turn, one thread per chunk. By default a chunk is
+        split over threads, and waking them takes as long as packing a million symbols.
         """
         prepared = self._ahead.prepared(pieces) if ahead else ((piece, None) for piece in pieces)
         if len(self.cards) > 1 and self.timeline is None:
@@ -137,7 +138,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
             yield found
 
     def _on_all_cards(self, prepared: Iterable[Prepared]) -> Iterator[ChunkFound]:
-        """The results, with a thread for each card; one chunk alone needs none."""
+        """The results, with a thread per device; a single chunk needs none."""
         pieces = iter(prepared)
         first = list(islice(pieces, 2))
         if len(first) < 2:
@@ -151,7 +152,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         )
 
     def _on_card(self, card: ExactCard, prepared: Iterator[Prepared]) -> Iterator[ChunkFound]:
-        """The chunks of one card, on its thread."""
+        """The results of one device, on its thread."""
         places = [(card, slot) for slot in card.slots]
         for found in Flights(ExactFlight, places, self._ahead.give_back, None).run(prepared):
             yield found
@@ -189,7 +190,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
 
 
 def _as_of_now(prepared: Prepared) -> Prepared:
-    """The same with the snapshot of now, for which no other thread has to ask."""
+    """The chunk with the current snapshot, so that other threads need not request it."""
     piece, buffer = prepared
     if piece.snapshot is None:
         return prepared

@@ -1,25 +1,25 @@
-"""The shuffle kernel (thesis 3.3.8): a lane a depth, ``shfl`` passes the trie-node on.
+"""The shuffle kernel (thesis 3.3.8): one lane per depth, ``shfl`` passes the trie-node on.
 
-A sub-warp of 8, 16 or 32 lanes (k <= 7, 15, 31) reads one piece of the stream a symbol at a time.
+A sub-warp of 8, 16 or 32 lanes (k <= 7, 15, 31) reads a piece of the stream, a symbol at a time.
 Lane d holds the state at depth d, which belongs to the window that began d symbols ago:
 
     lane      0         1         2         3         4     ...   k-1
     depth     0  shfl>  1  shfl>  2  shfl>  3  shfl>  4     ...   k-1 -> match
     symbol    internal  internal  external  internal  internal
 
-Lane 0 holds the root wherever a window may begin. Every third lane makes the external transition:
-a bit of the exmap, equation 2, and one 16-byte load of the child's record (the interleaved
-``nodes`` of gpu/exact/walk.py). The others test a bit of the inmap. Then all move one lane up:
+Lane 0 holds the root wherever a window may begin. Every third lane does the external transition: a
+bit of the exmap, equation 2, and one 16-byte load of the child's record (the interleaved ``nodes``
+of gpu/exact/walk.py). The others test a bit of the inmap. Then all states move up one lane:
 
     state   uint32   25 active | 24-21 symbols since the node's own depth (b0, b0 b1) | 20-0 inmap
     exmap   uint64,  prefix sum uint32,  and, with event words, the node's index uint32
 
-Words are written by ballot: a warp takes its share of the match buffer with one atomic addition
-(a word a window), and on each symbol the lanes that report write side by side.
+Words are written by ballot: a warp reserves its share of the match buffer with one atomic addition
+(one word per window), and on each symbol the reporting lanes write adjacent words.
 
-Operations a symbol and warp: about 50, among them 4 shuffles (5 with event words), for 4, 2 or 1
-windows; 16 bytes loaded in every third lane whose state goes on. Bound by instruction issue: 3.25
-of 4 a clock on an H200.
+Operations per symbol and warp: about 50, of them 4 shuffles (5 with event words), for 4, 2 or 1
+windows; 16 bytes loaded in every third lane whose state continues. Bound by instruction issue: 3.25
+of 4 per clock on an H200.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gpu.card.intrinsics import (
 )
 from gpu.exact.window_bits import children_before, event_word, has_bit
 
-THREADS = 128  # threads a block; any multiple of 32
+THREADS = 128  # threads per block; any multiple of 32
 
 
 def sub_warp(k: int) -> int:
@@ -48,13 +48,13 @@ def sub_warp(k: int) -> int:
 
 
 def shuffle(k: int, with_words: bool) -> Callable[..., None]:
-    """The kernel; 32 | block, a sub-warp a piece of the stream.
+    """The kernel; 32 | block, one sub-warp per piece of the stream.
 
     Arguments: bases uint32[], starts uint32[W], symbols uint32, mirror uint32, piece uint32, nodes
     uint64[2 N], matches uint32[W], words uint64[capacity], counter uint32[1].
     32 | piece, and grid * block / sub_warp(k) * piece >= 32 W. Every word of ``matches`` is
     written. ``mirror`` is 0, or the number of symbols if the stream is the reverse complement of
-    the chunk: then the words name positions of the chunk, and ``matches`` those of the stream.
+    the chunk: then the words use positions of the chunk, and ``matches`` those of the stream.
     """
     width = sub_warp(k)
     flush = (k + 30) & 31  # the symbol of a group of 32 that completes a word of window starts
@@ -78,7 +78,7 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
         found = np.uint32(0)
         slots = np.uint32(0)
         if with_words:
-            # a word a window, so a warp's share of the match buffer is known beforehand
+            # one word per window, so a warp's share of the match buffer is known beforehand
             at = np.uint32(np.uint32(first >> np.uint32(5)) + lane)
             stop = np.uint32(np.uint32(first + piece) >> np.uint32(5))
             while at < stop:
@@ -150,7 +150,7 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
                     if report and np.uint64(slot) < np.uint64(words.size):
                         index = np.uint32(base + np.uint32(j))
                         if mirror:
-                            # of the window's start, then on by the depth
+                            # from the window's start, plus the depth
                             begin = np.uint32(index - lane)
                             index = np.uint32(np.uint32(mirror - np.uint32(k)) - begin)
                             index = np.uint32(index + lane)

@@ -1,4 +1,4 @@
-"""One stream with the buffers of one chunk: pinned on the host, and their like on the GPU.
+"""One stream with the buffers of one chunk: pinned on the host, and their counterparts on the GPU.
 
                 pinned                       GPU
     bases       uint32, 2 bits a base   ->   bases
@@ -8,7 +8,7 @@
     words       uint64                  <-   event words                           (on request)
     sets        uint32 a symbol         <-   target sets                           (on request)
 
-The last three are made at first use.
+The last three are allocated on first use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 
 PackedArrays = tuple[NDArray[np.uint32], NDArray[np.uint32]]
-"""bases and starts of a packed chunk, which may be longer than it."""
+"""The bases and starts of a packed chunk; the arrays may be longer than the chunk."""
 
 # waking a thread takes as long as packing about a million symbols
 _PER_THREAD = 1 << 21
@@ -43,7 +43,7 @@ def pinned_arrays(max_symbols: int) -> PackedArrays:
 
 
 class Growth:
-    """What a slot needs to grow a dictionary: uint32 counts and sums a word, uint64 codes."""
+    """Buffers of a slot to grow a dictionary: uint32 counts and sums per word, uint64 codes."""
 
     def __init__(self, max_symbols: int, budget: Budget, stream: Any) -> None:
         words = packed_sizes(max_symbols)[1]
@@ -66,7 +66,7 @@ class Growth:
         self.lists.sort(1)
 
     def pin(self, number: int) -> None:
-        """Have pinned memory for ``number`` codes; its previous content is lost."""
+        """Make sure that ``number`` codes fit in pinned memory; its previous content is lost."""
         if self.pinned_codes.size < number:
             size = min(self.codes.size, 2 * number)
             self.pinned_codes = cuda.pinned_array(size, np.uint64)
@@ -106,7 +106,7 @@ class Slot(StreamSlot):
             copy_into(pinned, array, threads)
 
     def lay(self, chunks: PackedParts) -> None:
-        """Copy parts of packed chunks into pinned memory, one after another."""
+        """Concatenate parts of packed chunks in pinned memory."""
         parts = chunks.parts
         first, stop = (
             np.array([getattr(p, n) for p in parts], np.int64) for n in ("first", "stop")
@@ -139,7 +139,7 @@ class Slot(StreamSlot):
 
     @property
     def sets(self) -> tuple[Any, NDArray[np.uint32]]:
-        """uint32 a symbol, on the GPU and pinned."""
+        """One uint32 per symbol, on the GPU and pinned."""
         if self._sets is None:
             size = 32 * packed_sizes(self.max_symbols)[1]
             self._budget.take("the target sets of a chunk", 4 * size)
@@ -147,14 +147,14 @@ class Slot(StreamSlot):
         return self._sets
 
     def make_words(self) -> None:
-        """Have a match buffer of a word a symbol, which cannot overflow."""
+        """Allocate a match buffer of one word per symbol, which cannot overflow."""
         if self._words is None:
             self._budget.take("the match buffer of a chunk", 8 * self.max_symbols)
             self.buffers.words = cuda.device_array(self.max_symbols, np.uint64)
             self._words = cuda.pinned_array(self.max_symbols, np.uint64)
 
     def download_words(self) -> NDArray[np.uint64]:
-        """Wait for the event words of the chunk, in no order."""
+        """Wait for the event words of the chunk, in no particular order."""
         assert self._words is not None
         self.buffers.counter.copy_to_host(self._counter, stream=self.stream)
         self.stream.synchronize()
@@ -178,7 +178,7 @@ def _lay(places, whole, first, stop, to_bases, to_starts):
         size = whole[part]
         starts = carray(pointer(places[part, 1]), size, np.uint32)
         copy_range(starts[begin:], 0, words, to_starts[at:])
-        # a cut part has one more word, for the ends of its windows, where none starts
+        # a cut part has one more word, for the ends of its windows; no window starts in it
         there = words + (stop[part] < size)
         if there > words:
             to_starts[at + words] = 0

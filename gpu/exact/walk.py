@@ -1,25 +1,25 @@
-"""The walk kernel, the default for k <= 12: a thread a window, a trie-node a level (thesis 3.3.2).
+"""The walk kernel (thesis 3.3.2), default for k <= 12: a thread per window, a node per level.
 
-Beside the packed stream (gpu/exact/window_bits.py) it reads:
+Besides the packed stream (gpu/exact/window_bits.py) it reads:
 
     nodes   uint64[2 N]     word 2v      exmap of node v
                             word 2v + 1  63-32 inmap | 31-0 prefix sum        16 bytes, one sector
     jump    uint64[2 * 64**J]  the record of the node of every prefix of 3 J symbols, 0 if absent
-    leaves  exmaps (k % 3 == 0) or inmaps (else), one word a node: for the last step
+    leaves  exmaps (k % 3 == 0) or inmaps (otherwise), one word per node: for the last step
 
-A window begins at level J with one look-up in ``jump``, goes down by
+A window begins at level J with one look-up in ``jump``, descends by
 
-    child = prefix_sum + popc(exmap & ((1 << group) - 1)),   group = six bits a level   (equation 2)
+    child = prefix_sum + popc(exmap & ((1 << group) - 1)),   group = six bits per level (equation 2)
 
 and ends with one bit of ``leaves``: for k % 3 == 0 the exmap bit on level k/3 - 1, so that the last
-level is never read; else the inmap bit on level k // 3.
+level is never read; otherwise the inmap bit on level k // 3.
 
-Loads a window at k = 15 with J = 3: three words of the stream (a line for the whole warp), 16 bytes
-of ``jump`` (4 MB, stays in L2), and 8 bytes of ``leaves`` if the first twelve symbols are in the
-trie. About 45 integer operations. A ballot makes one result word a warp. The L2 cache is the bound
-(98 % busy on an H200), not instructions (16 % of the issue slots).
+Loads per window at k = 15 with J = 3: three words of the stream (a line for the whole warp), 16
+bytes of ``jump`` (4 MB, stays in L2), and 8 bytes of ``leaves`` if the first twelve symbols are in
+the trie. About 45 integer operations. A ballot yields one result word per warp. The L2 cache is the
+bottleneck (98 % busy on an H200), not instructions (16 % of the issue slots).
 
-With event words the walk begins at the root and reads whole records, because a mismatch names the
+With event words the walk begins at the root and reads whole records, because a mismatch reports the
 depth and the trie-node that it reached.
 """
 
@@ -47,8 +47,8 @@ from gpu.exact.window_bits import (
     write_votes,
 )
 
-THREADS = 256  # threads a block; any multiple of 32
-JUMP_LEVEL = 3  # the deepest level that ``jump`` may stand for: 64**3 records are 4 MB
+THREADS = 256  # threads per block; any multiple of 32
+JUMP_LEVEL = 3  # the deepest level for ``jump``: 64**3 records are 4 MB
 
 
 def last_step_level(k: int) -> int:
@@ -62,7 +62,7 @@ def jump_level(k: int) -> int:
 
 
 def descent(k: int, first: int) -> Any:
-    """The device function that looks a left-aligned window up in the trie.
+    """The device function that looks up a left-aligned window in the trie.
 
     It begins at level ``first``, that of ``jump`` (0: at the root).
     """
@@ -107,10 +107,10 @@ def descent(k: int, first: int) -> Any:
 
 
 def walk_bits(k: int, canonical: bool) -> Callable[..., None]:
-    """The kernel that writes a bit a window; at least 32 W threads, 32 | block.
+    """The kernel that writes a bit per window; at least 32 W threads, 32 | block.
 
     Arguments: bases uint32[], starts uint32[W], jump uint64[], nodes uint64[], leaves (uint64[] or
-    uint32[] as above), matches uint32[W] (every word is written, one a warp).
+    uint32[] as above), matches uint32[W] (every word is written, one per warp).
     """
     descend = descent(k, jump_level(k))
     read = window_reader(k, canonical)
@@ -130,11 +130,11 @@ def walk_bits(k: int, canonical: bool) -> Callable[..., None]:
 
 
 def walk_words(k: int, canonical: bool) -> Callable[..., None]:
-    """The kernel that writes a bit and an event word (Fig. 11) a window; launch as ``walk_bits``.
+    """The kernel that writes a bit and an event word (Fig. 11) per window; launch as ``walk_bits``.
 
     Arguments: bases uint32[], starts uint32[W], nodes uint64[2 N], matches uint32[W], words
-    uint64[capacity], counter uint32[1] (0 before; then the number of words, of which those beyond
-    the capacity are not written).
+    uint64[capacity], counter uint32[1] (0 before; then the number of words, including those beyond
+    the capacity, which are not written).
     """
     read = window_reader(k, canonical)
     levels = k // 3

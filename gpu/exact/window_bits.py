@@ -1,11 +1,11 @@
 """Device functions of exact matching: windows of a packed stream, event words, trie steps.
 
-The packed stream holds 16 bases a uint32, the first base most significant:
+The packed stream holds 16 bases per uint32, the first base most significant:
 
     bit   31 30 29 28         1  0
           [ s0 ][ s1 ] ... [ s15 ]
 
-Start and match masks hold a bit a symbol: symbol s is bit s % 32 of word s / 32.
+Start and match masks hold a bit per symbol: symbol s is bit s % 32 of word s / 32.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def window_reader(k: int, canonical: bool) -> Any:
 
 @device_function
 def write_votes(mask, word, start, vote):
-    """mask[word] = the votes of a warp, a bit a lane; ``start`` is 32 word + lane."""
+    """mask[word] = the votes of a warp, one bit per lane; ``start`` is 32 word + lane."""
     votes = np.uint32(cuda.ballot_sync(ALL_LANES, vote))
     if np.uint32(start & np.uint32(31)) == np.uint32(0):
         mask[word] = votes

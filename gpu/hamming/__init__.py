@@ -1,4 +1,4 @@
-"""Search with k mismatches on the GPU: a chunk of text in, ascending hit words out."""
+"""Search with k mismatches on the GPU: from a chunk of text to ascending hit words."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def searcher_for(
     index: Any = None,
     most: int = CHUNKS[1],
 ) -> PlaneSearcher | TableSearcher:
-    """What searches for patterns uint8[r, m] on the current device.
+    """A searcher for patterns uint8[r, m] on the current device.
 
-    ids: uint64[r], ascending, in place in a hit word. index: for ``pigeonhole``
-    (streamer/batch/hamming/mismatch_index.py). most: windows of a chunk at most.
+    ids: uint64[r], ascending, shifted to their place in a hit word. index: for ``pigeonhole``
+    (streamer/batch/hamming/mismatch_index.py). most: most windows in a chunk.
     """
     if method == "pigeonhole":
         return PlaneSearcher(Pigeonhole(patterns, k, index), patterns.shape, ids, most)

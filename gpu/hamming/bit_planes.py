@@ -1,10 +1,10 @@
-"""The text as bit planes in its own order, and distances from them.
+"""The text as bit planes in text order, and distances computed from them.
 
 text       uint32[3, words]   bit i of word w is symbol 32 w + i: the code's low bit, its high
-                              bit, and whether it is a gap code. The gap plane is not read, and
-                              need not hold anything, where there is no gap code.
+                              bit, and whether it is a gap code. The gap plane is not read,
+                              and may be uninitialized, if there is no gap code.
 patterns   uint64[2 r blocks] two for 32 symbols: low | high << 32, and gaps | inside << 32;
-                              what lies behind the pattern's end is not inside
+                              symbols after the pattern's end are not inside
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLANES = 3
 
 @device_function
 def from_bit(plane, word, shift):
-    """The 32 bits of a plane's row from bit ``shift`` (0..31) of a word on."""
+    """The 32 bits of a plane's row starting at bit ``shift`` (0..31) of a word."""
     both = np.uint64(np.uint64(plane[np.uint32(word + np.uint32(1))]) << np.uint64(32))
     both = np.uint64(both | np.uint64(plane[word]))
     return np.uint32(np.uint64(both >> np.uint64(shift)))
@@ -31,9 +31,8 @@ def from_bit(plane, word, shift):
 def differing(codes, text, gaps, ahead, patterns, at, word, shift):
     """Which of 32 symbols of a pattern, its block ``at``, differ: about 15 operations.
 
-    word, shift: where they begin in ``codes``, the first two planes, which may be those of
-    ``text``, or a part of them from its word ``ahead`` on. gaps uint32: 0 for a text without gap
-    codes.
+    word, shift: where they begin in ``codes``, the first two planes, which may be those of ``text``
+    or a part of them beginning at its word ``ahead``. gaps uint32: 0 for a text without gap codes.
     """
     here, others = load_pair(patterns, at)
     low = np.uint32(from_bit(codes[0], word, shift) ^ np.uint32(here))
@@ -54,7 +53,7 @@ def distance_of_short(codes, text, gaps, ahead, patterns, blocks, p, start):
 
 @device_function
 def distance(codes, text, gaps, ahead, patterns, blocks, p, start):
-    """Mismatches of pattern p at a start; blocks: of 32 symbols a pattern."""
+    """Mismatches of pattern p at a start; blocks: blocks of 32 symbols per pattern."""
     word = np.uint32(start >> np.uint32(5))
     shift = np.uint32(start & np.uint32(31))
     count = np.uint32(0)
@@ -69,12 +68,12 @@ def distance(codes, text, gaps, ahead, patterns, blocks, p, start):
 
 
 def blocks_of(length: int) -> int:
-    """Blocks of 32 symbols of a pattern."""
+    """The number of blocks of 32 symbols in a pattern."""
     return -(-length // 32)
 
 
 def packed(patterns: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """uint8[r, m] patterns as ``distance`` reads them."""
+    """uint8[r, m] patterns in the form that ``distance`` reads."""
     count, length = patterns.shape
     blocks = blocks_of(length)
     bits = np.zeros((4, count, 32 * blocks), dtype=np.uint8)
