@@ -1,31 +1,31 @@
-"""The kernel ``bit_sliced``: 32 windows a word, mismatches counted by networks of full adders.
+"""The kernel ``bit_sliced``: 32 windows per word, mismatches counted by networks of full adders.
 
-A block is a warp. It takes a tile of 32 S windows and some patterns, a lane W = 8 adjacent words,
-S = 32 W. The tile lies in shared memory as rows, 32 segments of S symbols side by side, so that "j
-symbols on" is "j rows on", without a shift:
+A block is one warp. It processes a tile of 32 S windows and some patterns; a lane takes W = 8
+adjacent words, S = 32 W. The tile lies in shared memory as rows, 32 segments of S symbols side by
+side, so that "j symbols further" is "j rows further", without a shift:
 
     planes   a bit of row w for each segment i: the low, and the high, bit of symbol i S + w
     rows     the same for each base: whether symbol i S + w is not that base
 
-HALO rows behind the last are the first ones, a segment on. A warp makes 32 rows from 32 words of
-the text's planes (bit_planes.py), one of each segment, by transposing them as a matrix of bits
-(tile.py). A gap code is an A here, and in a pattern too: no hit is missed, and false ones are
-dropped when their distance is known.
+The HALO rows after the last are the first ones of the next segment. A warp makes 32 rows from 32
+words of the text's planes (bit_planes.py), one per segment, by transposing them as a bit matrix
+(tile.py). A gap code counts as A here, and in patterns too: no hit is missed, and false hits are
+dropped when their distance is computed.
 
-A symbol of a pattern is one shared load a word, at an offset that is the same for the warp; or the
-warp branches on it, and the word is made of two rows of planes that the lane keeps in registers, as
-part of an addition (network.py). Loads and operations bound different units of the GPU, so some
+A symbol of a pattern takes one shared load per word, at an offset uniform in the warp; or the warp
+branches on it, and the word is computed from two rows of planes that the lane keeps in registers,
+as part of an addition (network.py). Loads and operations use different units of the GPU, so some
 symbols take one way and some the other. 12 symbols and k = 4, 5 of them behind branches, take 19
-operations and 7 loads a word, two words a load. Patterns above 32 symbols are added to a counter 16
-at a time.
+operations and 7 loads per word, two words per load. Patterns above 32 symbols are added to a
+counter, 16 symbols at a time.
 
 Hits are few, and in different words in every lane. So the words of a batch of patterns go to shared
-memory, a bit for each that is not zero stays in a register, and then each lane goes through its
-own, a hit of each lane at a time. Hits are listed in shared memory (warp_list.py), so that all
-lanes share the slower work, distances and writing. The planes of the tile stay there for the
-distances, since 32 loads from 32 places of global memory cost as much as the rest of a hit.
+memory, a register keeps a bit for each nonzero word, and then the lanes go through their own words,
+one hit per lane at a time. Hits are listed in shared memory (warp_list.py), so that all lanes share
+the slower work of distances and writing. The planes of the tile stay in shared memory for the
+distances, since 32 loads from 32 places in global memory cost as much as the rest of a hit.
 
-Hits (packed_hits.py) are in global memory, in no order.
+Hits (packed_hits.py) are written to global memory in no particular order.
 """
 
 # mypy: no-check-untyped-defs
@@ -45,8 +45,8 @@ from gpu.hamming.packed_hits import ID, START
 from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, SlicedShape, place
 from gpu.hamming.warp_list import LISTED, list_hits, pattern_of, window_of
 
-BATCH = 4  # patterns between two looks at the hits; BATCH words a thread, at most 32 together
-MOST_SHARED = BATCH << 17  # patterns a block, at most: a listed hit has 17 bits for their batch
+BATCH = 4  # patterns between two passes over the hits; BATCH words per thread, at most 32 together
+MOST_SHARED = BATCH << 17  # most patterns per block: a listed hit has 17 bits for their batch
 
 
 def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
@@ -54,7 +54,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
     halo, row, batch, listed = shape.halo, shape.row, BATCH, LISTED
     group, behind = place(WORDS), 4 * place(SPAN)
     warps_of_halo, apart = halo // 32, 4 * place(32)
-    # zeros: as much as a step's words reach to
+    # zeros: as far as the words of a step reach
     zeros = 0 if shape.length else -(-place(SPAN + STEP) // 32)
     all_rows = BASES * row + 32 * zeros + 1
     all_masks = batch * SPAN
@@ -72,11 +72,11 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
 
         Arguments: text uint32[3, at least (tiles + 1) * S] (bit_planes.py), gaps uint32 (all ones,
         or 0 if the text has none), checked uint32 (0 if patterns have none either), windows uint32,
-        steps uint32[4 r quads] (``steps_of``), quads uint32 (four of them a pattern), begin uint32
-        (of a counter, in a kernel for long patterns), k uint32, patterns uint64[2 r blocks]
-        (bit_planes.py), blocks uint32, share uint32 (patterns a block, at most MOST_SHARED), count
-        uint32 (r), counters uint32[], own uint32 (of them; hits so far, those beyond found are not
-        written), found uint64[].
+        steps uint32[4 r quads] (``steps_of``), quads uint32 (four steps each, per pattern), begin
+        uint32 (of a counter, in a kernel for long patterns), k uint32, patterns uint64[2 r blocks]
+        (bit_planes.py), blocks uint32, share uint32 (patterns per block, at most MOST_SHARED),
+        count uint32 (r), counters uint32[], own uint32 (the index of the hit counter; hits beyond
+        the size of found are counted, not written), found uint64[].
         """
         rows = cuda.shared.array(all_rows, np.uint32)
         masks = cuda.shared.array(all_masks, np.uint32)
@@ -84,7 +84,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         linear = cuda.shared.array(linear_shape, np.uint32)
         lane = np.uint32(cuda.threadIdx.x)
         first_word = np.uint32(np.uint32(cuda.blockIdx.x) * np.uint32(SPAN))
-        # the lane's plane, and its place there (tile.py)
+        # the lane's plane, and its place in it (tile.py)
         plane = np.uint32(np.uint32(lane >> np.uint32(3)) & np.uint32(1))
         matrix = np.uint32(lane & np.uint32(7))
         half = np.uint32(lane >> np.uint32(4))
@@ -106,7 +106,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         linear[half, after] = text[half, np.uint32(first_word + after)]
         cuda.syncthreads()
         words = cuda.local.array(all_words, np.uint32)
-        # rows 32 j + lane, and those behind the last
+        # rows 32 j + lane, and those after the last
         own_row = np.uint32(lane + np.uint32(np.uint32(lane >> np.uint32(3)) * np.uint32(2)))
         own_row = np.uint32(own_row << np.uint32(2))
         own_row = np.uint32(row_address + own_row)
@@ -193,7 +193,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                         right = at < listed_now and wrong <= k
                         right = right and np.uint32(origin + window) < windows
                         writing_now = np.uint32(cuda.ballot_sync(ALL_LANES, right))
-                        # all have read where some write now
+                        # all lanes have read what some overwrite now
                         cuda.syncwarp()
                         if right:
                             to = bit_count(np.uint32(writing_now & lower))

@@ -1,8 +1,8 @@
 """The part of ``bit_sliced`` that searches a lane's words for one pattern, as assembly.
 
-It is the text of a network (network.py) for each of the lane's words, with the loads before it and
-the branches in it. numba took 16 seconds to compile the same as statements. In numba's simulator
-the operations are interpreted.
+The text is a network (network.py) for each of the lane's words, with the preceding loads and the
+branches. numba took 16 seconds to compile the same in Python statements. In numba's simulator the
+operations are interpreted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OVER = "over"  # whether more symbols differ than a counter can hold
 
 
 def _counter(shape: SlicedShape) -> list[str]:
-    """The words that a longer pattern's steps hand on: the counter's, lowest first, and OVER."""
+    """The words passed between a longer pattern's steps: the counter's, lowest first, and OVER."""
     return [] if shape.length else [*(f"c{plane}" for plane in range(shape.planes)), OVER]
 
 
@@ -48,7 +48,7 @@ def _lines(operations: list[Operation], i: int, code: int, planes: dict[str, str
 
 
 def _pair(name: str, i: int, address: str, position: int) -> list[str]:
-    """Loads of words i and i + 1 of a symbol; of an odd one, of i + 1 and i + 2."""
+    """Loads of words i and i + 1 of a symbol; if its position is odd, of i + 1 and i + 2."""
     at = 4 * place(i + position)
     if position % 2 == 0:
         return [f"ld.shared.v2.u32 {{{name}_{i}, {name}_{i + 1}}}, [{address}+{at}];"]
@@ -60,7 +60,7 @@ def _pair(name: str, i: int, address: str, position: int) -> list[str]:
 
 
 def _branches(shape: SlicedShape, stages: list[list[Operation]]) -> list[str]:
-    """Instructions of the stages behind branches: each ends with a jump to the next one's code."""
+    """Instructions of the branched stages: each ends with a jump to the code of the next."""
     lines = []
     for number in range(len(stages)):
         targets = ", ".join(f"CODE{number}_{code}" for code in CODES)
@@ -117,7 +117,7 @@ def _text(shape: SlicedShape) -> str:
     if counter:
         lines += [f"add.u64 at, at, {4 * STEP}; setp.lt.u64 p, at, stop; @p bra.uni STEP;"]
         lines += [f"not.b32 {OVER}_{i}, {OVER}_{i};" for i in range(WORDS)]
-    # stored when all have been loaded, which the compiler does not move across
+    # stored after all loads: the compiler does not move loads across stores
     hits = OVER if counter else results[0]
     lines.append(f"mov.b32 {_SOME}, 0;")
     for i in range(WORDS):
@@ -127,7 +127,7 @@ def _text(shape: SlicedShape) -> str:
 
 
 def _simulated(shape: SlicedShape) -> Callable[..., Any]:
-    """The same in plain Python."""
+    """``search_for`` in plain Python."""
     network, results = _network(shape)
     counter = _counter(shape)
 
@@ -166,11 +166,11 @@ def _simulated(shape: SlicedShape) -> Callable[..., Any]:
 def search_for(shape: SlicedShape) -> Any:
     """The function that searches a lane's words for one pattern.
 
-    ``search(rows, masks, steps, step, quads, begin, own, mine, *kept)``: the pattern's steps are
-    ``quads`` times four, from 4 step on; begin: of a longer pattern's counter; own and mine:
+    ``search(rows, masks, steps, step, quads, begin, own, mine, *kept)``: the pattern has ``quads``
+    times four steps, starting at 4 step; begin: of a longer pattern's counter; own and mine:
     addresses of the lane's first word in ``rows`` and in ``masks``; kept: what ``rows_for`` loaded.
-    Word i of the hits is stored 128 i bytes behind ``mine``; bit i of the result tells whether it
-    is not zero.
+    Word i of the hits is stored 128 i bytes after ``mine``; bit i of the result is set if it is
+    nonzero.
     """
     kinds = ("shared", "shared", "global", *("u32",) * (5 + 2 * shape.rows))
     return instruction(_text(shape), ("u32",), kinds, _simulated(shape), volatile=True)
@@ -179,8 +179,8 @@ def search_for(shape: SlicedShape) -> Any:
 def rows_for(shape: SlicedShape) -> Any:
     """The function ``rows(planes, own)``: the words of the planes that a lane keeps in registers.
 
-    own: the address of the lane's first row in the low plane. First the low plane's, then the
-    high's: row i is that of the first symbol behind a branch, i words on.
+    own: the address of the lane's first row in the low plane. First those of the low plane, then of
+    the high: row i is that of the first branched symbol, i words further.
     """
     first = shape.positions[shape.loaded] if shape.branched else 0
     places = [plane * shape.row + place(first + i) for plane in (0, 1) for i in range(shape.rows)]

@@ -1,31 +1,32 @@
-"""Networks of full adders that find, for 32 windows a word, whether at most k symbols differ.
+"""Networks of full adders that find, for 32 windows per word, whether at most k symbols differ.
 
-One bit a symbol goes in (1: it differs), and a constant, 2^planes - 1 - k, so that the carry out of
-the top plane means "more than k". Words of one weight are added three at a time:
+The inputs are one bit per symbol (1: it differs) and a constant, 2^planes - 1 - k, so that the
+carry out of the top plane means "more than k". Words of equal weight are added three at a time:
 
     sum    a ^ b ^ c                  one three-input operation
     carry  at least two of a, b, c    one, with twice the weight
 
-Unused results are left out: the last sum of a weight, and with a constant among the three the
-carry is only an "or". 12 symbols and k = 4 take 17 operations, where adding four at a time to a
-counter took 24; only the one word is left of the count.
+Unused results are omitted: the last sum of a weight; and with a constant among the three the carry
+is only an "or". 12 symbols and k = 4 take 17 operations, where adding four at a time to a counter
+took 24; the only output is one word.
 
-A symbol that is known where the operation stands needs no word of its own: "differs" is a function
-of two planes of the text's codes, and goes into the sum as two more inputs of it.
+A symbol known at the place of the operation needs no word of its own: "differs" is a function of
+two planes of the text's codes, which become two more inputs of the sum.
 
     x      s ^ (low, high differ from c)       one operation
     sum    x ^ (low, high differ from c')      one
     carry  x ? not sum : s                     one
 
-So a pair of such symbols is added in three operations, where a pair of words takes two and as many
-loads. The operations with c in them are made four times, behind a branch on the symbol.
+So a pair of such symbols is added in three operations, where a pair of words takes two operations
+and two loads. The operations that contain c are generated four times, behind a branch on the
+symbol.
 """
 
 from __future__ import annotations
 
 # truth tables of three inputs, a 0xF0, b 0xCC, c 0xAA
 SUM, CARRY, ANY = 0x96, 0xE8, 0xFE
-BOTH, EITHER, ONE = 0xC0, 0xFC, 0x3C  # of the first two: and, or, exclusive or
+BOTH, EITHER, ONE = 0xC0, 0xFC, 0x3C  # of the first two inputs: and, or, exclusive or
 CARRY_OF_SUM = 0x74
 """b ? not c : a, the carry of a and two bits, if b is a ^ the first and c is b ^ the second."""
 NOT = 0x0F
@@ -34,7 +35,7 @@ CODES = range(4)
 LOW, HIGH = "low", "high"  # the planes' words in the operations behind a branch
 
 DIFFERS = tuple((0xCC ^ 0xFF * (c & 1)) | (0xAA ^ 0xFF * (c >> 1)) for c in CODES)
-"""Whether b and c, the low and the high bit of a code, are not those of each code."""
+"""For each code, whether b and c, the low and high bit of a text's code, differ from it."""
 
 Operation = tuple[str, tuple[int, ...], str, str, str]
 """A name, the truth table for each code, three inputs."""
@@ -48,7 +49,7 @@ class Network:
         self._count = 0
 
     def names(self) -> list[str]:
-        """The names of all operations, each of which is run once."""
+        """The names of all operations, each of which runs once."""
         return [operation[0] for stage in self.stages for operation in stage]
 
     def _make(self, table: int | tuple[int, ...], a: str, b: str, c: str = "") -> str:
@@ -58,17 +59,17 @@ class Network:
         return f"t{self._count}"
 
     def _three(self, bits: list[str], carries: list[str]) -> None:
-        """Replace the first three of ``bits`` by their sum, and hand on the carry."""
+        """Replace the first three of ``bits`` by their sum, and append the carry."""
         carries.append(self._make(CARRY, *bits[:3]))
         bits.append(self._make(SUM, *bits[:3]))
         del bits[:3]
 
     def _symbol(self, s: str, table: int = ONE) -> str:
-        """An operation of s and the symbol that this stage is for."""
+        """An operation on s and the symbol of this stage."""
         return self._make(tuple(value(table, 0xF0, d, d) & 0xFF for d in DIFFERS), s, LOW, HIGH)
 
     def _next(self) -> None:
-        """Begin the stage behind the next branch, or behind the last one's end."""
+        """Begin the stage of the next branch, or the one after the last branch."""
         self.stages.append([])
 
     def any(self, bits: list[str]) -> str:
@@ -80,7 +81,7 @@ class Network:
         return self._make(EITHER, *bits) if len(bits) == 2 else bits[0]
 
     def _any_symbol(self, bits: list[str], branched: int) -> str:
-        """Whether one of the bits is set, or one of the symbols behind branches differs."""
+        """Whether one of the bits is set or one of the branched symbols differs."""
         some = self.any(bits) if bits else ""
         for _ in range(branched):
             self._next()
@@ -89,7 +90,7 @@ class Network:
         return some
 
     def _last_carry(self, bits: list[str], one: int, carries: list[str]) -> None:
-        """The carry of what is left of a weight."""
+        """The carry of the remaining bits of a weight."""
         if len(bits) == 3:
             carries.append(self._make(CARRY, *bits))
         elif len(bits) == 2:
@@ -98,7 +99,7 @@ class Network:
             carries.append(bits[0])
 
     def _add_symbol(self, bits: list[str], left: int, one: int, carries: list[str]) -> int:
-        """Add the next of ``left`` symbols behind branches to at most two bits; how many it was."""
+        """Add the next of ``left`` branched symbols to at most two bits; returns how many."""
         if bits and len(bits) + left + one > 3:
             s, added = bits[0], 1
             if len(bits) == 2:
@@ -120,7 +121,8 @@ class Network:
     def more_than(self, length: int, branched: int, k: int) -> str:
         """Whether more than k < length symbols differ.
 
-        The words x0, x1, ... are of the first ones; the last ``branched`` ones are in the planes.
+        The words x0, x1, ... are the first symbols; the last ``branched`` ones come from the
+        planes.
         """
         planes = k.bit_length()
         constant = (1 << planes) - 1 - k

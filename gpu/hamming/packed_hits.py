@@ -1,4 +1,4 @@
-"""Hit words: a uint64 a hit, as streamer/batch/hamming/packed_hits.py reads them.
+"""Hit words: one uint64 per hit, as read by streamer/batch/hamming/packed_hits.py.
 
 63              36 35                                          8 7          0
 [ start in chunk ] [ id, or on the GPU the pattern's index     ] [ distance ]

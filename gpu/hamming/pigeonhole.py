@@ -1,4 +1,4 @@
-"""The kernel ``pigeonhole``: pieces of every window looked up in an index of what is near them.
+"""The kernel ``pigeonhole``: look up pieces of every window in an index of nearby pattern pieces.
 
     records    uint64[2 s 4^q / 64]  two a word of a piece's bitmap: bit c of the bitmap, whether
                                      some pattern's piece is within e of the q-mer c; how many bits
@@ -7,13 +7,14 @@
     members    uint32                patterns, by number
     pieces     uint32[s, 1 + blocks] where a piece begins, and its symbols, a bit each
 
-Of at most k mismatches one of s pieces has at most e = k // s, so every hit is among the lists that
-its window's pieces name; the patterns there are compared in full. One that an earlier piece names
-too is left to that. A gap code is A in the index, which can only bring a piece nearer, and a
-mismatch in the comparison.
+Of at most k mismatches, one of s pieces has at most e = k // s, so every hit is in a list of one of
+its window's pieces; the patterns in these lists are compared in full. A pattern that an earlier
+piece also found is skipped. A gap code counts as A in the index, which can only bring a piece
+nearer, and as a mismatch in the comparison.
 
-A thread a window; 32 of them read the same words of the text. A look-up is one 16-byte load, and
-the loads behind it are made where there is a list. A hit takes a place by itself: they are few.
+One thread per window; 32 of them read the same words of the text. A look-up is one 16-byte load;
+further loads follow only if there is a list. Each hit takes its place by its own atomic addition:
+hits are few.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gpu.card.intrinsics import cuda, device_function, load_pair, load_word, pop
 from gpu.hamming import bit_planes
 from gpu.hamming.packed_hits import ID, START
 
-THREADS = 128  # threads a block; any number
+THREADS = 128  # threads per block; any number
 
 
 @device_function
@@ -41,7 +42,7 @@ def _spread(bits):
 
 @device_function
 def _named_before(text, patterns, blocks, pieces, piece, errors, p, start):
-    """Whether a piece before this one names pattern p too."""
+    """Whether an earlier piece also finds pattern p."""
     found = False
     for other in range(piece):
         wrong = np.uint32(0)
@@ -71,7 +72,7 @@ def pigeonhole(length: int) -> Callable[..., None]:
 
         Arguments: text uint32[3, words], gaps (bit_planes.py), windows uint32, the index as
         above, errors uint32 (e), patterns uint64[2 r blocks] (bit_planes.py), blocks, k uint32,
-        counters uint32[], own uint32, found uint64[] as of ``bit_sliced``.
+        counters uint32[], own uint32, found uint64[] as for ``bit_sliced``.
         """
         start = np.uint32(cuda.grid(1))
         if start >= windows:
@@ -87,7 +88,7 @@ def pigeonhole(length: int) -> Callable[..., None]:
             bitmap, before = load_pair(records, place)
             rest = np.uint64(bitmap >> np.uint64(kmer & np.uint32(63)))
             if np.uint64(rest & np.uint64(1)) != np.uint64(0):
-                # those from this bit on, taken from all of the word
+                # lists before this bit: all before the next word, less those from this bit on
                 number = np.uint32(np.uint32(before) + population(bitmap))
                 number = np.uint32(number - population(rest))
                 entry = load_word(starts, number)

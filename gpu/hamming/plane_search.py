@@ -16,20 +16,18 @@ from gpu.hamming.sorting import HitSorter
 from gpu.hamming.text_upload import Planes
 from trie.codes import GAP
 
-CHUNKS = (1 << 10, 1 << 26)  # the least and the most windows of a chunk
+CHUNKS = (1 << 10, 1 << 26)  # the fewest and the most windows in a chunk
 
 MOST_HITS = 1 << 28
-"""Hit words of a chunk at most (2 GiB), where it has more than the least windows."""
+"""Most hit words of a chunk (2 GiB), unless it has the fewest windows."""
 
-FIRST_CAPACITY = 1 << 22  # hit words that the first buffer has room for, at most
+FIRST_CAPACITY = 1 << 22  # most hit words in the first buffer
 
 WINDOW_SHARE, HIT_SHARE = 16, 64
-"""Bytes of free memory for each window of a chunk, and for each hit word of the first room."""
+"""Bytes of free memory for each window of a chunk, and for each hit word of the first buffer."""
 
 COUNTERS = 256
-"""Counters of hits, one a scan, cleared together: a launch costs more than searching a few million
-windows.
-"""
+"""Hit counters, one per scan, cleared together, as a launch costs more than a short scan."""
 
 BLOCKS = 2112  # blocks that fill a large GPU several times over
 
@@ -38,13 +36,14 @@ class PlaneKernel(Protocol):
     """A kernel for one set of patterns."""
 
     def words(self, windows: int) -> int:
-        """Words of a plane of the text of that many windows, an even number."""
+        """The words of a plane of a text with that many windows, an even number."""
 
     def launch(
         self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
     ) -> None:
-        """Queue it: hits are counted at ``counter``, the place of an array, and those that fit are
-        written to ``found``, in no order.
+        """Queue the kernel: it counts hits and writes those that fit to ``found``, unordered.
+
+        counter: an array and the index of the hit count in it.
         """
 
 
@@ -71,7 +70,7 @@ class BitSliced:
     ) -> None:
         """As ``PlaneKernel.launch``."""
         tiles = -(-windows // shape.TILE)
-        # the patterns are shared out among blocks, so that a short text fills the GPU too
+        # the patterns are divided among blocks, so that even a short text fills the GPU
         shares = max(1, min(-(-self.count // bit_sliced.BATCH), BLOCKS // tiles))
         shares = max(shares, -(-self.count // bit_sliced.MOST_SHARED))
         share = -(-self.count // (shares * bit_sliced.BATCH)) * bit_sliced.BATCH
@@ -122,8 +121,8 @@ class Pigeonhole:
 class PlaneSearcher:
     """A search for patterns of ``shape`` (r, m), and its buffers.
 
-    ids: uint64[r], ascending, in place in a hit word. chunk: the windows of a call of ``words`` at
-    most, so that memory stays bounded; no more than ``most``, and than fit into the free memory.
+    ids: uint64[r], ascending, shifted to their place in a hit word. chunk: most windows in a call
+    of ``words``, which bounds memory: at most ``most``, and what fits into free memory.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class PlaneSearcher:
         self._stream = cuda.stream()
         self._texts = (Planes(cuda.stream()), Planes(cuda.stream()))
         self._ahead: tuple[NDArray[np.uint8], int, int] | None = None
-        """The windows whose text was sent while others were searched."""
+        """The windows whose text was sent while the previous chunk was searched."""
 
     def send(self, codes: NDArray[np.uint8], windows: int) -> Planes:
         """Queue the text of that many windows."""
@@ -151,7 +150,7 @@ class PlaneSearcher:
         return text
 
     def scan(self, text: Planes, windows: int, stream: Any = 0) -> None:
-        """Queue the search: ``count`` hits, those that fit are in ``found``, in no order."""
+        """Queue the search: ``count`` hits; those that fit are in ``found``, unordered."""
         self._counter += 1
         if self._counter == COUNTERS:
             self._counter = 0
@@ -160,7 +159,7 @@ class PlaneSearcher:
         self._kernel.launch(text, windows, place, self.found, stream)
 
     def count(self, stream: Any = 0) -> int:
-        """The hits of the last scan, when it has ended."""
+        """Wait for the last scan; its number of hits."""
         counted = self._counters.copy_to_host(stream=stream)
         stream = stream or cuda.default_stream()
         stream.synchronize()
@@ -175,8 +174,8 @@ class PlaneSearcher:
     ) -> list[NDArray[np.uint64]]:
         """Ascending hit words of the windows [first, stop) of a text, base codes on the host.
 
-        They are valid until the next call. The next chunk, ``then`` or the one that follows, is
-        packed and sent in the meantime.
+        They are valid until the next call. Meanwhile the next chunk, ``then`` or the one that
+        follows, is packed and sent.
         """
         ahead = self._ahead
         if ahead is None or ahead[0] is not codes or ahead[1:] != (first, stop):

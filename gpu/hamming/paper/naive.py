@@ -1,6 +1,6 @@
-"""The kernel ``naive`` (PMASM paper, Table 3): a thread a window, every symbol of every pattern.
+"""The kernel ``naive`` (PMASM paper, Table 3): one thread per window, all symbols of all patterns.
 
-r m comparisons a window; the text is read r m times, from the caches for the most part.
+r m comparisons per window; the text is read r m times, mostly from the caches.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import numpy as np
 
 from gpu.card.intrinsics import cuda
 
-THREADS = 256  # threads a block; any number
+THREADS = 256  # threads per block; any number
 
 
 def naive(codes, windows, patterns, k, results):
     """The kernel; ``[grid, THREADS]``, grid * THREADS >= windows.
 
     Arguments: codes uint8[windows + m - 1], windows uint32, patterns uint8[r, m] (gap codes as a
-    number that no text has), k uint32, results int32[r, windows].
+    value that occurs in no text), k uint32, results int32[r, windows].
     """
     start = np.uint32(cuda.grid(1))
     if start >= windows:

@@ -5,7 +5,7 @@ memory   uint32[groups, 5, m]   look-up memory (5.2): the fb_vector of a code at
                                 is a mismatch everywhere. 32 // b patterns a group, b bits a field
 results  int32[r, windows]      result_table: the start where the distance is at most k, else -1
 
-thread         a thread a window: it adds up m fb_vectors, and splits the sum           (5.3.1)
+thread         one thread per window adds m fb_vectors and splits the sum               (5.3.1)
 block_thread   a block of m threads a window: each thread gets one fb_vector into shared
                memory, thread 0 adds them up and splits the sum                         (5.3.2)
 shared         as thread, the q + m - 1 symbols of a block's q windows in shared memory  (5.3.3)
@@ -17,14 +17,14 @@ import numpy as np
 
 from gpu.card.intrinsics import cuda, device_function
 
-THREADS = 256  # threads a block of ``thread`` and ``shared``, the paper's q; any number
+THREADS = 256  # threads per block of ``thread`` and ``shared``, the paper's q; any number
 MAX_LENGTH = 256
 _CHUNK = 1024 + MAX_LENGTH
 
 
 @device_function
 def split(bit_vector, group, bits, k, start, results):
-    """Every counter of a group against the threshold, into the result table."""
+    """Compare every counter of a group with the threshold and write the result table."""
     fields = np.uint32(np.uint32(32) // bits)
     field = np.uint32(np.uint32(np.uint32(1) << bits) - np.uint32(1))
     p = np.uint32(group * fields)

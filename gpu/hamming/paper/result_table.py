@@ -1,4 +1,4 @@
-"""The paper's methods leave a result table, int32[patterns, windows]; the host takes the hits."""
+"""The paper's methods write a result table, int32[patterns, windows]; the host reads the hits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from trie.codes import GAP
 from trie.cpu.jit import njit
 from trie.packed_counters import look_up_memory, shift_add_words
 
-WINDOWS = (1 << 10, 1 << 26)  # the least and the most windows of a chunk
-TABLE_ENTRIES = 1 << 27  # entries of a result table at most: 512 MiB
-TABLE_SHARE = 8  # bytes of free memory for each of its entries, of 4 bytes
-NO_SYMBOL = GAP + 1  # stands for a gap code in a pattern: it equals nothing in a text
+WINDOWS = (1 << 10, 1 << 26)  # the fewest and the most windows in a chunk
+TABLE_ENTRIES = 1 << 27  # most entries of a result table: 512 MiB
+TABLE_SHARE = 8  # bytes of free memory required for each of its 4-byte entries
+NO_SYMBOL = GAP + 1  # stands for a gap code in a pattern: equals nothing in a text
 
 
 class TableSearcher:
-    """One of the paper's methods for patterns uint8[r, m]; ids: uint64[r], in place in a hit word.
+    """One of the paper's methods for patterns uint8[r, m].
 
-    chunk: the windows of a call of ``words`` at most, so that memory stays bounded.
+    ids: uint64[r], shifted to their place in a hit word. chunk: most windows in a call of
+    ``words``, which bounds memory.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class TableSearcher:
             self._arguments = (cuda.to_device(memory), np.uint32(bits), np.uint32(k))
 
     def launch(self, codes: Any, windows: int) -> Any:
-        """Queue the search in codes on the GPU; the result table there."""
+        """Queue the search in codes on the GPU; returns the result table there."""
         results = self._space.shaped("results", (self._count, windows), np.int32)
         self._kernel[grid(windows, self._windows), self._threads](
             codes, np.uint32(windows), *self._arguments, results
@@ -80,7 +81,7 @@ class TableSearcher:
 
 @njit(cache=True, nogil=True)
 def _words_of_table(results, codes, patterns):
-    """The hit words of a result table, by pattern; distances are counted anew."""
+    """The hit words of a result table, by pattern; distances are counted again."""
     total = 0
     for p in range(results.shape[0]):
         for s in range(results.shape[1]):

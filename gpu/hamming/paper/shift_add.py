@@ -1,11 +1,11 @@
-"""The kernel ``shift-add`` (PMASM paper, Table 3): a thread a piece of the text and all patterns.
+"""The kernel ``shift-add`` (PMASM paper, Table 3): a thread per piece of text, for all patterns.
 
 The method is that of streamer/batch/hamming/shift_add.py: a field of b bits for each prefix of the
-pattern, shifted by a field and added to at every symbol; overflow goes to a second word. A
-thread begins m - 1 symbols before its piece ends its first window. The paper does not say how
-it shares the text out; a piece of 64 windows keeps the warm-up of short patterns below a fifth.
+pattern, shifted by a field and incremented at every symbol; overflow goes to a second word. A
+thread begins m - 1 symbols before its piece ends its first window. The paper does not say how it
+divides the text; a piece of 64 windows keeps the warm-up of short patterns below a fifth.
 
-Operations a symbol and pattern: 7 for each word of the state (m b <= 64: one word), and a load.
+Operations per symbol and pattern: 7 for each word of the state (m b <= 64: one word), and a load.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 
 from gpu.card.intrinsics import cuda
 
-THREADS = 128  # threads a block; any number
-PIECE = 64  # windows a thread
+THREADS = 128  # threads per block; any number
+PIECE = 64  # windows per thread
 
 
 def shift_add(words: int) -> Callable[..., None]:
