@@ -1,4 +1,4 @@
-"""Shapes of the kernel ``bit_sliced``, and patterns in its form."""
+"""Shapes of the kernel ``bit_sliced``, and patterns encoded for it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from trie.codes import GAP
 
 BASES = 4
 
-WHOLE = 32  # symbols of a pattern that are added in one network
-STEP = 16  # symbols that are added at once where there are more
-WORDS = 8  # words a lane
-SPAN = 32 * WORDS  # words of a tile, S: a segment's windows
+WHOLE = 32  # longest pattern that is added in one network
+STEP = 16  # symbols added at once in longer patterns
+WORDS = 8  # words per lane
+SPAN = 32 * WORDS  # words in a tile; S, the windows of a segment
 TILE = 32 * SPAN  # windows of a tile
 
 BRANCHED, MOST_BRANCHED = 0.42, 5
-"""Of a pattern's symbols, those whose words are not loaded but made from planes in registers; their
-rows take 2 (6 + 2 of them) registers.
+"""Share, and most, of a pattern's symbols whose words are not loaded but computed from planes in
+registers; the rows of b such symbols take 2 (6 + 2 b) registers.
 """
 
 
 def place(row: int) -> int:
-    """Where a row is in a plane: two words are left out behind eight, a lane's.
+    """The index of a row in a plane: two words are skipped after every eight, a lane's words.
 
-    So two of a lane's at once come from other banks than the next lane's.
+    So a lane loads two words at once from other banks than the next lane.
     """
     return row + row // WORDS * 2
 
@@ -35,9 +35,9 @@ def place(row: int) -> int:
 class SlicedShape:
     """The parameters of a kernel: patterns of ``length`` symbols, k mismatches.
 
-    length: up to WHOLE; 0 for all above, which differ in nothing but ``planes``, those of the
-    counters. k: -1 for these. halo: rows behind a tile's, at least m - 1 and at most S. branched:
-    symbols of a pattern that are handled behind branches.
+    length: up to WHOLE; 0 for all longer patterns, whose shapes differ only in ``planes``, those of
+    the counters. k: -1 for these. halo: rows after a tile's, at least m - 1 and at most S.
+    branched: symbols of a pattern that are handled behind branches.
     """
 
     length: int
@@ -48,14 +48,14 @@ class SlicedShape:
 
     @property
     def row(self) -> int:
-        """Words of a plane; even."""
+        """Words in a plane; even."""
         return place(SPAN + self.halo)
 
     @property
     def positions(self) -> list[int]:
-        """The symbols of a whole pattern or a step, those behind branches last.
+        """The symbols of a whole pattern or a step, branched ones last.
 
-        They are odd ones, since two words are loaded at once where the first is even.
+        Branched symbols are odd ones, since two words are loaded at once if the first is even.
         """
         symbols = list(range(self.length or STEP))
         last = symbols[1::2][len(symbols) // 2 - self.branched :]
@@ -63,7 +63,7 @@ class SlicedShape:
 
     @property
     def loaded(self) -> int:
-        """Symbols whose words are loaded, of a whole pattern or of a step."""
+        """The number of symbols whose words are loaded, in a whole pattern or a step."""
         return (self.length or STEP) - self.branched
 
     @property
@@ -73,12 +73,12 @@ class SlicedShape:
 
     @property
     def step(self) -> int:
-        """Symbols of a step, or of a whole pattern, as ``steps_of`` has them."""
+        """Symbols in a step, or in a whole pattern, as in ``steps_of``."""
         return -(-(self.length or STEP) // 4) * 4
 
     @property
     def registers(self) -> int:
-        """Registers a thread at most."""
+        """Most registers per thread."""
         return 96 if 0 < self.length <= 16 else 128
 
     def steps(self, length: int) -> int:
@@ -95,10 +95,10 @@ def shape_for(length: int, k: int) -> SlicedShape:
 
 
 def steps_of(patterns: NDArray[np.uint8], shape: SlicedShape) -> NDArray[np.uint32]:
-    """What ``search`` asks for at each symbol of uint8[r, m] patterns: uint32[r, steps, step].
+    """What ``search`` reads for each symbol of uint8[r, m] patterns: uint32[r, steps, step].
 
-    Where in ``rows`` the symbol's row begins, in bytes, or behind a branch the code. A gap code is
-    an A. What lies behind a longer pattern's end is in the row of zeros.
+    The byte offset of the symbol's row in ``rows``, or for branched symbols the code. A gap code
+    counts as A. Symbols after the end of a longer pattern use the row of zeros.
     """
     count, length = patterns.shape
     steps = shape.steps(length)

@@ -1,6 +1,6 @@
-"""Hit words in ascending order: gathered by group of windows, then sorted within each group.
+"""Sort hit words: gather them by group of windows, then sort each group.
 
-A group is 2^13 windows, a tile of ``bit_sliced``, whose hits are adjacent already, about 64 at a
+A group is 2^13 windows, a tile of ``bit_sliced``, whose hits are already adjacent, about 64 at a
 time. So the lanes of a warp mostly add to the same counter, and one of them adds for all.
 
     tally     counts[g] = the hits of group g                          a thread a hit
@@ -8,8 +8,8 @@ time. So the lanes of a warp mostly add to the same counter, and one of them add
     place     hits to their group; then ends[g] is where group g ends  a thread a hit
     sort      a group's hits in order, with ids                        a block a group
 
-``sort`` counts hits into bins of windows in shared memory, few enough that a bin holds a handful,
-puts them there, and compares each with the others of its bin.
+``sort`` counts hits into bins of windows in shared memory, so small that each holds a handful,
+places the hits in them, and compares each with the others in its bin.
 """
 
 # mypy: no-check-untyped-defs
@@ -23,20 +23,20 @@ import numpy as np
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function
 from gpu.hamming.packed_hits import ID, ID_MASK, START
 
-THREADS = 256  # threads a block; a multiple of 32, at most 1024
-EACH = 4  # counts a thread of ``begins`` takes at once
+THREADS = 256  # threads per block; a multiple of 32, at most 1024
+EACH = 4  # counts per thread of ``begins`` at a time
 GROUP = 13  # a group is 2^GROUP windows
-FEW = 3  # ``sort`` for few hits has bins of 2^FEW windows or more
+FEW = 3  # ``sort`` for few hits uses bins of 2^FEW windows or more
 
 FEW_THREADS, MANY_THREADS = THREADS // 2, 4 * THREADS
-"""Threads of a block of ``sort``, and of ``begins``; for many hits few blocks a processor, so that
-their output stays in the cache of the GPU.
+"""Threads per block of ``sort`` and ``begins``; with many hits few blocks per multiprocessor, so
+that their output stays in the GPU's cache.
 """
 
 
 @device_function
 def _peers(found, hit, hits):
-    """(a hit's group or -1, the lanes with the same one, the first of them)."""
+    """(a hit's group or -1, the lanes with the same group, the first of them)."""
     group = np.int32(-1)
     if hit < hits:
         group = np.int32(found[hit] >> np.uint64(START + GROUP))
@@ -56,7 +56,7 @@ def tally(found, hits, counts):
 
 
 def _block_sum(threads: int) -> Callable[..., None]:
-    """A device function: a value of each thread to (the sum of those before, the sum of all)."""
+    """A device function that returns (the sum over earlier threads, the sum of all)."""
     warps = threads // 32
 
     def block_sum(value, sums):
@@ -133,7 +133,7 @@ def place(found, hits, ends, placed):
 
 @device_function
 def _padded(number):
-    """Where a bin is: a word is left out behind 32, against conflicts."""
+    """The index of a bin: a word is skipped after every 32, against bank conflicts."""
     return np.uint32(number + np.uint32(number >> np.uint32(5)))
 
 
@@ -151,9 +151,9 @@ def sort(threads: int, least: int) -> Callable[..., None]:
     block_sum = _block_sum(threads)
 
     def kernel(placed, ends, shift, ids, space):
-        """Arguments: placed uint64[] as ``place`` left it, in order then, with ids; ends; shift
-        uint32, a bin is 2^shift windows; ids uint64[r] for the patterns' indices, in place in a hit
-        word; space uint64[], as large as placed.
+        """Arguments: placed uint64[] from ``place``, then sorted, with ids; ends; shift uint32, a
+        bin is 2^shift windows; ids uint64[r] to replace the patterns' indices, shifted to their
+        place in a hit word; space uint64[], as large as placed.
         """
         bins = cuda.shared.array(room, np.uint32)
         sums = cuda.shared.array(warps, np.uint32)

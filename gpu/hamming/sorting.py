@@ -1,7 +1,7 @@
-"""Hit words sorted: on the GPU where there are many, else on the host.
+"""Sort hit words: on the GPU if there are many, otherwise on the host.
 
-Both sort by shares of the windows: the GPU counts with atomic additions and compares a few hits
-with each other (gpu/hamming/sort_kernels.py), the host sorts each share in a core's cache.
+Both sort by ranges of windows: the GPU counts with atomic additions and compares a few hits with
+each other (gpu/hamming/sort_kernels.py), the host sorts each range in a core's cache.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from gpu.hamming.packed_hits import ID, ID_MASK, START
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range, usable_cores
 
-LEAST_PART = 1 << 14  # hit words for which a thread is worth while
-LEAST_ON_GPU = 1 << 17  # hit words for which the kernels are worth compiling
-CROWDED = 256  # hits a window above which the GPU would compare each with too many others
+LEAST_PART = 1 << 14  # hit words worth a thread
+LEAST_ON_GPU = 1 << 17  # hit words worth compiling the kernels
+CROWDED = 256  # hits per window above which the GPU would compare each with too many others
 
 
 def bin_width(hits: int, windows: int) -> int:
-    """The shift of a window's number to that of its bin: about two hits a bin."""
+    """The shift from a window's number to its bin's: about two hits per bin."""
     return min(sort_kernels.GROUP, max(0, (2 * windows // hits).bit_length() - 1))
 
 
 class HitSorter:
-    """Fetches hit words in order; ids: uint64[r], ascending, in place in a hit word."""
+    """Fetches sorted hit words; ids: uint64[r], ascending, shifted to their place in a hit word."""
 
     def __init__(self, ids: NDArray[np.uint64]) -> None:
         self._ids = ids
@@ -43,7 +43,7 @@ class HitSorter:
     def fetch(self, found: Any, hits: int, windows: int, stream: Any) -> list[NDArray[np.uint64]]:
         """The first ``hits`` words of ``found`` on the host, ascending; valid until the next call.
 
-        found: on the GPU, with indices of patterns; it is written over.
+        found: on the GPU, with indices of patterns; overwritten.
         """
         if not hits:
             return []
@@ -56,11 +56,11 @@ class HitSorter:
         return [words] if on_gpu else in_order(words, self._ids, windows)
 
     def _sorted(self, found: Any, hits: int, windows: int, stream: Any) -> Any:
-        """Queue the sorting of the first ``hits`` words; where they will be."""
+        """Queue the sorting of the first ``hits`` words; returns the array that will hold them."""
         placed = self._space.array("placed", found.size, np.uint64)
         groups = ((windows - 1) >> sort_kernels.GROUP) + 1
         zeros = self._space.array("counts", groups, np.uint32)
-        if zeros is not self._zeros:  # after use they are zeros again
+        if zeros is not self._zeros:  # they are zero again after use
             clear(zeros, stream)
             self._zeros = zeros
         counts = zeros[:groups]
@@ -82,9 +82,9 @@ class HitSorter:
 def in_order(
     words: NDArray[np.uint64], ids: NDArray[np.uint64], windows: int
 ) -> list[NDArray[np.uint64]]:
-    """Hit words with ids for the patterns' indices, ascending.
+    """Hit words with indices replaced by ids, ascending.
 
-    They are put into bins, shares of the windows small enough to be sorted in a core's cache.
+    They are put into bins, ranges of windows small enough to be sorted in a core's cache.
     """
     cores = usable_cores()
     shares = max(1, min(windows, words.size >> 13))
@@ -95,7 +95,7 @@ def in_order(
     run_all(
         [partial(_tally, words[a:b], shift, tallies[i]) for i, (a, b) in enumerate(ranges)], cores
     )
-    # a bin's words come from one range after the other
+    # a bin receives its words range by range
     stops = np.cumsum(tallies.T.ravel()).reshape(bins, -1).T
     places = np.ascontiguousarray(stops - tallies)
     out = np.empty_like(words)
@@ -132,7 +132,7 @@ def _tally(words, shift, tally):
 
 @njit(cache=True, nogil=True)
 def _scatter(words, ids, shift, places, out):
-    """Put every word into its bin, with the pattern's id."""
+    """Move every word to its bin, with the pattern's id."""
     index_bits = np.uint64(ID_MASK)
     for word in words:
         b = np.int64(word >> np.uint64(START)) >> shift

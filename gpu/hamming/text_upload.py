@@ -15,7 +15,7 @@ from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range, usable_cores
 from trie.cpu.vectors import marked
 
-LEAST_PART = 1 << 18  # symbols for which a thread is worth while
+LEAST_PART = 1 << 18  # symbols worth a thread
 
 MOST_PACKERS = 8
 """Threads that pack: 34 M symbols took 1.9 ms with one, 0.8 with eight, 1.1 with sixteen."""
@@ -25,10 +25,10 @@ MOST_PACKERS = 8
 def pack(codes, first, stop, planes):
     """The words of ``planes`` for the symbols [first, stop), 64 | first.
 
-    planes: uint64[3, words], word w for the 64 symbols from 64 w on (bit_planes.py). Symbols behind
-    ``stop`` are A. Returns whether there is a gap code; the gap plane is written anyway.
+    planes: uint64[3, words], word w for the 64 symbols from 64 w on (bit_planes.py). Symbols after
+    ``stop`` are A. Returns whether there is a gap code; the gap plane is written in any case.
 
-    Three comparisons of 64 bytes a word; memory is the bound.
+    Three comparisons of 64 bytes per word; bound by memory.
     """
     some = np.uint64(0)
     for word in range(first >> 6, (stop + 63) >> 6):
@@ -52,10 +52,10 @@ def pack(codes, first, stop, planes):
 
 
 class Planes:
-    """A chunk as bit planes on the GPU: 0.25 bytes a symbol travel, 0.375 with gap codes.
+    """A chunk as bit planes on the GPU: 0.25 bytes per symbol are sent, 0.375 with gap codes.
 
     text: uint32[3, words] once ``send`` was called. gaps: uint32, all ones if there is a gap code.
-    ``sent`` is recorded on ``stream`` when the planes are there.
+    ``sent`` is recorded on ``stream`` after the transfer.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -66,7 +66,7 @@ class Planes:
         self._space = Workspace()
 
     def send(self, codes: NDArray[np.uint8], words: int) -> None:
-        """Pack the codes and queue them; words: of a plane, even; it may be more than they need."""
+        """Pack the codes and queue the transfer; words: per plane, even, enough for the codes."""
         self.text = None  # its memory may have to grow
         there = self._space.array("planes", PLANES * words, np.uint32)
         here = self._space.on_host("packed", PLANES * words // 2, np.uint64)
@@ -77,7 +77,7 @@ class Planes:
         ranges = split_range(0, codes.size, threads, align=64)
         found = run_all([partial(pack, codes, a, b, planes) for a, b in ranges], threads)
         self.gaps = np.uint32(0xFFFFFFFF if any(found) else 0)
-        # in one piece, the unused ends of planes too: queuing a copy takes longer than they do
+        # one copy, with the unused ends of planes: queuing another copy takes longer than these
         used = (PLANES if any(found) else PLANES - 1) * words
         there[:used].copy_to_device(here.view(np.uint32)[:used], stream=self.stream)
         self.sent.record(self.stream)

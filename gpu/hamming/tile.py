@@ -1,15 +1,15 @@
-"""A tile of the text as rows, which ``bit_sliced`` makes of the text's planes before it searches.
+"""A tile of the text as rows, which ``bit_sliced`` computes from the text's planes before a search.
 
-The words of a tile's plane are W = 8 matrices of 32 x 32 bits, a word of each of the 32 segments. A
-lane has half of one, every second segment's word, so that 16 lanes read side by side. They are
-transposed in its registers, but for one bit of the places: 8 exchanges with another lane swap
-halves of two words at a time.
+The words of a tile's plane are W = 8 matrices of 32 x 32 bits, with one word of each of the 32
+segments. A lane has half a matrix, every second segment's word, so that 16 lanes read adjacent
+words. They are transposed in its registers, except for one bit of the index: 8 exchanges with
+another lane swap halves of two words at a time.
 
     lane     half 4 | plane 3 | matrix 2 0      word r: of segment 2 r + half
     result   the same                           word r: row 32 matrix + 16 half + r
 
-So the bits of a row are the even segments, then the odd ones. Where a lane had a word of each
-matrix instead, 80 exchanges did the same.
+So the bits of a row are the even segments, then the odd ones. With one word of each matrix per lane
+this would take 80 exchanges.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from gpu.card.bits import REGISTERS, transposing
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function
 from gpu.hamming.shape import WORDS, place
 
-HALF = 16  # segments of which a lane has a word
-APART = 2 * WORDS  # words between two of a lane's
+HALF = 16  # segments of which a lane holds a word
+APART = 2 * WORDS  # distance between a lane's words
 
 GIVEN, EVEN, ODD = (0x7632, 0x5410), (0x5410, 0x3254), (0x7610, 0x3276)
-"""Bytes of two words, by number: what a lane of the lower half, and of the upper, gives to the
-other for its own two words, and the two words then."""
+"""Byte selectors over two words, for a lane of the lower and of the upper half: what it gives to
+the other lane, and its two words afterwards.
+"""
 
 
 def _bytes(one: int, other: int, numbers: int) -> int:
@@ -92,8 +93,8 @@ lay_rows = instruction(
 )  # fmt: skip
 """``lay_rows(text, linear, planes, at, to, lane, row)``: a lane's words of a tile, as rows.
 
-at: where the first is in ``text``; to, row: addresses in ``linear``, where they go as they are, and
-in ``planes``, of the lane's first row. 8 exchanges, about 140 operations.
+at: the index of the first in ``text``; to: the address in ``linear``, for the unchanged words; row:
+that of the lane's first row in ``planes``. 8 exchanges, about 140 operations.
 """
 
 
@@ -116,19 +117,19 @@ store_two = instruction(
     "st.shared.v2.u32 [$1], {$2, $3};",
     (), ("shared", "u32", "u32", "u32"), _store_two, volatile=True,
 )  # fmt: skip
-"""``store_two(words, address, one, other)``: the same stored."""
+"""``store_two(words, address, one, other)``: store two words there."""
 
 
 @device_function
 def differs(low, high, base):
-    """For 32 symbols of the planes, whether they are not this base."""
+    """For 32 symbols of the planes, whether they differ from this base."""
     low = np.uint32(low ^ np.uint32(0xFFFFFFFF * (base & 1)))
     return np.uint32(low | np.uint32(high ^ np.uint32(0xFFFFFFFF * (base >> 1))))
 
 
 @device_function
 def segment_on(row, last):
-    """A row's word a segment on; last: bit 0 is the first of the next tile's."""
+    """A row's word one segment further; last: bit 0 is the first segment of the next tile."""
     odd = np.uint32(np.uint32(row & np.uint32(0xFFFE)) << np.uint32(15))
     odd = np.uint32(odd | np.uint32(last << np.uint32(31)))
     return np.uint32(odd | np.uint32(row >> np.uint32(16)))

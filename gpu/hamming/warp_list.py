@@ -1,4 +1,4 @@
-"""Hits of a warp's words listed in shared memory, so that for what follows all lanes have work.
+"""List the hits of a warp's words in shared memory, so that all lanes share the following work.
 
 listed   31 batch 15 | 14 bit 10 | 9 pattern of the batch 8 | 7 word 5 | 4 lane 0
 """
@@ -11,7 +11,7 @@ from gpu.card.assembly import instruction
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function
 from gpu.hamming.shape import SPAN, WORDS
 
-LISTED = 256  # hits that a warp lists before it writes them: a multiple of 32, above 32
+LISTED = 256  # hits that a warp lists before writing them: a multiple of 32, above 32
 
 
 def _list_hits(masks, lists, mask, here, lower, last, some, hits, code, to):
@@ -66,14 +66,14 @@ list_hits = instruction(
     }""",
     ("u32",) * 5, ("shared", "shared", *("u32",) * 8), _list_hits, volatile=True,
 )  # fmt: skip
-"""List a hit of each lane that has one, until none has, or the list has no room for 32 more.
+"""List one hit of each lane that has any, until none has, or the list has no room for 32 more.
 
 ``some, hits, code, to, writing = list_hits(masks, lists, mask, here, lower, last, some, hits, code,
 to)``: some: a bit for each of the lane's words in ``masks`` that has hits, the first at the address
-``mask``, the next 128 bytes on; hits, code: what is left of the word that was begun, and what its
-hits are listed as but for the segment; here: what those of the first word are; to: the address
-behind the list; last: from where on there is no room; lower: the lanes below; writing: zero if
-there are no more. 22 instructions a round.
+``mask``, the others 128 bytes apart; hits, code: the rest of the current word, and the list code of
+its hits without the segment; here: that code for the first word; to: the end of the list; last: the
+address after which there is no room; lower: mask of the lower lanes; writing: zero if no hits are
+left. 22 instructions per round.
 """
 
 
@@ -82,7 +82,7 @@ def window_of(hit):
     """The window of a listed hit, counted from the tile's first."""
     word = np.uint32(np.uint32(hit >> np.uint32(5)) & np.uint32(WORDS - 1))
     word = np.uint32(word + np.uint32(np.uint32(hit & np.uint32(31)) * np.uint32(WORDS)))
-    # even segments first (tile.py)
+    # even segments come first (tile.py)
     even = np.uint32(np.uint32(hit >> np.uint32(10)) & np.uint32(15))
     odd = np.uint32(np.uint32(hit >> np.uint32(14)) & np.uint32(1))
     word = np.uint32(word + np.uint32(odd * np.uint32(SPAN)))
