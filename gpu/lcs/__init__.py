@@ -1,6 +1,6 @@
-"""The longest common subsequence on a GPU: passes of Hirschberg's division by systolic warps.
+"""The longest common subsequence on a GPU: Hirschberg's division with passes of systolic warps.
 
-``LcsGpu`` is a processor of ``streamer.batch.lcs``: a level of the division takes four launches, to
+``LcsGpu`` is a processor of ``streamer.batch.lcs``. A level of the division takes four launches: to
 lay out the columns, for all strips of all passes, for all cuts, and to copy the cuts back. The two
 sequences are copied to the GPU once; results stay there.
 """
@@ -21,21 +21,23 @@ from gpu.lcs.systolic import SHAPES, GridShape
 Numbers = NDArray[np.int64]
 
 TALL_CELLS = 1e12
-"""Cells of passes from which strips of several heights are compared: below, one kernel will do."""
+"""Cells from which strips of several heights are compared; below, one kernel is enough."""
 
 PACE = {4: (2_200, 2_700), 10: (3_600, 6_300)}
-"""Cycles of a warp for 32 columns, by its words a lane: alone on its scheduler, and with another.
-They only decide on a height."""
+"""Cycles of a warp for 32 columns, by words per lane: alone on its scheduler, and with another.
+They are used only to choose a height.
+"""
 
 SCHEDULERS = 4  # warp schedulers of a multiprocessor
 
 WARPS_PER_MULTIPROCESSOR = 2 * SCHEDULERS
-"""Warps that run at a time; the others' strips come later. More would mostly wait for each other:
-a scheduler prefers its oldest warp, and all strips after the slowest one stall."""
+"""Warps that run at a time; other strips come later. More warps would mostly wait for each other: a
+scheduler prefers its oldest warp, and all strips after the slowest one stall.
+"""
 
 
 def shape_for(symbols: int, passes: Any) -> GridShape:
-    """The shape of the systolic kernel for an alphabet, and for passes that run at once."""
+    """The shape of the systolic kernel for an alphabet and for passes that run together."""
     most = next(shape.symbols for shape in SHAPES if symbols <= shape.symbols)
     shapes = [shape for shape in SHAPES if shape.symbols == most]
     if len(shapes) == 1 or float((passes.rows * passes.columns).sum()) < TALL_CELLS:
@@ -44,7 +46,7 @@ def shape_for(symbols: int, passes: Any) -> GridShape:
 
 
 def _cycles(shape: GridShape, rows: Numbers) -> float:
-    """Cycles for 32 columns of all strips, in rounds of as many warps as run at a time."""
+    """Cycles for 32 columns of all strips, in rounds of concurrent warps."""
     alone, together = PACE[shape.words]
     strips = int((-(-rows // shape.strip_rows)).sum())
     schedulers = SCHEDULERS * _multiprocessors()
@@ -55,9 +57,9 @@ def _cycles(shape: GridShape, rows: Numbers) -> float:
 class LcsGpu:
     """Two sequences on the GPU, and the pool of results of the passes over them.
 
-    a (rows), b (columns): uint8, C-contiguous, symbols below ``symbols``, of which ``bits`` bits
-    count. ``shape``: of all passes, None for the best of each sweep. ``on_cells`` is called with
-    the cells of passes that have run.
+    a (rows), b (columns): uint8, C-contiguous, symbols below ``symbols``, which have ``bits`` bits.
+    ``shape``: for all passes, None for the best for each sweep. ``on_cells`` is called with the
+    number of cells of completed passes.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class LcsGpu:
         self._used = 0
 
     def reserve(self, words: int) -> None:
-        """Make room for ``words`` words in the pool, and keep its contents."""
+        """Make room for ``words`` words in the pool, keeping its contents."""
         if words > self._pool.size:
             pool = cuda.device_array(max(words, 2 * self._pool.size), np.uint32)
             if self._used:
@@ -106,16 +108,16 @@ class LcsGpu:
         )  # fmt: skip
 
     def split(self, splits: Any) -> tuple[Numbers, Numbers]:
-        """The least best rows, and the lengths, of ``streamer.batch.lcs.passes.Splits``."""
+        """The first best row and the length of each of ``streamer.batch.lcs.passes.Splits``."""
         tables = np.stack([splits.first, splits.last, splits.rows], axis=1)
         found = cuda.device_array((len(tables), 2), np.int64)
-        # a few words a thread at least
+        # at least a few words per thread
         most = -(-int(splits.rows.max()) // 128)
         threads = min(cut.THREADS, max(32, -(-most // 32) * 32))
         assert threads <= cut.MOST_THREADS
         plain(cut.cut)[len(tables), threads](self._pool, cuda.to_device(tables), found)
         rows, lengths = found.copy_to_host().T.copy()
-        # the copy has waited for the passes
+        # the passes are complete: the copy waited for them
         self._on_cells(self._cells)
         self._cells = 0
         return rows, lengths
@@ -128,14 +130,14 @@ class LcsGpu:
 
 def _multiprocessors() -> int:
     device = cuda.get_current_device()
-    # the simulator's device does not say
+    # the simulator's device lacks the attribute
     return int(getattr(device, "MULTIPROCESSOR_COUNT", 1))
 
 
 def laid_out(passes: Any) -> tuple[Numbers, Numbers, int]:
     """Passes as the kernels read them: fields, stretches of columns, and their number of cells.
 
-    The last stretch of a pass ends at its last column, the others at the marks before.
+    The last stretch of a pass ends at its last column, the others at the preceding marks.
     """
     count, marks = passes.marks.shape
     if marks > systolic.STRETCHES:
@@ -157,7 +159,7 @@ def laid_out(passes: Any) -> tuple[Numbers, Numbers, int]:
     fields[:, systolic.STRIDE] = passes.stride
     fields[:, systolic.BACKWARD] = passes.backward
     fields[:, systolic.STRETCH :] = cells
-    # from the corner: the shortest mark's stretch first
+    # from the corner: the stretch of the shortest mark first
     lengths, starts, taken = (part[:, ::-1] for part in (lengths, starts, taken))
     at = first_cell[:, np.newaxis] + np.cumsum(taken, axis=1) - taken
     step = np.where(passes.backward, -1, 1)[:, np.newaxis]
@@ -168,7 +170,7 @@ def laid_out(passes: Any) -> tuple[Numbers, Numbers, int]:
 
 
 def tickets_of(rows: Numbers, strip_rows: int) -> NDArray[np.uint32]:
-    """uint32[strips, 2]: (pass, strip), the first strips of all passes before the second ones."""
+    """uint32[strips, 2]: (pass, strip); the first strips of all passes precede the second ones."""
     strips = -(-rows // strip_rows)
     which = np.repeat(np.arange(rows.size), strips)
     strip = np.arange(which.size) - np.repeat(np.cumsum(strips) - strips, strips)

@@ -1,9 +1,9 @@
-"""Where a table is best cut in two: at the row where the lengths from both corners add up to most.
+"""Where to cut a table in two: at the row where the lengths from both corners have the largest sum.
 
-With f(r) the sum for the first r rows, f(r + 1) - f(r) is the bit of row r in the result from the
-first corner less that in the result from the last: a walk up and down, whose highest point is the
+If f(r) is the sum for the first r rows, f(r + 1) - f(r) is the bit of row r in the result from the
+first corner minus that in the result from the last: a walk up and down, whose highest point is the
 cut. A block takes a table, its threads equal numbers of adjacent words; each finds the highest
-point and the end of its part, and one thread joins them. About 6 operations a row.
+point and the end of its part, and one thread combines them. About 6 operations per row.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ FIRST, LAST, ROWS = range(3)
 
 
 def cut(pool: Any, tables: Any, found: Any) -> None:
-    """found: int64[tables, 2], the least best row, and the length of the subsequence; a block a
-    table.
+    """Find the cut of every table; one block per table.
 
-    pool: uint32. tables: int64[tables, 3], the words at which both results begin, and the rows.
+    found: int64[tables, 2], the first best row and the length of the subsequence. pool: uint32.
+    tables: int64[tables, 3], the words at which both results begin, and the rows.
     """
     ends = cuda.shared.array(MOST_THREADS, types.int64)
     highs = cuda.shared.array(MOST_THREADS, types.int64)

@@ -6,7 +6,7 @@
               times ``scale_of`` in word_operations.py
 
 The columns of a level of the division are laid out for each of its passes, forwards or backwards,
-filled up to whole cells and followed by empty ones, so that the kernel needs no bounds checks.
+padded to whole cells and followed by empty cells, so that the kernel needs no bounds checks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CELL, FIRST, COUNT, STEP = range(4)
 
 
 def planes(symbols: Any, out: Any) -> None:
-    """Bit planes of symbols (uint8) into out: uint32[bits, ceil(symbols / 32)]; a warp a word.
+    """Bit planes of symbols (uint8) to out: uint32[bits, ceil(symbols / 32)]; a warp per word.
 
     THREADS is a multiple of 32.
     """
@@ -42,11 +42,11 @@ def planes(symbols: Any, out: Any) -> None:
 
 
 def arrange(symbols: Any, stretches: Any, none: Any, scale: Any, columns: Any, cells: Any) -> None:
-    """Lay out the columns of stretches, and clear their cells; a warp a cell.
+    """Lay out the columns of stretches and clear their cells; one warp per cell.
 
     symbols: uint8, the second sequence. stretches: int64[stretches, 4], ascending by their first
-    cell: that cell, the symbol of its first column, how many columns, 1 or -1. The symbol ``none``
-    fills the rest. All of them times ``scale``.
+    cell: that cell, the index of the first column's symbol, the number of columns, the step 1 or
+    -1. The symbol ``none`` fills the rest. All symbols are multiplied by ``scale``.
     """
     cell = np.int64(cuda.grid(1)) >> 5
     lane = cuda.threadIdx.x & 31
@@ -64,7 +64,7 @@ def arrange(symbols: Any, stretches: Any, none: Any, scale: Any, columns: Any, c
         if at < stretches[low, COUNT]:
             symbol = np.uint32(symbols[stretches[low, FIRST] + stretches[low, STEP] * at])
         symbol = np.uint32(symbol * scale)
-        # four lanes' symbols in one word
+        # the symbols of four lanes in one word
         beside = np.uint32(cuda.shfl_down_sync(ALL_LANES, as_signed(symbol), 1))
         symbol = np.uint32(symbol | np.uint32(beside << np.uint32(8)))
         beside = np.uint32(cuda.shfl_down_sync(ALL_LANES, as_signed(symbol), 2))

@@ -1,30 +1,30 @@
-"""Passes of the longest common subsequence by systolic warps in a persistent grid.
+"""Passes for the longest common subsequence by systolic warps in a persistent grid.
 
     strip 0   1024 W rows   lane 0 ... lane 31, W words of 32 rows each   | all columns of the pass
     strip 1   the next                                                    | from left to right
 
-A lane does four columns a step, ``step`` in word_operations.py; lane l is at columns 4 (s - l) ..
+A lane does four columns per step, ``step`` in word_operations.py; lane l is at columns 4 (s - l) ..
 in step s. The symbols of the columns and the carries out of its last word move to the next lane by
-a shuffle each. What leaves the last lane goes to the strip below through memory, in cells of 32
-columns:
+one shuffle each. The carries out of the last lane go to the strip below through memory, in cells of
+32 columns:
 
     cell   uint64   63..32 the strip that may read it   31..0 carries, the first column's in bit 31
 
-There is one cell for 32 columns, not one a strip: strip k waits until it finds k in a cell, and
-later writes its own carries there with k + 1. So a strip runs about 160 columns behind the one
-above it, memory is 8 bytes for 32 columns, and no launch, fence or barrier separates the strips.
+There is one cell for 32 columns, shared by all strips: strip k waits until it finds k in a cell,
+and later writes its own carries there with k + 1. So a strip runs about 160 columns behind the one
+above it, memory is 8 bytes per 32 columns, and no launch, fence or barrier separates the strips.
 Warps take strips in the order of a list (``tickets``) in which a strip comes after the one above
-it: those that run can always go on, however many fit on the GPU.
+it, so running warps can always proceed, however many fit on the GPU.
 
-A pass is one or more stretches of columns; at the end of each the warp lets its lanes run empty and
-writes its rows' bits to the pool. Columns that fill up a cell, and those of lanes that have not
-begun or have ended, have a symbol whose match words are 0: they change nothing and carry nothing.
+A pass is one or more stretches of columns; at the end of each the warp drains its lanes and writes
+its rows' bits to the pool. Columns that pad a cell, and those of lanes that have not begun or have
+ended, have a symbol whose match words are 0: they change nothing and carry nothing.
 
-Integer operations for 4 columns: 4 (3 W + 1) and 3 for lane 0 and what has left, so 3.2 a word (32
-cells) with W = 10, against 64 a cycle and multiprocessor; addresses, carries out and shifts run
-beside them as multiplications. Loads: a word takes 4 bytes of 128 a cycle. The inner loop is two
-steps for high strips, and a whole cell's eight for low ones: longer it is slower for the former,
-shorter for the latter.
+Integer operations for 4 columns: 4 (3 W + 1), and 3 for lane 0 and outgoing carries, so 3.2 per
+word (32 cells) with W = 10; a multiprocessor does 64 per cycle. Addresses, carries out and shifts
+run beside them as multiplications. Loads: 4 bytes per word, of 128 per cycle. The inner loop has
+two steps for high strips, and a whole cell's eight for low ones: a longer loop is slower for the
+former, a shorter one for the latter.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ from gpu.lcs.word_operations import (
 PAIRS = 4  # pairs of steps for the columns of a cell
 
 EMPTY_CELLS = 5
-"""Cells without symbols after the columns of a stretch: lane 31 is four behind lane 0, and columns
-are fetched one ahead."""
+"""Empty cells after the columns of a stretch: lane 31 is four behind lane 0, and columns are
+fetched one ahead.
+"""
 
 STRETCHES = 4  # the most stretches of columns in a pass
 
@@ -63,7 +64,7 @@ FIELDS = STRETCH + STRETCHES
 
 @dataclass(frozen=True, slots=True)
 class GridShape:
-    """Words of a lane, the most symbols, warps of a block."""
+    """Words per lane, most symbols, warps per block."""
 
     words: int
     symbols: int
@@ -76,12 +77,12 @@ class GridShape:
 
     @property
     def table_words(self) -> int:
-        """Words of shared memory for each warp: match words of every symbol, and of none."""
+        """Words of shared memory per warp: the match words of every symbol and of "none"."""
         return symbol_words(self.words) * (self.symbols + 1)
 
     @property
     def scale(self) -> int:
-        """What the symbols of columns are multiplied by."""
+        """The factor by which the symbols of columns are multiplied."""
         return scale_of(self.symbols)
 
 
@@ -91,18 +92,18 @@ SHAPES = (
     GridShape(words=4, symbols=31, warps=1),
     GridShape(words=1, symbols=255, warps=1),
 )
-"""The shapes that the kernel is made for: DNA in strips of two heights, small and large alphabets.
+"""The shapes of compiled kernels: DNA in strips of two heights, small and large alphabets.
 
 A column's symbol is a byte, and one value of it stands for none.
 """
 
 
 def systolic(shape: GridShape) -> Callable[..., None]:
-    """The kernel for a shape: ``shape.warps`` warps a block, any number of blocks, one launch.
+    """The kernel for a shape: ``shape.warps`` warps per block, any number of blocks, one launch.
 
     planes: uint32[bits, words], bit r % 32 of word r // 32 is that bit of row r's symbol. symbols:
     their number. pairs: PAIRS; as an argument it makes the compiler keep the loop. columns: uint64,
-    PAIRS for a cell, as ``arrange`` in prepare.py leaves them. passes: int64[passes, FIELDS].
+    PAIRS per cell, as ``arrange`` in prepare.py writes them. passes: int64[passes, FIELDS].
     tickets: uint32[strips, 2], pass and strip. taken: uint32[1], 0. cells: uint64, all 0. pool:
     uint32, receives the results (H = ~V), stretch by stretch from AT on, the last first: STRIDE
     words each, a multiple of 4.
@@ -121,7 +122,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
 
     @device_function
     def tabulate(table, base, lane, planes, symbols, passes, which, first_word):
-        """The match words of a lane's rows for every symbol, and 0 for the symbol that is none."""
+        """Store the match words of a lane's rows for every symbol, and 0 for "none"."""
         backward = passes[which, BACKWARD] != 0
         for word in range(words):
             row = 32 * (first_word + word)
@@ -162,7 +163,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
 
     @device_function
     def two_steps(table, lane, address, columns, pair, state):
-        """Two steps; the columns of the next but one pair of steps are fetched."""
+        """Two steps; fetches the columns of the pair of steps after the next one."""
         now, coming, entering, current, leaving, gathered, _, v = state
         following = load_word(columns, pair + 2)
         current, leaving, earlier, v = advance(
@@ -204,7 +205,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
                     load_word(columns, PAIRS * cell), load_word(columns, PAIRS * cell + 1),
                     empty, nothing, empty, empty, empty, v,
                 )  # fmt: skip
-                # four more, in which lane 0 finds nothing, until the last lane has done
+                # four more cells, empty for lane 0, until the last lane is done
                 for at in range(count + EMPTY_CELLS - 1):
                     entering = empty
                     if at < count:
@@ -227,7 +228,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
                         state = two_steps(table, lane, address, columns, pair, state)
                         pair += 1
                         state = two_steps(table, lane, address, columns, pair, state)
-                    # lane 31 is 31 steps behind: a step ago it had done 8 of a cell
+                    # lane 31 is 31 steps behind: one step ago it completed the 8 steps of a cell
                     if lane == 31 and at >= EMPTY_CELLS - 1:
                         write_cell(
                             cells,

@@ -1,9 +1,9 @@
-"""Operations of the kernels of the longest common subsequence that CUDA has no function for.
+"""Operations of the LCS kernels that CUDA has no functions for.
 
-    step           four columns of a lane's words, as PTX: the carries of the additions stay in the
-                   carry flag, which only PTX has
+    step           four columns of a lane's words, in PTX: the carries of the additions stay in the
+                   carry flag, which only PTX can access
     read_cell, write_cell   8 bytes that other warps write and read while the kernel runs
-    rows_from      32 bits of a bit-vector from any row on
+    rows_from      32 bits of a bit-vector starting at any row
 
 The operations of ``step`` for each column and lane, W words of 32 rows:
 
@@ -16,8 +16,8 @@ The operations of ``step`` for each column and lane, W words of 32 rows:
     carry out  addc o, o, o         o moves up, the carry flag comes in
 
 So 3 W + 1 operations of the integer units for 32 W cells; the dot product and the carries out run
-on the multipliers beside them. Selecting a match word from bit planes would cost the integer units
-one more operation for each word.
+in parallel on the multipliers. Selecting a match word from bit planes would cost the integer units
+one more operation per word.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COLUMNS = 4  # columns of one step: their symbols are the bytes of a word, the f
 
 
 def group_words(words: int) -> int:
-    """Words of a lane that are side by side in shared memory and loaded at once."""
+    """Words of a lane that are adjacent in shared memory and loaded at once."""
     return min(words, 4)
 
 
@@ -81,7 +81,7 @@ def step_assembly(words: int, scale: int) -> str:
     lines += load(0)
     for column in range(COLUMNS):
         if column + 1 < COLUMNS:
-            # ahead of the column before it, which hides the load
+            # issued before the previous column's work, which hides the load
             lines += load(column + 1)
         v = old if column == 0 else new
         m = [match(column, i) for i in range(words)]
@@ -97,10 +97,10 @@ def step_assembly(words: int, scale: int) -> str:
 def step(words: int, scale: int) -> Any:
     """step(table, symbols, address, carries, v) -> (carries out, v...): four columns of W words.
 
-    table: the match words in shared memory (only the simulator looks at it). symbols: ``scale``
-    times the columns' symbols, a byte each. address: ``address_of`` the lane's words of symbol 0.
-    carries: bit 31 enters at the first column, ..., bit 28 at the fourth; those that leave come
-    back in bits 3 to 0. v: a tuple of W uint32, 0 where the length grows.
+    table: the match words in shared memory (only the simulator reads it). symbols: ``scale`` times
+    the columns' symbols, one byte each. address: ``address_of`` the lane's words of symbol 0.
+    carries: bit 31 enters at the first column, ..., bit 28 at the fourth; outgoing carries are
+    returned in bits 3 to 0. v: a tuple of W uint32, 0 where the length grows.
     """
     if SIMULATED:
 
@@ -123,7 +123,7 @@ def step(words: int, scale: int) -> Any:
             )
 
         return simulated
-    # volatile: it reads shared memory, which the compiler does not see
+    # volatile: it reads shared memory, which the compiler cannot see
     assembled = instruction(
         step_assembly(words, scale),
         ("u32",) * (words + 1),
@@ -163,7 +163,8 @@ else:
     ) -> Callable[..., Any]:
         """Code that runs assembly on the address of args[0][args[1]], and on args[2:].
 
-        shift: the logarithm of an element's bytes. effect: it reads or writes what others write.
+        shift: the logarithm of an element's bytes. effect: it reads or writes memory that other
+        threads write.
         """
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -221,7 +222,7 @@ def rows_from(words, first, count, row):
 
 @device_function
 def rows_of(words, first, count, row, backward):
-    """The 32 bits from ``row`` on, or with ``backward`` those before it, the nearest first."""
+    """The 32 bits from ``row`` on, or with ``backward`` those before it, nearest first."""
     if backward:
         return reverse_word(rows_from(words, first, count, row - 32))
     return rows_from(words, first, count, row)

@@ -4,16 +4,16 @@
     block 1     1 2 3 4      rows 1024 ..
     block 0     0 1 2 3      rows 0 ..
 
-A number is the launch in which a block does a step of STEP columns: every anti-diagonal is one
+The numbers are launches in which a block does a step of STEP columns: every anti-diagonal is one
 launch, in which blocks without work end at once (Fig. 2).
 
-A block is one warp, a thread one word of 32 rows. In each column the warp adds two numbers of 1,024
-bits by conditional sums (3.4, after Sklansky): every word's sum and carry for a carry-in of 0 and
-of 1, then five rounds in which the upper halves of 2, 4, ... 32 words choose by the carries of the
-lower halves. Carries between blocks are in shared memory during the step, and in device memory,
-double-buffered, between steps.
+A block is one warp, each thread has one word of 32 rows. In each column the warp adds two numbers
+of 1,024 bits by conditional sums (3.4, after Sklansky): every word's sum and carry for a carry-in
+of 0 and of 1, then five rounds in which the upper halves of 2, 4, ... 32 words select by the
+carries of the lower halves. Carries between blocks are in shared memory during the step, and in
+device memory, double-buffered, between steps.
 
-Listing 4's line 10 leaves without storing V where the last step is short; here it is stored.
+Line 10 of Listing 4 exits without storing V if the last step is short; here V is stored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILL_THREADS = 128
 def match_vectors(symbols: Any, first: Any, step: Any, rows: Any, matches: Any, v: Any) -> None:
     """PMV of the rows symbols[first], symbols[first + step], ... and V = 1...1 (lines 22-28).
 
-    matches: uint32[alphabet, words]; rows beyond the last match nothing. A thread a word.
+    matches: uint32[alphabet, words]; rows beyond the last match nothing. One thread per word.
     """
     word = cuda.grid(1)
     if word < v.size:
@@ -58,10 +58,10 @@ def block_step(
 ) -> None:  # fmt: skip
     """llcs_kernel() and, with ``direction`` -1, llcs_kernel'(): launch number ``launch``.
 
-    symbols: uint8, the columns' are symbols[first], symbols[first + direction], ... (``columns`` of
-    them). matches, v: as ``match_vectors`` leaves them. carries: uint8[2, blocks + 1, STEP], 0 at
-    first; row b + 1 is what leaves block b. width: columns of a step, at most STEP. Blocks of 32
-    threads.
+    symbols: uint8; the columns are the ``columns`` symbols symbols[first], symbols[first +
+    direction], ... matches, v: from ``match_vectors``. carries: uint8[2, blocks + 1, STEP], 0 at
+    first; row b + 1 has the carries out of block b. width: columns of a step, at most STEP. Blocks
+    of 32 threads.
     """
     entering = cuda.shared.array(STEP, types.uint8)
     leaving = cuda.shared.array(STEP, types.uint8)
@@ -76,7 +76,7 @@ def block_step(
     stop = min(width, columns - cursor)
     index = block * THREADS + thread
     value = v[index]
-    # the block below did this step in the launch before
+    # the block below did this step in the previous launch
     parity = launch & 1
     for j in range(thread, stop, THREADS):
         entering[j] = carries[1 - parity, block, j]
@@ -121,9 +121,9 @@ def block_step(
 
 
 class BlockStep:
-    """The paper's llcs_gpu() and llcs_gpu'(): one launch an anti-diagonal.
+    """The paper's llcs_gpu() and llcs_gpu'(): one launch per anti-diagonal.
 
-    Two strings on the GPU, and the arrays that every call uses: strings are copied and arrays
+    Holds two strings on the GPU and the arrays for all calls: strings are copied and arrays
     allocated once, before the recursion (section 3.5).
     """
 
@@ -138,14 +138,14 @@ class BlockStep:
         self._zeros = np.zeros(self._carries.shape, dtype=np.uint8)
 
     def llcs(self, part: Any) -> NDArray[np.uint32]:
-        """uint32[ceil(rows / 32)]: a bit is set where the length for the columns grows by a row.
+        """uint32[ceil(rows / 32)]: bits are set where another row increases the length.
 
-        part: as ``streamer.batch.lcs.passes.Part``. Backward parts traverse both strings from the
+        part: a ``streamer.batch.lcs.passes.Part``. Backward parts traverse both strings from the
         tail (llcs'), so that the first bit is the last row's.
         """
         blocks = -(-part.rows // ROWS)
         steps = -(-part.columns // STEP)
-        # a slice of a matrix would not be contiguous: the whole is used, from its start
+        # a slice of a matrix would not be contiguous, so all of it is used
         with_threads(plain(match_vectors), self._words, FILL_THREADS)(
             self._a, part.first_row, part.step, part.rows, self._matches, self._v
         )
