@@ -1,4 +1,4 @@
-"""The nearest k-mer of every end of a chunk on the GPU: buffers and launches.
+"""The nearest k-mer at every end of a chunk on the GPU: buffers and launches.
 
 ``launch`` queues the kernels of one chunk (gpu/levenshtein/search.py) on a stream, over buffers
 that the caller owns (gpu/levenshtein/stream.py).
@@ -18,18 +18,18 @@ from gpu.levenshtein.device_index import DeviceIndex
 from gpu.levenshtein.planes import PLANES, plane_words
 
 HITS_SHARE = 32
-"""Symbols a place in the list of hits; if it overflows, the words of all ends are downloaded."""
+"""Symbols per place in the hit list; if it overflows, the words of all ends are downloaded."""
 
 FILL_BLOCKS = 2048
 
 FULL_WARPS = 1 << 14
-"""Warps that fill a large GPU; shorter chunks get fewer groups of places a warp."""
+"""Warps that fill a large GPU; shorter chunks get fewer groups of places per warp."""
 
 MOST_GROUPS = 16
 
 
 def compile_scans(distance: int) -> None:
-    """Compile the scans of both kinds of scheme on the current device, which takes seconds."""
+    """Compile the scans for both kinds of scheme on the current device, which takes seconds."""
     if not SIMULATED:
         types = tuple(numba_type(name) for name in kernels.ARGUMENTS)
         for paired in (False, True):
@@ -39,8 +39,8 @@ def compile_scans(distance: int) -> None:
 class NearBuffers:
     """Device memory for one chunk of at most ``max_symbols``, reused from chunk to chunk.
 
-    planes: uint32, one after another. found: uint64, the number of hits and then the hits. out:
-    uint32, a word an end.
+    planes: uint32, concatenated. found: uint64, the number of hits and then the hits. out: uint32,
+    one word per end.
     """
 
     def __init__(self, max_symbols: int) -> None:
@@ -52,7 +52,7 @@ class NearBuffers:
         self._views: tuple[int, Any] = (-1, None)
 
     def views(self, symbols: int) -> tuple[list[Any], Any, Any]:
-        """Each plane, the words and all planes of a chunk; cached, as slicing is slow."""
+        """Each plane, the words and all planes of a chunk; cached because slicing is slow."""
         if self._views[0] != symbols:
             words = plane_words(symbols)
             planes = [self.planes[i * words : (i + 1) * words] for i in range(PLANES)]
@@ -66,13 +66,13 @@ class NearBuffers:
         return 4 * (PLANES * plane_words(max_symbols) + max_symbols) + 8 * found_size(max_symbols)
 
     def upload(self, planes: NDArray[np.uint32], symbols: int, stream: Any = 0) -> None:
-        """Queue the copy of a chunk's planes, with which ``planes`` begins."""
+        """Queue the copy of a chunk's planes, the beginning of ``planes``."""
         there = self.views(symbols)[2]
         there.copy_to_device(planes[: there.size], stream=stream)
 
 
 def found_size(max_symbols: int) -> int:
-    """uint64 for the hits of a chunk and their number."""
+    """The size (in uint64) of the hit list of a chunk and its length."""
     return max_symbols // HITS_SHARE + 2
 
 
@@ -87,9 +87,9 @@ def launch(
 ) -> None:
     """Queue the kernels for the chunk of ``symbols`` symbols in the buffers.
 
-    Only ends after symbol ``lead`` count: matches may begin in what is before. Afterwards
-    ``buffers.found`` has the hits as the scan lists them, which may be more than fit; or with
-    ``all_words`` ``buffers.out`` the words (index: end - 1).
+    Only ends after symbol ``lead`` count; matches may begin before it. Afterwards ``buffers.found``
+    has the hits as listed by the scan, which may be more than fit; or with ``all_words``,
+    ``buffers.out`` has the words (index: end - 1).
     """
     assert symbols <= buffers.max_symbols
     assert MOST_GROUPS <= kernels.MOST_GROUPS
@@ -104,7 +104,7 @@ def launch(
     scan = made(kernels.scan, scheme.distance, scheme.paired)
     groups = min(max(symbols // (32 * FULL_WARPS), 1), MOST_GROUPS)
     numbers = (symbols, lead, groups, scheme.k, scheme.spacing, scheme.width, len(scheme.gaps))
-    # a warp has ``groups`` times 32 places
+    # a warp processes ``groups`` * 32 places
     with_threads(scan, -(-symbols // groups), threads, stream)(
         *planes, *map(np.uint32, numbers), index.buckets, index.entries, index.ranks,
         buffers.found, out,

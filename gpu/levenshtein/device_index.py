@@ -1,7 +1,7 @@
-"""The tables of a set of patterns on the GPU, made there from the codes of the k-mers.
+"""The tables of a set of patterns on the GPU, built there from the k-mer codes.
 
-Only the codes are uploaded, 8 bytes a k-mer, and gpu/levenshtein/piece_index.py does the rest: a
-dictionary that has grown is indexed again within milliseconds.
+Only the codes are uploaded, 8 bytes per k-mer, and gpu/levenshtein/piece_index.py does the rest: a
+dictionary that has grown is reindexed within milliseconds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from trie.levenshtein.piece_index import PieceCosts, Scheme, choose
 GPU_COSTS = PieceCosts(
     ((2**17, 3.0), (2**25, 5.0), (2**26, 9.0), (float("inf"), 16.0)), candidate=0.0, verify=0.5
 )
-"""Picoseconds on an H200 of a look-up in L1, L2 (twice) or memory, and of verifying beside it
-(D = 1: 2, 2: 4.5, 3: 8); see PieceCosts."""
+"""Picoseconds on an H200 for a look-up in L1, L2 (twice) or memory, and to verify besides (D = 1:
+2, 2: 4.5, 3: 8); see PieceCosts.
+"""
 
 
 def gpu_scheme(patterns: Patterns) -> Scheme:
-    """The scheme that costs least on a GPU."""
+    """The cheapest scheme on a GPU."""
     return choose(patterns.words.size, patterns.k, patterns.distance, GPU_COSTS)
 
 
@@ -39,7 +40,7 @@ class DeviceIndex:
     """The tables of patterns on the current device, queued on ``stream``.
 
     buckets uint64[B], entries uint64[E], ranks uint32[E], as the kernels read them. scheme: None
-    for the one that costs least. The codes must live until ``stream`` has been synchronized.
+    for the cheapest. The codes must live until ``stream`` has been synchronized.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class DeviceIndex:
         self.buckets = cuda.device_array(_buckets(scheme), np.uint64, stream=stream)
         self.entries = cuda.device_array(size, np.uint64, stream=stream)
         self.ranks = cuda.device_array(size, np.uint32, stream=stream)
-        # this copy waits: pinning memory would cost more than it gains
+        # a blocking copy: pinning memory would cost more than it gains
         codes = cuda.to_device(patterns.codes, stream=stream)
         counts = cuda.device_array(_buckets(scheme), np.uint32, stream=stream)
         total = cuda.device_array(1, np.uint32, stream=stream)
@@ -72,7 +73,7 @@ class DeviceIndex:
 
     @staticmethod
     def nbytes(patterns: Patterns, scheme: Scheme | None = None) -> int:
-        """Bytes on the GPU, while the tables are made."""
+        """Bytes on the GPU while the tables are built."""
         scheme = gpu_scheme(patterns) if scheme is None else scheme
         entries = 12 * scheme.entries * patterns.words.size
         return 12 * _buckets(scheme) + entries + patterns.codes.nbytes

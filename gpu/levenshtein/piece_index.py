@@ -1,15 +1,15 @@
-"""The tables of pieces (trie/levenshtein/piece_index.py), made on the GPU from the codes.
+"""Build the tables of pieces (trie/levenshtein/piece_index.py) on the GPU from the codes.
 
     count   a thread a pattern: count its keys in their buckets
     share   a thread BUCKETS buckets: adjacent places for their entries, by one atomic addition
     place   a thread a pattern: an entry and a rank into the next place of each of its buckets
 
-Buckets of different threads come in any order, and so do the entries of a bucket (end : begin): no
-answer depends on the order. Keys are planar: the low bits of a piece, the first symbol's lowest,
-and above them its high bits.
+Buckets of different threads come in any order, and so do the entries of a bucket (end : begin):
+answers do not depend on the order. Keys are planar: the low bits of a piece, the first symbol's
+lowest, and above them its high bits.
 
-Operations: about 60 a pattern and 15 a key. Bytes: 8 a pattern twice; a key 4 counted and 4 placed
-with atomics, 12 written; 16 a bucket.
+Operations: about 60 per pattern and 15 per key. Bytes: 8 per pattern, twice; per key 4 counted and
+4 placed with atomics, 12 written; 16 per bucket.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gpu.card.bits import reverse_long, reverse_word
 from gpu.card.intrinsics import cuda, device_function
 from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT
 
-THREADS = 128  # threads a block; any multiple of 32
-BUCKETS = 8  # consecutive buckets of a thread: a sector of their counts
+THREADS = 128  # threads per block; any multiple of 32
+BUCKETS = 8  # consecutive buckets per thread: one sector of counts
 
 
 @device_function
 def every_other(word):
-    """The even bits of a uint64, side by side."""
+    """The even bits of a uint64, packed."""
     x = np.uint64(word & np.uint64(0x5555555555555555))
     x = np.uint64((x | np.uint64(x >> np.uint64(1))) & np.uint64(0x3333333333333333))
     x = np.uint64((x | np.uint64(x >> np.uint64(2))) & np.uint64(0x0F0F0F0F0F0F0F0F))
@@ -84,7 +84,7 @@ def count(codes, patterns, k, distance, spacing, width, tables, paired, counts):
 def share(counts, total, buckets):
     """buckets uint64[B]: 63-32 end | 31-0 first entry; counts becomes the latter.
 
-    total uint32[1], 0 before: the entries so far. A thread BUCKETS buckets.
+    total uint32[1], 0 before: the entries so far. One thread per BUCKETS buckets.
     """
     first = np.uint32(np.uint32(cuda.grid(1)) * np.uint32(BUCKETS))
     stop = min(np.uint32(first + np.uint32(BUCKETS)), np.uint32(counts.size))
@@ -102,7 +102,7 @@ def share(counts, total, buckets):
 
 
 def place(codes, patterns, k, distance, spacing, width, tables, paired, counts, entries, ranks):
-    """Fill entries uint64[E] and ranks uint32[E] of the tables; a thread a pattern.
+    """Fill entries uint64[E] and ranks uint32[E] of the tables; one thread per pattern.
 
     codes uint64[n]: the stored k-mers. patterns uint32: n, or 2 n with the reverse complements. k,
     distance, spacing, width, tables, paired uint32: the scheme. counts uint32[B]: the next place of

@@ -1,10 +1,9 @@
-"""A chunk as bit planes, half a byte a symbol, as the Levenshtein kernels read it.
+"""A chunk as bit planes, half a byte per symbol, as the Levenshtein kernels read it.
 
 Symbol s is bit s + MARGIN of each plane: low and high bits of the codes, gaps, first symbols of
 reads (gpu/levenshtein/search.py draws them). The planes are adjacent: one copy uploads them all.
 
-Operations: 64 symbols are a load, three tests of a vector and six stores; reads are marked one by
-one.
+Operations: 64 symbols take a load, three vector tests and six stores; reads are marked one by one.
 """
 
 # mypy: no-check-untyped-defs
@@ -25,8 +24,8 @@ from trie.cpu.vectors import marked
 from trie.windows import check_batch
 
 PLANES = 4
-SPARE_WORDS = 4  # words after the last symbol's in every plane, which windows read
-PART = 1 << 22  # symbols that a thread packs at a time, at most a millisecond's work; 64 | PART
+SPARE_WORDS = 4  # words that windows read after the last symbol's in every plane
+PART = 1 << 22  # symbols that a thread packs at a time, at most 1 ms of work; 64 | PART
 _MARGIN_WORDS = MARGIN // 32
 
 

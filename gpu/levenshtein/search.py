@@ -1,30 +1,31 @@
-"""The nearest k-mer of every end on the GPU: pieces looked up, verified by warps from a queue.
+"""The nearest k-mer at every end on the GPU: look up pieces, verify candidates from a warp's queue.
 
 A chunk is four bit planes, symbol s at bit s + 64 (so that windows may begin before the chunk):
 
     low, high   the bits of the codes          gaps    1: a gap code
-    firsts      1: the first symbol of a read; of the chunk; and the place after its last
+    firsts      1: the first symbol of a read or of the chunk, and the place after its last
 
-The index is that of trie/levenshtein/piece_index.py with planar keys; begin and end of a bucket
-are one load:
+The index is that of trie/levenshtein/piece_index.py with planar keys; one load reads begin and end
+of a bucket:
 
     buckets   uint64   63-32 end of the bucket | 31-0 its first entry
 
-A warp has 32 places at a time, a lane each, and several such groups one after another; their text
-is in shared memory. All lanes look up at once. The entries of their buckets go to a queue of the
-warp, a ring of 128 (entry, place): in a turn every lane with entries left appends up to two
-(ballots, population counts), and once 32 are queued every lane takes one. So all lanes verify,
-however uneven the buckets are and however few candidates a group has: the queue of thesis Fig. 35,
-with entries in place of trie-nodes.
+A warp processes 32 places at a time, one per lane, in several consecutive groups; their text is in
+shared memory. All lanes look up at once. The entries of their buckets go to the warp's queue, a
+ring of 128 (entry, place): in each turn every lane with entries left appends up to two (ballots,
+population counts), and once 32 are queued every lane takes one. So all lanes verify, however uneven
+the buckets and however few a group's candidates: the queue of thesis Fig. 35, with entries in place
+of trie-nodes.
 
 Verifying aligns the longer side of the piece (trie/levenshtein/reach.py), and if that is within D
 edits, the other. Candidates that pass are aligned in full, with gap codes and the read's bounds.
-Their ends are listed with their words (trie/levenshtein), of which the smallest of an end counts;
-or, with too many hits, the words of all ends are lowered by an atomic minimum. No order matters.
+Their ends are listed with their words (trie/levenshtein), of which the smallest per end counts; or,
+with too many hits, the words of all ends are lowered by an atomic minimum. The order does not
+matter.
 
-Operations for D edits: about 35 a place, 30 a look-up and 17 a turn of the fullest bucket of the
-warp; 8 (D + 1)^2 + 5 (2D + 1) + 40 a candidate. Bytes: 8 a look-up and 8 a candidate, from
-whatever cache holds the tables.
+Operations for D edits: about 35 per place, 30 per look-up and 17 per turn for the fullest bucket of
+the warp; 8 (D + 1)^2 + 5 (2D + 1) + 40 per candidate. Bytes: 8 per look-up and 8 per candidate,
+from whichever cache holds the tables.
 """
 
 # mypy: no-check-untyped-defs
@@ -42,11 +43,11 @@ from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT
 from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
 from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
 
-THREADS = 128  # threads a block; any multiple of 32
+THREADS = 128  # threads per block; any multiple of 32
 MARGIN = 64  # bits before the first symbol of a plane
 
 MOST_GROUPS = 28
-"""Groups of 32 places a warp may have: their text and what surrounds it is a word a lane."""
+"""Most groups of 32 places per warp: their text and its surroundings are a word per lane."""
 
 _QUEUE = 128
 
@@ -75,7 +76,7 @@ def symbols_before(firsts, place):
 
 @device_function
 def symbols_from(firsts, place):
-    """Symbols of the read from a place on, this one included, or 64 if there are more."""
+    """Symbols of the read from a place on, including it, or 64 if there are more."""
     near = leading_zeros(reverse_word(window(firsts, place + 1)))
     if near < np.uint32(32):
         return np.int64(near) + 1
@@ -87,7 +88,7 @@ def write_ends(
     k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, found,
     out,
 ):  # fmt: skip
-    """Report the ends that a candidate with its piece at ``place`` reaches, as ``scan`` says."""
+    """Report the ends that a candidate with its piece at ``place`` reaches, as ``scan`` does."""
     room = symbols_from(firsts, place) - width
     covered = np.uint32(np.uint32(np.uint32(1) << np.uint32(width)) - np.uint32(1))
     if room < 0 or np.uint32(window(gaps, place) & covered) != np.uint32(0):
@@ -128,15 +129,15 @@ def write_ends(
 
 
 def scan(distance: int, paired: bool) -> Callable[..., None]:
-    """The kernel that finds what is near; block = THREADS, 32 | block.
+    """The kernel that finds near patterns; block = THREADS, 32 | block.
 
-    With an ``out`` of a word a symbol (all ones before) it lowers the words there: out[e - 1] is
-    the word of end e. With an empty one it lists hits: found uint64[], [0] their number (0 before;
-    found.size or more if they do not fit), then in no order, an end once for each piece that
-    reaches it, 63-32 end - 1 | 31-0 word.
+    If ``out`` has one word per symbol (all ones before), the kernel lowers them: out[e - 1] is the
+    word of end e. If ``out`` is empty, it lists hits: found uint64[], [0] their number (0 before;
+    found.size or more if they do not fit), then in no particular order, an end once for each piece
+    that reaches it, 63-32 end - 1 | 31-0 word.
 
     Arguments: low, high, gaps, firsts uint32[] (planes), symbols and lead uint32 (only ends after
-    symbol ``lead``), groups uint32 (<= MOST_GROUPS: a warp has 32 groups places), k, spacing,
+    symbol ``lead``), groups uint32 (<= MOST_GROUPS: a warp has 32 * groups places), k, spacing,
     width, tables uint32 (the scheme, ``paired`` or not), buckets uint64[], entries uint64[], ranks
     uint32[], found, out uint32[symbols or 0]. grid * block * groups >= symbols.
     """
@@ -188,7 +189,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
             if queued < np.uint32(32):
                 turn = np.uint32(cuda.ballot_sync(ALL_LANES, begin < end))
                 if turn != np.uint32(0):
-                    # two of every lane that has them, all first ones before the second ones
+                    # up to two entries of every lane, all first ones before the second ones
                     again = np.uint32(cuda.ballot_sync(ALL_LANES, np.uint32(begin + one) < end))
                     at = np.uint32(head + queued)
                     at = np.uint32(at + bit_count(np.uint32(turn & below)))
@@ -266,7 +267,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                 ahead = np.uint32(around - behind)
                 plo = np.uint32(entry & np.uint64(PLANE_MASK))
                 phi = np.uint32(np.uint64(entry >> np.uint64(HIGH_SHIFT)) & np.uint64(PLANE_MASK))
-                # the longer side first: hardly any lane goes on to the other
+                # the longer side first: hardly any lane continues to the other
                 backs = ahead > behind
                 total = np.uint32(0)
                 for _ in range(2):
@@ -307,7 +308,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
 
 
 def fill(words, found):
-    """Fill uint32[] with NOTHING, and list no hit; any grid."""
+    """Fill uint32[] with NOTHING, and clear the hit list; any grid."""
     for at in range(cuda.grid(1), words.size, cuda.gridsize(1)):
         words[at] = NOTHING
     if cuda.grid(1) == 0:

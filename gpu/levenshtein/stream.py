@@ -1,12 +1,11 @@
-"""Chunks through the Levenshtein kernels, on streams of one or more cards (gpu/card/streams).
+"""Chunks through the Levenshtein kernels, on one or more devices (gpu/card/streams).
 
 A chunk begins k + D - 1 symbols before the first end that it answers (thesis 3.3.5), so results do
-not depend on where chunks are cut. Threads pack chunks ahead into pinned buffers, half a byte a
-symbol. The hits come back, 8 bytes each. If there are more than one for 32 symbols, the chunk is
+not depend on where chunks are cut. Threads pack chunks ahead into pinned buffers, half a byte per
+symbol. Hits come back as 8 bytes each. If there is more than one per 32 symbols, the chunk is
 matched again for the words of all ends, 4 bytes each, and so are the next ones until hits are few.
-
-A dictionary may be several sets of patterns (one that grows is); a chunk is matched against each in
-turn, uploaded once.
+A dictionary, if it grows, may be several sets of patterns; a chunk is uploaded once and matched
+against each in turn.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ from trie.windows import check_batch
 MAX_CHUNK = 1 << 26
 """Symbols of the largest chunk: it bounds a stream's buffers, 0.3 GB on the GPU, 0.3 pinned."""
 
-FIRST_HITS = 1 << 14  # hits that are downloaded with their number, before it is known
-MOST_AHEAD = 16  # threads that pack at most: they read as fast as memory allows
+FIRST_HITS = 1 << 14  # hits downloaded together with their number, before it is known
+MOST_AHEAD = 16  # most threads that pack: these read as fast as memory allows
 Planes = NDArray[np.uint32]
 SetHits = tuple[int, NDArray[np.int64], NDArray[np.uint32]]
 
@@ -63,7 +62,7 @@ class _NearSlot(StreamSlot):
         self.buffers = NearBuffers(size)
         self.found = cuda.pinned_array(self.buffers.found.size, np.uint64)
         self.first = self.buffers.found[: FIRST_HITS + 1]
-        # whether hits were too many for the list
+        # whether there were too many hits for the list
         self.dense = False
         self._words: NDArray[np.uint32] | None = None
 
@@ -75,7 +74,7 @@ class _NearSlot(StreamSlot):
 
 
 class _NearCard(StreamCard[_NearSlot]):
-    """A card with the tables of the sets in use."""
+    """A device with the tables of the sets in use."""
 
     def __init__(self, size: int, share: CardShare) -> None:
         super().__init__(share, partial(_NearSlot, size))
@@ -83,7 +82,7 @@ class _NearCard(StreamCard[_NearSlot]):
         self.indexes: list[DeviceIndex] = []
 
     def load(self, sets: Sequence[Patterns]) -> bool:
-        """Have the tables of these sets, and no others; whether a set is new beside old ones."""
+        """Load the tables of these sets and drop others; whether a set was added to old ones."""
         grown = any(id(one) not in self._tables for one in sets) and bool(self._tables)
         wanted = {id(one) for one in sets}
         for key in [key for key in self._tables if key not in wanted]:
@@ -107,7 +106,7 @@ class _NearCard(StreamCard[_NearSlot]):
 
 
 class _NearFlight(Flight[list[SetHits]]):
-    """A chunk on a slot, and the pinned planes that it was sent from."""
+    """A chunk on a slot, and the pinned planes it was sent from."""
 
     card: _NearCard
     slot: _NearSlot
@@ -153,7 +152,7 @@ class _NearFlight(Flight[list[SetHits]]):
         if slot.dense:
             words = slot.all_words()[chunk.lead : chunk.symbols]
             at = np.flatnonzero(words != NOTHING)
-            # the list has an end once for each piece that reaches it
+            # the list has an end once per piece that reaches it
             slot.dense = at.size > found.size // 8
             return at + chunk.lead, words[at]
         behind = int(found[0]) + 1
@@ -170,7 +169,7 @@ class _NearFlight(Flight[list[SetHits]]):
 class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
     """Matches batches within ``distance`` edits of k-mers.
 
-    chunk: symbols of a chunk at most, without its overlap. threads: of the host. options: see
+    chunk: most symbols in a chunk, without its overlap. threads: host threads. options: see
     StreamOptions.
     """
 
@@ -206,8 +205,8 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
     ) -> Iterator[SetHits]:
         """(set, ends int64 ascending, words uint32) of the ends first + 1 .. stop, chunk by chunk.
 
-        The tables of ``sets`` stay on the cards while the same objects are passed. Raises
-        BatchShapeError for offsets that do not describe the bases.
+        The tables of ``sets`` stay on the devices while the same objects are passed. Raises
+        BatchShapeError if the offsets do not describe the bases.
         """
         if not sets:
             return
@@ -221,7 +220,7 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
             yield from answers
 
     def _compile_ahead(self) -> None:
-        """Compile once what a larger dictionary will need, so that the stream does not wait."""
+        """Compile once, ahead of time, what a larger dictionary needs: the stream never waits."""
         if self._compiling is None:
             self._compiling = Thread(target=self._compile, name="compile")
             self._compiling.start()
@@ -231,7 +230,7 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
         # numba's compiler holds the GIL: each call of the stream would wait 5 ms for its turn
         sys.setswitchinterval(1e-4)
         try:
-            # an error is reported when the kernel is launched
+            # errors are reported when the kernel is launched
             with suppress(*driver_errors()):
                 for card in self.cards:
                     with card.active():

@@ -1,4 +1,4 @@
-"""The Levenshtein Tree Bitmap on the GPU: a snapshot and a chunk in, bitmaps a symbol out.
+"""The Levenshtein Tree Bitmap on the GPU: from a snapshot and a chunk to bitmaps per symbol.
 
 ``launch`` queues a chunk on a stream, over buffers that the caller owns (gpu/ltb/stream.py). The
 bitmaps are those of trie/ltb (thesis Fig. 31).
@@ -28,17 +28,17 @@ from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
 
 ACTIVE_BYTES = 4 << 30
-"""Memory for the active bitmaps, which limits the blocks of the thesis's kernels."""
+"""Memory for the active bitmaps; it limits the blocks of the thesis's kernels."""
 
 PART = 1 << 22  # symbols that a thread packs at a time
-SHORTEST_PIECE = 64  # symbols of a block's piece at least, for it begins up to 34 symbols early
+SHORTEST_PIECE = 64  # fewest symbols in a block's piece, as it begins up to 34 symbols early
 
 SLICED_WARPS = 4 * 528
-"""Warps of ``ltb-sliced`` for which the trie is split: a few for each scheduler of a GPU."""
+"""Warps of ``ltb-sliced`` for which the trie is split: a few per GPU scheduler."""
 
 
 class TooManyQueueNodesError(CudaEngineError):
-    """A snapshot with more trie-nodes than an entry of a queue can name."""
+    """The snapshot has more trie-nodes than a queue entry can name."""
 
     def __init__(self, nodes: int) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class DeviceLtb(DeviceNodes):
     def tasks(self, groups: int) -> tuple[int, int, Any]:
         """How ``ltb-sliced`` splits the trie for that number of groups of 32 segments.
 
-        The first level that makes enough warps, its first node, and uint32[T], the paths to its
+        Returns the first level with enough warps, its first node, and uint32[T], the paths to its
         nodes.
         """
         level = 0
@@ -85,7 +85,7 @@ def _tasks(tree: TreeBitmap, level: int, stream: Any) -> tuple[int, Any]:
 class LtbBuffers:
     """Device memory for one chunk of at most ``max_symbols``, reused from chunk to chunk.
 
-    symbols: uint8, as gpu/ltb/sweeping.py draws them. matches, mismatches: uint32 bitmaps.
+    symbols: uint8, as laid out in gpu/ltb/sweeping.py. matches, mismatches: uint32 bitmaps.
     scratch: bit planes, or active bitmaps.
     """
 
@@ -101,7 +101,7 @@ class LtbBuffers:
 
 
 def pack_symbols(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The symbols of a chunk as the kernels read them, uint8[n]: code, and bit 3 a read's first.
+    """The symbols of a chunk as the kernels read them, uint8[n]: code; bit 3: first in a read.
 
     Raises BatchShapeError for offsets that do not describe the bases.
     """
@@ -121,7 +121,7 @@ def packing(
 ) -> list[Callable[[], None]]:
     """The work of packing the symbols [origin, stop) of a batch, in parts for several threads.
 
-    out: uint8[stop - origin or more], such as pinned memory, that receives them.
+    out: uint8[stop - origin or more], such as pinned memory, receives them.
     """
 
     def pack(first: int, last: int) -> None:
@@ -149,8 +149,8 @@ def launch(
 
     method: one of KERNELS. active_bytes: memory for the active bitmaps of the thesis's kernels; one
     block always runs. Afterwards ``buffers.matches`` and ``buffers.mismatches`` hold the bitmaps of
-    the symbols. Raises ValueError for the distance, TooManyQueueNodesError for ``ltb-queue`` and a
-    trie that is too large.
+    the symbols. Raises ValueError for an invalid distance, TooManyQueueNodesError if the trie is
+    too large for ``ltb-queue``.
     """
     check_distance(distance, tree.k)
     assert method in KERNELS

@@ -1,10 +1,10 @@
-"""The transition-efficient kernel (thesis Fig. 32): max(D, 1) sweeps of the trie a symbol.
+"""The transition-efficient kernel (thesis Fig. 32): max(D, 1) sweeps of the trie per symbol.
 
     d = D - 1 ... 0   all I, S and K that lead into d + 1, from the bitmaps of both, read once;
                       the sweep of d = 0 also makes the K of level 0, whose bitmap it has read
 
-Global memory a symbol and active trie-node: 2 D reads and D + 1 writes of 4 bytes, beside the
-inmap, for the naive kernel's 3 D + 1 reads and 2 D + 1 writes.
+Global memory per symbol and active trie-node: 2 D reads and D + 1 writes of 4 bytes, besides the
+inmap; the naive kernel has 3 D + 1 reads and 2 D + 1 writes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from gpu.card.intrinsics import device_function, load_word
 from gpu.ltb.shared import missed_bits, move, wake
 from gpu.ltb.sweeping import by_threads, sweeping
 
-THREADS = 256  # threads a block; any multiple of 32
+THREADS = 256  # threads per block; any multiple of 32
 
 
 @device_function
 def sweeps(distance):
-    """Sweeps a symbol."""
+    """Sweeps per symbol."""
     return max(distance, np.uint32(1))
 
 
 @device_function
 def visit(active, base, nodes, node, d, moves, depth, limits, trie):
-    """All that leads into dist-level d + 1 at a trie-node, and with d = 0 into level 0."""
+    """All transitions into dist-level d + 1 at a trie-node, and if d = 0 into level 0."""
     k, distance = limits
     found = np.uint32(0)
     missed = np.uint32(0)

@@ -1,4 +1,4 @@
-"""The kernels of the Levenshtein Tree Bitmap by name, and how many blocks of them a GPU runs."""
+"""The Levenshtein Tree Bitmap kernels by name, and how many of their blocks a GPU runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpu.ltb.sweeping import ARGUMENTS
 KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
 """Names of the methods: the default, then those of the thesis."""
 
-BLOCKS = 4  # blocks at most in numba's simulator
+BLOCKS = 4  # most blocks in numba's simulator
 
 
 def kernel(method: str) -> tuple[Any, int]:
-    """A compiled kernel of the thesis, and its threads a block."""
+    """A compiled kernel of the thesis, and its threads per block."""
     if method == "ltb-queue":
         return made(queue.queue, queue.THREADS, queue.QUEUE), queue.THREADS
     if method == "ltb-efficient":
@@ -27,10 +27,10 @@ def kernel(method: str) -> tuple[Any, int]:
 
 @cache
 def occupancy(method: str) -> tuple[int, int]:
-    """Registers a thread of a kernel of the thesis, and its blocks that a multiprocessor holds.
+    """Registers per thread of a kernel of the thesis, and its resident blocks per multiprocessor.
 
-    The bounds are registers (65,536, allocated 256 a warp) and threads (2,048): the queues' shared
-    memory, 512 bytes a warp, would bind later.
+    The limits are registers (65,536, allocated 256 per warp) and threads (2,048); the queues'
+    shared memory, 512 bytes per warp, is not reached before.
     """
     run, threads = kernel(method)
     run.compile(tuple(numba_type(name) for name in ARGUMENTS))
@@ -40,7 +40,7 @@ def occupancy(method: str) -> tuple[int, int]:
 
 
 def resident_blocks(method: str) -> int:
-    """Blocks of a kernel of the thesis that the current GPU runs at once: no more are started."""
+    """Blocks of a kernel of the thesis that the current GPU runs at once; no more are launched."""
     if SIMULATED:
         return BLOCKS
     return occupancy(method)[1] * int(cuda.get_current_device().MULTIPROCESSOR_COUNT)

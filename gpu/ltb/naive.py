@@ -1,11 +1,12 @@
-"""The naive kernel (thesis Fig. 30): 2 D + 1 sweeps of the trie a symbol.
+"""The naive kernel (thesis Fig. 30): 2 D + 1 sweeps of the trie per symbol.
 
     d = D      (a)  K of D                                              sweep 2 D
     d < D      (b)  I and S of d into d + 1, whose K is done                  2 d + 1
                (c)  K of d                                                    2 d
 
-Global memory a symbol and active trie-node: (D + 1) (1 read + 1 write) for K, D (2 reads + 1 write)
-for I and S, of 4 bytes each, beside the inmap; 2 D + 1 reads for a trie-node without a state.
+Global memory per symbol and active trie-node: (D + 1) (1 read + 1 write) for K, D (2 reads + 1
+write) for I and S, of 4 bytes each, besides the inmap; 2 D + 1 reads for a trie-node without a
+state.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from gpu.card.intrinsics import device_function, load_word
 from gpu.ltb.shared import found_bits, missed_bits, move, transition, wake
 from gpu.ltb.sweeping import by_threads, sweeping
 
-THREADS = 256  # threads a block; any multiple of 32
+THREADS = 256  # threads per block; any multiple of 32
 
 
 @device_function
 def sweeps(distance):
-    """Sweeps a symbol."""
+    """Sweeps per symbol."""
     return np.uint32(np.uint32(distance + distance) + np.uint32(1))
 
 
 @device_function
 def visit(active, base, nodes, node, sweep, moves, depth, limits, trie):
-    """One of (a), (b) and (c) at a trie-node."""
+    """Step (a), (b) or (c) at a trie-node."""
     k, distance = limits
     found = np.uint32(0)
     missed = np.uint32(0)
