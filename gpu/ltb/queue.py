@@ -1,17 +1,18 @@
-"""The queue kernel (thesis Fig. 33-35): the efficient kernel with a queue a warp in shared memory.
+"""The queue kernel (thesis Fig. 33-35): the efficient kernel with a shared-memory queue per warp.
 
-Sweeps and transitions are those of the efficient kernel. There the thread of a parent wakes its
-children one after another; here the whole warp queues them and wakes them side by side:
+Sweeps and transitions are those of the efficient kernel. There the parent's thread wakes its
+children one after another; here the whole warp queues them and wakes them in parallel:
 
     for each lane with chosen children, its exmap mask, exmap and prefix sum go to all lanes (shfl);
-    lane i tests bits i and i + 32; a ballot tells each lane that writes how many write before it;
-    the entry is the child's index by equation 2
+    lane i tests bits i and i + 32; a ballot tells each writing lane how many write before it; the
+    entry is the child's index by equation 2
         entry   uint32   bit 31: wake at dist-level 0, else at d + 1 | 30-0 trie-node
-    the queue is drained, an entry a lane, when fewer than 32 places are left and after each level
+    the queue is drained, one entry per lane, when fewer than 32 places are left and after each
+    level
 
 So a queue cannot overflow: before 32 entries are added it has at most QUEUE - 32. It takes 4 QUEUE
-bytes of shared memory a warp. A child costs a write and a read of shared memory more than in
-``efficient``, a parent 2 ballots and 5 shuffles of 32 bits.
+bytes of shared memory per warp. Compared to ``efficient``, a child costs one more write and read of
+shared memory, a parent 2 ballots and 5 shuffles of 32 bits.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from gpu.ltb.efficient import sweeps
 from gpu.ltb.shared import missed_bits, move
 from gpu.ltb.sweeping import sweeping
 
-THREADS = 256  # threads a block; any multiple of 32
+THREADS = 256  # threads per block; any multiple of 32
 QUEUE = 128  # entries of a warp's queue, as in the thesis; at least 32
-NODES = 2**31  # Trie-nodes that an entry can name
+NODES = 2**31  # trie-nodes that an entry can name
 
 
 def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
@@ -47,7 +48,7 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
 
     @device_function
     def drain(queued, start, count, lane, active, row, above):
-        """Wake the queued children; entries are distinct, for a child has one parent."""
+        """Wake the queued children; entries are distinct, since a child has one parent."""
         cuda.syncwarp(ALL_LANES)
         at = lane
         while at < count:
@@ -97,7 +98,7 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
         row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
         above = np.uint64(row + nodes)
         count = np.uint32(0)
-        # the loop goes over warps, so that their lanes stay together
+        # the loop is over warps, so that their lanes stay together
         leader = np.uint32(first + np.uint32(warp << np.uint32(5)))
         while leader < end:
             node = np.uint32(leader + lane)

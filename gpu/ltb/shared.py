@@ -1,4 +1,4 @@
-"""Device functions of the kernels of the thesis; none depends on its thread or waits.
+"""Device functions of the thesis's kernels; none depends on its thread or synchronizes.
 
 Tuples keep the arguments few:
 
@@ -31,7 +31,7 @@ def forget(active, base, words, thread, threads):
 def wake(active, row, exmap, chosen, node, trie):
     """Activate the root bit of every child in ``chosen``, at the dist-level that begins at ``row``.
 
-    A child has one parent, and its level is done: no other thread writes there now.
+    A child has one parent, and its level is done, so no other thread writes there now.
     """
     if chosen != np.uint64(0):
         prefix_sum = load_word(trie[2], node)
@@ -45,7 +45,7 @@ def wake(active, row, exmap, chosen, node, trie):
 
 @device_function
 def transition(states, lower, moves, depth, k, inmap, exmaps, node):
-    """K of ``states``, I and S of ``lower`` at a node: (new states, exmap, children chosen)."""
+    """K of ``states``, I and S of ``lower`` at a node: (new states, exmap, chosen children)."""
     step, others = moves
     reached = np.uint32(INMAP(states, step) | INMAP(lower, others))
     reached = np.uint32(np.uint32(reached & inmap) | lower)
@@ -63,7 +63,7 @@ def transition(states, lower, moves, depth, k, inmap, exmaps, node):
 def move(active, row, node, d, states, lower, moves, depth, limits, inmap, trie):
     """Store the transition into dist-level d, whose bitmaps begin at ``row``.
 
-    Returns match bits, exmap and the children chosen.
+    Returns match bits, exmap and the chosen children.
     """
     k, distance = limits
     reached, exmap, chosen = transition(states, lower, moves, depth, k, inmap, trie[1], node)

@@ -1,6 +1,6 @@
-"""The bit-sliced kernel, the default: trie/ltb/sliced.py with a segment of the text a lane.
+"""The bit-sliced kernel, the default: trie/ltb/sliced.py with a segment of the text per lane.
 
-A segment is 64 symbols, a bit each: k + D - 1 to warm up, and ``useful`` that it answers, so that
+A segment is 64 symbols, one bit each: k + D - 1 to warm up, and ``useful`` that it answers, so that
 lanes are independent. The planes of segment s:
 
     planes   uint64[4, S]   0 same read as the symbol before | 1 no gap code | 2, 3 the code's bits
@@ -8,13 +8,13 @@ lanes are independent. The planes of segment s:
 
 A warp descends the trie with 32 segments in lockstep, and leaves a subtrie in which none of its
 2,048 symbols has a state. P of the node is in registers; only a node with children left is pushed
-on a stack in local memory, D + 1 words a lane. A trie-node is one 16-byte load for three depths,
-and a chain costs no other. The trie is split for more warps:
+on a stack in local memory, D + 1 words per lane. A trie-node takes one 16-byte load for three
+depths, and a chain of single children no other memory access. The trie is split for more warps:
 
     task t < T   the subtrie of node t of level L, from its path of 3 L symbols
     task T       all above level L
 
-Operations: about 10 (D + 1) + 25 a lane and visited node of the trie (not trie-node), for 64
+Operations: about 10 (D + 1) + 25 per lane and visited node of the trie (not trie-node), for 64
 symbols, however many states are active there.
 """
 
@@ -28,14 +28,14 @@ from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_pair, loa
 from gpu.exact.window_bits import children_before
 from gpu.ltb.sweeping import FIRST_OF_READ
 
-THREADS = 128  # threads a block; any multiple of 32
-SYMBOLS = 64  # symbols of a segment
+THREADS = 128  # threads per block; any multiple of 32
+SYMBOLS = 64  # symbols in a segment
 DEPTHS = 32
 ALL_SYMBOLS = 0xFFFFFFFFFFFFFFFF
 
 
 def planes(symbols, useful, overlap, segments, out):
-    """Make the planes; a thread a segment.
+    """Compute the planes; one thread per segment.
 
     Arguments: symbols uint8[n], useful uint32, overlap uint32, segments uint32, out
     uint64[4 segments]. Symbols before the first and after the last are gap codes.
@@ -92,7 +92,7 @@ def children_of(exmap, more, path, inside):
 
 @device_function
 def report(plane, bit, first, symbols, bitmaps):
-    """OR ``bit`` into the bitmaps of the symbols of a plane, which begins at ``first``."""
+    """OR ``bit`` into the bitmaps of the symbols set in a plane, which begins at ``first``."""
     while plane != np.uint64(0):
         below = np.uint64(np.uint64(~plane) & np.uint64(plane - np.uint64(1)))
         at = np.uint64(first + np.uint64(population(below)))
@@ -106,7 +106,7 @@ def sliced(levels: int) -> Callable[..., None]:
 
     Arguments: plane_words uint64[4 S], segments uint32 S, k uint32, useful uint32, symbols uint32,
     level uint32 (3 level < k), codes uint32[T] (the paths to the nodes of that level; T is 0 for
-    level 0), nodes uint64[2 N] (as gpu/exact/walk.py draws them), first_node uint32 (of the
+    level 0), nodes uint64[2 N] (as laid out in gpu/exact/walk.py), first_node uint32 (of the
     level), matches uint32[symbols] and mismatches uint32[symbols] (zeros before). grid * block >=
     32 (T + 1) ceil(S / 32).
     """
@@ -214,7 +214,7 @@ def sliced(levels: int) -> Callable[..., None]:
         children = np.uint32(0)
         while there:
             if opened:
-                # a node with states: its children, and the symbols that are none of them
+                # a node with states: its children, and the symbols without a child
                 children = children_of(exmap, more, path, inside)
                 some = children != np.uint32(15)
                 if some and cuda.any_sync(ALL_LANES, p0 != np.uint64(0)):

@@ -1,7 +1,7 @@
-"""Chunks through the Levenshtein Tree Bitmap, on streams of one or more cards (gpu/card/streams).
+"""Chunks through the Levenshtein Tree Bitmap, on one or more devices (gpu/card/streams).
 
 A chunk begins k + D - 1 symbols before the first end that it answers (thesis 3.3.5), so results do
-not depend on where chunks are cut. A symbol takes 1 byte to the GPU, and 8 come back.
+not depend on where chunks are cut. Per symbol, 1 byte goes to the GPU and 8 come back.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from trie.windows import check_batch
 MAX_CHUNK = 1 << 25
 """Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the GPU, 0.3 pinned."""
 
-MOST_AHEAD = 4  # threads that pack at most: that is little work
-_SYMBOL_BYTES = 11  # of a chunk on the GPU: a symbol, two bitmaps, and the planes of ``ltb-sliced``
+MOST_AHEAD = 4  # most threads that pack, which is little work
+_SYMBOL_BYTES = 11  # per symbol on the GPU: its code, two bitmaps, and the planes of ``ltb-sliced``
 Bitmaps = NDArray[np.uint32]
 Symbols = NDArray[np.uint8]
 
@@ -60,7 +60,7 @@ class _LtbSlot(StreamSlot):
 
 
 class _LtbCard(StreamCard[_LtbSlot]):
-    """A card with the snapshot in use."""
+    """A device with the snapshot in use."""
 
     def __init__(self, size: int, distance: int, method: str, share: CardShare) -> None:
         super().__init__(share, partial(_LtbSlot, size))
@@ -71,7 +71,7 @@ class _LtbCard(StreamCard[_LtbSlot]):
         self._source: TreeBitmap | None = None
 
     def load(self, tree: TreeBitmap) -> None:
-        """Have a snapshot here, and know how much a slot may take for active bitmaps."""
+        """Load a snapshot and compute how much a slot may use for active bitmaps."""
         with self.active():
             if self._source is not tree:
                 if self._source is not None:
@@ -97,7 +97,7 @@ def _tree_bytes(tree: TreeBitmap) -> int:
 
 
 class _LtbFlight(Flight["_LtbFlight"]):
-    """A chunk on a slot, and the pinned symbols that it was sent from."""
+    """A chunk on a slot, and the pinned symbols it was sent from."""
 
     card: _LtbCard
     slot: _LtbSlot
@@ -105,7 +105,7 @@ class _LtbFlight(Flight["_LtbFlight"]):
     buffer: Symbols
 
     def send(self) -> None:
-        """Queue the chunk, its kernel and its bitmaps."""
+        """Queue the upload, the kernel and the download of the bitmaps."""
         card, slot, buffers = self.card, self.slot, self.slot.buffers
         size, stream = self.chunk.symbols, self.slot.stream
         assert card.tree is not None
@@ -129,8 +129,8 @@ class _LtbFlight(Flight["_LtbFlight"]):
 class LtbEngine(StreamEngine[_LtbCard, _LtbFlight]):
     """Matches batches with the Levenshtein Tree Bitmap.
 
-    distance: D. method: a kernel. chunk: symbols of a chunk at most, without its overlap. threads:
-    of the host. options: see StreamOptions.
+    distance: D. method: a kernel. chunk: most symbols in a chunk, without its overlap. threads:
+    host threads. options: see StreamOptions.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""The frame of the kernels of the thesis (3.3.17, Fig. 30-35): pieces, symbols, sweeps by level.
+"""The common frame of the thesis's kernels (3.3.17, Fig. 30-35): pieces, symbols, sweeps by level.
 
-A block takes a piece of the stream, and its threads the trie-nodes of a level in turns. A block has
-active bitmaps of its own in global memory, D + 1 for each trie-node, one array a dist-level:
+A block takes a piece of the stream, and its threads take turns with the trie-nodes of a level. Each
+block has its own active bitmaps in global memory, D + 1 for each trie-node, one array per
+dist-level:
 
     active   uint32[grid, D + 1, N]   laid out as inmaps (trie/ltb/transitions.py)
     symbols  uint8                    bits 0-2 code (4: gap) | bit 3 first of a read
@@ -10,8 +11,8 @@ A sweep visits all levels of the trie, the deepest first, with ``syncthreads`` a
 child is done before its parent wakes it. The kernels differ in what a sweep does:
 
     naive      for d = D ... 0: I and S of d into d + 1, then K of d             2 D + 1 sweeps
-    efficient  for d = D - 1 ... 0: all that leads into d + 1; at last K of 0   max(D, 1) sweeps
-    queue      as efficient, but woken children pass through a queue a warp in shared memory
+    efficient  for d = D - 1 ... 0: all transitions into d + 1; last K of 0      max(D, 1) sweeps
+    queue      as efficient, but woken children pass through a queue per warp in shared memory
 
 Every thread collects the bits of a symbol in registers and adds them to the bitmaps in global
 memory with ``atomicOr`` if there are any. A piece begins k + D - 1 symbols early, without output.
@@ -37,7 +38,7 @@ ARGUMENTS = (
 
 
 def by_threads(visit: Any) -> Any:
-    """The ``visit_level`` of ``sweeping`` whose threads take the nodes of a level in turns.
+    """The ``visit_level`` of ``sweeping`` whose threads take turns with the nodes of a level.
 
     visit(active, base, nodes, node, sweep, ...): match and mismatch bits of a trie-node.
     """
@@ -67,7 +68,7 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
     uint32[k // 3 + 2], inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N], active
     uint32[grid (D + 1) N], matches uint32[n] and mismatches uint32[n] (zeros before).
 
-    sweeps(distance): the sweeps a symbol takes, numbered from the last, 0. visit_level(found,
+    sweeps(distance): the sweeps per symbol, numbered downwards to the last, 0. visit_level(found,
     missed, scratch, thread, threads, active, base, nodes, first, end, sweep, moves, depth, limits,
     trie): the block's sweep of the trie-nodes first..end - 1 of a level, which returns found and
     missed with this thread's bits added. scratch: uint32[``words``] in shared memory. The active
@@ -78,7 +79,7 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
         symbols, k, distance, piece, level_offsets, inmaps, exmaps, prefix_sums, active, matches,
         mismatches,
     ):  # fmt: skip
-        # made here, as the simulator has no shared memory in device functions; free if unused
+        # allocated here, as the simulator has no shared memory in device functions; free if unused
         scratch = cuda.shared.array(words, np.uint32)
         count = np.uint32(symbols.size)
         nodes = np.uint64(inmaps.size)

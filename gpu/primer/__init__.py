@@ -1,7 +1,7 @@
-"""The k-difference primer problem on a GPU: one text at a time, windows and starts in bulk.
+"""The k-difference primer problem on a GPU: one text at a time, many windows and starts at once.
 
-``GpuText`` finds windows in a text and raises the reaches of their starts; hits stay on the GPU.
-``paper`` has the paper's two CUDA solutions.
+``GpuText`` finds windows in a text and raises the reach of their starts (how far each matches);
+hits stay on the GPU. ``paper`` has the paper's two CUDA solutions.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ LEAST_WORDS = 2
 MOST_WORDS = 32  # the most rows of 32 that a thread of ``extend`` follows
 
 MOST_WINDOWS = 1 << 17
-"""Windows of a launch; the second dimension of a grid has up to 65,535 blocks."""
+"""Most windows in a launch; the second dimension of a grid has up to 65,535 blocks."""
 
-ROOM = 1 << 20  # room for the hits of a launch at first; more take another launch
+ROOM = 1 << 20  # initial room for the hits of a launch; more hits need another launch
 MOST_HITS = 1 << 24  # the most hits of a launch that are stored
-HIT_BYTES = 68  # memory of a hit: its key, and its places in the lists of starts to follow
-LEAST_HITS = MOST_WINDOWS  # room for hits however short memory is: those of a tile
+HIT_BYTES = 68  # memory per hit: its key, and its places in the lists of starts to follow
+LEAST_HITS = MOST_WINDOWS  # least room for hits, however scarce memory is: those of a tile
 MOST_COLUMNS = 1 << 28  # columns of a text that keys of ``seeds`` can name
-SLOTS = 132 * 32  # warps of a scan that run at a time, about
-MOST_WAVES = 8  # the most warps, in multiples of SLOTS, where a window has more than one
+SLOTS = 132 * 32  # about how many warps of a scan run at a time
+MOST_WAVES = 8  # the most warps, in multiples of SLOTS, if a window has more than one
 LAUNCHES = 5  # of ``extend``: in all but the last a thread follows one start
 
 FEW = 1 << 14
-"""... unless there are no more places than these."""
+"""... unless there are at most this many places."""
 
 SPARE_WORDS = 4  # words after the end of a plane that kernels may read
 COPIED_AT_ONCE = 1 << 22
 
-BEFORE = 64  # columns, whole words, no shorter than a window of 32 symbols with its differences
+BEFORE = 64  # columns, whole words, at least a window of 32 symbols with its differences
 
 
 def planes_of(codes: Codes) -> NDArray[np.uint32]:
@@ -62,7 +62,7 @@ def planes_of(codes: Codes) -> NDArray[np.uint32]:
 
 
 class GpuAlpha:
-    """Alpha on the GPU: codes uint8[m] of all records, ends int64[m] of each start's record."""
+    """Alpha on the GPU: codes uint8[m] of all records; ends int64[m], the record end per start."""
 
     def __init__(self, codes: Codes, ends: Columns) -> None:
         self.gaps = bool((codes > 3).any())
@@ -73,10 +73,10 @@ class GpuAlpha:
 
 @dataclass(frozen=True, slots=True)
 class GpuHits:
-    """Places on the GPU: keys (``extend``), how many, and the columns that a key stands for.
+    """Places on the GPU: keys (``extend``), their number, and the columns that a key stands for.
 
-    keys uint64[], or None: every block in every tile. ``found`` above ``stored``, the number of
-    keys, means that some were dropped. A key's columns are ``span`` from offset + step * tile on.
+    keys uint64[], or None: every block in every tile. If ``found`` exceeds ``stored``, the number
+    of keys, some were dropped. A key stands for ``span`` columns from offset + step * tile on.
     """
 
     keys: Any
@@ -105,7 +105,7 @@ class GpuText:
     """A text on the GPU: records (uint8, 4 a gap), with ``both`` their reverse complements after.
 
     Texts are loaded one after another. columns: of the text, both strands. most_symbols, most_hits:
-    of a text and of a launch, as far as free memory goes.
+    limits for a text and for a launch, set by free memory.
     """
 
     columns: int
@@ -115,7 +115,7 @@ class GpuText:
         self._k = k
         self._strands = 2 if both else 1
         memory = free_memory()
-        # a half for either
+        # half of the memory for each
         self.most_symbols = int(memory // 2 / (1 + 0.75 * self._strands))
         self.most_hits = max(min(LEAST_HITS, MOST_HITS), min(MOST_HITS, memory // 2 // HIT_BYTES))
         self._room = min(ROOM, self.most_hits)
@@ -129,7 +129,7 @@ class GpuText:
 
     def _allocate(self, symbols: int) -> None:
         """Memory for a text of ``symbols``, a multiple of TILE."""
-        # pinned, since the driver copies any other memory to pinned memory first; for a small text
+        # pinned, since the driver copies other memory to pinned memory first; for a small text,
         # allocating pinned memory takes longer than the copy
         pinned = cuda.pinned_array if symbols > COPIED_AT_ONCE else np.empty
         # free the old arrays first
@@ -164,7 +164,7 @@ class GpuText:
         )  # fmt: skip
 
     def codes(self) -> Codes:
-        """All columns as the kernels see them, 5 after records."""
+        """All columns as the kernels see them, with 5 after each record."""
         text = np.full(self.columns, 5, dtype=np.uint8)
         codes = self._staged[: self.size]
         text[: self.size] = codes
@@ -173,7 +173,7 @@ class GpuText:
         return text
 
     def _stored(self, launch: Any, step: int, span: int) -> GpuHits:
-        """Launch with room for keys and a counter; again with more room if it was too little."""
+        """Launch with room for keys and a counter; repeat with more room if it was too small."""
         while True:
             keys = cuda.device_array(self._room, np.uint64)
             counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
@@ -187,13 +187,14 @@ class GpuText:
     def scanned(self, blocks: Columns, first: int, stop: int) -> GpuHits:
         """Tiles of columns first..stop where windows end within k - 1 differences.
 
-        blocks int64[3, w]: first start, anchor, core; a window is alpha[anchor:core]; at most
-        MOST_WINDOWS.
+        blocks int64[3, w], w <= MOST_WINDOWS: first start, anchor, core; a window is
+        alpha[anchor:core].
         """
         longest = int((blocks[2] - blocks[1]).max())
         ahead = -(-(longest + self._k) // 8)
         tiles = (stop - first) // TILE
-        # as many lanes of a window as leave little of the GPU idle at the end, or work done twice
+        # choose lanes per window so that little of the GPU idles at the end and little work is
+        # repeated
         some = np.arange(1, 2 + MOST_WAVES * SLOTS // blocks.shape[1])
         waves = np.ceil(some * blocks.shape[1] / SLOTS)
         lanes = 32 * int(some[np.argmin(waves * (-(-tiles // (32 * some)) + ahead / 8))])
@@ -213,7 +214,7 @@ class GpuText:
     def table(self, blocks: Columns, pieces_each: int, symbols: int, errors: int) -> PieceTable:
         """The table of the blocks' windows that are ``pieces_each`` * ``symbols`` long.
 
-        errors: 0 or 1, the most of a piece.
+        errors: 0 or 1, the most per piece.
         """
         rows = pieces_each * symbols
         windows = cuda.device_array((blocks.shape[1], 4), np.uint32)
@@ -235,8 +236,8 @@ class GpuText:
     def seeded(self, table: PieceTable, first: int, stop: int) -> GpuHits:
         """Columns near which windows of the table end within k - 1 differences.
 
-        All windows that end in columns first..stop, and some more: their pieces begin earlier.
-        ValueError for columns that a key cannot name (MOST_COLUMNS).
+        Returns all windows that end in columns first..stop, and some more: their pieces begin
+        earlier. Raises ValueError for columns that a key cannot name (MOST_COLUMNS).
         """
         if stop > MOST_COLUMNS:
             message = f"a text of {stop} columns, pieces are looked for in {MOST_COLUMNS} at most"
@@ -260,11 +261,11 @@ class GpuText:
     def raise_reaches(
         self, blocks: Columns, hits: GpuHits, reach: Columns, rows: int
     ) -> tuple[NDArray[np.uint64], Columns]:
-        """Raise ``reach`` (int64[m]) by places of blocks, with ``rows`` rows for a start at first.
+        """Raise ``reach`` (int64[m]) from places of blocks, with ``rows`` rows per start at first.
 
         Blocks as in ``scanned``; their cores end after the reach of their first start. A start that
-        outgrows the rows is followed again with four times as many. Returns keys and blocks of
-        those that outgrow the rows of any kernel.
+        outgrows the rows is followed again with four times as many. Returns keys and blocks of the
+        starts that outgrow the rows of all kernels.
         """
         on_device = cuda.to_device(reach)
         keys, kind = hits.keys, extend.ANCHORS
@@ -272,7 +273,7 @@ class GpuText:
             keys, kind = cuda.device_array(1, np.uint64), extend.EVERYWHERE
         keys = keys.reshape(1, keys.size)
         where = cuda.to_device(np.array([hits.step, hits.span, hits.offset]))
-        # few different numbers of words, since each needs a kernel
+        # few distinct numbers of words, since each needs its own kernel
         places, words = hits.stored, min(MOST_WORDS, max(LEAST_WORDS, -(-rows // 32)))
         while places:
             places = self._extend(words, blocks, keys, places, where, kind, on_device)
@@ -301,7 +302,7 @@ class GpuText:
             self._lists, self._outgrown = [], None
             self._lists = [cuda.device_array((2, size), np.uint64) for _ in "ab"]
             self._outgrown = cuda.device_array((2, size), np.uint64)
-        # the hook of most starts is in the last words from the start
+        # for most starts the hook is in the last words from the beginning
         lowest = int((blocks[2] - blocks[1]).min()) - 1
         hooked = words - 2 if lowest // 32 >= words - 2 > 0 else 0
         launches = 1 if places < FEW or kind == extend.EVERYWHERE else LAUNCHES

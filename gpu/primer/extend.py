@@ -1,15 +1,15 @@
-"""How far starts reach near places of the text: a thread a place, a hook row that only rises.
+"""How far starts reach near places of the text: a thread per place, a hook row that only rises.
 
 A place is a hit of the core of a block of starts: alpha[anchor:core] may match there within k - 1
-differences. A thread follows the anchor there, and goes on with the next start that this place can
-help: starts further left reach no further here, so those with a known reach as far are skipped.
-Most places are settled by one or two starts, some by a dozen. So that no lane waits for another, a
-start that is not a thread's first is left for the next launch, until few are left.
+differences. A thread follows the anchor there, then continues with the next start that this place
+can help: starts further left reach no further here, so those already known to reach as far are
+skipped. Most places are settled by one or two starts, some by a dozen. So that no lane waits for
+another, a thread's later starts are left for the next launch, until few are left.
 
-Myers' bit-vectors with row 0 all zeros go along the columns where a match can lie. The hook row is
-one above the longest prefix known to stay within k - 1 differences; its value follows its
-horizontal differences, and when it falls to k - 1 the row rises and the vertical difference of the
-next is added.
+Myers' bit-vectors, with row 0 all zeros, go along the columns where a match can lie. The hook row
+is the row after the longest prefix known to stay within k - 1 differences; its value is updated by
+its horizontal differences, and when it falls to k - 1 the hook moves to the next row, whose
+vertical difference is added.
 
     planes    uint32[3, words]: bit r of the planes is bit 0 and bit 1 of alpha's code at r, and
               that it is no gap; the words of a thread's rows stay in registers
@@ -18,10 +18,9 @@ next is added.
     key       block << 40 | tile << 12 | slack: the core ends in ``span`` columns from column
               offset + step * tile on, with k - 1 - slack differences at least
 
-Without keys every block has a place in every tile: the plain bit-parallel solution.
-
-Operations for 32 rows and a symbol: 14, with gaps in alpha 15, and 3 to pick the hook's word from
-those where it can be; the rows are those of the kernel, whatever the hook.
+Without keys every block has a place in every tile: the plain bit-parallel solution. Operations for
+32 rows and a symbol: 14, with gaps in alpha 15, and 3 to select the hook's word from those where it
+can be; all rows of the kernel are computed, wherever the hook is.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from gpu.primer.seed_keys import key_of
 THREADS = 64
 
 EVERYWHERE, ANCHORS, STARTS = 0, 1, 2
-"""What is known of a place: nothing, its key, or key and start."""
+"""What is given for a place: nothing, its key, or key and start."""
 
-MOST_STEPS = 1 << 30  # starts of a thread in the last launch: all that are left of its block
+MOST_STEPS = 1 << 30  # starts per thread in the last launch: all that are left of its block
 
 
 @device_function
@@ -56,17 +55,18 @@ def _bit(word, at):
 
 
 def kernel(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
-    """The kernel for prefixes of at most 32 * words symbols; ``[grid, THREADS]``, a thread a place.
+    """The kernel for prefixes of up to 32 * words symbols; ``[grid, THREADS]``, a thread per place.
 
-    The hook is never above word ``hooked``. ``gaps``: alpha has some.
+    The hook is never before word ``hooked``. ``gaps``: whether alpha has any.
 
     Arguments: text uint32[], size int64 (columns), planes uint32[3, p] with words + 1 spare words,
-    ends int64[m], k int32, blocks int64[3, w], keys uint64[2, t] (keys and starts, as far as there
-    are any), places int64 (how many at most), where int64[3] (step, span, offset), kind int32
-    (EVERYWHERE, ANCHORS or STARTS), steps int32 (starts of a thread), reach int64[m] (raised), left
-    and outgrown uint64[2, places] (keys and starts: of the next launch, and those whose hook
-    outgrew the rows), counts uint32[launches, 2] (0 before: left of each launch; counts[0, 1]
-    outgrown ones), launch int32 (from the second on the one before says how many places).
+    ends int64[m], k int32, blocks int64[3, w], keys uint64[2, t] (keys and starts, as given by
+    ``kind``), places int64 (most places), where int64[3] (step, span, offset), kind int32
+    (EVERYWHERE, ANCHORS or STARTS), steps int32 (starts per thread), reach int64[m] (raised), left
+    and outgrown uint64[2, places] (keys and starts: for the next launch, and those whose hook
+    outgrew the rows), counts uint32[launches, 2] (0 before: those left by each launch; counts[0, 1]
+    outgrown ones), launch int32 (from the second on, the previous launch's count is the number of
+    places).
     """
     height = 32 * words
 
