@@ -1,11 +1,11 @@
-"""A column of D by Myers' bit-vectors, 32 rows a word: from its vertical differences to the next.
+"""A step of Myers' bit-vectors, 32 rows per word: from one column's differences to the next.
 
     p, n      vertical differences +1 and -1 between a row and the one above it
-    eq        rows whose symbol is the text's, and row 0 of a word into which -1 comes from above
-    total     (eq & p) + p, with the carry of the word above where the caller adds two at once
+    eq        rows whose symbol is the text's, and row 0 of a word that -1 enters from above
+    total     (eq & p) + p, with the carry of the word above if the caller adds two at once
     ph, mh    horizontal differences +1 and -1 of the rows
 
-What of a word's last row goes on to the next word is its top bits of ``ph`` and ``mh``.
+The last row of a word passes its top bits of ``ph`` and ``mh`` to the next word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def horizontal(p, n, eq, total):
 
 @device_function
 def vertical(xv, ph, mh, ph_above, mh_above):
-    """p and n of a word in the next column; xv is eq | n, ``above`` is the word above (0: none)."""
+    """p and n of a word in the next column; xv is eq | n, ``*_above`` the word above (0: none)."""
     up = np.uint32(np.uint32(ph << np.uint32(1)) | np.uint32(ph_above >> np.uint32(31)))
     down = np.uint32(np.uint32(mh << np.uint32(1)) | np.uint32(mh_above >> np.uint32(31)))
     return np.uint32(down | np.uint32(~np.uint32(xv | up))), np.uint32(up & xv)

@@ -1,13 +1,13 @@
 """The text in the two forms that the other kernels read.
 
-    words        4 bits a symbol, 8 symbols a uint32, the first lowest: 0-3, 4 a gap, 5 between
+    words        4 bits a symbol, 8 symbols per uint32, the first lowest: 0-3, 4 a gap, 5 between
                  records and after the last
     low, high    the bits of the symbols, 32 symbols a uint32, the first in the top bit. A gap or a
                  separator becomes some pseudorandom letter: readers of these planes look for
                  candidates, and a long run of gaps must not look like a run of A
 
-With both strands the reverse complement follows, after a multiple of TILE columns: it is made here
-and never crosses the bus.
+With both strands the reverse complement follows, at a multiple of TILE columns: it is computed on
+the GPU and never crosses the bus.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TILE = 64  # a strand of the text is a multiple of this many columns
 
 
 def pack(codes, strand, words, low, high):
-    """The kernel; ``[grid, THREADS]``, a thread 32 columns.
+    """The kernel; ``[grid, THREADS]``, one thread per 32 columns.
 
     codes uint8[n], strand int64 (columns of a strand, a multiple of TILE), words uint32[], low and
     high uint32[l] (out). Columns from ``strand`` on are the reverse complement, if there is room.

@@ -1,7 +1,7 @@
 """Places of windows in a text: key = window << 40 | tile << 12 | slack, uint64.
 
-The window matches within k - 1 differences in a tile of columns, with k - 1 - slack of them at
-least. A tile has 28 bits, the slack 12.
+The window matches within k - 1 differences in a tile of columns, with at least k - 1 - slack
+differences. A tile has 28 bits, the slack 12.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a text may hold where a piece of a window has at most one error, as a table by code.
+"""A table by code of what a text may contain where a piece of a window has at most one error.
 
-A window of alpha is cut into pieces of q symbols. A code is what q columns of the text hold, as two
+A window of alpha is cut into pieces of q symbols. A code stands for q columns of the text, as two
 planes: code = low bits << q | high bits, the first symbol in the top bit of each. With at most one
-error in a piece, the text from the piece's first column on is, as far as q columns go
+error in a piece, the q columns of text from the piece's first column on are
 
     the piece                                                       1
     one symbol changed                                              3 q
@@ -10,14 +10,14 @@ error in a piece, the text from the piece's first column on is, as far as q colu
     one inserted, its last pushed out; never equal to its           at most 3 (q - 2)
     left neighbour
 
-An insertion before a piece is an error of the piece before; one after it does not matter here; of
-equal errors in a run one is enough: 82 codes at q = 10 for most pieces. A gap of alpha is the error
-of its piece; with two a piece matches nothing.
+An insertion before a piece is an error of the previous piece; one after it does not matter here; of
+equal errors in a run one is enough: 82 codes at q = 10 for most pieces. A gap in alpha is the error
+of its piece; a piece with two gaps matches nothing.
 
     begins    uint32[4**q + 1], entries uint32: window * 16 + piece
 
-``windows_of`` makes the planes of windows. ``variants`` counts the entries of each code and, once
-the host has summed the counts, writes them, in any order.
+``windows_of`` computes the planes of windows. ``variants`` counts the entries of each code and,
+once the host has summed the counts, writes them in any order.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ GAP = 4
 
 
 def windows_of(codes, blocks, rows, planes):
-    """The kernel; ``[grid, THREADS]``, a thread a window of ``rows`` <= 32 symbols.
+    """The kernel; ``[grid, THREADS]``, one thread per window of ``rows`` <= 32 symbols.
 
     codes uint8[m], blocks int64[3, w] (a window begins at blocks[1]), planes uint32[w, 4] (out):
-    the low bit, the high bit of the code of a symbol, that it is a base, and 0; the last symbol in
-    the top bit.
+    the low and the high bit of a symbol's code, whether it is a base, and 0; the last symbol in the
+    top bit.
     """
     window = np.int64(cuda.grid(1))
     if window >= planes.shape[0]:
@@ -81,12 +81,12 @@ def _put(low, high, q, entry, places, entries, filling):
 
 
 def variants(planes, blocks, q, pieces, errors, places, entries, filling):
-    """The kernel; ``[grid, THREADS]``, a thread a piece.
+    """The kernel; ``[grid, THREADS]``, one thread per piece.
 
     planes uint32[w, 4] (``windows_of``), blocks int64[3, w] (windows of other lengths than pieces *
-    q have no pieces), q int32, pieces int32, errors int32 (0 or 1, the most of a piece), places
-    uint32[4**q]: raised by the entries of each code (0 before); with ``filling`` int32 1 the begin
-    of each code before and its end after, and entries uint32[] is written.
+    q have no pieces), q int32, pieces int32, errors int32 (0 or 1, the most per piece), places
+    uint32[4**q]: raised by the number of entries of each code (0 before). With ``filling`` int32 1
+    entries uint32[] is written, and places holds the begin of each code before and its end after.
     """
     task = np.int64(cuda.grid(1))
     if task >= np.int64(planes.shape[0]) * np.int64(pieces):

@@ -1,8 +1,8 @@
-"""Windows found through their pieces: a thread a column looks up q symbols; warps verify together.
+"""Find windows through their pieces: each thread looks up q symbols; warps verify together.
 
-A warp looks up 32 columns at a time. Its lanes sum up the entries of their codes in the table and
-then take the candidates in turns of 32, whichever lane found them: each finds the column of its
-candidate by bisection in the sums, so all lanes verify however uneven the codes are.
+A warp looks up 32 columns at a time. Its lanes compute prefix sums of the entries of their codes in
+the table, then take the candidates in turns of 32, whichever lane found them: each finds the column
+of its candidate by bisection in the sums, so all lanes verify, however uneven the codes are.
 
     low, high    planes of the text (``packed_text``); a gap or a separator is some letter there, so
                  what passes is a superset, and ``extend`` decides
@@ -11,10 +11,10 @@ candidate by bisection in the sums, so all lanes verify however uneven the codes
     key          as in ``window_scan``, with single columns for tiles: the first that the window may
                  end at
 
-Verifying is Myers' bit-vector along the columns where the window can lie if the piece lies at its
-column: rows + 2 (k - 1) of them.
+Verification runs Myers' bit-vectors along the columns where the window can lie if the piece lies at
+its column: rows + 2 (k - 1) of them.
 
-Operations: 40 a column of the text, 60 a candidate and 19 for each of its columns.
+Operations: 40 per column of the text, 60 per candidate and 19 for each of its columns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ THREADS = 128
 
 @device_function
 def _from(plane, word, shift):
-    """32 columns of a plane, from column ``shift`` (0..31) of a word on."""
+    """32 columns of a plane, starting at column ``shift`` (0..31) of a word."""
     here = np.uint32(load_word(plane, word))
     following = np.uint32(load_word(plane, word + 1))
     behind = np.uint32(np.uint32(following >> np.uint32(1)) >> np.uint32(np.uint32(31) - shift))
@@ -45,12 +45,12 @@ def _from(plane, word, shift):
 
 
 def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, counter):
-    """The kernel; ``[grid, THREADS]``, a thread a column from ``begin`` to ``stop``.
+    """The kernel; ``[grid, THREADS]``, one thread per column from ``begin`` to ``stop``.
 
     Arguments: low and high uint32[] with two spare words, begin and stop int64 (multiples of 32),
     windows uint32[4 w], rows int32 (symbols of a window, at most 32), q int32, k int32, begins,
     entries, out uint64[capacity], counter uint32[1] (0 before; keys beyond the capacity are counted
-    and not written).
+    but not written).
     """
     lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(31))
     column = np.int64(begin + np.int64(cuda.grid(1)))
@@ -65,7 +65,7 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
     first_entry = np.uint32(load_word(begins, code))
     count = np.int32(np.uint32(load_word(begins, np.uint32(code + np.uint32(1)))) - first_entry)
     total = np.int32(sum_to_lane(np.uint32(count), lane))
-    # where the lane's first entry would be if candidate 0 of the warp were entry 0
+    # the offset from a candidate's number in the warp to its entry
     entry_of = np.int32(np.int32(first_entry) - np.int32(total - count))
     all_of = np.int32(cuda.shfl_sync(ALL_LANES, total, 31))
     # a window is aligned to the bottom of 32 rows; those above are free, as in ``window_scan``
@@ -75,7 +75,7 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
     before = np.int32(0)
     while before < all_of:
         candidate = np.int32(before + lane)
-        # the first lane whose sum is beyond the candidate
+        # the first lane whose sum exceeds the candidate's number
         owner = np.int32(0)
         for step in range(5):
             middle = np.int32(owner + np.int32(16 >> step))
@@ -103,8 +103,8 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
             score = rows
             least = k
             while left > np.int32(0):
-                # 32 columns at once, the first in the top bit; what follows the text is no match
-                # that counts
+                # 32 columns at once, the first in the top bit; matches after the text's end do not
+                # count
                 at = np.int64(here >> 5)
                 shift = np.uint32(here & 31)
                 text_low = _from(low, at, shift)

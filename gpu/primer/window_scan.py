@@ -1,14 +1,14 @@
-"""Many windows of alpha along one text, bit-parallel: a warp a window, a lane a segment of text.
+"""Many windows of alpha along one text, bit-parallel: a warp per window, a lane per text segment.
 
-    text      8 symbols a uint32, 4 bits each, the first lowest: 0-3, 4 a gap, 5 between records
+    text      8 symbols per uint32, 4 bits each, the first lowest: 0-3, 4 a gap, 5 between records
     rows      a window is aligned to the bottom of its 32 * words rows: its last row is the top bit
               of the last word; the free rows above match every symbol, so D is 0 there
     masks     in shared memory, a row of ``words`` for each of the symbols 0-4 and each warp: lanes
               read one of five words, in different banks
     vp, vn    vertical differences +1 and -1, in registers
 
-A lane begins len + k columns before its segment; no match that ends in it begins earlier. Of D's
-last row it stores the minimum of each tile of 64 columns.
+A lane begins len + k columns before its segment; no match that ends in the segment begins earlier.
+It stores the minimum of D's last row for each tile of 64 columns.
 
     key       window << 40 | tile << 12 | k - 1 - minimum       one for each tile at most k - 1
 
@@ -28,20 +28,20 @@ from gpu.card.intrinsics import cuda, load_word
 from gpu.primer.myers import horizontal, vertical
 from gpu.primer.seed_keys import key_of
 
-WARPS = 4  # warps, and so windows, a block
+WARPS = 4  # warps, and so windows, per block
 THREADS = 32 * WARPS
-TILE_WORDS = 8  # words of text a tile: 64 columns
+TILE_WORDS = 8  # words of text per tile: 64 columns
 FAR = 1 << 20
 
 
 def kernel(words: int) -> Callable[..., None]:
     """The kernel for windows of at most 32 * words symbols; ``[(spans, groups), THREADS]``.
 
-    Arguments: text uint32[t], begin and tiles uint32 (the tiles begin..tiles - 1 are looked at),
+    Arguments: text uint32[t], begin and tiles uint32 (the tiles begin..tiles - 1 are scanned),
     alpha uint8[], blocks int64[3, w] (a window is alpha[blocks[1]:blocks[2]]), segment uint32
-    (tiles a lane), warm_up int32 (words of text), limit int32 (k - 1), out uint64[capacity],
-    counter uint32[1] (0 before; keys beyond the capacity are counted and not written).
-    groups * WARPS >= w, and spans * 32 lanes of ``segment`` tiles cover begin..tiles.
+    (tiles per lane), warm_up int32 (words of text), limit int32 (k - 1), out uint64[capacity],
+    counter uint32[1] (0 before; keys beyond the capacity are counted but not written). groups *
+    WARPS >= w, and spans * 32 lanes of ``segment`` tiles cover begin..tiles.
     """
     masks_size = WARPS * 5 * words
     last = words - 1

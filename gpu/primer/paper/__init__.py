@@ -1,6 +1,6 @@
 """The primer paper's two CUDA solutions (section 4): baselines for the other methods.
 
-A block takes a start, in batches as large as memory allows.
+One block per start, in batches as large as memory allows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpu.card.launch import made
 from gpu.primer.paper import alternative, conventional
 
 BLOCK_THREADS = 256
-"""Threads a block: the paper's best (Fig. 9)."""
+"""Threads per block: the paper's best (Fig. 9)."""
 
 PREFETCH_FACTOR = 3  # the constant c of section 4.2 that missed nothing (Table 4)
 ROW_BYTES = 4 << 30  # the most memory for the rows of D between tiles
@@ -30,8 +30,8 @@ def longest_prefixes(
     """The longest prefix c of every start (int32), and counts (uint64[5], see the kernel).
 
     ``method`` is conventional (optimizations 1, 3, 4, 5) or alternative (3, 4, 5, 6); alpha and
-    beta are one record each. ``threads`` a block: a power of two from 32 on. ``factor`` is c of
-    section 4.2; ``counted`` counts misses of the prefetch.
+    beta are one record each. ``threads``: per block, a power of two, at least 32. ``factor`` is c
+    of section 4.2; ``counted`` counts misses of the prefetch.
     """
     codes, text = cuda.to_device(alpha), cuda.to_device(beta)
     lengths = np.empty(starts.size, dtype=np.int32)

@@ -2,8 +2,8 @@
 
 A block takes a start (coarse grain), its threads the cells of a column of L (fine grain). L is cut
 into parallelograms (Fig. 6b) of as many diagonals as threads: in column e a tile holds the
-diagonals first - e .. first - e + threads - 1, so that of column e - 1 it lacks only two diagonals
-on its left, which the tile before has saved.
+diagonals first - e .. first - e + threads - 1, so of column e - 1 it lacks only two diagonals on
+its left, which the previous tile has saved.
 
     3  the highest row of column k - 1 for each thread, joined by a reduction at the end
     4  the tiles: two columns of a tile, and two saved cells for each column (O(k)), in shared
@@ -15,7 +15,7 @@ on its left, which the tile before has saved.
 
     prefetched = ceil(c * k / threads) * threads         (section 4.2; c = 3 missed none, Table 4)
 
-Operations: 8 a cell, 6 a comparison, and a barrier a column.
+Operations: 8 per cell, 6 per comparison, and one barrier per column.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def prefetched(c: int, k: int, threads: int) -> int:
 
 
 def kernel(threads: int, most_k: int, c: int, counted: bool) -> Callable[..., None]:
-    """The kernel for k <= most_k; ``[starts, threads]``, a block a start. c = 0: no prefetch.
+    """The kernel for k <= most_k; ``[starts, threads]``, one block per start. c = 0: no prefetch.
 
     Arguments: alpha uint8[m], beta uint8[n], k int32, starts int64[b], lengths int32[b] (out),
     counts uint64[5]: comparisons, and with ``counted`` accesses to alpha, misses, to beta, misses.
@@ -60,7 +60,7 @@ def kernel(threads: int, most_k: int, c: int, counted: bool) -> Callable[..., No
         while at < np.int32(ahead):
             if at < m:
                 near_alpha[at] = alpha[start + at]
-            # the part of the window that the first tile does not bring
+            # the part of the window that the first tile does not load
             if at < n and c:
                 near_beta[at] = beta[at]
             at = np.int32(at + np.int32(threads))

@@ -1,7 +1,7 @@
 """The paper's conventional CUDA solution (section 4): matrix D in tiles, optimizations
 1, 3, 4 and 5.
 
-A block takes a start, that is a matrix (coarse grain); its threads the cells of an anti-diagonal
+A block takes a start, that is, a matrix (coarse grain); its threads the cells of an anti-diagonal
 (fine grain). D is cut into tiles of as many rows as threads (Fig. 6a); a tile is swept along beta,
 thread t at column step - t, so that
 
@@ -15,7 +15,7 @@ thread t at column step - t, so that
        memory
     5  a tile's symbols of alpha in shared memory
 
-Operations: about 15 a cell, and a barrier an anti-diagonal.
+Operations: about 15 per cell, and one barrier per anti-diagonal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trie.codes import GAP
 
 
 def kernel(threads: int) -> Callable[..., None]:
-    """The kernel; ``[starts, threads]``, a block a start.
+    """The kernel; ``[starts, threads]``, one block per start.
 
     Arguments: alpha uint8[m], beta uint8[n], k int32, starts int64[b], rows int32[b, n + 1] (room),
     lengths int32[b] (out: c), comparisons uint64[1] (raised by the symbols compared).
