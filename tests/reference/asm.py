@@ -1,6 +1,6 @@
 """Approximate pattern search from its definition (WsPASM paper, equation 1), in plain Python.
 
-Nothing of the project is used here: it is what the project is held against.
+An independent reference: it uses nothing of the project.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def oriented(patterns, strands):
 
 
 def every_end(texts, patterns, k, strands="both", iupac=False):
-    """[(text, end, distance, strand, pattern)] in the order of the rows."""
+    """[(text, end, distance, strand, pattern)] in row order."""
     rows = []
     for number, text in enumerate(texts):
         for index, strand, pattern in oriented(patterns, strands):
@@ -62,7 +62,7 @@ def every_end(texts, patterns, k, strands="both", iupac=False):
 
 
 def best_ends(texts, patterns, k, strands="both", iupac=False):
-    """The same, one row a maximal run of adjacent ends: the least distance, leftmost."""
+    """As ``every_end``, one row per maximal run of adjacent ends: the least distance, leftmost."""
     runs = {}
     for text, end, distance, strand, index in every_end(texts, patterns, k, strands, iupac):
         of_one = runs.setdefault((text, index, strand), [])
@@ -80,7 +80,7 @@ def best_ends(texts, patterns, k, strands="both", iupac=False):
 
 
 def check_alignment(text, start, end, distance, pattern, cigar, iupac=False):
-    """The CIGAR describes an alignment of the whole pattern with text[start:end] at that cost."""
+    """Assert that the CIGAR aligns the whole pattern with text[start:end] at that distance."""
     assert re.fullmatch(r"(\d+[=XID])+", cigar), cigar
     operations = re.findall(r"(\d+)([=XID])", cigar)
     assert all(a[1] != b[1] for a, b in zip(operations, operations[1:], strict=False)), cigar

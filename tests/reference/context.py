@@ -1,4 +1,4 @@
-"""What the context of a read is, from its header line, by regular expressions alone."""
+"""The context of a read from its header line, by regular expressions alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
 def time_of(text):
-    """A time as RFC 3339 has it, or None; one without an offset is UTC."""
+    """A time in RFC 3339 format, or None; a time without an offset is UTC."""
     found = re.fullmatch(
         r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d):(\d\d)(\.\d{1,9})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)?",
         text,
@@ -34,7 +34,7 @@ def plain(text):
 
 
 def values(header, *keys):
-    """The values of fields, as they stand in the line."""
+    """The values of fields, unchanged."""
     words = re.split("[ \t]+", header.strip(" \t"))[1:]
     return [
         word.removeprefix(key)

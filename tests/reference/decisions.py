@@ -1,4 +1,4 @@
-"""What to do with a read, from the definition of targets: strings and dicts only."""
+"""Decisions about reads, from the definition of targets: strings and dicts only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of event words, read as thesis Fig. 11 draws them."""
+"""The fields of event words, read as in thesis Fig. 11."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trie.event_words import MAX_INDEX, MAX_NODES
 
 
 class UnpackedEvents(NamedTuple):
-    """The fields of event words, in their order, n of each."""
+    """The fields of n event words, in their order."""
 
     events: NDArray[np.uint8]
     """1 match, 2 mismatch."""

@@ -1,6 +1,6 @@
-"""What exact matching means, written from its definition with strings, dicts and sets only.
+"""Exact matching from its definition, with strings, dicts and sets only.
 
-Nothing of the project is used here: it is what the project is held against.
+An independent reference: it uses nothing of the project.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def reverse_complement(kmer):
 
 
 def stored(kmer, strands):
-    """The form under which a k-mer is known."""
+    """The form in which a k-mer is stored."""
     return kmer if strands == "forward" else min(kmer, reverse_complement(kmer))
 
 
 def windows_of(sequence, k):
-    """(start, k-mer or None where a gap is in it) of every window."""
+    """(start, k-mer, or None if it contains a gap) of every window."""
     sequence = clean(sequence)
     for start in range(len(sequence) - k + 1):
         kmer = sequence[start : start + k]
@@ -32,7 +32,7 @@ def windows_of(sequence, k):
 
 
 def dictionary_of(records, k, strands):
-    """{stored k-mer: list of record indices that hold it, ascending}."""
+    """{stored k-mer: indices of the records that contain it, ascending}."""
     known = {}
     for index, (_, sequence) in enumerate(records):
         for _, kmer in windows_of(sequence, k):
@@ -68,9 +68,9 @@ def match(reads, k, *, strands="canonical", mode="frozen", records=(), seed=0):
 
 
 def match_limited(batches, k, limit, *, strands="canonical", mode="frozen", records=(), seed=0):
-    """As ``match`` of lists of reads, and the new k-mers of each as they stand, and all known.
+    """As ``match`` for each list of reads, plus the new k-mers of each as written, and all known.
 
-    A batch may bring k-mers if fewer than ``limit`` were known before it (0: always).
+    A batch may add k-mers if fewer than ``limit`` were known before it (0: always).
     """
     known = dictionary_of(records, k, strands)
     rows, brought = [], []
@@ -108,7 +108,7 @@ def label(owners, records):
 
 
 def prefixes_of(known, strands):
-    """Every state of the trie that holds the dictionary, as a string."""
+    """Every state of the dictionary's trie, as a string."""
     kmers = set(known)
     if strands == "both":
         kmers |= {reverse_complement(kmer) for kmer in known}
@@ -124,7 +124,7 @@ def depth_of(window, prefixes, strands):
 
 
 def windows_report(reads, k, *, records=(), **options):
-    """Rows of the windows report without the depth (it has an oracle of its own)."""
+    """Rows of the windows report without the depth, which has its own oracle."""
     found = match(reads, k, records=records, **options)
     return [
         (reads[index][0], start, event, label(owners, records))

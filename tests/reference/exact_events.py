@@ -13,7 +13,7 @@ from trie.codes import with_reverse_complements
 
 
 def reverse_complements(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
-    """The codes of the reverse complements."""
+    """The codes of the k-mers' reverse complements."""
     return with_reverse_complements(codes, k)[codes.size :]
 
 

@@ -1,4 +1,4 @@
-"""What ``streamer filter`` writes, from the texts of files, record by record."""
+"""The output of ``streamer filter``, from the texts of files, record by record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.reference.targets import assigned
 
 
 def records_of(text):
-    """[(record as it stands, name, letters)] of a FASTQ or FASTA text (bytes)."""
+    """[(unchanged record, name, letters)] of a FASTQ or FASTA text (bytes)."""
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):
         lines[-1] += b"\n"
@@ -24,7 +24,7 @@ def records_of(text):
 
 
 def filtered(texts, k, records, *, keep, pairs=False, **options):
-    """The bytes for R1, or for all, for R2, and both interleaved; and [(letters, target, out)]."""
+    """The bytes for R1 (or all), for R2, and both interleaved; then [(letters, target, out)]."""
     files = [records_of(text) for text in texts]
     groups = (
         [pair for one, other in zip(files[::2], files[1::2], strict=True)
@@ -47,7 +47,7 @@ def filtered(texts, k, records, *, keep, pairs=False, **options):
 
 
 def summary(reads, targets, barcodes):
-    """The counts of the summary; barcodes: one a read."""
+    """The counts of the summary; barcodes: one per read."""
 
     def counts(own):
         return {

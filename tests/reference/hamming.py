@@ -1,6 +1,6 @@
-"""What a search with k mismatches must give, from its definition: strings; NumPy for large ones.
+"""Search with k mismatches, from its definition: strings; NumPy for large searches.
 
-Nothing of the project is used here: it is what the project is held against.
+An independent reference: it uses nothing of the project.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def reverse_complement(pattern):
 
 
 def oriented(patterns, strands):
-    """(number, strand, sequence) in the order of rows."""
+    """(number, strand, sequence) in row order."""
     searched = []
     for number, pattern in enumerate(map(clean, patterns)):
         if strands != "reverse":
@@ -30,7 +30,7 @@ def oriented(patterns, strands):
 
 
 def distance(window, pattern):
-    """Positions in which they differ; a letter other than A, C, G, T differs from every letter."""
+    """The Hamming distance; a letter other than A, C, G, T differs from every letter."""
     return sum(a != b or a not in "ACGT" for a, b in zip(window, pattern, strict=True))
 
 
@@ -53,7 +53,7 @@ def _letters(sequence):
 
 
 def search_large(texts, patterns, k, strands="both"):
-    """The same, a pattern at a time over all windows."""
+    """As ``search``, one pattern at a time over all windows."""
     rows = []
     for index, text in enumerate(map(clean, texts)):
         letters = _letters(text)

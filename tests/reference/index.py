@@ -1,4 +1,4 @@
-"""A slow, independent account of exact matching: strings and a dict, one window at a time."""
+"""A slow, independent reference for exact matching: strings and a dict, one window at a time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The longest common subsequence from its definition, and random pairs of sequences.
 
-Nothing of the project is used here: it is what the project is held against.
+An independent reference: it uses nothing of the project.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LONG = (1_023, 1_024, 1_025, 4_095, 4_096, 4_097)
 
 
 def recursive(a, b):
-    """Rules R1-R3 as they stand (seed, 2.2), for a few symbols."""
+    """Rules R1-R3 as written (seed, 2.2), for a few symbols."""
 
     @cache
     def length(i, j):
@@ -30,7 +30,7 @@ def recursive(a, b):
 
 
 def length(a, b, gaps=GAPS):
-    """The same, an anti-diagonal of the table at a time."""
+    """As ``recursive``, one anti-diagonal of the table at a time."""
     a = np.frombuffer(a, dtype=np.uint8).astype(np.int16)
     b = np.frombuffer(b, dtype=np.uint8).astype(np.int16)
     a[np.isin(a, list(gaps))] = -1
@@ -58,7 +58,7 @@ def is_subsequence(some, whole):
 
 
 def plain(sequence):
-    """Capital bases, U as T."""
+    """Upper-case bases, U as T."""
     return sequence.upper().replace(b"U", b"T")
 
 

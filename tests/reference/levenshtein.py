@@ -1,7 +1,7 @@
 """Approximate matching by its definition: Sellers' recurrence over every k-mer, ties included.
 
-Nothing of the project is used here. A cell holds (distance, start) of the best alignment that ends
-there; of equal distances the largest start is kept.
+An independent reference: it uses nothing of the project. A cell holds (distance, start) of the best
+alignment that ends there; among equal distances the largest start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def reverse_complement(kmer):
 
 
 def coded(text):
-    """Base codes; whatever is no base equals nothing."""
+    """Base codes; anything that is not a base equals nothing."""
     return np.array([LETTERS.get(c, 9) for c in text.upper().replace("U", "T")], dtype=np.int64)
 
 
@@ -59,13 +59,13 @@ def ends_of(patterns, text):
 
 
 def nearest(kmers, text, distance, *, both=True):
-    """[(start, end, distance, strand, k-mer)] of a read: the row of every end that has one."""
+    """[(start, end, distance, strand, k-mer)] of a read: one row per end with a match."""
     kmers = sorted(kmers)
     patterns = kmers + ([reverse_complement(kmer) for kmer in kmers] if both else [])
     if not patterns:
         return []
     found, starts = ends_of(patterns, text)
-    # the first of equals: + before -, then the smallest code
+    # the first of equal ones: + before -, then the smallest code
     best = found.argmin(axis=0)
     rows = []
     for end in range(len(text) + 1):
@@ -78,7 +78,7 @@ def nearest(kmers, text, distance, *, both=True):
 
 
 def best_of_runs(rows):
-    """One row a maximal run of adjacent ends: the least distance, the leftmost of equals."""
+    """One row per maximal run of adjacent ends: the least distance, leftmost of equal ones."""
     runs = []
     for row in rows:
         if runs and row[1] == runs[-1][-1][1] + 1:

@@ -1,7 +1,7 @@
 """The automaton of thesis 3.3.14-3.3.17 as a set of states, from its definition.
 
-A state is (prefix of a k-mer, dist-level). Nothing of the project is used here: sequences are
-strings over ACGT and N (any other letter would do: it equals nothing).
+A state is (prefix of a k-mer, dist-level). It uses nothing of the project: sequences are strings
+over ACGT and N (which, like any other letter, equals nothing).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def trie_of(kmers, strands="forward"):
 
 
 def step(trie, k, distance, states, symbol):
-    """(the states after a symbol, the depths at which level 0 found no transition)."""
+    """(the states after a symbol, the depths at which level 0 has no transition)."""
     after = {("", 0)}
     missed = set()
     for node, level in states | {("", 0)}:
@@ -56,7 +56,7 @@ def bitmaps(kmers, k, distance, reads, strands="forward"):
 
 
 def words(kmers, k, distance, reads, strands="forward"):
-    """The words of a chunk that holds these reads, by index, a match before a mismatch."""
+    """The words of a chunk of these reads, by index, match before mismatch."""
     found = []
     for index, pair in enumerate(zip(*bitmaps(kmers, k, distance, reads, strands), strict=True)):
         found += [kind << 63 | index << 32 | bits for kind, bits in enumerate(pair) if bits]

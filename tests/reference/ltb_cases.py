@@ -45,7 +45,7 @@ class Case:
 
 
 def mutated(rng, sequence, edits):
-    """A sequence after so many random edits."""
+    """A sequence after that many random edits."""
     letters = list(sequence)
     for _ in range(edits):
         at = rng.randrange(len(letters) + 1)
@@ -60,7 +60,7 @@ def mutated(rng, sequence, edits):
 
 
 def make(k, distance, seed, *, kmers=30, reads=4, length=40, alphabet="ACGT", gaps=0.05):
-    """Random reads, a part of them k-mers of the dictionary with about as many edits as allowed."""
+    """Random reads, some of them dictionary k-mers with about as many edits as allowed."""
     rng = random.Random(f"{k} {distance} {seed}")
     length = max(length, 3 * k)
     known = sorted({"".join(rng.choices(alphabet, k=k)) for _ in range(kmers)})
@@ -76,12 +76,12 @@ def make(k, distance, seed, *, kmers=30, reads=4, length=40, alphabet="ACGT", ga
 
 
 def edges(seed=0, **options):
-    """Every k of EDGE_K with every D that it allows."""
+    """Every k of EDGE_K with every allowed D."""
     return [make(k, d, seed, **options) for k in EDGE_K for d in range(min(5, k))]
 
 
 def awkward():
-    """Nothing, next to nothing, and as dense as it gets."""
+    """Empty, nearly empty and maximally dense cases."""
     rng = random.Random(7)
     long = "".join(rng.choices("ACG", k=31))
     near = sorted({"A" * i + x + "A" * (8 - i) for i in range(9) for x in "ACGT"})

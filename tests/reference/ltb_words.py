@@ -1,12 +1,12 @@
-"""The words of the Levenshtein Tree Bitmap, thesis Fig. 31: what ended at a symbol of a chunk.
+"""The words of the Levenshtein Tree Bitmap, thesis Fig. 31: the events at a symbol of a chunk.
 
     bit  63      62 ............ 32   31 ................................... 0
          type    index in the chunk   bitmap
          0 match                      bit e: a k-mer ends here at distance e
          1 mismatch                   bit h + 1: the state of depth h had no transition
 
-A symbol has at most one word of each type. The kernels keep the two bitmaps of a symbol as uint32:
-the words are made where they are asked for.
+A symbol has at most one word of each type. The kernels keep the two bitmaps of a symbol as uint32;
+words are made only on request.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _INDEX = np.uint64(32)
 
 
 class UnpackedBitmaps(NamedTuple):
-    """The fields of words, in their order, n of each."""
+    """The fields of n words, in their order."""
 
     mismatch: NDArray[np.bool_]
     indices: NDArray[np.int64]
-    """The symbol of the chunk at which it ended, that is its end minus 1."""
+    """The symbol of the chunk at which the event ended: its end minus 1."""
     bitmaps: NDArray[np.uint32]
 
 
 def pack_words(
     matches: NDArray[np.uint32], mismatches: NDArray[np.uint32], first: int = 0
 ) -> NDArray[np.uint64]:
-    """The words of a chunk by index, a match before a mismatch (thesis Fig. 31).
+    """The words of a chunk by index, match before mismatch (thesis Fig. 31).
 
     ``matches`` and ``mismatches`` uint32[n] hold the bitmaps of n consecutive symbols, 0 where
     there is no word; the first of them has the index ``first`` in its chunk. Raises ValueError for

@@ -1,4 +1,4 @@
-"""The novelty curve by its definition: point by point, read by read."""
+"""The novelty curve from its definition: point by point, read by read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.reference.exact import dictionary_of, stored, windows_of
 
 
 def novelty_curve(reads, k, *, strands="canonical", mode="grow", records=(), seed=0, points=512):
-    """[[reads, bases, kmers, new]] at the least step, a power of two, with few enough points."""
+    """[[reads, bases, kmers, new]] at the least power-of-two step that gives few enough points."""
     sums = _sums(reads, k, strands, mode, records, seed)
     step = 1
     while len(chosen := _behind_multiples(sums, step)) >= points:
@@ -18,7 +18,7 @@ def novelty_curve(reads, k, *, strands="canonical", mode="grow", records=(), see
 
 
 def _sums(reads, k, strands, mode, records, seed):
-    """(reads, bases, new k-mers) behind each read."""
+    """(reads, bases, new k-mers) after each read."""
     known = set(dictionary_of(records, k, strands))
     bases, kmers, sums = 0, 0, []
     for number, (_, letters) in enumerate(reads, 1):

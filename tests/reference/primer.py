@@ -1,4 +1,4 @@
-"""The k-difference primer problem as plain dynamic programming; nothing of the project."""
+"""The k-difference primer problem by plain dynamic programming; uses nothing of the project."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def longest_prefix(alpha, beta, k):
             differs[text == ord(letter)] = 0
         new = row + 1
         new[1:] = np.minimum(new[1:], row[:-1] + differs)
-        # a symbol of beta more costs 1: the least of what is left of it
+        # each further symbol of beta costs 1: take the least over the cells to the left
         row = np.minimum.accumulate(new - columns) + columns
         if row.min() >= k:
             return i - 1
@@ -39,7 +39,7 @@ def texts(betas, strands):
 
 
 def longest(alpha, betas, k, strands="forward"):
-    """The same over every record of beta."""
+    """As ``longest_prefix``, over every record of beta."""
     return max(longest_prefix(clean(alpha), beta, k) for beta in texts(betas, strands))
 
 

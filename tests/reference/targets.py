@@ -1,4 +1,4 @@
-"""What the reports of targets mean, with strings, dicts and sets only (``exact`` says more)."""
+"""The target reports from their definition, with strings, dicts and sets (see ``exact``)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def tallies(reads, found):
 
 
 def assigned(reads, k, *, min_windows=1, min_fraction=0, **options):
-    """The record index that each read is on target for, or None.
+    """The record index that each read is assigned to, or None.
 
-    min_fraction: anything that a Fraction is made of.
+    min_fraction: anything that Fraction accepts.
     """
     from fractions import Fraction
 
@@ -49,7 +49,7 @@ def ratio(part, whole):
 
 
 def targets_report(reads, k, *, barcodes=None, **options):
-    """Rows as in TSV; barcodes: one a read for a table each, as ``--by barcode`` makes them."""
+    """Rows as in TSV; barcodes: one per read, for a table per barcode as with ``--by barcode``."""
     limits = {name: value for name, value in options.items() if name.startswith("min_")}
     matching = {"strands": "canonical"} | {n: v for n, v in options.items() if n not in limits}
     chosen = assigned(reads, k, **matching, **limits)
@@ -65,7 +65,7 @@ def targets_report(reads, k, *, barcodes=None, **options):
 
 def _rows(own, chosen, reads, k, matching):
     records, strands = matching["records"], matching["strands"]
-    # what other reads teach a growing dictionary has no target: it changes none of these numbers
+    # k-mers that other reads add to a growing dictionary have no target, so they change no numbers
     hits = hits_of([reads[index] for index in own], k, **matching)
     known = dictionary_of(records, k, strands)
     rows = []

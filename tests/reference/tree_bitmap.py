@@ -1,4 +1,4 @@
-"""The Tree Bitmap by its definition: sets of prefixes as strings, nothing shared with trie."""
+"""The Tree Bitmap from its definition: sets of prefixes as strings; shares nothing with trie."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def arrays_of(codes: Iterable[int], k: int) -> dict[str, NDArray[Any]]:
 
 
 def assert_is(tree: Any, expected: dict[str, NDArray[Any]]) -> None:
-    """The four arrays are bit-identical, types included."""
+    """Assert that the four arrays are bit-identical, including types."""
     for field, dtype in FIELDS.items():
         array = getattr(tree, field)
         assert array.dtype == dtype, field
@@ -64,6 +64,6 @@ def assert_is(tree: Any, expected: dict[str, NDArray[Any]]) -> None:
 
 
 def assert_same(tree: Any, other: Any) -> None:
-    """Two snapshots are bit-identical."""
+    """Assert that two snapshots are bit-identical."""
     assert tree.k == other.k
     assert_is(tree, {field: getattr(other, field) for field in FIELDS})

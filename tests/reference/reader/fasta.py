@@ -12,18 +12,18 @@ from typing import Protocol
 from streamer.sequences.text_window import FormatError
 
 FastaPart = tuple[bytes | None, bytes]
-"""The header of a record that begins, without ``>``, or None where one goes on; and letters."""
+"""The header (without ``>``) of a record that begins, or None if one continues; and letters."""
 
 BLOCK_BYTES = 1 << 17
-LONGEST_HEADER = 1 << 24  # bytes of a header, at most: nothing else must fit into memory as a whole
-_CUT_WITHIN = 64  # a long line of letters has two letters side by side this near the end of a block
+LONGEST_HEADER = 1 << 24  # most bytes of a header: nothing else must fit into memory as a whole
+_CUT_WITHIN = 64  # a long line of letters has two adjacent letters this close to the end of a block
 
 
 class Readable(Protocol):
     """What a parser needs of a file."""
 
     def read1(self, size: int = ..., /) -> bytes:
-        """At most ``size`` bytes, none at the end."""
+        """Up to ``size`` bytes; empty at the end."""
 
 
 def fasta_parts(file: Readable) -> Iterator[FastaPart]:
@@ -96,7 +96,7 @@ def _header_in(stretch: bytes, before: int) -> bool:
 
 
 def _line_by_line(header: bytes | None, stretch: bytes) -> Iterator[FastaPart]:
-    """The parts of lines of which some hold more than letters."""
+    """The parts of lines, some of which contain more than letters."""
     letters: list[bytes] = []
     for line in map(bytes.strip, stretch.split(b"\n")):
         if line.startswith(b">"):

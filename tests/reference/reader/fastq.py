@@ -1,8 +1,8 @@
 """FASTQ, four lines a record: ``@`` and a header, letters, ``+``, as many qualities as letters.
 
 Lines end with LF or CRLF; blank lines before, between and after records are skipped. dnaio parses
-ASCII fast, but refuses a whole buffer for one other byte and reports the wrong place. What it
-refuses is parsed here line by line: headers are bytes, and an error names its record and line.
+ASCII fast, but rejects a whole buffer for one other byte and reports the wrong place. What it
+rejects is parsed here line by line: headers are bytes, and errors name record and line.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NEWLINE = ord("\n")
 
 
 def fastq_records(file: Readable) -> Iterator[Record]:
-    """The records in order; FormatError for the first faulty one, after all before it."""
+    """The records in order; raises FormatError at the first faulty one."""
     waiting: list[bytes] = []
     newlines = 0
-    first = 1  # number of the first waiting line
+    first = 1  # number of the first buffered line
     while data := file.read1(BLOCK_BYTES):
         newlines += int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))
         if newlines < LINES:
@@ -70,7 +70,7 @@ class _Once:
 
 
 def _by_dnaio(data: bytes) -> list[Record] | None:
-    """The records of whole lines; None if dnaio would refuse or change one."""
+    """The records of whole lines; None if dnaio would reject or change one."""
     # dnaio's id ends at a NUL
     if b"\0" in data:
         return None
@@ -83,7 +83,7 @@ def _by_dnaio(data: bytes) -> list[Record] | None:
 
 
 def _line_by_line(lines: list[bytes], first: int) -> Generator[Record, None, list[bytes]]:
-    """The records of lines, the last of them incomplete; returns the remaining lines.
+    """The records of lines, the last one incomplete; returns the remaining lines.
 
     first: the number of the first line.
     """

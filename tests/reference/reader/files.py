@@ -1,4 +1,4 @@
-"""The reader before the present one: an object a record. Batches, pieces and errors as of it."""
+"""The previous reader, with one object per record; same batches, pieces and errors."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def read_pieces(path, overlap, *, size):
 
 
 def _pieces(source, buffer, overlap=None):
-    """The records in pieces; without ``overlap`` they are whole."""
+    """The records in pieces; whole records without ``overlap``."""
     fault = None
     try:
         for name, letters in source.parts():
-            # a record of FASTA is known to be whole once the next one begins
+            # a FASTA record is known to be whole once the next one begins
             if buffer.full and (name is not None or overlap is not None):
                 yield buffer.piece(overlap if name is None else None)
             buffer.add(name, letters)
@@ -46,7 +46,7 @@ def _pieces(source, buffer, overlap=None):
 
 
 def read_letters(path):
-    """(first word of the header, letters as they stand) of every record; DataError as above."""
+    """(first word of the header, unchanged letters) of every record; DataError as above."""
     with ExitStack() as stack:
         source = SequenceSource(path, stack)
         current, parts = None, []

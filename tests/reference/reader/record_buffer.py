@@ -1,4 +1,4 @@
-"""Records while they are read: letters become codes a few megabytes at a time, a byte a letter."""
+"""Records being read: letters become codes, a byte each, a few megabytes at a time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from trie.codes import InvalidBaseError, encode, shown_byte
 
 ENCODED_AT_ONCE = 4_000_000
 GROWTH = 8
-"""Codes that do not fit get an eighth of their memory more. The system moves pages, no bytes."""
+"""The code buffer grows by an eighth. The system remaps pages instead of copying bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Records, of which the first may have begun before and the last may go on behind.
+    """Records, of which the first may begin before the piece and the last may continue after it.
 
     first: the number of the first record, from 0. start: its symbols before this piece. again: how
-    many of this piece's first symbols the piece before had too. continues: the last record goes on
-    in the next piece.
+    many of this piece's first symbols the previous piece also had. continues: the last record
+    continues in the next piece.
     """
 
     reads: ReadBatch
@@ -49,7 +49,7 @@ class RecordBuffer:
         self._begin([], np.empty(0, dtype=np.uint8))
 
     def _begin(self, names: list[str], codes: NDArray[np.uint8]) -> None:
-        """Begin a piece with the last codes of the record that goes on, if one does."""
+        """Begin a piece, with the last codes of a record that continues, if any."""
         self._names = names
         self._starts = [0] * len(names)
         self._codes = codes
@@ -58,10 +58,10 @@ class RecordBuffer:
         self._end = codes.size
         self._enough = codes.size + self._size
         self.full = False
-        """There is enough."""
+        """Whether there is enough for a piece."""
 
     def add(self, name: str | None, letters: bytes) -> None:
-        """Letters of a record that begins, or without a name more of the last one."""
+        """Add letters of a new record, or, without a name, of the last one."""
         if name is not None:
             self._names.append(name)
             self._starts.append(self._end)
@@ -74,7 +74,8 @@ class RecordBuffer:
     def piece(self, overlap: int | None = None) -> TextPiece:
         """Everything buffered; DataError for the first record with a fault.
 
-        overlap: the last record goes on, and that many of its symbols are repeated then.
+        overlap: the last record continues, and that many of its symbols are repeated in the next
+        piece.
         """
         self._encode()
         if bad := bad_name(self._names):
@@ -98,7 +99,7 @@ class RecordBuffer:
         return made
 
     def before(self, error: DataError) -> tuple[TextPiece, DataError]:
-        """What is buffered of the records before a faulty one, and the first error there is."""
+        """The buffered records before a faulty one, and the first error."""
         self._drop(max(0, (error.record or 1) - 1 - self._first))
         try:
             return self.piece(), error
@@ -106,7 +107,7 @@ class RecordBuffer:
             return self.before(earlier)
 
     def _drop(self, record: int) -> None:
-        """Forget everything from that record of the buffered ones on."""
+        """Drop all buffered records from ``record`` on."""
         if record >= len(self._names):
             return
         size = self._starts[record]

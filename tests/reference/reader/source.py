@@ -1,7 +1,7 @@
-"""A sequence file opened, decompressed and recognized by content, as records in parts.
+"""Open, decompress and recognize a sequence file by content; yield records in parts.
 
-``bz2_xz`` decompresses, for zstd xopen. FASTA comes in parts (``fasta``), since
-a record may be a chromosome; records of FASTQ (``fastq``) and BAM (``bam``) are whole.
+``bz2_xz`` decompresses, except zstd, which xopen does. FASTA comes in parts (``fasta``), since a
+record may be a chromosome; FASTQ (``fastq``) and BAM (``bam``) records are whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.reference.reader.fastq import fastq_records
 STDIN = "-"
 
 Part = tuple[str | None, bytes]
-"""The first word of the header of a record that begins, or None where one goes on; and letters."""
+"""The first header word of a record that begins, or None if one continues; and letters."""
 
 _COMPRESSIONS = (
     (b"\x1f\x8b", "gz"),
@@ -55,7 +55,7 @@ class SequenceSource:
         self._raw: Any = None
         self._record = 0
         self.whole = False
-        """Every part is a whole record."""
+        """Whether every part is a whole record."""
 
     def parts(self) -> Iterator[Part]:
         """The records in order, each as one part or several; DataError for what cannot be read."""
@@ -85,7 +85,7 @@ class SequenceSource:
         if compression in COMPRESSIONS:
             opened = Members(packed, compression)
         elif compression is not None:
-            # zstd in this process, since errors of another are all alike
+            # zstd in this process: errors of another process are indistinguishable
             threads = 1 if compression == "gz" else 0
             opened = self._stack.enter_context(
                 xopen(_buffered(packed), "rb", format=compression, threads=threads)
@@ -116,7 +116,7 @@ class SequenceSource:
             if record is None:
                 break
             yield name_of(record[0]), record[1]
-        # writers of FASTQ as BGZF may omit the end block, those of BAM do not
+        # BGZF FASTQ writers may omit the end block, BAM writers do not
         if watched.lacks_end_block():
             problem = f"truncated after {self._record - 1} records: BGZF's end block is missing"
             raise FormatError(problem)
@@ -131,7 +131,7 @@ class SequenceSource:
 
 
 class _Ahead(io.RawIOBase):
-    """A stream of which ``start`` has been read."""
+    """A stream whose beginning, ``start``, has already been read."""
 
     def __init__(self, start: bytes, rest: Readable) -> None:
         self._start = start
@@ -141,7 +141,7 @@ class _Ahead(io.RawIOBase):
         return True
 
     def read1(self, size: int = _BUFFER_BYTES, /) -> bytes:
-        """At most ``size`` bytes, none at the end, without the copies of a buffered reader."""
+        """Up to ``size`` bytes, empty at the end, without the copies of a buffered reader."""
         if not self._start:
             return self._rest.read1(size)
         data, self._start = self._start[:size], self._start[size:]
@@ -158,7 +158,7 @@ def _buffered(stream: _Ahead) -> io.BufferedReader:
 
 
 def _look_ahead(file: Readable, *, blanks: bool) -> tuple[bytes, _Ahead]:
-    """The first bytes of a file, with ``blanks`` those after blank space; and the whole file.
+    """The first bytes of a file, with ``blanks`` those after whitespace; and the whole file.
 
     Waits for enough bytes to recognize the format: a pipe may deliver them one by one.
     """
