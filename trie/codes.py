@@ -19,7 +19,7 @@ MAX_K = 31
 MAX_DISTANCE = 4
 
 LETTERS = b"ACGT"
-_WORDS = 256  # of eight letters, in a block
+_WORDS = 256  # words of eight letters in a block
 IUPAC_AMBIGUOUS = b"NRYKMSWBDHV"
 
 

@@ -100,7 +100,7 @@ def _is_shortage(error: BaseException) -> bool:
 
 
 def _left() -> str:
-    """How much memory of the current device is free."""
+    """The free memory of the current device, for a message."""
     try:
         free, total = cuda.current_context().get_memory_info()
         return f"{shown_bytes(free)} of {shown_bytes(total)} are free"

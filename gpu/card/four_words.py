@@ -51,4 +51,4 @@ stage_four = instruction(
     _store,
     volatile=True,
 )
-"""The same in shared memory; the array is aligned to 16 bytes."""
+"""As ``store_four``, in shared memory; the array is aligned to 16 bytes."""

@@ -1,4 +1,4 @@
-"""What numba's CUDA target lacks: vector loads through the read-only path, unsigned words.
+"""Features that numba's CUDA target lacks: vector loads by the read-only path, unsigned words.
 
 numba widens uint32 arithmetic to 64 bits unless every result is cast back, its shuffles take only
 signed values, and it has no 16-byte loads. Every function has a second body in plain Python for

@@ -29,7 +29,7 @@ def from_bit(plane, word, shift):
 
 @device_function
 def differing(codes, text, gaps, ahead, patterns, at, word, shift):
-    """Which of 32 symbols of a pattern, its block ``at``, differ: about 15 operations.
+    """The differing symbols among 32 of a pattern, its block ``at``: about 15 operations.
 
     word, shift: where they begin in ``codes``, the first two planes, which may be those of ``text``
     or a part of them beginning at its word ``ahead``. gaps uint32: 0 for a text without gap codes.

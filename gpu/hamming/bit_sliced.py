@@ -15,7 +15,7 @@ dropped when their distance is computed.
 A symbol of a pattern takes one shared load per word, at an offset uniform in the warp; or the warp
 branches on it, and the word is computed from two rows of planes that the lane keeps in registers,
 as part of an addition (network.py). Loads and operations use different units of the GPU, so some
-symbols take one way and some the other. 12 symbols and k = 4, 5 of them behind branches, take 19
+symbols take one way and some the other. 12 symbols and k = 4, 5 of them branched, take 19
 operations and 7 loads per word, two words per load. Patterns above 32 symbols are added to a
 counter, 16 symbols at a time.
 
@@ -96,7 +96,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         own_row = np.uint32(
             np.uint32(plane * np.uint32(row)) + np.uint32(groups * np.uint32(group))
         )
-        # planes lie where their rows will
+        # the planes are staged where their rows will be
         row_address = np.uint32(np.uint32(address_of(rows) + np.uint32(7)) & np.uint32(0xFFFFFFF8))
         tile.lay_rows(
             text, linear, rows, at, to, lane,
@@ -120,7 +120,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         behind_row = np.uint32(own_row + np.uint32(behind))
         own_row = np.uint32(row_address + np.uint32(lane * np.uint32(4 * group)))
         planes_here = keep_rows(rows, own_row)
-        # of both planes: word r of the low one, word r of the high one, and so on
+        # words of both planes: r of the low one, r of the high one, and so on
         for r in range(0, WORDS, 2):
             for p in range(2):
                 to = np.uint32(own_row + np.uint32(4 * (p * row + r)))

@@ -39,7 +39,7 @@ def _network(shape: SlicedShape) -> tuple[Network, list[str]]:
 
 
 def _lines(operations: list[Operation], i: int, code: int, planes: dict[str, str]) -> list[str]:
-    """Instructions for word i, behind a branch for a code; planes: the operands LOW and HIGH."""
+    """Instructions for word i, in the branch of a code; planes: the operands LOW and HIGH."""
     lines = []
     for name, tables, *inputs in operations:
         operands = ", ".join(planes.get(given, f"{given}_{i}") for given in inputs)

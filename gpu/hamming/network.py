@@ -18,8 +18,8 @@ two planes of the text's codes, which become two more inputs of the sum.
     carry  x ? not sum : s                     one
 
 So a pair of such symbols is added in three operations, where a pair of words takes two operations
-and two loads. The operations that contain c are generated four times, behind a branch on the
-symbol.
+and two loads. The operations that contain c are generated four times, once per target of a branch
+on the symbol.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CARRY_OF_SUM = 0x74
 NOT = 0x0F
 
 CODES = range(4)
-LOW, HIGH = "low", "high"  # the planes' words in the operations behind a branch
+LOW, HIGH = "low", "high"  # the planes' words in the operations after a branch
 
 DIFFERS = tuple((0xCC ^ 0xFF * (c & 1)) | (0xAA ^ 0xFF * (c >> 1)) for c in CODES)
 """For each code, whether b and c, the low and high bit of a text's code, differ from it."""
@@ -42,7 +42,7 @@ Operation = tuple[str, tuple[int, ...], str, str, str]
 
 
 class Network:
-    """Operations in stages: the first, one behind each branch, the last."""
+    """Operations in stages: the first, one for each branch, the last."""
 
     def __init__(self) -> None:
         self.stages: list[list[Operation]] = [[]]

@@ -37,7 +37,7 @@ class SlicedShape:
 
     length: up to WHOLE; 0 for all longer patterns, whose shapes differ only in ``planes``, those of
     the counters. k: -1 for these. halo: rows after a tile's, at least m - 1 and at most S.
-    branched: symbols of a pattern that are handled behind branches.
+    branched: symbols of a pattern that are handled by branches.
     """
 
     length: int

@@ -3,10 +3,10 @@
 A group is 2^13 windows, a tile of ``bit_sliced``, whose hits are already adjacent, about 64 at a
 time. So the lanes of a warp mostly add to the same counter, and one of them adds for all.
 
-    tally     counts[g] = the hits of group g                          a thread a hit
+    tally     counts[g] = the hits of group g                          a thread per hit
     begins    ends[g] = the hits of groups before g; counts are zeros again
-    place     hits to their group; then ends[g] is where group g ends  a thread a hit
-    sort      a group's hits in order, with ids                        a block a group
+    place     hits to their group; then ends[g] is where group g ends  a thread per hit
+    sort      a group's hits in order, with ids                        a block per group
 
 ``sort`` counts hits into bins of windows in shared memory, so small that each holds a handful,
 places the hits in them, and compares each with the others in its bin.

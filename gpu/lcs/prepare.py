@@ -1,7 +1,7 @@
 """The systolic kernel's input: rows as bit planes, columns in the order of their passes.
 
-    planes    uint32[bits, words]   bit r % 32 of word r // 32: that bit of row r's symbol; made
-                                    once
+    planes    uint32[bits, words]   bit r % 32 of word r // 32: that bit of row r's symbol;
+                                    computed once
     columns   uint32, 8 for a cell of 32 columns; a byte a column, the first lowest: the symbol
               times ``scale_of`` in word_operations.py
 

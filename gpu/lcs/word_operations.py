@@ -8,8 +8,8 @@
 The operations of ``step`` for each column and lane, W words of 32 rows:
 
     address    dp4a                 the column's byte, weighted, is added to the lane's address
-    matches    ld.shared            one for 4 words, without bank conflicts: 16 bytes a lane, side
-                                    by side
+    matches    ld.shared            one for 4 words, without bank conflicts: 16 bytes a lane,
+                                    adjacent
     carry in   add.cc x, x, x       the topmost bit of x falls into the carry flag, the next moves
                                     up
     a word     and, addc.cc, lop3   u = v & m; s = v + u + carry; v = s | (v & ~m)

@@ -1,8 +1,8 @@
 """Build the tables of pieces (trie/levenshtein/piece_index.py) on the GPU from the codes.
 
-    count   a thread a pattern: count its keys in their buckets
-    share   a thread BUCKETS buckets: adjacent places for their entries, by one atomic addition
-    place   a thread a pattern: an entry and a rank into the next place of each of its buckets
+    count   a thread per pattern: count its keys in their buckets
+    share   a thread per BUCKETS buckets: adjacent places for their entries, by one atomic addition
+    place   a thread per pattern: an entry and a rank into the next place of each of its buckets
 
 Buckets of different threads come in any order, and so do the entries of a bucket (end : begin):
 answers do not depend on the order. Keys are planar: the low bits of a piece, the first symbol's

@@ -40,7 +40,7 @@ LEAST_HITS = MOST_WINDOWS  # least room for hits, however scarce memory is: thos
 MOST_COLUMNS = 1 << 28  # columns of a text that keys of ``seeds`` can name
 SLOTS = 132 * 32  # about how many warps of a scan run at a time
 MOST_WAVES = 8  # the most warps, in multiples of SLOTS, if a window has more than one
-LAUNCHES = 5  # of ``extend``: in all but the last a thread follows one start
+LAUNCHES = 5  # launches of ``extend``; in all but the last a thread follows one start
 
 FEW = 1 << 14
 """... unless there are at most this many places."""

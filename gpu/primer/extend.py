@@ -12,7 +12,7 @@ its horizontal differences, and when it falls to k - 1 the hook moves to the nex
 vertical difference is added.
 
     planes    uint32[3, words]: bit r of the planes is bit 0 and bit 1 of alpha's code at r, and
-              that it is no gap; the words of a thread's rows stay in registers
+              whether it is a base; the words of a thread's rows stay in registers
     blocks    int64[3, w]: first start, anchor, core (the end of the core, one after the reach of
               the first start)
     key       block << 40 | tile << 12 | slack: the core ends in ``span`` columns from column

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_AGAIN_SECONDS = 0.01  # how soon an interrupt that got lost is raised again
+_AGAIN_SECONDS = 0.01  # delay before a lost interrupt is raised again
 
 _SAME_SECONDS = 0.5
 """Signals within this time count as one interrupt: ``timeout`` and terminals may send two."""

@@ -124,7 +124,7 @@ def inner(function: Callable[..., Any]) -> Any:
 
 @cache
 def private_folder() -> str:
-    """This user's folder under the temporary directory, made if need be.
+    """This user's folder under the temporary directory, created if needed.
 
     Raises OSError if it cannot be created, or if another user can write to it: its content is
     executed.

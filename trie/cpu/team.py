@@ -2,7 +2,7 @@
 
     line      items, pulled one by one, by one thread at a time, and each worked on by the
               thread that pulled it, while others pull and work on the next ones
-    chain     a line whose items are made of the results of another line
+    chain     a line whose items are computed from the results of another line
 
 Results come in the order of the items. A line runs at most ``ahead`` items ahead of the consumer of
 its results, so memory is bounded and a slow consumer slows the producers down. The thread that
@@ -43,12 +43,12 @@ class _Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DoneAlready(Generic[R]):
-    """A call that has been made already."""
+    """A call whose result is already known."""
 
     result: R
 
     def __call__(self) -> R:
-        """What it returned."""
+        """The known result."""
         return self.result
 
 

@@ -21,7 +21,7 @@ Task = TypeVar("Task")
 Part = TypeVar("Part")
 
 DONE: Any = object()
-"""What a lane yields after the last part of each task."""
+"""Yielded by a lane after the last part of each task."""
 
 _NO_MORE: Any = object()
 

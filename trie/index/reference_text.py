@@ -3,8 +3,8 @@
     symbols    | PAD gaps | the text | PAD gaps |    and then the reverse complement of all of that
     packed     2 bits a symbol, four a byte, the first lowest; a gap code as A
     gaps       a bit a symbol, the first lowest
-    near       a byte for 256 symbols: whether they, or the 31 behind them, hold a gap code; so that
-               the line with their gaps is seldom read
+    near       a byte per 256 symbols: whether they, or the next 31, contain a gap code,
+               so that their gaps are seldom read
 
 All three are parts of one array. A *place* is the index of a symbol. The reverse complement of the
 symbols [p, q) is [size - q, size - p). Reads are always compared forwards, so both strands use the

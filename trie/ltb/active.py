@@ -3,7 +3,7 @@
 Every trie-node v has D + 1 active bitmaps, one per dist-level, side by side:
 
     active  uint32[N, D + 1]   active[v, d]: the states of v at dist-level d, laid out as an inmap
-    listed  uint32[N]          the nodes of each level that have a state, behind the level's offset
+    listed  uint32[N]          the nodes of each level that have a state, from the level's offset on
 
 On each symbol the levels are visited deepest first, as in the thesis, but in each level only the
 listed nodes, where the thesis scans all. A node's new bitmaps are

@@ -8,7 +8,7 @@ its left, which the previous tile has saved.
     3  the highest row of column k - 1 for each thread, joined by a reduction at the end
     4  the tiles: two columns of a tile, and two saved cells for each column (O(k)), in shared
        memory
-    5  the first ``prefetched`` symbols of the suffix of alpha in shared memory, once a start
+    5  the first ``prefetched`` symbols of the suffix of alpha in shared memory, once per start
     6  a window of beta in shared memory, prefetched + threads symbols that end where the tile's
        last diagonal begins plus prefetched; each tile brings ``threads`` new ones. It is
        speculative: rows beyond it read from global memory (a miss)

@@ -18,7 +18,7 @@ from tests.reference.reader.fasta import Readable
 
 Record = tuple[str, bytes]  # name (``streamer.sequences.read_batch.name_of``) and letters
 BLOCK_BYTES = 1 << 17
-LINES = 4  # of a record
+LINES = 4  # lines per record
 _NEWLINE = ord("\n")
 
 
