@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,11 +26,14 @@ from streamer.batch.asm.tile_hits import BLOCK, SLACK, HitLists, list_sizes, tak
 from streamer.batch.asm.tiles import Scratch, scan, scratch_sizes
 from trie.codes import LETTER_TO_CODE, encode
 from trie.cpu import array_pool
+from trie.cpu.interrupts import interruptible
+from trie.cpu.intrinsics import load_now
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 
 Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 Letters = NDArray[np.uint8]
+Text = tuple[Letters, Letters, bool]
 
 _OWN = np.arange(256, dtype=np.uint8)  # maps each code to itself
 
@@ -38,7 +42,7 @@ SPAN_BLOCKS = 15
 planes take 200 KB of the L2 cache, its letters 480 KB.
 """
 
-MOST_TILES = 256  # tiles times searches per call: a call takes a second at most
+MOST_TILES = 256  # tiles times searches per call
 
 LEAST_TILES = 8
 """Tiles times searches that amortize a call's Python, and its first tile, whose letters are not
@@ -146,12 +150,10 @@ class BitParallel:
         shares = split_range(0, len(self._searches), parts)
         most = limit // (len(tiles) * len(shares))
         text = (symbols, LETTER_TO_CODE if block.letters else _OWN, block.letters)
-        tasks = [
-            partial(self._part, text, begin, stop, span, low, high, most)
-            for begin, stop in tiles
-            for low, high in shares
-        ]
-        done = run_all(tasks, self._threads)
+        wanted = [(*tile, span, *share, most) for tile in tiles for share in shares]
+        # a tile may take minutes: with 100,000 patterns, or with long ones
+        steps = self._plan.masks.size * len(tiles) * (self._plan.lead_blocks + span) * BLOCK
+        done = interruptible(partial(self._found, text, wanted), float(steps))
         if len(shares) > 1:
             done = [
                 in_order(joined(done[i : i + len(shares)]), lead, symbols.size)
@@ -159,9 +161,15 @@ class BitParallel:
             ]
         return done
 
+    def _found(
+        self, text: Text, wanted: Sequence[tuple[int, ...]], stopped: NDArray[np.uint8]
+    ) -> list[EndsFound]:
+        return run_all([partial(self._part, text, stopped, *one) for one in wanted], self._threads)
+
     def _part(
         self,
-        text: tuple[Letters, Letters, bool],
+        text: Text,
+        stopped: NDArray[np.uint8],
         begin: int,
         stop: int,
         span: int,
@@ -183,7 +191,7 @@ class BitParallel:
             columns = _columns(room, several)
             while True:
                 at, size, problem = _search_tiles(
-                    *text, at, stop, span, self._plan, low, high, limit,
+                    *text, stopped, at, stop, span, self._plan, low, high, limit,
                     own.scratch, own.lists, *columns, size,
                 )  # fmt: skip
                 if problem != MORE:
@@ -253,13 +261,14 @@ def _shares(start: int, stop: int, tile: int, threads: int, searches: int) -> li
 
 @njit(cache=True, nogil=True)
 def _search_tiles(
-    symbols, table, letters, begin, stop, span, plan, low, high, limit, scratch, lists,
+    symbols, table, letters, stopped, begin, stop, span, plan, low, high, limit, scratch, lists,
     ends, distances, which, size,
 ):  # fmt: skip
     """Write the hits of searches low..high from place ``size`` on, tile by tile, by end and search.
 
     Returns where it stopped, the number of hits, and why: FULL, WRONG, MORE (a tile's hits do not
-    fit; all before are written), else 0. With one search its number is not written.
+    fit; all before are written), else 0. With one search its number is not written. It ends once
+    ``stopped`` (uint8[1]) is set; what it wrote means nothing then.
     """
     k, low_planes, lead, masks, offsets, strips, strip_offsets, planes = plan
     sets = np.empty(16, np.uint8)
@@ -273,12 +282,14 @@ def _search_tiles(
             return first, size, WRONG
         before = size
         for search in range(low, high):
+            if load_now(stopped):
+                return stop, 0, 0
             new, written = scan(
                 (first, lead, span, stop), kinds, search == low,
                 symbols, first + tile if search + 1 == high else next_stop, next_stop,
                 masks[offsets[search] : offsets[search + 1]],
                 strips[strip_offsets[search] : strip_offsets[search + 1]],
-                k, planes[search], low_planes, scratch, sets, lists, hit_blocks,
+                k, planes[search], low_planes, scratch, sets, lists, hit_blocks, stopped,
             )  # fmt: skip
             if size + new > limit:
                 return first, before, FULL

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from streamer.batch.asm.cells import COLUMNS, LANES, LINE, ROW, bases, cells, count
 from streamer.batch.asm.lane_planes import TRANSPOSE_LINES, transpose
 from streamer.batch.asm.tile_hits import BLOCK, clear_beyond, pack_block
-from trie.cpu.intrinsics import trailing_zeros
+from trie.cpu.intrinsics import load_now, trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.vectors import WORDS
 
@@ -173,7 +173,7 @@ def _transpose_block(planes, block, kinds, text, ahead):
 @njit(cache=True, nogil=True)
 def scan(
     tile, kinds, fresh, text, ahead, ahead_end, masks, strips, k, planes, low_planes,
-    scratch, sets, lists, hit_blocks,
+    scratch, sets, lists, hit_blocks, stopped,
 ):  # fmt: skip
     """Find a pattern's ends in a tile, in ``lists``; return the numbers of ends and of blocks.
 
@@ -181,7 +181,7 @@ def scan(
     returned by ``slicing``. ``fresh``: no search has scanned this tile before. text uint8[]:
     ``ahead`` to ``ahead_end`` is needed next. strips int64[]: the first row of each strip, then m.
     planes: of a counter; low_planes: those that distinguish 0..k. hit_blocks int64[span]: receives
-    the blocks with hits.
+    the blocks with hits. stopped: uint8[1]; the scan ends once it is set.
     """
     begin, lead_blocks, span_blocks, end = tile
     symbols, equal, state, deltas, counters, letters, united, found, lows = scratch
@@ -205,6 +205,8 @@ def scan(
     written = 0
     hits = 0
     for block in range(start // BLOCK, lead_blocks + span_blocks):
+        if load_now(stopped):
+            break
         column = max(0, start - block * BLOCK)
         columns = BLOCK - column
         if fresh:
