@@ -179,6 +179,26 @@ def run_each(work: Callable[..., T], arguments: Iterable[Iterable[Any]], threads
     return run_all([partial(work, *one) for one in arguments], threads)
 
 
+def run_chains(chains: Iterable[Iterable[Callable[[], object]]], threads: int) -> None:
+    """Run the steps of each chain one after the other, and chains side by side, as ``run_all``.
+
+    After an exception no further step begins: the main thread notices an interrupt between two.
+    """
+    failed: list[None] = []
+
+    def run(chain: Iterable[Callable[[], object]]) -> None:
+        try:
+            for step in chain:
+                if failed:
+                    return
+                step()
+        except BaseException:
+            failed.append(None)
+            raise
+
+    run_each(run, [(chain,) for chain in chains], threads)
+
+
 def run_ranges(
     work: Callable[[int, int], T],
     start: int,

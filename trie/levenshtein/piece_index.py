@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import prefetch_to_write, reversed_bits
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all
+from trie.cpu.threads import run_chains, split_range
 from trie.levenshtein import Patterns
 
 PIECE_SHIFT = 60
@@ -40,7 +40,9 @@ HIGH_SHIFT = 30
 PLANE_MASK = (1 << 30) - 1
 
 LONGEST_KEY = 12  # symbols of a key: 16 M buckets
-_AHEAD = 64  # entries prefetched together
+_AHEAD = 64  # entries whose places are prefetched together
+_MOST_WORDS = 1 << 21
+"""In a call of a kernel: the main thread notices an interrupt only between two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +164,22 @@ def build(patterns: Patterns, scheme: Scheme | None = None, *, threads: int = 1)
     starts = np.zeros(len(scheme.gaps) * buckets + 1, dtype=np.uint32)
     entries = np.empty(scheme.entries * words.size, dtype=np.uint64)
     ranks = np.empty(entries.size, dtype=np.uint32)
-    tasks = []
+    spans = split_range(0, words.size, 1 + words.size // _MOST_WORDS)
+    chains = []
     first = 0
     for table, gap in enumerate(scheme.gaps):
-        anchors = scheme.anchors(gap)
-        tasks.append(
-            partial(
-                _fill, words, scheme.k, scheme.spacing, scheme.width, gap, anchors, first,
-                starts[table * buckets : (table + 1) * buckets + 1], entries, ranks,
-            )
-        )  # fmt: skip
-        first += anchors * words.size
-    run_all(tasks, threads)
+        piece = (words, scheme.k, scheme.spacing, scheme.width, gap)
+        places = [(anchor, *span) for anchor in range(scheme.anchors(gap)) for span in spans]
+        counts = starts[table * buckets : (table + 1) * buckets + 1]
+        chains.append(
+            [
+                *(partial(_count, *piece, *place, counts) for place in places),
+                partial(_add_up, counts, first),
+                *(partial(_place, *piece, *place, counts, entries, ranks) for place in places),
+            ]
+        )
+        first += scheme.anchors(gap) * words.size
+    run_chains(chains, threads)
     return PieceIndex(scheme, starts, entries, ranks)
 
 
@@ -209,9 +215,9 @@ def _around(plane, k, width, offset):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _next_keys(words, begin, k, spacing, width, gap, anchor, starts, keys):
-    """Write the keys, plus one, of the next words and prefetch their counts; their number."""
-    number = min(_AHEAD, words.size - begin)
+def _next_keys(words, begin, end, k, spacing, width, gap, anchor, starts, keys):
+    """The keys, plus one, of the next words; how many there are. Prefetches their counts."""
+    number = min(_AHEAD, end - begin)
     for i in range(number):
         keys[i] = np.uint64(1) + _key(words[begin + i], k, spacing, width, gap, anchor)
         prefetch_to_write(starts, keys[i])
@@ -219,44 +225,53 @@ def _next_keys(words, begin, k, spacing, width, gap, anchor, starts, keys):
 
 
 @njit(cache=True, nogil=True)
-def _fill(words, k, spacing, width, gap, anchors, first, starts, entries, ranks):
-    """Fill one table: count in ``starts`` (zeros at first), add up, place.
+def _count(words, k, spacing, width, gap, anchor, begin, end, starts):
+    """Count the keys of words[begin:end] for one piece, or pair, of each.
 
     The values of key b are at b + 1: the number of its entries, then its next place, which ends as
     the first place of b + 1. So starts[0] is left to the preceding table.
     """
-    one = np.uint64(1)
-    # many at once, to overlap their cache misses
+    # many at once, so that their cache misses overlap
     keys = np.empty(_AHEAD, dtype=np.uint64)
-    soon = np.empty(_AHEAD, dtype=np.uint32)
-    for anchor in range(anchors):
-        for begin in range(0, words.size, _AHEAD):
-            number = _next_keys(words, begin, k, spacing, width, gap, anchor, starts, keys)
-            for i in range(number):
-                starts[keys[i]] += np.uint32(1)
+    for at in range(begin, end, _AHEAD):
+        number = _next_keys(words, at, end, k, spacing, width, gap, anchor, starts, keys)
+        for i in range(number):
+            starts[keys[i]] += np.uint32(1)
+
+
+@njit(cache=True, nogil=True)
+def _add_up(starts, first):
+    """Turn the counts of a table into the place of each key's first entry."""
     at = np.uint32(first)
     for key in range(1, starts.size):
         number = starts[key]
         starts[key] = at
         at += number
-    for anchor in range(anchors):
-        offset = anchor * spacing
-        for begin in range(0, words.size, _AHEAD):
-            number = _next_keys(words, begin, k, spacing, width, gap, anchor, starts, keys)
-            for i in range(number):
-                entry = starts[keys[i]]
-                starts[keys[i]] = entry + np.uint32(1)
-                soon[i] = entry
-                prefetch_to_write(entries, entry)
-                prefetch_to_write(ranks, entry)
-            for i in range(number):
-                word = words[begin + i]
-                low = _around(_every_other(word), k, width, offset)
-                high = _around(_every_other(word >> one), k, width, offset)
-                entry = soon[i]
-                entries[entry] = (
-                    low
-                    | (high << np.uint64(HIGH_SHIFT))
-                    | (np.uint64(anchor) << np.uint64(PIECE_SHIFT))
-                )
-                ranks[entry] = np.uint32(begin + i)
+
+
+@njit(cache=True, nogil=True)
+def _place(words, k, spacing, width, gap, anchor, begin, end, starts, entries, ranks):
+    """Write the entries that ``_count`` has counted."""
+    one = np.uint64(1)
+    offset = anchor * spacing
+    keys = np.empty(_AHEAD, dtype=np.uint64)
+    soon = np.empty(_AHEAD, dtype=np.uint32)
+    for at in range(begin, end, _AHEAD):
+        number = _next_keys(words, at, end, k, spacing, width, gap, anchor, starts, keys)
+        for i in range(number):
+            entry = starts[keys[i]]
+            starts[keys[i]] = entry + np.uint32(1)
+            soon[i] = entry
+            prefetch_to_write(entries, entry)
+            prefetch_to_write(ranks, entry)
+        for i in range(number):
+            word = words[at + i]
+            low = _around(_every_other(word), k, width, offset)
+            high = _around(_every_other(word >> one), k, width, offset)
+            entry = soon[i]
+            entries[entry] = (
+                low
+                | (high << np.uint64(HIGH_SHIFT))
+                | (np.uint64(anchor) << np.uint64(PIECE_SHIFT))
+            )
+            ranks[entry] = np.uint32(at + i)

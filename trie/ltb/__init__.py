@@ -34,8 +34,10 @@ METHODS: Final = {"sliced": run_sliced, "active": run_active}
 
 _PARALLEL_FROM: Final = 1 << 12
 _PARTS_A_THREAD: Final = 4
-_MOST: Final = 16 * SYMBOLS
-"""Symbols per kernel call: the main thread notices an interrupt only between two."""
+_MOST_BLOCKS: Final = 16
+_MOST_NODES: Final = 1 << 25
+"""Blocks in a call of a kernel, and those times trie-nodes, since a block may visit all of them:
+the main thread notices an interrupt only between two."""
 
 
 def overlap_of(k: int, distance: int) -> int:
@@ -73,7 +75,9 @@ def approximate(
     mismatches = np.zeros(total, dtype=np.uint32)
     overlap = overlap_of(tree.k, distance)
     parts = _PARTS_A_THREAD * threads if threads > 1 and total >= _PARALLEL_FROM else 1
-    parts = max(parts, total // _MOST)
+    blocks = min(_MOST_BLOCKS, 1 + _MOST_NODES // tree.node_count)
+    # each block repeats the overlap, and so does each part: with whole blocks none is added
+    parts = max(parts, -(-total // (blocks * (SYMBOLS - overlap))))
     tasks = []
     for start, stop in split_range(0, total, parts):
         read = read_at(offsets, start)

@@ -8,13 +8,21 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.waiting import DEADLINE
 from trie.cpu import threads as parallel
-from trie.cpu.threads import in_background, run_all, run_each, split_range, tasks_go_to
+from trie.cpu.threads import (
+    in_background,
+    run_all,
+    run_chains,
+    run_each,
+    split_range,
+    tasks_go_to,
+)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 20])
@@ -134,6 +142,32 @@ def test_nobody_waits_for_work_in_the_background() -> None:
         hold.set()
         thread.join(DEADLINE)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 9])
+@pytest.mark.parametrize("chains", [0, 1, 3])
+def test_steps_of_a_chain_come_in_order(threads: int, chains: int) -> None:
+    done: list[list[int]] = [[] for _ in range(chains)]
+    run_chains([[partial(one.append, i) for i in range(50)] for one in done], threads)
+    assert done == [[*range(50)]] * chains
+
+
+def test_after_an_exception_no_chain_goes_on() -> None:
+    """A chain may take long: the others end with the step that they do."""
+    failed = threading.Event()
+    done: list[int] = []
+
+    def fail() -> None:
+        failed.set()
+        raise KeyboardInterrupt
+
+    def steps(first: Callable[[], object]) -> list[Callable[[], object]]:
+        return [first, lambda: failed.wait(DEADLINE), *[partial(done.append, 1)] * 10_000]
+
+    with pytest.raises(KeyboardInterrupt):
+        run_chains([steps(fail), steps(int)], 2)
+    assert failed.is_set()
+    assert len(done) < 10_000
 
 
 def test_ranges_cover_everything() -> None:

@@ -13,7 +13,15 @@ from tests.reference.exact import decode_kmer
 from tests.trie.levenshtein.piece_schemes import schemes
 from trie.codes import encode
 from trie.cpu import threads as threads_module
-from trie.levenshtein import MAX_PATTERNS, NOTHING, Patterns, least, piece_search, unpack
+from trie.levenshtein import (
+    MAX_PATTERNS,
+    NOTHING,
+    Patterns,
+    least,
+    piece_index,
+    piece_search,
+    unpack,
+)
 from trie.levenshtein import lanes as lanes_module
 from trie.levenshtein.lanes import nearest_words as lanes
 from trie.levenshtein.piece_index import build, choose
@@ -308,3 +316,28 @@ def test_no_call_of_a_kernel_takes_long_and_cuts_do_not_show(monkeypatch, thread
     np.testing.assert_array_equal(scan(patterns, index, bases, offsets, threads=threads), want)
     assert max(sizes) <= 3001
     assert sum(sizes) == 2 * bases.size
+
+
+@pytest.mark.parametrize("distance", [1, 2, 4])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_index_is_built_in_short_calls(monkeypatch, threads, distance):
+    rng = np.random.default_rng(distance)
+    patterns = Patterns.of(
+        np.unique(rng.integers(0, 4**15, 1000, dtype=np.uint64)), 15, distance, both=True
+    )
+    want = build(patterns)
+    sizes = []
+    for name in ("_count", "_place"):
+        kernel = getattr(piece_index, name)
+
+        def noted(*given, kernel=kernel):
+            sizes.append(given[7] - given[6])
+            kernel(*given)
+
+        monkeypatch.setattr(piece_index, name, noted)
+    monkeypatch.setattr(piece_index, "_MOST_WORDS", 300)
+    found = build(patterns, threads=threads)
+    for array in ("starts", "entries", "ranks"):
+        np.testing.assert_array_equal(getattr(found, array), getattr(want, array))
+    assert max(sizes) <= 300
+    assert sum(sizes) == 2 * want.entries.size

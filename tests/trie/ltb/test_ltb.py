@@ -7,7 +7,9 @@ import pytest
 
 from tests.reference import ltb as ltb_oracle
 from tests.reference import ltb_cases
+from trie import ltb
 from trie.ltb import METHODS, approximate, overlap_of
+from trie.ltb.sliced import SYMBOLS, run_sliced
 from trie.snapshots.tree_bitmap import snapshot
 from trie.snapshots.walk import walk
 from trie.windows import BatchShapeError
@@ -43,6 +45,25 @@ def test_the_cases_are_worth_it():
         mismatches |= np.bitwise_or.reduce(b, initial=np.uint32(0))
     assert matches == 0b11111
     assert np.bitwise_count(mismatches) > 20
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_call_of_a_kernel_takes_long_with_a_large_tree(monkeypatch, threads):
+    """A block may visit all trie-nodes, and the main thread notices an interrupt between calls."""
+    codes, bases, offsets = ltb_cases.stream(12, 20_000, 9_000, 3, 11)
+    tree = snapshot(codes, 12)
+    wanted = approximate(tree, bases, offsets, 2)
+    sizes = []
+
+    def noted(*given):
+        sizes.append(given[-3] - given[-4])
+        run_sliced(*given)
+
+    monkeypatch.setitem(METHODS, "sliced", noted)
+    monkeypatch.setattr(ltb, "_MOST_NODES", 2 * tree.node_count)
+    same(approximate(tree, bases, offsets, 2, threads=threads), wanted, "short")
+    assert max(sizes) <= 3 * (SYMBOLS - overlap_of(12, 2))
+    assert sum(sizes) == bases.size
 
 
 @pytest.mark.parametrize(
