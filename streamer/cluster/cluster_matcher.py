@@ -209,10 +209,10 @@ def _join(answers: list[MatchAnswer], task: MatchTask, start: int, stop: int) ->
     to_codes(*answers[0].bits, events)
     if len(answers) == 1 and task.sets is None:
         return
-    found = [Events(stop - start, bits=answer.bits).codes for answer in answers]
-    known = [codes == MATCH for codes in found]
-    for other in known[1:]:
-        events[other] = MATCH
+    known = [events == MATCH]
+    for answer in answers[1:]:
+        known.append(Events(stop - start, bits=answer.bits).codes == MATCH)
+        events[known[-1]] = MATCH
     for answer, places in zip(answers, known, strict=True):
         if task.sets is not None and answer.labels is not None:
             task.sets[start:stop][places] = answer.labels
