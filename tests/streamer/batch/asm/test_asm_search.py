@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import itertools
 import os
-import signal
 import subprocess
 import sys
 
@@ -275,23 +272,15 @@ def test_long_patterns_skip_strips_but_no_hit():
 
 
 @pytest.mark.parametrize(("patterns", "length", "k"), [(100_000, 30, 20), (1, 100_000, 50_000)])
-def test_an_interrupt_ends_a_tile(monkeypatch, patterns, length, k):
+def test_an_interrupt_ends_a_tile(waits_of_interrupted, patterns, length, k):
     """A tile that would take minutes ends, and the interrupt is raised."""
     rng = np.random.default_rng(patterns)
     letters = np.frombuffer(b"ACGT", np.uint8)
     text = letters[rng.integers(0, 4, 1_000_000)].tobytes()
     wanted = [row.tobytes() for row in letters[rng.integers(0, 4, (patterns, length))]]
-    result, waits = concurrent.futures.Future.result, itertools.count(1)
-
-    def interrupted(future):
-        if next(waits) == 1:
-            signal.raise_signal(signal.SIGINT)
-        return result(future)
-
-    monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         asm.search(text, wanted, k, device="cpu", threads=2)
-    assert next(waits) == 2
+    assert next(waits_of_interrupted) == 2
 
 
 def test_many_patterns_of_many_lengths():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import itertools
 import os
-import signal
 import subprocess
 import sys
 from functools import partial
@@ -204,21 +201,13 @@ def test_a_tile_that_fails_ends_the_others():
 
 
 @pytest.mark.parametrize("function", [lcs.length, lcs.sequence])
-def test_an_interrupt_ends_the_differences(function, monkeypatch):
+def test_an_interrupt_ends_the_differences(function, waits_of_interrupted):
     """What would take minutes ends, and the interrupt is raised."""
     rng = np.random.default_rng(37)
     a, b = (oracle.random_bases(rng, 400_000) for _ in range(2))
-    result, waits = concurrent.futures.Future.result, itertools.count(1)
-
-    def interrupted(future):
-        if next(waits) == 1:
-            signal.raise_signal(signal.SIGINT)
-        return result(future)
-
-    monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         function(a, b, method="diff", device="cpu", threads=2)
-    assert next(waits) == 2
+    assert next(waits_of_interrupted) == 2
 
 
 def test_blocks_and_identity():
