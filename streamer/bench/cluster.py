@@ -20,6 +20,7 @@ import numpy as np
 from streamer.batch.asm import find
 from streamer.batch.asm.pattern_masks import masks_of, searches
 from streamer.batch.choice import Choice
+from streamer.bench.cluster_shards import shards
 from streamer.bench.inputs import LETTERS, READ, batch_of, cut, half_hit, random_codes
 from streamer.bench.suite import Row, Sheet
 from streamer.cluster.cluster_matcher import ClusterMatcher
@@ -38,11 +39,20 @@ PATTERNS, EDITS = 100, 3
 STREAM_BATCH = 1 << 24  # bases that a busy daemon matches together
 
 
-def tables(device: str, workers: tuple[int, ...] = (1, 2), bases: int = 200_000_000) -> list[Sheet]:
-    """Texts and streams of ``bases`` bases, on clusters of each of these numbers of workers."""
+def tables(
+    device: str,
+    workers: tuple[int, ...] = (1, 2),
+    bases: int = 200_000_000,
+    kmers: int = 100_000_000,
+) -> list[Sheet]:
+    """Texts and streams of ``bases`` bases, on clusters of each of these numbers of workers.
+
+    kmers: of a dictionary in as many shards.
+    """
     return [
         Sheet("Jobs on a cluster, M bases a second", jobs, workers, bases, section="jobs"),
         Sheet("Streams on a cluster, M bases a second", streams, workers, bases, section="streams"),
+        Sheet("A dictionary in shards, memory", shards, workers, kmers, section="shards"),
     ]
 
 

@@ -15,7 +15,7 @@ ExactSection = StrEnum("ExactSection", "frozen reads grow snapshot memory figure
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
 FileSection = StrEnum("FileSection", "commands profile")
 DaemonSection = StrEnum("DaemonSection", "speed latency pages jobs replay restart")
-ClusterSection = StrEnum("ClusterSection", "jobs streams")
+ClusterSection = StrEnum("ClusterSection", "jobs streams shards")
 Durability = StrEnum("Durability", "none os fsync")
 
 _gpus = typer.Option(
@@ -140,12 +140,16 @@ def cluster(
     bases: Annotated[
         int, typer.Option(min=1_000_000, help="Bases of a stream; texts of asm have a twentieth.")
     ] = 200_000_000,
+    kmers: Annotated[
+        int, typer.Option(min=1000, help="K-mers of a dictionary that workers share.")
+    ] = 100_000_000,
 ) -> None:
     """Jobs and streams on clusters of this machine, beside one process with as many threads.
 
-    Each ends with a model, fitted to the rows: seconds a base = shared + own / workers.
+    Each ends with a model, fitted to the rows: seconds a base = shared + own / workers. Then the
+    memory of a dictionary in shards, one for each worker.
     """
-    _run("cluster", "cpu", section, workers=tuple(workers or (1, 2)), bases=bases)
+    _run("cluster", "cpu", section, workers=tuple(workers or (1, 2)), bases=bases, kmers=kmers)
 
 
 def commands(
