@@ -30,7 +30,7 @@ _LOOKED_UP = 10_000  # k-mers of the dictionary; as many random ones, which it l
 def shards(counts: Sequence[int], kmers: int) -> Iterator[Row]:
     """A row for each number of shards greater than one, with one worker each."""
     dictionary = spread(kmers)
-    spec = MatchSpec.of(k=K, strands="forward", threads=1)
+    spec = MatchSpec.of(k=K, mode="frozen", strands="forward", threads=1)
     rng = np.random.default_rng(1)
     known = dictionary.codes[rng.integers(0, kmers, _LOOKED_UP)]
     bases = _bases(np.concatenate([known, random_kmers(_LOOKED_UP, K, 2)]))

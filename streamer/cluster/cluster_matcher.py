@@ -29,6 +29,7 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import Start
 from streamer.matching.window_labels import WindowLabels
+from trie.ascending import lacking
 from trie.windows import MATCH, MISMATCH, window_codes
 
 LEAST_PART = 1 << 16
@@ -101,8 +102,11 @@ class ClusterEngine(MatchEngine):
         return self._local
 
     def _known(self) -> NDArray[np.uint64]:
-        """Return the codes that a new worker learns; codes of the dictionary do no harm."""
-        return self.local().codes() if self._changes else NO_CODES
+        """Return the codes that a new worker learns: those that its dictionary lacks."""
+        given = self._dictionary.codes
+        if not self._changes or len(self.local()) == given.size:
+            return NO_CODES
+        return lacking(given, self.local().codes())
 
     def __len__(self) -> int:
         return len(self.local()) if self._changes else self._dictionary.codes.size

@@ -121,7 +121,9 @@ class MatchWorker:
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add k-mers that the stream has added."""
-        codes = self._setup.owned(codes.copy())
+        owned = self._setup.owned(codes)
+        # Ray's arrays are read-only, for which kernels would be compiled again
+        codes = owned.copy() if owned is codes else owned
         if codes.size:
             with Team(1):
                 self._engine.learn(codes)

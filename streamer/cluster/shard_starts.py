@@ -45,6 +45,12 @@ class ShardStarts:
         # after a kill others may still start; if it raised, its signs of life do not count
         self._sign = self._working if raised else now
 
+    def delayed(self, seconds: float) -> None:
+        """Note that the caller was busy for so long: it has not heard of workers meanwhile."""
+        self._working += seconds
+        self._sign += seconds
+        self._failed += seconds
+
     def may_start(self, now: float, *, works: bool) -> bool:
         """Return whether to try again. works: the shard has a worker."""
         over = self._failures - (0 if works or self._raised else RETRIES)

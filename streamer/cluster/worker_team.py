@@ -237,8 +237,7 @@ class WorkerTeam:
             member.pid = value
             if member.learned != self._learned:
                 # this may take long, but no part waits for it
-                grown = self._cluster.ray.put(self._grown())
-                member.starting = member.actor.learn_all.remote([grown])
+                member.starting = member.actor.learn_all.remote([self._put_grown()])
                 return
         member.ready = True
         self._starts[member.shard].started()
@@ -279,6 +278,7 @@ class WorkerTeam:
         """Start missing workers; stop those that fail to start if there are enough."""
         if self._cluster.lost:
             return
+        grown = None
         for shard, starts in enumerate(self._starts):
             there = [member for member in self.members if member.shard == shard]
             extra = len(there) - self.size
@@ -288,12 +288,21 @@ class WorkerTeam:
             works = any(member.ready for member in there)
             if extra >= 0 or not starts.may_start(time.monotonic(), works=works):
                 continue
-            grown = self._cluster.ray.put(self._grown())
+            if grown is None:
+                grown = self._put_grown()
             for _ in range(-extra):
                 actor = self._class.remote()
                 loading = actor.load.remote(__version__, [self._shared[shard]], [grown])
                 sign = self._sign(actor, 0)
                 self.members.append(Member(actor, shard, self._learned, loading, sign))
+
+    def _put_grown(self) -> Any:
+        """Give Ray the k-mers learned so far."""
+        begun = time.monotonic()
+        grown = self._cluster.ray.put(self._grown())
+        for starts in self._starts:
+            starts.delayed(time.monotonic() - begun)
+        return grown
 
     def close(self) -> None:
         """Stop all workers."""

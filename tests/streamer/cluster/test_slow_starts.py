@@ -9,6 +9,7 @@ import time
 import pytest
 
 from streamer.cluster import shard_starts, worker_team
+from streamer.cluster.cluster_matcher import ClusterEngine
 from streamer.cluster.match_worker import MatchWorker
 from tests.streamer.cluster.test_cluster_stream import (
     assert_equal,
@@ -95,6 +96,30 @@ def test_one_lost_while_it_loads_is_replaced(number, nodes, genome, targets, gat
         assert [why in line and line.endswith("one that was starting") for line in said] == [
             True
         ] * 2
+    finally:
+        here.close()
+        there.close()
+
+
+def test_k_mers_that_take_long_to_collect_are_no_silence(nodes, genome, targets, gate, monkeypatch):
+    monkeypatch.setattr(shard_starts, "START_SECONDS", 0.5)
+    known, collected = ClusterEngine._known, []
+
+    def slowly(self):
+        time.sleep(1)
+        collected.append(known(self))
+        return collected[-1]
+
+    monkeypatch.setattr(ClusterEngine, "_known", slowly)
+    here, there, said = matchers("grow", targets, workers=1, shards=2)
+    try:
+        assert there._engine._team.reason() == ""
+        assert [codes.size for codes in collected] == [0], "workers have the dictionary already"
+        monkeypatch.setattr(shard_starts, "START_SECONDS", 60)
+        gate.touch()
+        for batch in batches(genome, 2):
+            assert_equal(here.match(batch), there.match(batch))
+        assert said == []
     finally:
         here.close()
         there.close()
