@@ -34,8 +34,8 @@ from streamer.protocol.transport.handshakes import Handshake
 
 # between two checks whether a daemon that takes long is still there
 _ASK_SECONDS = 1.0
-# how long to wait for a daemon that may have taken a job: after a restart it may first load a
-# dictionary
+# how long to wait for a daemon that may have done what it was asked for: after a restart it may
+# first load a dictionary
 _PATIENCE_SECONDS = 60.0
 
 
@@ -220,7 +220,7 @@ class Control(Connection):
         The reply describes the dictionary now in use (docs/protocol.md, section Control).
         RefusedError if the old dictionary stays, DaemonSilentError if the daemon falls silent.
         """
-        return self._late_reply("reload")
+        return self._late_reply("reload", repeats=False)
 
     def ask(self, reads: Iterable[tuple[str, str | bytes]]) -> list[ReadDecision]:
         """What to do with these reads, by the daemon's table ``decision``; they are not counted.
@@ -250,11 +250,12 @@ class Control(Connection):
         output. folder: where relative paths start, on the daemon's machine. RefusedError if it is
         refused.
 
-        If the daemon is silent or restarted meanwhile, it is asked again for the same job; older
-        daemons are asked once. DaemonSilentError after a minute, or sooner if none ever answered.
+        If the daemon does not reply or is restarted meanwhile, it is asked again for the same job;
+        older daemons are asked once. DaemonSilentError after a minute of silence, or sooner if none
+        ever answered. All requests about jobs are repeated in this way.
         """
         key = secrets.token_hex(8)
-        return self._job("submit", _PATIENCE_SECONDS, line=list(line), folder=folder, key=key)
+        return self._job("submit", line=list(line), folder=folder, key=key)
 
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs that this client may see, in the order of submission."""
@@ -279,12 +280,16 @@ class Control(Connection):
         return self._job("job", job=id_)
 
     def cancel(self, id_: str) -> dict[str, Any]:
-        """Cancel a job that waits or runs, which may take seconds. RefusedError if it has ended."""
+        """Cancel a job that waits or runs, which may take seconds.
+
+        RefusedError if it has ended, unless it is cancelled already.
+        """
         return self._job("cancel", job=id_)
 
     def retry(self, id_: str) -> dict[str, Any]:
         """Run a failed, cancelled or interrupted job again. RefusedError for other jobs."""
-        return self._job("retry", job=id_)
+        attempt = self.job(id_)["attempt"] + 1
+        return self._job("retry", job=id_, attempt=attempt)
 
     def result(self, id_: str) -> tuple[str, int]:
         """The path of a result on the daemon's machine, and its size. RefusedError if none."""
@@ -320,17 +325,18 @@ class Control(Connection):
                 return self._accepted(reply), frames
         raise DaemonSilentError(self.endpoint, self._answer_seconds)
 
-    def _job(self, command: str, patience: float = 0.0, **fields: Any) -> dict[str, Any]:
+    def _job(self, command: str, **fields: Any) -> dict[str, Any]:
         """The job that a command is about."""
-        return dict(self._late_reply(command, patience, **fields)["job"])
+        return dict(self._late_reply(command, **fields)["job"])
 
-    def _late_reply(self, command: str, patience: float = 0.0, **fields: Any) -> Header:
+    def _late_reply(self, command: str, *, repeats: bool = True, **fields: Any) -> Header:
         """The reply to a command, however long it takes, as long as the daemon is alive.
 
-        patience: 0, or for a command with a key, which the daemon recognizes if it is repeated: the
-        seconds that a daemon may be silent. The command is sent again if the daemon is silent or
-        restarted. DaemonError if a restarted daemon cannot be asked again.
+        repeats: it has no second effect if it is repeated. Then it is sent again if the daemon is
+        there but does not reply, or was restarted; and a daemon that was there may be silent for a
+        minute. DaemonError if a restarted daemon cannot be asked again.
         """
+        patience = _PATIENCE_SECONDS if repeats else 0.0
         numbers, first = [self._ask(command, **fields)], self._ask("status")
         heard = asked = sent = time.monotonic()
         daemon: object = None
@@ -359,7 +365,7 @@ class Control(Connection):
             there = status.get("stream"), status.get("epoch")
             restarted = number != first and there != daemon
             daemon = there
-            can_ask = bool(patience and status.get("job_keys"))
+            can_ask = repeats and ("key" not in fields or bool(status.get("job_keys")))
             if restarted and not can_ask:
                 problem = f"the daemon was restarted before it replied to '{command}'"
                 raise DaemonError(self.endpoint, problem)

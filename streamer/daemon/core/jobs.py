@@ -146,8 +146,13 @@ class JobsCore:
         self._steps.store.append(job)
         self._start()
 
-    def retry(self, job: Job, limit: int = 0) -> None:
-        """Run again a job that was not done; WireError if that is impossible."""
+    def retry(self, job: Job, limit: int = 0, attempt: int | None = None) -> None:
+        """Run again a job that was not done; WireError if that is impossible.
+
+        attempt: the number of this run; nothing changes if the job has it already.
+        """
+        if job.attempt == attempt:
+            return  # the reply may have been lost
         if job.state not in AGAIN:
             problem = f"job {job.id} is {job.state}: only one that is {_or(AGAIN)} runs again"
             raise WireError(Reason.CONFLICT, problem)
@@ -162,7 +167,12 @@ class JobsCore:
         self._start()
 
     def cancel(self, job: Job, now: float, clock: float) -> None:
-        """Cancel a job that waits or runs; WireError if it has ended. clock: monotonic seconds."""
+        """Cancel a job that waits or runs; WireError if it has ended otherwise.
+
+        clock: monotonic seconds.
+        """
+        if job.state == CANCELLED:
+            return  # the reply may have been lost
         if job.state == WAITING:
             self._end(job, CANCELLED, "cancelled before it began", now)
             self._forget()

@@ -6,7 +6,7 @@ import os
 
 from streamer.daemon.core.jobs import Job
 from streamer.daemon.core.rights import Rights
-from streamer.protocol.header import Header, Reason, WireError
+from streamer.protocol.header import Header, Reason, WireError, integer
 
 ALL_JOBS = "all-jobs"
 """The command that a key's ``control`` must allow to see jobs of others."""
@@ -49,6 +49,11 @@ def key_of(request: Header) -> str:
         problem = f"field 'key' must be a text of at most {MAX_KEY_BYTES} bytes"
         raise WireError(Reason.MALFORMED, problem)
     return key
+
+
+def attempt_of(request: Header) -> int | None:
+    """The number of the run that a client asks for, if it does; WireError if it is malformed."""
+    return integer(request, "attempt") if "attempt" in request else None
 
 
 def folder_of(request: Header) -> str:

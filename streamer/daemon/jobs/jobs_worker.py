@@ -17,7 +17,14 @@ from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner, no_job
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.jobs.job_inputs import Parse, ParsedLine, check_inputs, start_of
 from streamer.daemon.jobs.job_process import JobProcess
-from streamer.daemon.jobs.job_requests import folder_of, key_of, limit_of, line_of, sees
+from streamer.daemon.jobs.job_requests import (
+    attempt_of,
+    folder_of,
+    key_of,
+    limit_of,
+    line_of,
+    sees,
+)
 from streamer.daemon.jobs.job_results import JobResults
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import Worker
@@ -256,7 +263,8 @@ class JobsWorker(Worker):
                     if asked.command == "cancel":
                         self._core.cancel(job, time.time(), time.monotonic())
                     elif asked.command == "retry":
-                        self._core.retry(job, limit_of(asked.rights, job))
+                        attempt = attempt_of(asked.request)
+                        self._core.retry(job, limit_of(asked.rights, job), attempt)
                     # it is stored before the reply
                     self._apply()
                     outcome = {"job": job.fields()}

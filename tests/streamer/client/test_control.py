@@ -102,6 +102,40 @@ def test_a_job_is_asked_for_again_by_its_key(tmp_path, monkeypatch, epochs):
     assert submitted[0]["key"] != first["key"]
 
 
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("job", {}),
+        ("jobs", {"jobs": [{"id": "0000000a"}], "next": None}),
+        ("cancel", {}),
+        ("retry", {}),
+        ("result", {"path": "/a", "bytes": 1}),
+    ],
+)
+def test_a_request_about_a_job_that_is_lost_is_sent_again(tmp_path, monkeypatch, command, more):
+    """The daemon is there all the time, and knows nothing of it."""
+    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
+    asked, looks = [], []
+
+    def answer(request):
+        if request["command"] == "status":
+            looks.append(request)
+            # a client that only waits is told so at last
+            return [(request, {"status": {"stream": "s", "epoch": 1 + (len(looks) > 40)}})]
+        if request["command"] == command:
+            asked.append({**request, "id": 0})
+            if len(asked) == 1:
+                return []
+        return [(request, {"job": {"id": "0000000a", "attempt": 3}} | more)]
+
+    endpoint = f"ipc://{tmp_path}/control"
+    with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
+        ask = getattr(control, command)
+        ask() if command == "jobs" else ask("0000000a")
+    assert asked[0] == asked[1]
+    assert asked[0].get("attempt") == (4 if command == "retry" else None)
+
+
 def test_a_request_that_the_daemon_cannot_read(tmp_path):
     """One too large is not sent; of others it cannot repeat the number."""
     said = {"id": None, "ok": False, "reason": "version", "message": "must be 3"}

@@ -1,4 +1,4 @@
-"""A job runs once, whatever becomes of the reply to its submission."""
+"""A job runs once, whatever becomes of the reply to its submission or to ``retry``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import zmq
 from streamer.cli.app import main
 from streamer.client import Control, RefusedError
 from tests.daemon_kit import DEADLINE, process, running, wait_for_line
-from tests.jobs_kit import job_folder
+from tests.jobs_kit import job_folder, wait_for_job
 from tests.waiting import beside
 
 pytestmark = pytest.mark.whole
@@ -106,6 +106,31 @@ def test_a_reply_that_is_lost_is_asked_for_again(path, tmp_path):
         job = control.submit(LINE, os.getcwd())
         assert [job["id"]] == [one["id"] for one in control.jobs()]
         assert len(replies) == 2
+
+
+def test_a_job_whose_retry_got_no_reply_runs_again_once(path, tmp_path):
+    through = f"ipc://{tmp_path}/through"
+    replies = []
+
+    def lost(reply):
+        attempt = reply.get("job", {}).get("attempt")
+        if attempt == 2:
+            replies.append(reply)
+        return attempt == 2 and len(replies) == 1
+
+    with (
+        running(path) as daemon,
+        Control(daemon.endpoints["control"], answer_seconds=DEADLINE) as direct,
+        between(through, daemon.endpoints["control"], lost),
+        Control(through, answer_seconds=1) as control,
+    ):
+        open("empty.fa", "w").close()
+        job = direct.submit(["lcs", "one.fa", "empty.fa"], os.getcwd())["id"]
+        wait_for_job(direct, job, "failed")
+        assert control.retry(job)["attempt"] == 2
+        assert wait_for_job(direct, job, "failed")["attempt"] == len(replies) == 2
+        with pytest.raises(RefusedError, match="field 'attempt'"):
+            direct.request("retry", job=job, attempt="3")
 
 
 def test_the_key_of_a_job(path):

@@ -68,9 +68,10 @@ def test_a_waiting_job_is_cancelled_at_once():
     steps = made.steps()
     assert (steps.interrupt, [one.id for one in steps.store]) == ([], ["b"])
     assert made.job("b").state == CANCELLED
-    with pytest.raises(WireError, match="is cancelled already") as caught:
-        made.cancel(made.job("b"), 2.0, 0.0)
-    assert caught.value.reason == Reason.CONFLICT
+    # the client that has got no reply asks again
+    made.cancel(made.job("b"), 3.0, 0.0)
+    assert (made.job("b").state, made.job("b").ended) == (CANCELLED, 2.0)
+    assert made.steps().store == []
 
 
 def test_a_running_job_is_interrupted_then_killed_once():
@@ -99,6 +100,9 @@ def test_a_job_that_is_done_before_it_hears_of_its_end_is_done():
     made.ended("a", "", 7, 3.0)
     assert made.job("a").state == DONE
     assert made.tick(100.0) is None
+    with pytest.raises(WireError, match="is done already") as caught:
+        made.cancel(made.job("a"), 4.0, 11.0)
+    assert caught.value.reason == Reason.CONFLICT
 
 
 def test_the_end_of_the_daemon():
@@ -128,6 +132,10 @@ def test_what_the_next_daemon_finds():
     assert started(made) == ["c"]
     made.retry(made.job("a"))
     assert (made.job("a").state, made.job("a").attempt) == (WAITING, 2)
+    made.retry(made.job("a"), attempt=2)
+    assert made.job("a").attempt == 2
+    with pytest.raises(WireError, match="only one that is failed, cancelled or interrupted runs"):
+        made.retry(made.job("a"), attempt=3)
     with pytest.raises(WireError, match="only one that is failed, cancelled or interrupted runs"):
         made.retry(made.job("b"))
 
