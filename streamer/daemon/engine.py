@@ -22,7 +22,7 @@ from streamer.daemon.drafts import AnyGroup, Draft, DraftGroup, dictionary_draft
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.making_matchers import make_matcher, matchers, spec_on_device
 from streamer.daemon.publish import MatchedGroup
-from streamer.daemon.reload import Reloaded, Reply, not_loaded
+from streamer.daemon.reload import Reloaded, Reply, ending, not_loaded
 from streamer.daemon.restore import Restored, fingerprint
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.worker import POLL_SECONDS, Worker
@@ -35,7 +35,7 @@ from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import Start, load_dictionary
 from streamer.matching.target_tally import Panel, TargetTally
 from streamer.protocol.batch_messages import Make
-from streamer.protocol.header import Header, Reason, WireError
+from streamer.protocol.header import Header
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
 
@@ -101,6 +101,12 @@ class EngineWorker(Worker):
         self._unread = False
         self._try_again = 0.0
 
+    @property
+    def loading(self) -> bool:
+        """Whether the dictionary is still being read or built, without a cluster to be left."""
+        on_cluster = self._board.config.cluster.address
+        return self.is_alive() and not self.ready.is_set() and not on_cluster
+
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
         """Queue reads to be decided on, as ``Deciding.ask``; from any thread."""
         self.deciding.ask(batch, answer)
@@ -151,8 +157,7 @@ class EngineWorker(Worker):
             self._matcher.close()
             self.deciding.close()
             while self._reloaded:
-                gone = WireError(Reason.DRAINING, "the daemon ends: the dictionary stays")
-                self._reloaded.popleft().reply(gone)
+                self._reloaded.popleft().reply(ending())
 
     def _turn(self, groups: deque[list[Accepted]]) -> None:
         while not self.stopping.is_set():

@@ -235,6 +235,12 @@ def unfailing() -> Iterator[None]:
         _current = before
 
 
+def finish() -> None:
+    """Write the waiting lines before the process is ended; nothing may be logged afterwards."""
+    if _current is not None:
+        _current.finish()
+
+
 def dropped() -> int:
     """How many lines of the log were dropped since the daemon began."""
     return _current.dropped if _current is not None else 0

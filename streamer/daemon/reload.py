@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -52,6 +53,19 @@ class Reloader:
         self._prepare = prepare
         self._forward = forward
         self._busy = threading.Lock()
+        self._thread: threading.Thread | None = None
+        # of the reload whose sources are being read
+        self._reply: deque[Reply] = deque()
+
+    @property
+    def reading(self) -> bool:
+        """Whether sources are still being read."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def end(self) -> None:
+        """Give up the reload whose sources are still being read: the daemon ends."""
+        if reply := self._claimed():
+            reply(ending())
 
     def begin(self, state: str, reply: Reply) -> None:
         """Begin a reload, which replies later; WireError if none is possible now."""
@@ -74,20 +88,43 @@ class Reloader:
             reply(outcome)
 
         log.info("reading the dictionary", sources=sources)
-        reading = threading.Thread(target=self._read, args=(replied,), name="reload", daemon=True)
+        self._reply.append(replied)
+        self._thread = threading.Thread(target=self._read, name="reload", daemon=True)
         try:
-            reading.start()
+            self._thread.start()
         except RuntimeError as error:
+            self._thread = None
+            self._reply.clear()
             self._busy.release()
             raise WireError(Reason.BUSY, f"{error}: try again later") from None
 
-    def _read(self, reply: Reply) -> None:
+    def _read(self) -> None:
+        outcome: tuple[Dictionary, int, StreamMatcher | None] | WireError
         try:
             loaded = load_dictionary(self._config.spec, on_notice=log.warning)
-            self._forward(Reloaded(loaded, fingerprint(loaded), self._prepare(loaded), reply))
+            outcome = loaded, fingerprint(loaded), self._prepare(loaded)
         except Exception as error:
             # any error: otherwise the client would wait for ever, and no other reload could begin
-            reply(not_loaded(error))
+            outcome = not_loaded(error)
+        reply = self._claimed()
+        if reply is None:
+            return
+        if isinstance(outcome, WireError):
+            reply(outcome)
+        else:
+            self._forward(Reloaded(*outcome, reply))
+
+    def _claimed(self) -> Reply | None:
+        """The reply to the reload that is being read; None if another thread has taken it."""
+        try:
+            return self._reply.pop()
+        except IndexError:
+            return None
+
+
+def ending() -> WireError:
+    """The error for a dictionary that comes too late."""
+    return WireError(Reason.DRAINING, "the daemon ends: the dictionary stays")
 
 
 def not_loaded(error: Exception) -> WireError:

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 _BIND_SECONDS = 30.0
 # one thread moves 2 to 3 GB a second; connections are spread over them
 _IO_THREADS = 4
-# for the engine to end, and the least for each of the other threads
-_JOIN_SECONDS, _LEAST_SECONDS = 10.0, 2.0
+# for the engine to end, or if it still loads; and the least for each of the other threads
+_JOIN_SECONDS, _LOAD_SECONDS, _LEAST_SECONDS = 10.0, 0.5, 2.0
 # SocketWorker.release gives messages in flight a second
 _TERM_SECONDS = 5.0
 # after this long a waiting thread requests the GIL; in the default 5 ms a GPU matches 100 batches
@@ -132,7 +132,7 @@ class Service:
             gate=gate,
             **self._known(restored),
         )
-        reloader = Reloader(config, self._engine.prepare, self._engine.reload)
+        self._reloader = Reloader(config, self._engine.prepare, self._engine.reload)
         self._jobs: JobsWorker | None = None
         if config.jobs.directories and parse_job is not None:
             self._jobs = JobsWorker(self.board, notify, parse_job)
@@ -141,7 +141,7 @@ class Service:
             self._context,
             notify,
             drain=self.drain,
-            reload=reloader.begin,
+            reload=self._reloader.begin,
             ask=self._engine.ask,
             jobs=None if self._jobs is None else self._jobs.ask,
             gate=gate,
@@ -290,7 +290,8 @@ class Service:
     @property
     def stuck(self) -> list[str]:
         """Threads that have not ended although they were asked to."""
-        return [worker.name for worker in self._workers if worker.is_alive()]
+        reload = ["reload"] if self._reloader.reading else []
+        return [worker.name for worker in self._workers if worker.is_alive()] + reload
 
     def leave(self, code: int) -> NoReturn:
         """End the process at once, without leaving socket files behind."""
@@ -376,6 +377,7 @@ class Service:
         if self._drain_wanted and self._life.drain():
             log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
             self._ingest.inbox.wake()
+            self._reloader.end()
             if self._watch is not None:
                 self._watch.stop()
             if self._jobs is not None:
@@ -417,10 +419,12 @@ class Service:
             for inbox in inboxes:
                 inbox.wake()
             if worker.ident is not None:
-                worker.join(max(_LEAST_SECONDS, deadline - time.monotonic()))
-        if self.stuck:
-            log.warning("threads did not end", threads=self.stuck)
-        else:
+                left = max(_LEAST_SECONDS, deadline - time.monotonic())
+                worker.join(_LOAD_SECONDS if worker.loading else left)
+        late = [one.name for one in self._workers if one.is_alive() and not one.loading]
+        if late:
+            log.warning("threads did not end", threads=late)
+        if not self.stuck:
             for inbox in inboxes:
                 inbox.close()
             self._changed.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from types import FrameType
@@ -28,11 +29,14 @@ def run(
     that cannot be written are dropped. parse_job: checks command lines of jobs.
     StreamerError if the daemon cannot start or one of its threads fails.
     """
-    service = Service(config, accept_loss=accept_loss, parse_job=parse_job)
+    service: Service | None = None
     signalled = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal signalled
+        if service is None:
+            # the journal is being read: it survives this, as it does a kill, and nothing is bound
+            os._exit(0)
         if signalled:
             service.leave(128 + number)
         signalled = True
@@ -44,6 +48,7 @@ def run(
     # the caller may have ignored SIGCHLD; then exit codes of child processes would be lost
     previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
+        service = Service(config, accept_loss=accept_loss, parse_job=parse_job)
         endpoints = service.start()
         if ready is not None:
             ready(endpoints)
@@ -52,4 +57,5 @@ def run(
         for number, handler in previous.items():
             signal.signal(number, handler)
     if service.stuck:
+        logs.finish()
         service.leave(0)

@@ -51,6 +51,11 @@ class Worker(threading.Thread):
             self.ready.set()
             self._notify()
 
+    @property
+    def loading(self) -> bool:
+        """Whether it does what may be left behind if the daemon ends meanwhile."""
+        return False
+
     def stop(self) -> None:
         """Ask the thread to end."""
         self.stopping.set()

@@ -1,0 +1,80 @@
+"""A daemon that is ended while it reads its journal or a dictionary waits for neither."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+
+import pytest
+
+from streamer.client import Control, RefusedError
+from tests.daemon_kit import DEADLINE, process, wait_for_line, write_fasta
+from tests.reload_kit import configured, sources_of
+
+pytestmark = pytest.mark.whole
+
+HELD = (
+    "import sys, threading\n"
+    "from streamer.daemon import {module}\n"
+    "def hold(*_, **__):\n"
+    "    print('held', file=sys.stderr)\n"
+    "    while True:\n"
+    "        threading.Event().wait(0.01)\n"
+    "{module}.{function} = hold\n"
+    "from streamer.cli.app import main\n"
+    "sys.exit(main(sys.argv[1:]))\n"
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    write_fasta(tmp_path / "ref.fa", sources_of(random.Random(3)))
+    return configured(tmp_path, 'mode = "grow"')
+
+
+@pytest.mark.parametrize(
+    ("module", "function"), [("engine", "load_dictionary"), ("service", "restored_of")]
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_end_before_it_is_ready(path, tmp_path, module, function, number):
+    with process(["run", "-c", path], HELD.format(module=module, function=function)) as child:
+        wait_for_line(child, "held")
+        child.send_signal(number)
+        _, rest = child.communicate(timeout=DEADLINE)
+        assert child.returncode == 0
+    assert "did not end" not in rest
+    if module == "engine":
+        assert '"event": "ended"' in rest
+    assert not list(tmp_path.glob("control*"))
+    # the journal is whole, and nobody's
+    with process(["run", "-c", path]) as child:
+        wait_for_line(child, '"ready"')
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE) == 0
+
+
+def test_a_reload_whose_sources_are_being_read_is_given_up(path, tmp_path):
+    refused = []
+
+    def ask(control):
+        with pytest.raises(RefusedError, match=r"\(draining\): the daemon ends: the dictionary"):
+            control.reload()
+        refused.append(control)
+
+    code = HELD.format(module="reload", function="load_dictionary")
+    with (
+        process(["run", "-c", path], code) as child,
+        Control(f"ipc://{tmp_path}/control", answer_seconds=DEADLINE) as control,
+    ):
+        wait_for_line(child, '"ready"')
+        client = threading.Thread(target=ask, args=(control,))
+        client.start()
+        wait_for_line(child, "held")
+        child.send_signal(signal.SIGTERM)
+        _, rest = child.communicate(timeout=DEADLINE)
+        client.join(DEADLINE)
+        assert child.returncode == 0
+    assert refused
+    assert '"event": "ended"' in rest
+    assert "did not end" not in rest
