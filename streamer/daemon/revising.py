@@ -66,16 +66,18 @@ class KeptBatches:
         journal = self._journal
         after = max(after, journal.oldest - 1)
         while after < journal.head:
+            first = after
             try:
                 for record in journal.records(after):
                     if record.kind == BATCH:
                         number: int = StoredBatch(record).about["batch"]
                         return number
+                    after = record.at
                 break
             except JournalExpired as expired:
                 after = expired.oldest - 1
             except JournalDamage as damage:
-                after = _behind(damage)
+                after = _behind(damage, max(after, first + 1))
         return None
 
     def revise(
@@ -137,7 +139,7 @@ class KeptBatches:
                         return batches, after
                 after = until
             except JournalDamage as damage:
-                after = _behind(damage)
+                after = _behind(damage, max(after, first + 1))
         return batches, after
 
     def _revised(
@@ -159,7 +161,8 @@ class KeptBatches:
                 said = meta["about"]["version"]
                 before.replace(Answers(upgraded, meanings), _mask(retracted, reads))
         except JournalDamage as damage:
-            _behind(damage)
+            message = "damaged record: all results of its batch are replaced"
+            log.error(message, batch=batch.about["batch"], problem=str(damage))
             known = False
         changed = before.changed(now, reads) if known else np.ones(reads, np.bool_)
         if not changed.any():
@@ -240,9 +243,10 @@ def _mask(index: NDArray[np.uint32], reads: int) -> NDArray[np.bool_]:
     return mask
 
 
-def _behind(damage: JournalDamage) -> int:
-    """Log a damaged record, which is skipped; returns its number."""
-    if damage.record is None:
-        raise damage
+def _behind(damage: JournalDamage, after: int) -> int:
+    """Log a damaged record, which is skipped; returns its number.
+
+    Damage of the index may be of no record: then reading goes on behind ``after``.
+    """
     log.error("damaged record: it is not matched again", problem=str(damage))
-    return damage.record
+    return damage.record or after

@@ -1,10 +1,11 @@
-"""A revision where the journal keeps only some batches, and where it cannot be read just now."""
+"""A revision where the journal keeps only some batches, and where it cannot be read."""
 
 from __future__ import annotations
 
 import errno
 import os
 import random
+import re
 import threading
 from types import SimpleNamespace
 
@@ -16,8 +17,11 @@ from streamer.daemon.core.revision import Revision
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.stored_messages import BATCH
 from streamer.journal.data_files import DataReader
+from streamer.journal.journal_errors import JournalDamage
 from streamer.journal.record import Record
+from streamer.journal.record_index import Index
 from tests.daemon_kit import write_fasta
+from tests.faults.plain_fold import PlainFold
 from tests.reload_kit import (
     answers,
     batches_of,
@@ -105,3 +109,41 @@ def test_kept_batches_that_cannot_be_read_now_are_revised_later(
     assert sum(row[1] for row in rows) == sum(map(len, batches))
     said = capfd.readouterr().err
     assert 0 < said.count("matched again later") <= len(failed)
+
+
+@pytest.mark.whole
+def test_damage_of_the_index_that_is_of_no_record_ends_no_revision(tmp_path, monkeypatch, capfd):
+    """It is reported with its place; batches whose revisions it hides are revised anew."""
+    rng = random.Random(15)
+    first, second = sources_of(rng), sources_of(rng)
+    batches = batches_of(rng, 12)
+    query, hidden = Index._query, []
+
+    def damaged(index, sql, values=()):
+        rows = query(index, sql, values)
+        if threading.current_thread().name != "engine" or "FROM records" not in sql:
+            return rows
+        if "about = ?" in sql and len(rows) > 0:
+            hidden.append(values)
+            problem = "cannot be read: database disk image is malformed"
+            raise JournalDamage(problem, file=str(index.path))
+        return rows + rows[:1] if "at > ?" in sql else rows
+
+    with reloadable(tmp_path, sources_of(rng)) as (daemon, control):
+        send(daemon, batches)
+        write_fasta(tmp_path / "ref.fa", first)
+        control.reload()
+        settle(control)
+        with monkeypatch.context() as patched:
+            patched.setattr(Index, "_query", damaged)
+            write_fasta(tmp_path / "ref.fa", second)
+            assert control.reload()["batches"] == len(batches)
+            settle(control)
+    fold = PlainFold()
+    for message in stored(tmp_path):
+        fold.take(*message)
+    assert fold.answers() == answers(batches, second)
+    said = capfd.readouterr().err
+    assert len(hidden) == said.count("all results of its batch are replaced") > 0
+    assert "index.sqlite: cannot be read: database disk image is malformed" in said
+    assert re.search(r"index\.sqlite: row \d+ is out of order", said)
