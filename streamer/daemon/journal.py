@@ -127,7 +127,7 @@ class JournalWorker(Worker):
             with work.step("the disk of the journal"):
                 self._journal.append(core.records())
         except JournalFull as error:
-            work.trouble = "room on the disk of the journal"
+            work.trouble = "room for the journal"
             if core.no_room(time.monotonic()):
                 self._full(True)
                 log.error("no batch is accepted until there is room", why=str(error))

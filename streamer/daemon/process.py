@@ -57,8 +57,12 @@ def spare(limit: int) -> int:
 
 def open_descriptors() -> int:
     """How many descriptors are open."""
-    # Linux before 6.2 reports no size
-    return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    try:
+        # Linux before 6.2 reports no size
+        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    except OSError:
+        # none is left to list them
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def end_with(parent: int) -> None:

@@ -92,7 +92,10 @@ class DataWriter:
             self._fd = None
 
     def _next_file(self, size: int) -> None:
-        """Create a file and sync its name; a smaller one if there is little room."""
+        """Create a file and sync its name; a smaller one if there is little room.
+
+        After JournalFull there is none.
+        """
         least, size = size, max(size, self._sizes.file_bytes)
         path = data_file(self._directory, self.file + 1)
         while True:
@@ -104,15 +107,20 @@ class DataWriter:
                 if size == least:
                     raise
                 size = max(least, size // 2)
+        if self._synced:
+            try:
+                with syncing(path):
+                    self._disk.sync_directory(self._directory)
+            except JournalFull:
+                os.close(fd)
+                self._disk.delete(path)
+                raise
         if self._fd is not None:
             with suppress(OSError):  # space reserved after the end is no longer needed
                 self._disk.truncate(self._fd, self.end)
             os.close(self._fd)
         self.file, self.end = self.file + 1, 0
         self._use(fd)
-        if self._synced:
-            with syncing(path):
-                self._disk.sync_directory(self._directory)
 
     def _use(self, fd: int) -> None:
         self._disk.bypass_cache(fd)

@@ -21,8 +21,11 @@ from streamer.journal.record import Frame
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of an OSError that ends once there is room."""
 
+# raised where a file is opened, so before anything was written or synced
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
 # not about stored data: this process lacks descriptors, memory or permissions
-_NO_MEANS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+_NO_MEANS = (*_NO_DESCRIPTORS, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 # IOV_MAX of Linux, and less than the limit of 2 GiB per call
 _BUFFERS, _CALL_BYTES = 1024, 1 << 30
@@ -133,16 +136,19 @@ def storing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in NO_ROOM:
             raise full(path) from error
-        raise failed(path, error) from error
+        raise _failed_or_unopened(path, error) from error
 
 
 @contextmanager
 def syncing(path: Path) -> Iterator[None]:
-    """Convert errors of syncing: written data may be lost, whatever a second sync returns."""
+    """Convert errors of syncing: written data may be lost, whatever a second sync returns.
+
+    JournalFull if the directory could not be opened to be synced.
+    """
     try:
         yield
     except OSError as error:
-        raise failed(path, error) from error
+        raise _failed_or_unopened(path, error) from error
 
 
 def file_numbers(directory: Path, prefix: str) -> list[int]:
@@ -173,6 +179,14 @@ def unread(
 def full(path: Path) -> JournalFull:
     """Return the error for a full disk."""
     return JournalFull(f"{path}: no room on the disk: delete something, or lower keep_bytes")
+
+
+def _failed_or_unopened(path: Path, error: OSError) -> JournalError:
+    if error.errno not in _NO_DESCRIPTORS:
+        return failed(path, error)
+    return JournalFull(
+        f"{path}: {error.strerror}: end some clients, or raise the limit (ulimit -n)"
+    )
 
 
 def failed(path: Path, error: Exception) -> JournalFailed:

@@ -14,7 +14,7 @@ class JournalInUse(JournalError):
 
 
 class JournalFull(JournalError):
-    """No room on the disk: nothing was stored; the operation may be retried."""
+    """No room on the disk, or no descriptor for a file: nothing was stored; a retry may succeed."""
 
 
 class JournalUnread(JournalError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
-# no batch is accepted: the disk of the journal is full, until there is room again; or the
-# dictionary is at a limit that refuses batches
+# no batch is accepted: the disk of the journal is full, or a descriptor for it is missing, until
+# that has changed; or the dictionary is at a limit that refuses batches
 FULL = "full"
 # a thread has failed: accepted batches that were not published are lost
 FAILED = "failed"

@@ -56,9 +56,11 @@ class JobResults:
             return os.pread(file.fileno(), MAX_PIECE_BYTES, offset)
 
     def remove(self, id_: str) -> None:
-        """Remove the result of a job, complete or not."""
-        for file in (self.path(id_), *self.folder.glob(f".{id_}.arrow.*.part")):
-            with contextlib.suppress(OSError):
+        """Remove the result of a job, complete or not; what cannot be removed stays."""
+        with contextlib.suppress(OSError):
+            self.path(id_).unlink()
+        with contextlib.suppress(OSError):
+            for file in self.folder.glob(f".{id_}.arrow.*.part"):
                 file.unlink()
 
     def clear(self, known: Collection[str]) -> None:

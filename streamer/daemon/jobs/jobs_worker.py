@@ -233,8 +233,11 @@ class JobsWorker(Worker):
                 device_bytes=self._table.device_bytes // self._table.at_once,
                 most_bytes=self._table.keep_bytes,
             )
-        except (StreamerError, OSError) as error:
-            self._core.ended(job.id, str(error) or type(error).__name__, 0, time.time())
+        except StreamerError as error:
+            self._core.ended(job.id, str(error), 0, time.time())
+        except OSError as error:
+            reason = f"its process cannot be started: {error.strerror or error}"
+            self._core.ended(job.id, reason, 0, time.time())
 
     def _checked(self, line: Sequence[str], folder: str) -> ParsedLine:
         """The parsed line of a valid job; StreamerError if it is not one."""

@@ -12,6 +12,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from streamer.daemon.connections import Connections
 from streamer.daemon.door import Door
 from streamer.daemon.process import open_descriptors
 from tests.daemon_kit import DEADLINE, Raw, list_batch, process, running, settings, wait_for_line
+from tests.descriptors import descriptors_left
 from tests.waiting import until
 
 pytestmark = pytest.mark.whole
@@ -157,6 +159,19 @@ def test_control_answers_while_the_others_are_full(path):
         flood.wait_until_refused(child)
         with Control(endpoints["control"]) as control:
             assert control.status()["state"] == "running"
+
+
+def test_descriptors_that_cannot_be_listed_are_all_in_use(monkeypatch):
+    """On a Linux that reports no number."""
+    seen = os.stat
+
+    def old(path, **options):
+        return SimpleNamespace(st_size=0) if path == "/proc/self/fd" else seen(path, **options)
+
+    monkeypatch.setattr(os, "stat", old)
+    assert open_descriptors() == len(os.listdir("/proc/self/fd"))
+    with descriptors_left(0):
+        assert open_descriptors() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def test_connections_that_were_never_seen_to_wait_count(tmp_path):

@@ -25,8 +25,10 @@ from streamer.journal.store import Journal
 from tests.daemon_kit import (
     DEADLINE,
     GENOME,
+    GOOD,
     Raw,
     Running,
+    drained,
     list_batch,
     process,
     random_dna,
@@ -389,3 +391,27 @@ def test_a_full_disk_holds_producers_back_until_there_is_room(tmp_path, small_di
         end(child)
     with closing(JournalReader.open(small_disk / "journal")) as reader:
         assert [record.key.sequence for record in reader.records(0) if record.key] == [1, 2]
+
+
+def test_a_journal_without_descriptors_holds_producers_back_until_there_are_some(
+    path, monkeypatch, capfd
+):
+    create = Disk.create
+
+    def none_left(disk, file, size):
+        if file.name.startswith("records-"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(file))
+        return create(disk, file, size)
+
+    monkeypatch.setattr(Disk, "create", none_left)
+    made = Running(path, JOURNAL[1::2])
+    with drained(made), Control(made.endpoints["control"]) as control:
+        until(lambda: control.status()["state"] == "full", "it takes nothing")
+        assert control.status()["queue"]["batches"] == 0
+        monkeypatch.undo()
+        until(lambda: control.status()["state"] == "running", "it goes on")
+        with Raw(made.endpoints["ingest"]) as raw:
+            raw.open()
+            raw.send(*GOOD)
+            raw.accepted(1, durable=1)
+    assert "records-00000001: Too many open files" in capfd.readouterr().err

@@ -13,8 +13,10 @@ import pytest
 from streamer.client import Control, RefusedError
 from streamer.daemon.jobs.job_inputs import check_inputs
 from streamer.daemon.jobs.job_process import JobProcess
+from streamer.daemon.jobs.job_results import JobResults
 from streamer.protocol.header import PROTOCOL, WireError, pack, seal
 from tests.daemon_kit import running
+from tests.descriptors import descriptors_left
 from tests.jobs_kit import LONG, job_folder, processes_of_jobs, wait_for_job
 from tests.waiting import until
 
@@ -119,3 +121,17 @@ def test_a_process_that_could_not_be_ended_is_not_begun(monkeypatch):
         JobProcess(["lcs", "a", "b"], shown_from="", device_bytes=0, most_bytes=1 << 20)
     assert sorted(os.listdir("/proc/self/fd")) == before
     assert not Path(f"/proc/{begun[0]}").exists()
+
+
+def test_a_result_that_cannot_be_looked_for_stays(tmp_path):
+    """Without a descriptor for the folder; the next daemon removes it."""
+    results = JobResults(str(tmp_path))
+    part = tmp_path / ".0000000a.arrow.1.part"
+    for file in (results.path("0000000a"), part):
+        file.touch()
+    with descriptors_left(0):
+        results.remove("0000000a")
+    assert not results.path("0000000a").exists()
+    results.remove("0000000a")
+    assert not part.exists()
+    results.close()

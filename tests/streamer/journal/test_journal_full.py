@@ -12,8 +12,9 @@ import apsw
 import pytest
 
 from streamer.journal.disk import Disk
-from streamer.journal.journal_errors import JournalFailed, JournalFull
+from streamer.journal.journal_errors import JournalFailed, JournalFull, JournalUnread
 from streamer.journal.record import Record
+from tests.descriptors import descriptors_left
 from tests.streamer.journal.kit import SMALL, assert_holds, keyed, open_small
 
 
@@ -149,6 +150,32 @@ def test_full_by_a_limit_of_file_size(tmp_path):
         stored.append(one)
         assert_holds(journal, stored)
     journal.close()
+
+
+@pytest.mark.parametrize(("left", "durability"), [(0, "os"), (0, "fsync"), (1, "fsync")])
+def test_no_descriptor_is_left(tmp_path, left, durability):
+    """For a file, or for the directory to sync its name: nothing is stored, as on a full disk."""
+    journal = open_small(tmp_path, durability=durability)
+    stored = [keyed(1, b"x")]
+    journal.append(stored)
+    for at in (2, 3):
+        one = keyed(at, b"y" * SMALL.file_bytes)
+        with descriptors_left(left):
+            for _ in range(2):
+                with pytest.raises(JournalFull, match=r"records-.*: Too many open files: end some"):
+                    journal.append([one])
+        assert_holds(journal, stored)
+        stored.append(one)
+        journal.append([one])
+    assert_holds(journal, stored)
+    none_left = pytest.raises((JournalFull, JournalUnread), match="Too many open files")
+    with descriptors_left(left), none_left:
+        journal.put_snapshot(1, b"second", (b"z",))
+    assert snapshot_files(tmp_path) == []
+    journal.put_snapshot(1, b"second", (b"z",))
+    assert journal.verify() == []
+    journal.close()
+    assert len(list(tmp_path.glob("records-*"))) == 3
 
 
 @pytest.mark.parametrize("part", [1, 63, 64, 100, 511])
