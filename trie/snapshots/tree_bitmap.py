@@ -35,6 +35,8 @@ from trie.trees.shards import (
 
 MAX_NODES = 2**32 - 1
 NOT_ASCENDING = "the codes do not ascend strictly"
+_MOST_CODES = 1 << 19
+"""In a call of a kernel, about: the main thread notices an interrupt only between two."""
 
 
 class TooManyNodesError(ValueError):
@@ -280,7 +282,7 @@ def from_sorted(codes: NDArray[np.uint64], k: int, threads: int | None = None) -
         return allocate(k, np.zeros((1, 1), dtype=np.int64), codes)[0]
     bounds = shard_bounds(codes, k)
     # more parts than threads, so that uneven shards balance
-    parts = 1 if codes.size < SMALL else 4 * threads
+    parts = 1 if codes.size < SMALL else max(4 * threads, codes.size // _MOST_CODES)
     ranges = list(pairwise(cut_between_shards(bounds, parts)))
     counts = np.zeros((len(ranges), k // 3 + 1), dtype=np.int64)
     ascending = run_each(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 import trie
 from tests.reference import tree_bitmap as oracle
 from tests.trie.strategies import EDGE_K, kmers
+from trie.snapshots import tree_bitmap
 from trie.snapshots.tree_bitmap import TooManyNodesError, allocate, from_sorted, snapshot
 
 
@@ -74,6 +76,26 @@ def test_threads_do_not_change_it(k: int) -> None:
     oracle.assert_same(snapshot(codes, k, threads=3), one)
     oracle.assert_same(from_sorted(np.unique(codes), k, threads=2), one)
     np.testing.assert_array_equal(one.codes(threads=3), np.unique(codes))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_call_of_a_kernel_takes_long(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """The main thread notices an interrupt only between two."""
+    codes = random_codes(15, 60_000)
+    want = snapshot(codes, 15)
+    sizes = []
+    for name in ("_count_nodes", "_emit"):
+        kernel = getattr(tree_bitmap, name)
+
+        def noted(codes: Any, start: int, stop: int, *more: Any, kernel: Any = kernel) -> Any:
+            sizes.append(stop - start)
+            return kernel(codes, start, stop, *more)
+
+        monkeypatch.setattr(tree_bitmap, name, noted)
+    monkeypatch.setattr(tree_bitmap, "_MOST_CODES", 2000)
+    oracle.assert_same(snapshot(codes, 15, threads), want)
+    assert max(sizes) <= 2000 + 60_000 // 50  # whole shards of 64
+    assert sum(sizes) == 2 * want.codes().size
 
 
 def test_all_in_one_shard() -> None:
