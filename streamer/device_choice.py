@@ -84,9 +84,9 @@ def unsuited(effort: Effort | None, threads: int = 0) -> str | None:
     from gpu.card.device import driver_found
 
     if effort is not None and driver_found():
-        from trie.cpu.threads import usable_cores
+        from trie.cpu.threads import most_threads, usable_cores
 
-        threads = threads or usable_cores()
+        threads = min(threads or usable_cores(), most_threads())
         cpu, gpu = effort.on_cpu(threads), effort.on_gpu(threads)
         if cpu < gpu:
             return f"about {cpu:.1f} s, with a GPU {gpu:.1f} s"

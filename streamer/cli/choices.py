@@ -23,7 +23,12 @@ GpusOption = Annotated[
     int, typer.Option("--gpus", min=0, max=64, help="GPUs to use at most; 0 is all.")
 ]
 ThreadsOption = Annotated[
-    int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
+    int,
+    typer.Option(
+        "--threads",
+        min=0,
+        help="CPU threads; 0 is every core. More than one per core (or 8) are not started.",
+    ),
 ]
 ClusterOption = Annotated[
     str | None,

@@ -21,11 +21,10 @@ _BUSY = 0.85  # a stage or the threads that worked more than this share of the t
 def profiled(wanted: bool, threads: int, reads: Sequence[str]) -> Iterator[Team]:
     """A team of this many threads, 0 for every core; prints its profile if ``wanted``."""
     stages = Stages(*_STAGES)
-    threads = threads or usable_cores()
-    with Team(threads, live=size_of_files(reads) is None, stages=stages) as team:
+    with Team(threads or usable_cores(), live=size_of_files(reads) is None, stages=stages) as team:
         yield team
     if wanted:
-        for line in profile_lines(stages, threads, time.perf_counter() - stages.began):
+        for line in profile_lines(stages, team.threads, time.perf_counter() - stages.began):
             say(line)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from streamer.batch.choice import Choice, Device
 from streamer.device_choice import log_fallback
 from streamer.errors import StreamerError, UsageError
+from trie.cpu.threads import most_threads
 
 LOCAL = "local"
 INSTALL = "pip install 'kmer-streamer[cluster]'"
@@ -169,7 +170,8 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         # interrupting ``ray.init`` may leave processes that write there until Ray stops them
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        options |= {"num_cpus": threads or None, "include_dashboard": False, "_temp_dir": folder}
+        cpus = min(threads, most_threads()) or None
+        options |= {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": folder}
     else:
         options["address"] = address
     try:

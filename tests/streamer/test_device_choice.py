@@ -57,9 +57,11 @@ def test_where_both_end_together(gpu):
     assert auto(work(1.01 * least))[0] == "cuda"
 
 
-def test_more_threads_favour_the_cpu(gpu):
+def test_more_threads_favour_the_cpu_if_there_are_cores(gpu, monkeypatch):
     work = Effort(cpu=40.0, host=4.0)
-    assert [auto(work, threads)[0] for threads in (1, 8, 64)] == ["cuda", "cuda", "cpu"]
+    for cores, last in ((64, "cpu"), (8, "cuda")):
+        monkeypatch.setattr("trie.cpu.threads.usable_cores", lambda cores=cores: cores)
+        assert [auto(work, threads)[0] for threads in (1, 8, 64)] == ["cuda", "cuda", last]
 
 
 def test_a_gpu_that_waits_for_one_thread_gains_nothing_by_more(gpu):

@@ -26,7 +26,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from trie.cpu.stages import Stages
-from trie.cpu.threads import tasks_go_to
+from trie.cpu.threads import most_threads, tasks_go_to
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,19 +55,21 @@ class DoneAlready(Generic[R]):
 class Team:
     """Up to ``threads`` threads including the caller's; a context manager that ends the others.
 
+    ``threads`` is then their number: there are never more than ``most_threads``.
+
     Meanwhile, tasks that these threads give to ``trie.cpu.threads`` are shared among them too.
     live: input may be slow to arrive, and results are wanted at once, so the thread that takes them
     does nothing else if there are others.
     """
 
     def __init__(self, threads: int, *, live: bool = False, stages: Stages | None = None) -> None:
-        self.threads = threads
+        self.threads = min(threads, most_threads())
         self.stages = stages or Stages()
         self.stopped = False
         self.lent = 0
         self._lent_for = ""
         self._back: SimpleQueue[None] = SimpleQueue()
-        self.helps = threads == 1 or not live
+        self.helps = self.threads == 1 or not live
         self._jobs: deque[Callable[[], None]] = deque()
         self._lines: tuple[Line, ...] = ()  # type: ignore[type-arg]
         self._idle: deque[SimpleQueue[None]] = deque()

@@ -21,6 +21,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def most_threads() -> int:
+    """The most threads of a pool or team: further ones would only compete for the cores."""
+    return max(usable_cores(), 8)
+
+
 class _Pool:
     """Up to ``most`` threads, started on demand, that run jobs in order; jobs must not raise.
 
@@ -105,7 +110,7 @@ def in_background() -> None:
 
 @cache
 def _pool(name: str) -> _Pool:
-    return _Pool(name, max(usable_cores(), 8))
+    return _Pool(name, most_threads())
 
 
 def free_threads(threads: int) -> int:

@@ -228,3 +228,11 @@ def test_a_team_ends_while_threads_are_lent():
         lending = team.lend(2, "library")
         lending.__enter__()
         assert list(team.line(range(50), lambda i: i, 4)) == list(range(50))
+
+
+def test_no_more_threads_start_than_cores_can_run(monkeypatch):
+    monkeypatch.setattr("trie.cpu.threads.usable_cores", lambda: 9)
+    with Team(300) as team:
+        assert team.threads == 9
+        assert len(teammates()) == 8
+        assert list(team.line(range(50), abs, 4)) == [*range(50)]
