@@ -17,6 +17,7 @@ On a gap code there is no K, S goes to every child and there is no mismatch. Eve
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -24,13 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import check_distance
-from trie.cpu.threads import run_all, split_range
-from trie.ltb.active import run_active
+from trie.cpu.threads import run_chains, split_range
+from trie.ltb.active import active_steps
 from trie.ltb.sliced import SYMBOLS, run_sliced
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch, read_at
 
-METHODS: Final = {"sliced": run_sliced, "active": run_active}
+METHODS: Final[dict[str, Callable[..., Iterable[Callable[[], object]]]]] = {
+    "sliced": lambda *given: [partial(run_sliced, *given)],
+    "active": active_steps,
+}
+"""The steps of each method that fill in the bitmaps of some symbols."""
 
 _PARALLEL_FROM: Final = 1 << 12
 _PARTS_A_THREAD: Final = 4
@@ -69,7 +74,7 @@ def approximate(
     """
     bases, offsets = check_batch(bases, offsets)
     check_distance(distance, tree.k)
-    run = METHODS[method]
+    steps = METHODS[method]
     total = bases.size
     matches = np.zeros(total, dtype=np.uint32)
     mismatches = np.zeros(total, dtype=np.uint32)
@@ -78,16 +83,16 @@ def approximate(
     blocks = min(_MOST_BLOCKS, 1 + _MOST_NODES // tree.node_count)
     # each block repeats the overlap, and so does each part: with whole blocks none is added
     parts = max(parts, -(-total // (blocks * (SYMBOLS - overlap))))
-    tasks = []
+    chains = []
     for start, stop in split_range(0, total, parts):
         read = read_at(offsets, start)
         # earlier symbols have no effect from ``start`` on
         warm = max(start - overlap, int(offsets[read]))
-        tasks.append(
-            partial(
-                run, tree.inmaps, tree.exmaps, tree.prefix_sums, tree.level_offsets, tree.k,
-                distance, bases, offsets, read, warm, start, stop, matches, mismatches,
+        chains.append(
+            steps(
+                tree.inmaps, tree.exmaps, tree.prefix_sums, tree.level_offsets, tree.k, distance,
+                bases, offsets, read, warm, start, stop, matches, mismatches,
             )
         )  # fmt: skip
-    run_all(tasks, threads)
+    run_chains(chains, threads)
     return matches, mismatches

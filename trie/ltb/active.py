@@ -18,13 +18,18 @@ for the others. Memory: 4 (D + 2) N bytes per thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
 from trie.ltb.transitions import steps
+
+_MOST_VISITS = 1 << 20
+"""Of trie-nodes in a call of a kernel, about: Ctrl-C is noticed only between two."""
 
 _inline: Any = njit(inline="always")
 _K_STEP, _INMAP, _EXMAP, _DISTANCES, _MISSING = steps(_inline)
@@ -65,22 +70,53 @@ def _wake(active, listed, counts, below, first, prefix_sum, exmap, masks):
         union &= union - np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
-def run_active(
-    inmaps, exmaps, prefix_sums, level_offsets, k, distance, bases, offsets, read, warm, start,
-    stop, matches, mismatches,
-):  # fmt: skip
-    """Fill in the bitmaps of the symbols [start, stop), from the initial state at ``warm``."""
-    levels = distance + 1
-    last = k // 3
-    active = np.zeros((inmaps.size, levels), dtype=np.uint32)
+def active_steps(
+    inmaps: NDArray[np.uint32], exmaps: NDArray[np.uint64], prefix_sums: NDArray[np.uint32],
+    level_offsets: NDArray[np.uint64], k: int, distance: int, bases: NDArray[np.uint8],
+    offsets: NDArray[np.int64], read: int, warm: int, start: int, stop: int,
+    matches: NDArray[np.uint32], mismatches: NDArray[np.uint32],
+) -> Iterator[Callable[[], None]]:  # fmt: skip
+    """Fill in the bitmaps of the symbols [start, stop), from the initial state at ``warm``.
+
+    Yields the steps to do so, each a call of a kernel.
+    """
+    active = np.zeros((inmaps.size, distance + 1), dtype=np.uint32)
     listed = np.empty(inmaps.size, dtype=np.uint32)
-    counts = np.zeros(last + 1, dtype=np.int64)
+    counts = np.zeros(k // 3 + 1, dtype=np.int64)
+    listed[0] = 0
+    counts[0] = 1
+    at = warm
+
+    def step() -> None:
+        nonlocal read, at
+        read, at = _run(
+            inmaps, exmaps, prefix_sums, level_offsets, k, bases, offsets, read, at, start, stop,
+            active, listed, counts, _MOST_VISITS, matches, mismatches,
+        )  # fmt: skip
+
+    while at < stop:
+        yield step
+
+
+@njit(cache=True, nogil=True)
+def _run(
+    inmaps, exmaps, prefix_sums, level_offsets, k, bases, offsets, read, first_at, start, stop,
+    active, listed, counts, most, matches, mismatches,
+):  # fmt: skip
+    """Take the symbols from ``first_at`` on; return the read and symbol to go on with.
+
+    most: visits of trie-nodes after which it returns.
+    """
+    levels = active.shape[1]
+    distance = levels - 1
+    last = k // 3
     masks = np.empty(levels, dtype=np.uint64)
     bound = np.uint32(distance)
     length = np.uint32(k)
-    _forget(active, listed, counts, level_offsets)
-    for at in range(warm, stop):
+    visits = 0
+    for at in range(first_at, stop):
+        if visits >= most:
+            return read, at
         while offsets[read + 1] <= at:
             read += 1
             _forget(active, listed, counts, level_offsets)
@@ -93,6 +129,7 @@ def run_active(
             depth = np.uint32(3 * level)
             first = level_offsets[level]
             kept = np.uint64(0)
+            visits += counts[level]
             for i in range(counts[level]):
                 node = listed[first + np.uint64(i)]
                 inmap = inmaps[node]
@@ -135,3 +172,4 @@ def run_active(
         if at >= start:
             matches[at] = found
             mismatches[at] = missed
+    return read, stop

@@ -198,7 +198,7 @@ def run_sliced(
     inmaps, exmaps, prefix_sums, level_offsets, k, distance, bases, offsets, read, warm, start,
     stop, matches, mismatches,
 ):  # fmt: skip
-    """Fill in the bitmaps of the symbols [start, stop), which hold 0; as ``run_active``."""
+    """Fill in the bitmaps of the symbols [start, stop), which hold 0; as ``active_steps``."""
     levels = distance + 1
     overlap = k + distance - 1
     planes = np.empty(_PLANES * W, dtype=np.uint64)

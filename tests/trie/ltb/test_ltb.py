@@ -8,7 +8,7 @@ import pytest
 from tests.reference import ltb as ltb_oracle
 from tests.reference import ltb_cases
 from trie import ltb
-from trie.ltb import METHODS, approximate, overlap_of
+from trie.ltb import METHODS, active, approximate, overlap_of
 from trie.ltb.sliced import SYMBOLS, run_sliced
 from trie.snapshots.tree_bitmap import snapshot
 from trie.snapshots.walk import walk
@@ -59,11 +59,34 @@ def test_no_call_of_a_kernel_takes_long_with_a_large_tree(monkeypatch, threads):
         sizes.append(given[-3] - given[-4])
         run_sliced(*given)
 
-    monkeypatch.setitem(METHODS, "sliced", noted)
+    monkeypatch.setattr(ltb, "run_sliced", noted)
     monkeypatch.setattr(ltb, "_MOST_NODES", 2 * tree.node_count)
     same(approximate(tree, bases, offsets, 2, threads=threads), wanted, "short")
     assert max(sizes) <= 3 * (SYMBOLS - overlap_of(12, 2))
     assert sum(sizes) == bases.size
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("most", [1, 3000])
+def test_no_call_of_a_kernel_takes_long_with_many_active_nodes(monkeypatch, threads, most):
+    codes, bases, offsets = ltb_cases.stream(12, 5000, 4500, 3, 11)
+    tree = snapshot(codes, 12)
+    wanted = approximate(tree, bases, offsets, 2)
+    sizes = []
+    kernel = active._run
+
+    def noted(*given):
+        read, at = kernel(*given)
+        sizes.append(at - given[8])
+        return read, at
+
+    monkeypatch.setattr(active, "_run", noted)
+    monkeypatch.setattr(active, "_MOST_VISITS", most)
+    same(approximate(tree, bases, offsets, 2, method="active", threads=threads), wanted, "short")
+    # a node at least for each symbol, the root
+    assert max(sizes) <= most
+    assert sum(sizes) >= bases.size
+    assert len(sizes) > 12
 
 
 @pytest.mark.parametrize(
