@@ -143,7 +143,7 @@ def _solve(
                 "take 'hirschberg', or only the length"
             )
             raise StreamerError(message)
-        dp.table(*solution.arrays)
+        dp.table(*solution.arrays, on_cells)
     elif method == "hirschberg":
         divide(
             pair,

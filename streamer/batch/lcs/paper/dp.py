@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.passes import HostPool, Part, Passes
-from streamer.batch.lcs.symbols import OnCells, Pair, unreported
+from streamer.batch.lcs.symbols import Flags, OnCells, Pair, unreported
+from streamer.batch.records import Codes
 from trie.cpu.jit import njit
 
 MOST_CELLS = 1 << 30  # cells of the largest table stored whole, 4 bytes each
@@ -74,20 +75,34 @@ class RowByRow(HostPool):
         return out.view(np.uint32)
 
 
-@njit(cache=True, nogil=True)
-def table(a, b, in_a, in_b):
+def table(a: Codes, b: Codes, in_a: Flags, in_b: Flags, on_cells: OnCells) -> None:
     """Fill the whole table by rules R1-R3, int32[(m + 1) (n + 1)], and trace back through it."""
-    m = a.size
-    n = b.size
-    cells = np.zeros((m + 1, n + 1), dtype=np.int32)
-    for i in range(1, m + 1):
-        for j in range(1, n + 1):
+    cells = np.zeros((a.size + 1, b.size + 1), dtype=np.int32)
+    # fresh memory takes longer than the cells
+    each = max(1, SHOWN_CELLS // 8 // b.size)
+    for first in range(0, a.size, each):
+        some = min(each, a.size - first)
+        _fill(a, b, cells, first, some)
+        on_cells(some * b.size)
+    _trace_back(a, b, cells, in_a, in_b)
+
+
+@njit(cache=True, nogil=True)
+def _fill(a, b, cells, first, rows):
+    """Fill the rows of some symbols of a."""
+    for i in range(first + 1, first + rows + 1):
+        for j in range(1, b.size + 1):
             if a[i - 1] == b[j - 1]:
                 cells[i, j] = cells[i - 1, j - 1] + 1
             else:
                 cells[i, j] = max(cells[i, j - 1], cells[i - 1, j])
-    i = m
-    j = n
+
+
+@njit(cache=True, nogil=True)
+def _trace_back(a, b, cells, in_a, in_b):
+    """Set the flags of a longest path through the table."""
+    i = a.size
+    j = b.size
     while i > 0 and j > 0:
         if a[i - 1] == b[j - 1]:
             i -= 1
