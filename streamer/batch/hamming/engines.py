@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +14,7 @@ from streamer.batch.hamming import bit_sliced, mismatch_index, pigeonhole
 from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.paper import naive, pmasm, shift_add
 from trie.cpu.thread_lanes import each_task, in_lanes
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_chains, split_range
 
 ON_CPU: dict[str, Any] = {
     "bit-sliced": bit_sliced,
@@ -37,6 +36,7 @@ LEAST_WORDS = 1 << 16  # hit words of the smallest buffer
 MOST_WORDS = 1 << 25  # most hit words per chunk, unless it has only a few windows
 CHUNKS = (1 << 14, 1 << 23)  # the least and the most windows of a chunk on the CPU
 MOST_WINDOWS = 1 << 26  # windows of the largest chunk
+MOST_CELLS = 1 << 27  # windows times pattern symbols per call of the kernel of a paper's method
 LEAST_SHARE = 1 << 22  # windows worth another GPU; a multiple of 64
 LEAST_CHUNK = 1 << 16  # windows of the smallest chunk tried when GPU memory is short
 
@@ -161,6 +161,7 @@ class HammingCpu:
         self._scan = ON_CPU[method].scan
         self._ids, self._k = patterns.ids_in_place, patterns.k
         self._threads = threads
+        self._most = _most_windows(method, patterns)
         self._buffers: dict[int, list[NDArray[np.uint64]]] = {}
         self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_WORDS // len(patterns)))
 
@@ -170,35 +171,54 @@ class HammingCpu:
         """Implement ``HammingEngine``."""
         parts = min(self._threads, max(1, (stop - first) // LEAST_PART))
         ranges = split_range(first, stop, parts, align=64)
-        tasks = [
-            partial(self._part, codes, a, b, first, self._buffers.setdefault(i, []))
-            for i, (a, b) in enumerate(ranges)
+        found: list[list[NDArray[np.uint64]]] = [[] for _ in ranges]
+        chains = [
+            self._steps(codes, *bounds, first, self._buffers.setdefault(i, []), found[i])
+            for i, bounds in enumerate(ranges)
         ]
-        return [words for part in run_all(tasks, self._threads) for words in part]
+        run_chains(chains, self._threads)
+        return [words for part in found for words in part]
 
-    def _part(
+    def _steps(
         self,
         codes: NDArray[np.uint8],
         first: int,
         stop: int,
         origin: int,
         buffers: list[NDArray[np.uint64]],
-    ) -> list[NDArray[np.uint64]]:
-        found: list[NDArray[np.uint64]] = []
+        found: list[NDArray[np.uint64]],
+    ) -> Iterator[Callable[[], None]]:
+        """Yield the steps, a call of the kernel each, that append the hit words to ``found``."""
         needed = min((stop - first) * self._ids.size + 1, max(stop - first, LEAST_WORDS))
+
+        def step() -> None:
+            nonlocal first, needed
+            if needed:
+                if len(buffers) == len(found):
+                    buffers.append(np.empty(0, dtype=np.uint64))
+                if buffers[len(found)].size < needed:
+                    # untouched memory costs nothing
+                    buffers[len(found)] = np.empty(needed, dtype=np.uint64)
+                found.append(buffers[len(found)][:0])
+            buffer, used = buffers[len(found) - 1], found[-1].size
+            first, count, more = self._scan(
+                codes, first, min(first + self._most, stop), origin, self._ids, self._k,
+                buffer[used:], *self._prepared,
+            )  # fmt: skip
+            found[-1] = buffer[: used + count]
+            needed = more and max(more, LEAST_WORDS)
+
         while first < stop:
-            if len(buffers) == len(found):
-                buffers.append(np.empty(0, dtype=np.uint64))
-            if buffers[len(found)].size < needed:
-                # untouched memory costs nothing
-                buffers[len(found)] = np.empty(needed, dtype=np.uint64)
-            buffer = buffers[len(found)]
-            first, count, needed = self._scan(
-                codes, first, stop, origin, self._ids, self._k, buffer, *self._prepared
-            )
-            needed = max(needed, LEAST_WORDS)
-            found.append(buffer[:count])
-        return found
+            yield step
+
+
+def _most_windows(method: str, patterns: Oriented) -> int:
+    """Return the most windows per call of a method's kernel: Ctrl-C is noticed only between two."""
+    if method in ("bit-sliced", "pigeonhole"):
+        return CHUNKS[1]  # they are fast
+    # each call of shift-add begins with a pattern's length
+    least = 64 * patterns.length if method == "shift-add" else 1
+    return max(least, MOST_CELLS // patterns.codes.size)
 
 
 def engine_for(

@@ -133,6 +133,28 @@ def test_small_chunks_and_full_buffers_change_nothing(method, monkeypatch):
     assert rows(texts, patterns, 3, method=method, threads=3) == wanted
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("room", [1, 1 << 16])
+@pytest.mark.parametrize("method", ["naive", "pmasm", "shift-add"])
+def test_no_call_of_a_kernel_takes_long(monkeypatch, method, room, threads):
+    """The main thread notices an interrupt only between two."""
+    rng = random.Random(17)
+    text, patterns = drawn(rng, 20_000), [drawn(rng, 6) for _ in range(5)]
+    wanted = oracle.search_large([text], patterns, 3, "both")
+    kernel, sizes = engines.ON_CPU[method].scan, []
+
+    def noted(codes, first, stop, *more):
+        sizes.append(stop - first)
+        return kernel(codes, first, stop, *more)
+
+    monkeypatch.setattr(engines.ON_CPU[method], "scan", noted)
+    monkeypatch.setattr(engines, "LEAST_WORDS", room)
+    monkeypatch.setattr(engines, "MOST_CELLS", 500 * 60)
+    assert rows(text, patterns, 3, method=method, threads=threads) == wanted
+    assert max(sizes) == 500
+    assert sum(sizes) >= 20_000 - 5
+
+
 def test_all_ways_to_order_the_hits_of_a_block():
     rng = random.Random(13)
     text = drawn(rng, 3000, "ACG")
