@@ -192,7 +192,7 @@ def match(
         message = "--report novelty needs a dictionary that grows: --mode grow or --seed"
         raise UsageError(message)
     if cluster is not None and profile:
-        message = "--profile is of this machine, not of a --cluster"
+        message = "--profile does not work with --cluster: it shows the time spent on this machine"
         raise UsageError(message)
     for fault in spec.faults():
         what = f"--semantics {spec.semantics}" if near else "exact matching"

@@ -54,6 +54,7 @@ def error_line(err):
         (["-k", "5", "--report", "none"], "--report"),
         (["-k", "5", "--threads", "-1"], "--threads"),
         (["-k", "5", "--seed", "3"], "either --dictionary"),
+        (["-k", "5", "--profile", "--cluster", "local"], "--profile does not work with --cluster"),
         (["-k", "5", "--no-such"], "--no-such"),
     ],
 )
