@@ -64,7 +64,7 @@ class _Asm:
 
 
 def _prepared_asm(shared: _Asm) -> tuple[_Asm, Cutters]:
-    return shared, Cutters(shared.choice, shared.wanted, 1)
+    return shared, Cutters(shared.choice, shared.wanted, 1, best=shared.best)
 
 
 def _run_asm(prepared: tuple[_Asm, Cutters], piece: TextPiece) -> Rows | list[BlockRuns]:

@@ -121,7 +121,7 @@ def _find(
     texts: Iterable[Texts], wanted: Searches, choice: Choice, report: str, threads: int
 ) -> Iterator[tuple[int, Hits]]:
     check_choice("report", report, REPORTS)
-    cutters = Cutters(choice, wanted, threads)
+    cutters = Cutters(choice, wanted, threads, best=report == "best")
     best = BestEnds(wanted) if report == "best" else None
     first = 0
     for part, found in searched(texts, wanted, cutters):

@@ -19,6 +19,7 @@ from streamer.errors import UsageError
 from trie.cpu.thread_lanes import each_task, in_lanes
 
 ROWS_AT_ONCE = 1 << 24  # approximate hits in memory at once
+BEST_AT_ONCE = 1 << 21  # the same for the report ``best``, where a hit takes up to 150 bytes
 ALWAYS_ENDS = 64  # a block with this few ends is searched however many hits it has
 SHARED_BLOCK = 1 << 26  # most symbols per block with several GPUs
 
@@ -102,12 +103,18 @@ def engine_for(choice: Choice, searches: Searches, threads: int) -> AsmEngine:
 
 
 class Cutter(ChosenEngine[AsmEngine]):
-    """Searches blocks, cut if they have more than ROWS_AT_ONCE hits or exceed GPU memory."""
+    """Searches blocks, cut if they have more than ``most_hits`` or exceed GPU memory."""
 
     def __init__(
-        self, choice: Choice, searches: Searches, threads: int, use: CardUse | None = None
+        self,
+        choice: Choice,
+        searches: Searches,
+        threads: int,
+        most_hits: int,
+        use: CardUse | None = None,
     ) -> None:
         self._searches = searches
+        self._most_hits = most_hits
         self._threads = threads
         self._most_ends = NO_LIMIT
         super().__init__(choice, use)
@@ -142,7 +149,7 @@ class Cutter(ChosenEngine[AsmEngine]):
             part, rest = block, None
             if block.ends > self._most_ends:
                 part, rest = block.cut(self._most_ends, self._searches.reach)
-            limit = ROWS_AT_ONCE if part.ends > ALWAYS_ENDS else NO_LIMIT
+            limit = self._most_hits if part.ends > ALWAYS_ENDS else NO_LIMIT
             try:
                 return part, self.engine.search(part, limit), rest
             except TooManyError:
@@ -153,8 +160,9 @@ class Cutter(ChosenEngine[AsmEngine]):
 class Cutters:
     """A cutter for each GPU of the choice, in parallel, or one on the CPU."""
 
-    def __init__(self, choice: Choice, searches: Searches, threads: int) -> None:
-        self._cutters = [Cutter(choice, searches, threads, use) for use in choice.card_uses()]
+    def __init__(self, choice: Choice, searches: Searches, threads: int, *, best: bool) -> None:
+        most = BEST_AT_ONCE if best else ROWS_AT_ONCE
+        self._cutters = [Cutter(choice, searches, threads, most, use) for use in choice.card_uses()]
 
     @property
     def block_size(self) -> int:

@@ -152,11 +152,21 @@ def test_lanes_and_tiles_join_without_a_seam(monkeypatch):
 
 @pytest.mark.parametrize("report", asm.REPORTS)
 def test_more_hits_than_are_held_at_once(report, monkeypatch):
-    monkeypatch.setattr(engines, "ROWS_AT_ONCE", 40)
+    monkeypatch.setattr(engines, {"all": "ROWS_AT_ONCE", "best": "BEST_AT_ONCE"}[report], 40)
+    searched = []
+    whole = engines.Cutter._first
+
+    def noted(cutter, block):
+        part, found, rest = whole(cutter, block)
+        searched.append((part.ends, sum(map(len, found))))
+        return part, found, rest
+
+    monkeypatch.setattr(engines.Cutter, "_first", noted)
     rng = np.random.default_rng(5)
     texts = [letters(rng, size, "AC") for size in (700, 3, 90)]
     for method in ENGINES:
         assert agree(texts, ["ACA", "CCAC"], 2, report=report, method=method) > 10
+    assert all(hits <= 40 or ends <= engines.ALWAYS_ENDS for ends, hits in searched)
     # parts that have only the gaps between empty texts
     monkeypatch.setattr(engines, "ALWAYS_ENDS", 4)
     empty = [""] * 30
