@@ -70,6 +70,24 @@ def test_a_cluster_of_this_machine(text, folder, environment):
     assert left_of(folder) == []
 
 
+@needs_ray
+def test_the_memory_of_a_dictionary_in_shards(folder, environment):
+    environment["TMPDIR"] = str(folder)
+    words = ["bench", "cluster", "--section", "shards", "--workers", "1", "--workers", "2"]
+    found = streamer(*words, "--kmers", "20000", env=environment)
+    assert found.returncode == 0, found.stderr
+    heads, _, *rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in found.stdout.splitlines()
+        if line.startswith("|")
+    ]
+    (row,) = (dict(zip(heads, cells, strict=True)) for cells in rows)
+    assert (row["k-mers"], row["shards"]) == ("20,000", "2")
+    assert row["found"] == row["of"] == "10,000"
+    assert 0 < float(row["parts, GB"]) < float(row["workers, GB"])
+    assert left_of(folder) == []
+
+
 @pytest.mark.parametrize("command", ["asm", "hamming"])
 def test_workers_give_lines_only(command, text):
     words = [command, text, "--pattern", "TTGCA", "-k", "1", "--cluster", "local"]
