@@ -13,9 +13,10 @@ from streamer.client.client_errors import DaemonError
 from streamer.client.parts import EncodedBatch, encoded, parts
 from streamer.errors import DataError
 from streamer.protocol.header import size_of
+from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.files import read_batches
 from tests.daemon_kit import collecting
-from tests.streamer.sequences.kit import rows_of, set_sizes
+from tests.streamer.sequences.kit import bgzf_blocks, rows_of, set_sizes
 
 
 def fastq(rng, prefix, records, *, faulty=None):
@@ -82,6 +83,33 @@ def test_threads_read_what_one_does(tmp_path, monkeypatch, seed):
         rest = sent(paths, 1, start)
         assert rest[0] == whole[0][at + 1 :]
         assert sent(paths, 4, start) == rest
+
+
+@pytest.mark.parametrize("suffix", ["fq.bgz", "bam"])
+def test_threads_read_compressed_blocks(tmp_path, monkeypatch, suffix):
+    rng = random.Random(9)
+    set_sizes(monkeypatch, region=4000, block=3000)
+    path = tmp_path / f"a.{suffix}"
+    text = fastq(rng, "a", 400)
+    if suffix == "bam":
+        pysam = pytest.importorskip("pysam")
+        with pysam.AlignmentFile(path, "wb", header={"HD": {"VN": "1.6"}}) as file:
+            for header, bases, _, qualities in zip(*[iter(text.splitlines())] * 4, strict=True):
+                record = pysam.AlignedSegment(file.header)
+                record.query_name, record.flag = header[1:].split()[0], 4
+                record.query_sequence = bases
+                record.query_qualities = pysam.qualitystring_to_array(qualities)
+                file.write(record)
+    else:
+        content = text.encode()
+        blocks = bgzf_blocks(content, *range(700, len(content), 700))
+        path.write_bytes(b"".join((*blocks, END_BLOCK)))
+    whole = sent([str(path)], 1)
+    assert len(whole[0]) == 400
+    assert whole[2] == ""
+    assert sent([str(path)], 4) == whole
+    start = SendMark.unpack(whole[0][150][-1], [str(path)], "x")
+    assert sent([str(path)], 4, start)[0] == whole[0][151:]
 
 
 @pytest.mark.whole
