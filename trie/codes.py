@@ -190,11 +190,15 @@ def reverse_complement_code(code, k):
     return x >> np.uint64(64 - 2 * k)
 
 
+def bases_of_kmers(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint8]:
+    """The base codes of many k-mer codes: uint8[k-mers, k]."""
+    shifts = np.arange(2 * (k - 1), -1, -2, dtype=np.uint64)
+    return (codes[:, None] >> shifts[None, :] & np.uint64(3)).astype(np.uint8)
+
+
 def decode_kmers(codes: NDArray[np.uint64], k: int) -> list[str]:
     """The letters of many k-mer codes."""
-    shifts = np.arange(2 * (k - 1), -1, -2, dtype=np.uint64)
-    bases = (codes[:, None] >> shifts[None, :]) & np.uint64(3)
-    letters = np.frombuffer(LETTERS, dtype=np.uint8)[bases.astype(np.intp)]
+    letters = np.frombuffer(LETTERS, dtype=np.uint8)[bases_of_kmers(codes, k)]
     return letters.view(f"S{k}").ravel().astype(str).tolist()
 
 

@@ -20,6 +20,7 @@ from streamer.cluster.connecting import LOCAL, connected
 from streamer.dictionary.target_sets import TargetSets
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.spec import MatchSpec
+from trie.codes import bases_of_kmers
 from trie.index.kmer_index import KmerIndex
 from trie.windows import MATCH
 
@@ -33,7 +34,8 @@ def shards(counts: Sequence[int], kmers: int) -> Iterator[Row]:
     spec = MatchSpec.of(k=K, mode="frozen", strands="forward", threads=1)
     rng = np.random.default_rng(1)
     known = dictionary.codes[rng.integers(0, kmers, _LOOKED_UP)]
-    bases = _bases(np.concatenate([known, random_kmers(_LOOKED_UP, K, 2)]))
+    looked_up = np.concatenate([known, random_kmers(_LOOKED_UP, K, 2)])
+    bases = bases_of_kmers(looked_up, K).reshape(-1)
     for count in counts:
         if count < 2:
             continue
@@ -61,12 +63,6 @@ def spread(kmers: int) -> Dictionary:
     np.cumsum(codes, out=codes)
     one = TargetSets(("random",), np.array([0, 1]), np.zeros(1, np.int32))
     return Dictionary(K, "forward", codes, np.zeros(kmers, np.uint32), one)
-
-
-def _bases(codes: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    """The base codes of k-mers, one after the other."""
-    shifts = np.arange(2 * (K - 1), -1, -2, dtype=np.uint64)
-    return (codes[:, np.newaxis] >> shifts & np.uint64(3)).astype(np.uint8).reshape(-1)
 
 
 def _part_bytes(codes: NDArray[np.uint64]) -> int:
