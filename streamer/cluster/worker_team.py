@@ -300,8 +300,9 @@ class WorkerTeam:
         """Give Ray the k-mers learned so far."""
         begun = time.monotonic()
         grown = self._cluster.ray.put(self._grown())
+        took = time.monotonic() - begun
         for starts in self._starts:
-            starts.delayed(time.monotonic() - begun)
+            starts.delayed(took)
         return grown
 
     def close(self) -> None:
