@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
+from trie.cpu.threads import GIL_BYTES
 
 GAP = 4
 INVALID = 255
@@ -101,6 +102,11 @@ def _encode(letters, table, codes, words):
     return seen | _translate(letters[8 * whole :], table, codes[8 * whole :])
 
 
+@njit(cache=True)
+def _encode_few(letters, table, codes, words):
+    return _encode(letters, table, codes, words)
+
+
 def as_letters(
     sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8],
 ) -> NDArray[np.uint8]:
@@ -128,7 +134,8 @@ def encode(
         out = np.empty(letters.size, dtype=np.uint8)
     codes = out[: letters.size]
     words = codes[: codes.size // 8 * 8].view(np.uint64)
-    if _encode(letters, LETTER_TO_CODE, codes, words) > 7:
+    run = _encode if letters.size > GIL_BYTES else _encode_few
+    if run(letters, LETTER_TO_CODE, codes, words) > 7:
         position = int(np.argmax(codes == INVALID))
         raise InvalidBaseError(int(letters[position]), position)
     return codes

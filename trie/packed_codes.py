@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from trie.codes import GAP
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
+from trie.cpu.threads import GIL_BYTES
 
 _GAPS = np.uint64(0x0404040404040404)
 
@@ -18,7 +19,7 @@ _GAPS = np.uint64(0x0404040404040404)
 def pack_codes(codes: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """uint8[(n + 3) // 4] and the ascending positions of gap codes, of uint8[n] base codes."""
     packed = np.empty((codes.size + 3) // 4, dtype=np.uint8)
-    gaps = _pack(codes, packed)
+    gaps = (_pack if codes.size > GIL_BYTES else _pack_few)(codes, packed)
     return packed, np.flatnonzero(codes == GAP) if gaps else np.zeros(0, np.int64)
 
 
@@ -50,6 +51,11 @@ def _pack(codes, packed):
         seen |= np.uint64(codes[i]) & _GAPS
         packed[i // 4] |= (codes[i] & np.uint8(3)) << np.uint8(2 * (i % 4))
     return seen != 0
+
+
+@njit(cache=True)
+def _pack_few(codes, packed):
+    return _pack(codes, packed)
 
 
 @njit(cache=True, nogil=True)

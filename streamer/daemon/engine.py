@@ -19,7 +19,7 @@ from streamer.daemon.config import Config
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.deciding import Answer, Deciding
 from streamer.daemon.drafts import AnyGroup, Draft, DraftGroup, dictionary_draft, settled_draft
-from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.mailbox import Inbox
 from streamer.daemon.making_matchers import make_matcher, matchers, spec_on_device
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.reload import Reloaded, Reply, ending, not_loaded
@@ -73,7 +73,7 @@ class EngineWorker(Worker):
         warm_up: Callable[[Config, MatchSpec], None],
     ) -> None:
         super().__init__("engine", notify)
-        self.inbox: Mailbox[Accepted] = Mailbox()
+        self.inbox: Inbox[Accepted] = Inbox()
         self.slots = threading.Semaphore(_AHEAD)
         self.make_batch: Make = ReadBatch.from_letters
         self.make_together: MakeTogether | None = None

@@ -14,7 +14,7 @@ from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.drafts import AnyGroup
-from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.mailbox import Inbox
 from streamer.daemon.publish import Publication
 from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record
@@ -73,7 +73,7 @@ class JournalWorker(Worker):
         full: Callable[[bool], None],
     ) -> None:
         super().__init__("journal", notify)
-        self.inbox: Mailbox[AnyGroup | Epochs] = Mailbox()
+        self.inbox: Inbox[AnyGroup | Epochs] = Inbox()
         self._board = board
         self._journal = journal
         self._forward = forward

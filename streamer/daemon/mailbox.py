@@ -1,10 +1,13 @@
-"""A queue between two threads that can be polled together with sockets."""
+"""Queues between threads: one to wait for, and one to poll together with sockets.
+
+A thread that gives up the GIL to write a byte, or to work for a few microseconds, often gets it
+back only half a millisecond later. So putting and taking keep it where they can.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import threading
 from collections import deque
 from typing import Generic, TypeVar
@@ -12,27 +15,17 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Mailbox(Generic[T]):
-    """Items from any thread to one reader, which waits for ``fileno()`` to become readable.
+class Inbox(Generic[T]):
+    """Items from any thread to one reader, which ``wait``s for them.
 
     It is unbounded, since the credit of producers bounds what is in the daemon.
     """
 
     def __init__(self) -> None:
         self._items: deque[T] = deque()
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
-        # reentrant: a signal handler may call wake() while its own thread closes
-        self._lock = threading.RLock()
-        self._closed = False
-        # a token that a waker takes and the reader puts back; while it is taken, a byte is in the
-        # pipe or about to be. This avoids needless writes and reads, each of which releases the GIL
-        self._asleep: deque[None] = deque([None])
-
-    def fileno(self) -> int:
-        """A descriptor that is readable while there is something to take."""
-        return self._reader
+        # released to wake the reader
+        self._bell = threading.Lock()
+        self._bell.acquire()
 
     @property
     def waiting(self) -> bool:
@@ -50,6 +43,52 @@ class Mailbox(Generic[T]):
         self.wake()
 
     def wake(self) -> None:
+        """Wake the reader, without an item; also from a signal handler."""
+        # another thread may be faster
+        with contextlib.suppress(RuntimeError):
+            if self._bell.locked():
+                self._bell.release()
+
+    def wait(self, seconds: float) -> None:
+        """Return after ``seconds``, or once it was woken since the last call or ``take``."""
+        self._bell.acquire(timeout=seconds)
+
+    def take(self) -> list[T]:
+        """Everything that has been put since the last call."""
+        # first the wake, then the items, so that an item put in between leaves a wake
+        self._slept()
+        taken: list[T] = []
+        while self._items:
+            taken.append(self._items.popleft())
+        return taken
+
+    def close(self) -> None:
+        """Free what is needed to wake the reader."""
+
+    def _slept(self) -> None:
+        self._bell.acquire(blocking=False)
+
+
+class Mailbox(Inbox[T]):
+    """An inbox that can be polled, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        # reentrant: a signal handler may call wake() while its own thread closes
+        self._lock = threading.RLock()
+        self._closed = False
+        # a token that a waker takes and the reader puts back; while it is taken, a byte is in the
+        # pipe or about to be. This avoids needless writes and reads, each of which releases the GIL
+        self._asleep: deque[None] = deque([None])
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there is something to take."""
+        return self._reader
+
+    def wake(self) -> None:
         """Wake the reader, without an item."""
         if not self._asleep:
             return
@@ -60,24 +99,12 @@ class Mailbox(Generic[T]):
                 self._asleep.pop()
                 os.write(self._writer, b"\0")
 
-    def wait(self, seconds: float) -> None:
-        """Return once there is something to take, or after ``seconds``."""
-        waiting = select.poll()
-        waiting.register(self._reader, select.POLLIN)
-        waiting.poll(int(seconds * 1000))
-
-    def take(self) -> list[T]:
-        """Everything that has been put since the last call."""
-        # first the wake, then the items, so that an item put in between leaves a wake
+    def _slept(self) -> None:
         if not self._asleep:
             # a byte that is still to come causes another call
             with contextlib.suppress(BlockingIOError):
                 os.read(self._reader, 1)
                 self._asleep.append(None)
-        taken: list[T] = []
-        while self._items:
-            taken.append(self._items.popleft())
-        return taken
 
     def close(self) -> None:
         """Close the pipe; later items are dropped."""

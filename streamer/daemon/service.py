@@ -27,7 +27,7 @@ from streamer.daemon.folder_sender import WatchWorker
 from streamer.daemon.ingest import IngestWorker
 from streamer.daemon.jobs.jobs_worker import JobsWorker
 from streamer.daemon.journal import JournalWorker, open_journal
-from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.mailbox import Inbox
 from streamer.daemon.process import keep_freed_memory, raise_limit
 from streamer.daemon.reload import Reloader
 from streamer.daemon.restore import Restored
@@ -82,7 +82,7 @@ class Service:
     def __init__(
         self, config: Config, *, accept_loss: bool = False, parse_job: Parse | None = None
     ) -> None:
-        self._changed: Mailbox[None] = Mailbox()
+        self._changed: Inbox[None] = Inbox()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(_IO_THREADS)
         notify, keys = self._changed.wake, config.security.keys
         self._gate = gate = Gatekeeper(keys, self._context, notify) if keys else None

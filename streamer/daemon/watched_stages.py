@@ -12,7 +12,7 @@ import structlog
 from streamer.daemon.board import Board
 from streamer.daemon.core.watchdog import STUCK_SECONDS, StageLook, Watchdog
 from streamer.daemon.engine import EngineWorker
-from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.mailbox import Inbox
 from streamer.daemon.worker import Worker
 from streamer.matching.tree_worker import TreeWorker
 
@@ -38,7 +38,7 @@ class MeasuredStage(Protocol):
 class WatchedStage:
     """A stage whose worker takes its work from an inbox."""
 
-    def __init__(self, worker: Worker, inbox: Mailbox) -> None:  # type: ignore[type-arg]
+    def __init__(self, worker: Worker, inbox: Inbox) -> None:  # type: ignore[type-arg]
         self._inbox = inbox
         self._work = worker.stage_work
 

@@ -20,6 +20,7 @@ from streamer.protocol.checksum_kernels import continue_crc32c
 from streamer.protocol.checksums import crc32c, crc32c_address
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
+from trie.cpu.threads import GIL_BYTES
 
 # more than most groups need; memory beyond this is released
 _KEPT_BYTES = 64 << 20
@@ -52,7 +53,8 @@ class Gatherer:
         counts = np.array([*map(len, parts)], np.int64)
         sums = np.zeros(len(records), np.uint32)
         address = np.uint64(crc32c_address())
-        _gather(address, places.reshape(-1, 2), counts, memory[:size], before, sums)
+        run = _gather if size > GIL_BYTES else _gather_few
+        run(address, places.reshape(-1, 2), counts, memory[:size], before, sums)
         found = sums.tolist() if address else [crc32c(one) for one in records]
         return memory[:size].data, found
 
@@ -83,3 +85,8 @@ def _gather(address, places, counts, memory, before, sums):
             place = np.uint64(memory.ctypes.data + begin)
             sums[record] = continue_crc32c(address, np.uint32(0), place, at - begin)
     memory[at:] = 0
+
+
+@njit(cache=True)
+def _gather_few(address, places, counts, memory, before, sums):
+    _gather(address, places, counts, memory, before, sums)

@@ -119,6 +119,28 @@ _NAMES: dict[type[Any], bytes] = {
 }
 
 
+_WIDTH = 2 + max(len(kind._fields) for kind in _NAMES)
+
+
+def _entries() -> tuple[str, str]:
+    """The view of a writer whose inserted rows go to the table in their first column."""
+    columns = [f"c{number}" for number in range(_WIDTH)]
+    steps = []
+    for kind, name in _NAMES.items():
+        verb = "INSERT" if kind is RecordRow else "REPLACE"
+        own = ", ".join(f"new.{column}" for column in columns[1 : len(kind._fields) + 2])
+        table = name.decode()
+        steps.append(f"{verb} INTO {table} SELECT {own} WHERE new.c0 = CAST('{table}' AS BLOB);")
+    nothing = ", ".join(["NULL"] * _WIDTH)
+    return (
+        f"CREATE TEMP VIEW entries ({', '.join(columns)}) AS SELECT {nothing}",
+        f"CREATE TEMP TRIGGER entry INSTEAD OF INSERT ON entries BEGIN {' '.join(steps)} END",
+    )
+
+
+ENTRIES = _entries()
+
+
 def lost(row: RecordRow) -> Outline | None:
     """Return what is still known of a record if it was given up, else None."""
     word, _, kind = row.kind.decode().partition(" ")
@@ -139,6 +161,16 @@ def put(row: Row) -> tuple[str, tuple[Any, ...]]:
     table = _NAMES[type(row)].decode()
     marks = ", ".join("?" * (len(row) + 1))
     return f"{verb} INTO {table} VALUES ({marks})", (*row, row_checksum(type(row), row))
+
+
+def put_together(rows: Sequence[Row]) -> tuple[str, tuple[Any, ...]]:
+    """Return one statement that stores all rows through the view ``entries``, and its values."""
+    values: list[Any] = []
+    for row in rows:
+        filled = (_NAMES[type(row)], *row, row_checksum(type(row), row))
+        values += filled + (None,) * (_WIDTH - len(filled))
+    marks = f"({', '.join('?' * _WIDTH)})"
+    return f"INSERT INTO entries VALUES {', '.join([marks] * len(rows))}", tuple(values)
 
 
 def pack_lengths(frames: Sequence[Frame]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import apsw
 from streamer.journal.disk import failed, full, has_room
 from streamer.journal.index_tables import (
     APPLICATION,
+    ENTRIES,
     FORMAT,
     TABLES,
     ProducerRow,
@@ -21,6 +22,7 @@ from streamer.journal.index_tables import (
     SnapshotRow,
     State,
     put,
+    put_together,
     row_checksum,
 )
 from streamer.journal.journal_errors import JournalDamage, JournalError, JournalFull, JournalUnread
@@ -29,6 +31,7 @@ NAME = "index.sqlite"
 
 _AT_ONCE = 256  # rows per query: a reader must not keep old pages alive for long
 _BUSY_MS = 60_000
+_FEW = 64  # SQLite limits the values of a statement
 # not about stored data: the file is in use, or descriptors or memory have run out
 _PASSING = apsw.BusyError, apsw.CantOpenError, apsw.NoMemError, apsw.ProtocolError
 _PASSING_CODES = apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_SHMMAP
@@ -59,6 +62,8 @@ class Index:
                 # errors in SQLite's automatic checkpoints, such as failed syncs, would go unnoticed
                 self._db.set_wal_hook(self._committed)
                 self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                for sql in ENTRIES:
+                    self._db.execute(sql)
 
     # ---- the file ---------------------------------------------------------------------------
 
@@ -125,6 +130,19 @@ class Index:
                     if self._db.in_transaction:
                         self._db.execute("ROLLBACK")
                 raise
+
+    def commit(self, rows: Sequence[Row]) -> None:
+        """Store rows in a transaction of their own.
+
+        Few rows take one statement, in which SQLite gives the GIL up once.
+        """
+        if len(rows) > _FEW:
+            with self.transaction():
+                self.put(*rows)
+            return
+        sql, values = put_together(rows)
+        with self._lock, self._writing():
+            self._db.execute(sql, values)
 
     def put(self, *rows: Row) -> None:
         """Store rows within a transaction."""

@@ -210,8 +210,7 @@ class Journal(JournalView):
                 producers=len(self._producers.keys() | producers.keys()),
                 digest=digest & 0xFFFFFFFF,
             )
-            with index.transaction():
-                index.put(*rows, *producers.values(), state)
+            index.commit([*rows, *producers.values(), state])
             if records:
                 self._data.taken(written.end)
             self._state = state

@@ -14,9 +14,8 @@ import numpy as np
 from crc32c import crc32c as _plain
 
 from trie.cpu.borrowed import Borrowed
+from trie.cpu.threads import GIL_BYTES
 
-# up to this size, releasing and retaking the GIL takes longer than the checksum
-_AT_ONCE = 1 << 18
 _ALL = 0xFFFFFFFF
 
 CALL_BYTES = 1 << 30
@@ -44,7 +43,7 @@ def crc32c(frames: Iterable[bytes | memoryview], value: int = 0) -> int:
     The GIL is released for large frames only.
     """
     for frame in frames:
-        if len(frame) <= _AT_ONCE:
+        if len(frame) <= GIL_BYTES:
             value = _plain(frame, value, 0)
         elif address := crc32c_address():
             value = _large(_function(address), frame, value)

@@ -93,9 +93,15 @@ def joined_batches(batches: Sequence[ReadBatch], threads: int = 1) -> ReadBatch:
     starts = np.cumsum([0, *(batch.bases.size for batch in batches)]).tolist()
     total = starts[-1]
     bases = array_pool.empty(total, np.uint8)
-    spans = zip(starts, starts[1:], batches, strict=False)
-    threads = threads if total >= _SHARED else 1
-    run_each(np.copyto, [(bases[a:b], batch.bases) for a, b, batch in spans], threads)
+    parts = [
+        (bases[a:b], batch.bases) for a, b, batch in zip(starts, starts[1:], batches, strict=False)
+    ]
+    if total >= _SHARED:
+        run_each(np.copyto, parts, threads)
+    else:
+        for target, source in parts:
+            # unlike NumPy's copy this keeps the GIL
+            target.data[:] = source.data
     offsets = [b.offsets[:-1] + start for b, start in zip(batches, starts, strict=False)]
     names = [""] * sum(len(batch) for batch in batches)
     return ReadBatch(names, np.append(np.concatenate(offsets), total), bases)

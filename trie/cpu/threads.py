@@ -15,6 +15,9 @@ from trie.cpu.interrupts import interrupt_in
 
 T = TypeVar("T")
 
+GIL_BYTES = 1 << 18
+"""Over this many bytes at most, a simple pass takes less time than getting the GIL back."""
+
 
 def usable_cores() -> int:
     """The cores this process may run on: a container's or batch job's share of the host's."""

@@ -11,7 +11,12 @@ import apsw
 import numpy as np
 import pytest
 
-from streamer.journal.journal_errors import JournalDamage, JournalError, JournalInUse
+from streamer.journal.journal_errors import (
+    JournalDamage,
+    JournalError,
+    JournalFailed,
+    JournalInUse,
+)
 from streamer.journal.record import Key, Record
 from streamer.journal.store import Journal
 from tests.streamer.journal.kit import (
@@ -95,6 +100,27 @@ def test_journal_of_a_large_group(tmp_path):
     journal.append(stored)
     assert_holds(journal, stored)
     assert not journal.verify()
+    journal.close()
+
+
+@pytest.mark.parametrize("count", [3, 100])
+def test_journal_stores_a_group_or_nothing(tmp_path, monkeypatch, count):
+    """The last row of a group fails: none of the others is stored."""
+    journal = open_small(tmp_path)
+    stored = [keyed(1)]
+    journal.append(stored)
+    # the index has no second row for this key, which its owner would refuse before
+    bad = keyed(count + 1)
+    group = [keyed(at) for at in range(2, count + 1)] + [
+        Record(bad.at, bad.kind, bad.meta, (), Key("p", 1, 1, 7, b""), bad.time)
+    ]
+    monkeypatch.setattr(journal, "_followers", lambda _: {})
+    with pytest.raises(JournalFailed):
+        journal.append(group)
+    journal.close()
+    journal = open_small(tmp_path)
+    assert_holds(journal, stored)
+    assert journal.verify() == []
     journal.close()
 
 
