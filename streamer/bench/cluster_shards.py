@@ -21,6 +21,7 @@ from streamer.dictionary.target_sets import TargetSets
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.spec import MatchSpec
 from trie.codes import bases_of_kmers
+from trie.cpu.threads import run_each, usable_cores
 from trie.index.kmer_index import KmerIndex
 from trie.windows import MATCH
 
@@ -39,7 +40,8 @@ def shards(counts: Sequence[int], kmers: int) -> Iterator[Row]:
     for count in counts:
         if count < 2:
             continue
-        alone = sum(_part_bytes(part) for part in np.array_split(dictionary.codes, count))
+        parts = [(part,) for part in np.array_split(dictionary.codes, count)]
+        alone = sum(run_each(_part_bytes, parts, usable_cores()))
         with connected(LOCAL, count) as cluster:
             begun = time.perf_counter()
             matcher = ClusterMatcher(
