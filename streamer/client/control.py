@@ -218,9 +218,11 @@ class Control(Connection):
         """Have the daemon read the sources of its dictionary again, however long that takes.
 
         The reply describes the dictionary now in use (docs/protocol.md, section Control).
-        RefusedError if the old dictionary stays, DaemonSilentError if the daemon falls silent.
+        RefusedError if the old dictionary stays. If the daemon does not reply or is restarted
+        meanwhile, it is asked again, which reads the sources only once more; DaemonSilentError
+        after a minute of silence, or sooner if none ever answered.
         """
-        return self._late_reply("reload", repeats=False)
+        return self._late_reply("reload", key=secrets.token_hex(8))
 
     def ask(self, reads: Iterable[tuple[str, str | bytes]]) -> list[ReadDecision]:
         """What to do with these reads, by the daemon's table ``decision``; they are not counted.
@@ -329,21 +331,20 @@ class Control(Connection):
         """The job that a command is about."""
         return dict(self._late_reply(command, **fields)["job"])
 
-    def _late_reply(self, command: str, *, repeats: bool = True, **fields: Any) -> Header:
+    def _late_reply(self, command: str, **fields: Any) -> Header:
         """The reply to a command, however long it takes, as long as the daemon is alive.
 
-        repeats: it has no second effect if it is repeated. Then it is sent again if the daemon is
-        there but does not reply, or was restarted; and a daemon that was there may be silent for a
+        The command has no second effect if it is repeated. It is sent again if the daemon is there
+        but does not reply, or was restarted; and a daemon that was there may be silent for a
         minute. DaemonError if a restarted daemon cannot be asked again.
         """
-        patience = _PATIENCE_SECONDS if repeats else 0.0
         numbers, first = [self._ask(command, **fields)], self._ask("status")
         heard = asked = sent = time.monotonic()
         daemon: object = None
         while True:
             now = time.monotonic()
             was_there = daemon is not None or self._outcome is Handshake.ADMITTED
-            seconds = max(self._answer_seconds, patience if was_there else 0.0)
+            seconds = max(self._answer_seconds, _PATIENCE_SECONDS if was_there else 0.0)
             if now >= heard + seconds:
                 raise DaemonSilentError(self.endpoint, seconds)
             if now > asked + _ASK_SECONDS:
@@ -365,7 +366,8 @@ class Control(Connection):
             there = status.get("stream"), status.get("epoch")
             restarted = number != first and there != daemon
             daemon = there
-            can_ask = repeats and ("key" not in fields or bool(status.get("job_keys")))
+            # older daemons would take a job twice
+            can_ask = command != "submit" or bool(status.get("job_keys"))
             if restarted and not can_ask:
                 problem = f"the daemon was restarted before it replied to '{command}'"
                 raise DaemonError(self.endpoint, problem)

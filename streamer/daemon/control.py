@@ -15,6 +15,7 @@ from streamer.daemon.core.feed import parted
 from streamer.daemon.core.life import STARTING
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.deciding import Answer
+from streamer.daemon.jobs.job_requests import key_of
 from streamer.daemon.jobs.jobs_worker import JOB_COMMANDS, JobReply
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.metrics.device_memory import DeviceMemory
@@ -85,7 +86,8 @@ class _Request(NamedTuple):
 class ControlWorker(SocketWorker):
     """Replies to requests; the empty first frame of a REQ socket is returned.
 
-    reload: begins a reload of the dictionary, given the state of the daemon. ask: has reads decided
+    reload: begins a reload of the dictionary, given the state of the daemon and the key of the
+    request. ask: has reads decided
     on. jobs: executes one of JOB_COMMANDS. All three reply later.
 
     A client may send many requests before it reads replies. If libzmq has no room for the replies,
@@ -99,7 +101,7 @@ class ControlWorker(SocketWorker):
         notify: Callable[[], None],
         *,
         drain: Callable[[str], None],
-        reload: Callable[[str, Reply], None],
+        reload: Callable[[str, str, Reply], None],
         ask: Callable[[ReadBatch, Answer], None],
         jobs: Callable[[str, Header, Rights, JobReply], None] | None = None,
         gate: Gatekeeper | None = None,
@@ -250,7 +252,8 @@ class ControlWorker(SocketWorker):
             elif command == "drain":
                 self._drain("command on the control socket")
             elif command == "reload":
-                self._reload(self._board.state, partial(self._later, envelope, key, reply, size))
+                later = partial(self._later, envelope, key, reply, size)
+                self._reload(self._board.state, key_of(request), later)
                 return None
             elif command == "ask":
                 batch, _ = decode_batch(request, data)

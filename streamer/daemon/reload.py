@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -53,6 +54,8 @@ class Reloader:
         self._prepare = prepare
         self._forward = forward
         self._busy = threading.Lock()
+        # of the last reload that is over: the key of its request, and the reply
+        self._last: tuple[str, Header | WireError] = "", {}
         self._thread: threading.Thread | None = None
         # of the reload whose sources are being read
         self._reply: deque[Reply] = deque()
@@ -67,8 +70,34 @@ class Reloader:
         if reply := self._claimed():
             reply(ending())
 
-    def begin(self, state: str, reply: Reply) -> None:
-        """Begin a reload, which replies later; WireError if none is possible now."""
+    def begin(self, state: str, key: str, reply: Reply) -> None:
+        """Begin a reload, which replies later; WireError if none is possible now.
+
+        key: that of the request, or empty. The last reload is not repeated if it had the same one:
+        its reply may have been lost.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise WireError(Reason.BUSY, "another reload is under way: try again after it")
+        if key and key == self._last[0]:
+            self._busy.release()
+            reply(self._last[1])
+            return
+        try:
+            self._start(state, partial(self._replied, key, reply))
+        except WireError:
+            self._busy.release()
+            raise
+
+    def _replied(self, key: str, reply: Reply, outcome: Header | WireError) -> None:
+        self._last = key, outcome
+        self._busy.release()
+        if isinstance(outcome, WireError):
+            log.warning("the dictionary stays as it was", why=str(outcome))
+        else:
+            log.info("reloaded", **outcome)
+        reply(outcome)
+
+    def _start(self, state: str, replied: Reply) -> None:
         sources = self._config.dictionary.sources
         if not sources:
             raise WireError(Reason.SOURCES, "dictionary.sources is empty: nothing can be reloaded")
@@ -76,17 +105,6 @@ class Reloader:
             raise WireError(Reason.BUSY, "the dictionary is still being read: try again later")
         if state not in (RUNNING, FULL):
             raise WireError(Reason.DRAINING, f"the daemon takes no dictionary (state: {state})")
-        if not self._busy.acquire(blocking=False):
-            raise WireError(Reason.BUSY, "another reload is under way: try again after it")
-
-        def replied(outcome: Header | WireError) -> None:
-            self._busy.release()
-            if isinstance(outcome, WireError):
-                log.warning("the dictionary stays as it was", why=str(outcome))
-            else:
-                log.info("reloaded", **outcome)
-            reply(outcome)
-
         log.info("reading the dictionary", sources=sources)
         self._reply.append(replied)
         self._thread = threading.Thread(target=self._read, name="reload", daemon=True)
@@ -95,7 +113,6 @@ class Reloader:
         except RuntimeError as error:
             self._thread = None
             self._reply.clear()
-            self._busy.release()
             raise WireError(Reason.BUSY, f"{error}: try again later") from None
 
     def _read(self) -> None:

@@ -43,7 +43,10 @@ def line_of(request: Header) -> tuple[str, ...]:
 
 
 def key_of(request: Header) -> str:
-    """The key that the client chose for this job, or empty; WireError if it is malformed."""
+    """The key that the client made up for what it asks for, or empty.
+
+    WireError if it is malformed.
+    """
     key = request.get("key", "")
     if not isinstance(key, str) or len(key.encode(errors="replace")) > MAX_KEY_BYTES:
         problem = f"field 'key' must be a text of at most {MAX_KEY_BYTES} bytes"

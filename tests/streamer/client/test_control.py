@@ -110,9 +110,10 @@ def test_a_job_is_asked_for_again_by_its_key(tmp_path, monkeypatch, epochs):
         ("cancel", {}),
         ("retry", {}),
         ("result", {"path": "/a", "bytes": 1}),
+        ("reload", {}),
     ],
 )
-def test_a_request_about_a_job_that_is_lost_is_sent_again(tmp_path, monkeypatch, command, more):
+def test_a_request_that_is_lost_is_sent_again(tmp_path, monkeypatch, command, more):
     """The daemon is there all the time, and knows nothing of it."""
     monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
     asked, looks = [], []
@@ -131,8 +132,9 @@ def test_a_request_about_a_job_that_is_lost_is_sent_again(tmp_path, monkeypatch,
     endpoint = f"ipc://{tmp_path}/control"
     with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
         ask = getattr(control, command)
-        ask() if command == "jobs" else ask("0000000a")
+        ask() if command in ("jobs", "reload") else ask("0000000a")
     assert asked[0] == asked[1]
+    assert len(asked[0].get("key", "")) == (16 if command == "reload" else 0)
     assert asked[0].get("attempt") == (4 if command == "retry" else None)
 
 

@@ -296,6 +296,41 @@ def test_one_reload_at_a_time(tmp_path, monkeypatch):
     assert folded(stored(tmp_path)).answers() == answers(batches, after)
 
 
+def test_a_reload_that_is_asked_for_again_is_not_repeated(tmp_path, monkeypatch):
+    """As where the reply was lost; the sources may have changed again meanwhile."""
+    load, reading = reload_room.load_dictionary, []
+    monkeypatch.setattr(
+        reload_room, "load_dictionary", lambda *a, **b: reading.append(1) or load(*a, **b)
+    )
+    sources = [sources_of(random.Random(seed)) for seed in range(3)]
+    with (
+        reloadable(tmp_path, sources[0]) as (daemon, control),
+        Raw(daemon.endpoints["control"]) as raw,
+    ):
+
+        def asked(**more):
+            raw.send({"v": 2, "id": 1, "command": "reload", **more})
+            return raw.receive()
+
+        write_fasta(tmp_path / "ref.fa", sources[1])
+        said = asked(key="mine")
+        assert (said["version_before"], said["version"]) == (1, 2)
+        write_fasta(tmp_path / "ref.fa", sources[2])
+        assert asked(key="mine") == said
+        assert len(reading) == 1
+        (tmp_path / "ref.fa").unlink()
+        refused = asked(key="other")
+        assert refused["reason"] == "sources"
+        write_fasta(tmp_path / "ref.fa", sources[2])
+        assert asked(key="other") == refused
+        assert asked(key=7)["reason"] == asked(key="x" * 65)["reason"] == "malformed"
+        for version in (3, 3):
+            assert asked()["version"] == version
+        assert len(reading) == 4
+        assert control.reload()["version"] == control.reload()["version"] == 3
+        assert len(reading) == 6
+
+
 def test_a_reload_without_a_thread_can_be_asked_for_again(tmp_path, monkeypatch):
     """As where memory or processes are limited: neither for itself, nor for what it calls."""
     problem = "can't start new thread"
