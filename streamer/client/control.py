@@ -302,7 +302,12 @@ class Control(Connection):
         """The result of a job, an Arrow IPC file, in parts. RefusedError if there is none."""
         offset, size = 0, 1
         while offset < size:
-            reply, frames = self._reply(self._ask("result", job=id_, offset=offset))
+            try:
+                reply, frames = self._reply(self._ask("result", job=id_, offset=offset))
+            except DaemonSilentError:
+                # wait for the daemon, as all other requests about jobs do
+                self.job(id_)
+                continue
             size = int(reply["bytes"])
             part = frames[0] if frames else b""
             if not len(part):

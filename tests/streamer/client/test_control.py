@@ -31,9 +31,10 @@ def answering(endpoint, answer):
             route, head, _ = socket.recv_multipart()
             for request, fields in answer(msgpack.unpackb(head)):
                 reply = {"v": 2, "type": "reply", "id": request["id"], "ok": True} | fields
+                more = [frame] if (frame := reply.pop("frame", None)) else []
                 if reply["id"] is None:
                     del reply["id"]
-                socket.send_multipart([route, *sealed(msgpack.packb(reply))])
+                socket.send_multipart([route, *sealed(msgpack.packb(reply), *more)])
 
     try:
         with beside(work):
@@ -136,6 +137,25 @@ def test_a_request_that_is_lost_is_sent_again(tmp_path, monkeypatch, command, mo
     assert asked[0] == asked[1]
     assert len(asked[0].get("key", "")) == (16 if command == "reload" else 0)
     assert asked[0].get("attempt") == (4 if command == "retry" else None)
+
+
+def test_a_part_of_a_result_that_is_lost_is_asked_for_again(tmp_path, monkeypatch):
+    """Of a daemon that is silent for longer than an answer takes, then there."""
+    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
+    asked, looks = [], []
+
+    def answer(request):
+        if request["command"] == "result":
+            asked.append(request["offset"])
+            return [] if len(asked) == 1 else [(request, {"bytes": 2, "frame": b"x"})]
+        looks.append(request)
+        fields = {"status": {"stream": "s", "epoch": 1}, "job": {"id": "0000000a"}}
+        return [(request, fields)] if len(looks) > 4 else []
+
+    endpoint = f"ipc://{tmp_path}/control"
+    with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
+        assert b"".join(bytes(part) for part in control.result_parts("0000000a")) == b"xx"
+    assert asked == [0, 0, 1]
 
 
 def test_a_request_that_the_daemon_cannot_read(tmp_path):
