@@ -149,9 +149,9 @@ class JobsCore:
     def retry(self, job: Job, limit: int = 0, attempt: int | None = None) -> None:
         """Run again a job that was not done; WireError if that is impossible.
 
-        attempt: the number of this run; nothing changes if the job has it already.
+        attempt: the number of this run; nothing changes if the job has it already, or had it.
         """
-        if job.attempt == attempt:
+        if attempt is not None and attempt <= job.attempt:
             return  # the reply may have been lost
         if job.state not in AGAIN:
             problem = f"job {job.id} is {job.state}: only one that is {_or(AGAIN)} runs again"

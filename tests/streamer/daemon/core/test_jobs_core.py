@@ -136,6 +136,12 @@ def test_what_the_next_daemon_finds():
     assert made.job("a").attempt == 2
     with pytest.raises(WireError, match="only one that is failed, cancelled or interrupted runs"):
         made.retry(made.job("a"), attempt=3)
+    made.cancel(made.job("a"), 6.0, 6.0)
+    for late in (1, 2):
+        made.retry(made.job("a"), attempt=late)
+        assert (made.job("a").state, made.job("a").attempt) == (CANCELLED, 2)
+    made.retry(made.job("a"), attempt=3)
+    assert (made.job("a").state, made.job("a").attempt) == (WAITING, 3)
     with pytest.raises(WireError, match="only one that is failed, cancelled or interrupted runs"):
         made.retry(made.job("b"))
 
