@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -49,6 +50,9 @@ is sent, signals go to this program, and Ray does not exit it if the head is los
 
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Ray's switch for systems that it supports on one machine only: 0 makes it listen on 127.0.0.1."""
+
+_FOLDERS: set[str] = set()
+"""Of the clusters that this process has started."""
 
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
@@ -146,6 +150,21 @@ def connected(address: str, threads: int = 0) -> Iterator[Cluster]:
         yield Cluster(_start(address, threads, stack))
 
 
+def abandon() -> None:
+    """End the clusters that this process has started, and remove their files, without Ray.
+
+    For a process that is about to end at once, whatever its threads do.
+    """
+    for folder in list(_FOLDERS):
+        for file in Path("/proc/self/task").glob("*/children"):
+            for pid in file.read_text().split():
+                # a child may just have ended
+                with contextlib.suppress(OSError):
+                    if folder.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        os.kill(int(pid), signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -167,6 +186,8 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address == LOCAL:
         folder = tempfile.mkdtemp(prefix="streamer-", dir=_short_folder())
+        _FOLDERS.add(folder)
+        stack.callback(_FOLDERS.discard, folder)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         # interrupting ``ray.init`` may leave processes that write there until Ray stops them
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -103,9 +103,8 @@ class EngineWorker(Worker):
 
     @property
     def loading(self) -> bool:
-        """Whether the dictionary is still being read or built, without a cluster to be left."""
-        on_cluster = self._board.config.cluster.address
-        return self.is_alive() and not self.ready.is_set() and not on_cluster
+        """Whether the dictionary is still being read or built."""
+        return self.is_alive() and not self.ready.is_set()
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
         """Queue reads to be decided on, as ``Deciding.ask``; from any thread."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 import zmq
 
+from streamer.cluster.connecting import abandon
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
@@ -294,12 +295,13 @@ class Service:
         return [worker.name for worker in self._workers if worker.is_alive()] + reload
 
     def leave(self, code: int) -> NoReturn:
-        """End the process at once, without leaving socket files behind."""
+        """End the process at once, without leaving socket files or a cluster behind."""
         for endpoint in self.board.endpoints.values():
             path = socket_path(endpoint)
             for file in (path, aside(path)) if path is not None else ():
                 with contextlib.suppress(OSError):
                     file.unlink()
+        abandon()
         os._exit(code)
 
     def _watched(self) -> dict[str, MeasuredStage]:
@@ -393,24 +395,16 @@ class Service:
 
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
+        loading = [worker for worker in self._workers if worker.loading]
         if self._jobs is not None:
             # this takes some seconds
             self._jobs.end()
         # the engine first, the feed late: it announces the end, which sync still delivers
         order = (
-            self._watch,
-            self._engine,
-            self._jobs,
-            self._recorder,
-            self._ingest,
-            self._control,
-            self._feed,
-            self._sync,
-            # its pages show the end
-            self._web,
-            self._connections,
-            self._gate,
-        )
+            self._watch, self._engine, self._jobs, self._recorder, self._ingest, self._control,
+            # the page shows the end
+            self._feed, self._sync, self._web, self._connections, self._gate,
+        )  # fmt: skip
         inboxes = [worker.inbox for worker in self._workers if hasattr(worker, "inbox")]
         if self._metrics is not None:
             self._metrics.stop()
@@ -420,8 +414,8 @@ class Service:
                 inbox.wake()
             if worker.ident is not None:
                 left = max(_LEAST_SECONDS, deadline - time.monotonic())
-                worker.join(_LOAD_SECONDS if worker.loading else left)
-        late = [one.name for one in self._workers if one.is_alive() and not one.loading]
+                worker.join(_LOAD_SECONDS if worker in loading else left)
+        late = [one.name for one in self._workers if one.is_alive() and one not in loading]
         if late:
             log.warning("threads did not end", threads=late)
         if not self.stuck:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import signal
+import tempfile
 import threading
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from streamer.client import Control, RefusedError
 from tests.daemon_kit import DEADLINE, process, wait_for_line, write_fasta
 from tests.reload_kit import configured, sources_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.whole
 
@@ -52,6 +58,38 @@ def test_an_end_before_it_is_ready(path, tmp_path, module, function, number):
         wait_for_line(child, '"ready"')
         child.send_signal(signal.SIGTERM)
         assert child.wait(DEADLINE) == 0
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+def test_an_end_before_a_daemon_of_its_own_cluster_is_ready(path, monkeypatch):
+    """Neither the cluster nor its files are left, nor is it waited for."""
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        monkeypatch.delenv(name)
+    # short enough for Ray's sockets
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        code = HELD.format(module="engine", function="load_dictionary")
+        with process(["run", "-c", path, "--set", "cluster.address=local"], code) as child:
+            wait_for_line(child, "held")
+            assert os.listdir(folder)
+            assert _with_word(folder)
+            child.terminate()
+            _, rest = child.communicate(timeout=DEADLINE)
+            assert child.returncode == 0
+        assert "did not end" not in rest
+        assert '"event": "ended"' in rest
+        assert not os.listdir(folder)
+        until(lambda: not _with_word(folder), "Ray has ended")
+
+
+def _with_word(word):
+    """The processes with this in their command lines."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if word.encode() in file.read_bytes():
+                found.append(file.parent.name)
+    return found
 
 
 def test_a_reload_whose_sources_are_being_read_is_given_up(path, tmp_path):
