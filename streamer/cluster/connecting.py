@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -66,6 +66,10 @@ class Cluster:
         self._asked = -_AGAIN_SECONDS
         self._lost = ""
 
+    def lose(self, why: str) -> None:
+        """Note that the cluster is lost."""
+        self._lost = why
+
     @property
     def lost(self) -> str:
         """Why the cluster was lost, else empty; calls to a lost Ray may never return."""
@@ -95,7 +99,7 @@ class Cluster:
             asking.start()
             asking.join(HEAD_SECONDS)
             if asking.is_alive():
-                self._lost = f"the head of the cluster has not answered for {HEAD_SECONDS:g} s"
+                self.lose(f"the head of the cluster has not answered for {HEAD_SECONDS:g} s")
             self._asked = time.monotonic()
         return self._resources
 
@@ -139,15 +143,46 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def connected(address: str, threads: int = 0) -> Iterator[Cluster]:
+def connected(
+    address: str, threads: int = 0, on_end: Callable[[str], None] = lambda _: None
+) -> Iterator[Cluster]:
     """Connect to a cluster for the duration of the context.
 
     address: ``local`` for one on this machine with ``threads`` CPUs (0: all), HOST:PORT, or
     ``auto`` for the one that this machine is a node of. A process that is already connected uses
     that cluster. Raises StreamerError, in one line, if there is no cluster or it refuses access.
+    on_end: called in another thread, with the reason, if Ray ends on this machine meanwhile.
     """
     with contextlib.ExitStack() as stack:
-        yield Cluster(_start(address, threads, stack))
+        cluster = Cluster(_start(address, threads, stack))
+        with _watched(cluster, on_end):
+            yield cluster
+
+
+@contextlib.contextmanager
+def _watched(cluster: Cluster, on_end: Callable[[str], None]) -> Iterator[None]:
+    """Notice at once if Ray ends on this machine: 15 seconds later it would end this process."""
+    name = import_module("ray._private.worker").global_worker.node.raylet_socket_name
+    over = threading.Event()
+
+    def watch() -> None:
+        # Ray sends nothing to an unknown client
+        with contextlib.suppress(OSError):
+            raylet.recv(1)
+        if not over.is_set():
+            cluster.lose("Ray has ended on this machine")
+            on_end(cluster.lost)
+
+    with socket.socket(socket.AF_UNIX) as raylet:
+        raylet.connect(name)
+        watching = threading.Thread(target=watch, name="ray", daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            over.set()
+            raylet.shutdown(socket.SHUT_RDWR)
+            watching.join()
 
 
 def abandon() -> None:

@@ -129,7 +129,7 @@ class EngineWorker(Worker):
     def work(self) -> None:
         """Load the dictionary, then match until told to stop."""
         with ExitStack() as stack:
-            self._make_matcher = matchers(self._board.config, stack)
+            self._make_matcher = matchers(self._board.config, stack, self.fail)
             self._work()
 
     def _work(self) -> None:

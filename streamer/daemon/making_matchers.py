@@ -12,6 +12,7 @@ import structlog
 from streamer.daemon.config import Config
 from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import Start
@@ -40,8 +41,13 @@ def spec_on_device(config: Config) -> MatchSpec:
 MakeMatcher = Callable[[Dictionary, MatchSpec, Start | None], StreamMatcher]
 
 
-def matchers(config: Config, stack: ExitStack) -> MakeMatcher:
-    """A function that makes matchers in this process or on the cluster, which it connects to."""
+def matchers(
+    config: Config, stack: ExitStack, fail: Callable[[StreamerError], None]
+) -> MakeMatcher:
+    """A function that makes matchers in this process or on the cluster, which it connects to.
+
+    fail: called in another thread if Ray ends on this machine, as it would then end this process.
+    """
     wanted = config.cluster
     if not wanted.address:
         return partial(make_matcher, config)
@@ -49,7 +55,10 @@ def matchers(config: Config, stack: ExitStack) -> MakeMatcher:
     from streamer.cluster.cluster_matcher import ClusterMatcher
     from streamer.cluster.connecting import connected
 
-    cluster = stack.enter_context(connected(wanted.address, config.matching.threads))
+    def on_end(why: str) -> None:
+        fail(StreamerError(f"{why}: start it again, then the daemon"))
+
+    cluster = stack.enter_context(connected(wanted.address, config.matching.threads, on_end))
     log.info(cluster.line(), address=wanted.address, shards=wanted.shards)
 
     def make(dictionary: Dictionary, spec: MatchSpec, start: Start | None) -> StreamMatcher:

@@ -51,6 +51,11 @@ class Worker(threading.Thread):
             self.ready.set()
             self._notify()
 
+    def fail(self, error: BaseException) -> None:
+        """End the daemon with this error; from any thread."""
+        self.error = error
+        self._notify()
+
     @property
     def loading(self) -> bool:
         """Whether it does what may be left behind if the daemon ends meanwhile."""

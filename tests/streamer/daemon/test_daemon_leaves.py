@@ -60,36 +60,57 @@ def test_an_end_before_it_is_ready(path, tmp_path, module, function, number):
         assert child.wait(DEADLINE) == 0
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
-def test_an_end_before_a_daemon_of_its_own_cluster_is_ready(path, monkeypatch):
-    """Neither the cluster nor its files are left, nor is it waited for."""
+@pytest.fixture
+def folder(monkeypatch):
+    """For the files of a daemon's own cluster."""
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'kmer-streamer[cluster]'")
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
     # short enough for Ray's sockets
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        code = HELD.format(module="engine", function="load_dictionary")
-        with process(["run", "-c", path, "--set", "cluster.address=local"], code) as child:
-            wait_for_line(child, "held")
-            assert os.listdir(folder)
-            assert _with_word(folder)
-            child.terminate()
-            _, rest = child.communicate(timeout=DEADLINE)
-            assert child.returncode == 0
-        assert "did not end" not in rest
-        assert '"event": "ended"' in rest
-        assert not os.listdir(folder)
-        until(lambda: not _with_word(folder), "Ray has ended")
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as made:
+        monkeypatch.setenv("TMPDIR", made)
+        yield made
 
 
-def _with_word(word):
-    """The processes with this in their command lines."""
-    found = []
+def of_ray(folder):
+    """The processes of a cluster: the path of the program and the process id."""
+    found = {}
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            if word.encode() in file.read_bytes():
-                found.append(file.parent.name)
+            line = file.read_bytes()
+            if folder.encode() in line:
+                found[line.split(b"\0")[0].decode()] = int(file.parent.name)
     return found
+
+
+def test_an_end_before_a_daemon_of_its_own_cluster_is_ready(path, folder):
+    """Neither the cluster nor its files are left, nor is it waited for."""
+    code = HELD.format(module="engine", function="load_dictionary")
+    with process(["run", "-c", path, "--set", "cluster.address=local"], code) as child:
+        wait_for_line(child, "held")
+        assert os.listdir(folder)
+        assert of_ray(folder)
+        child.terminate()
+        _, rest = child.communicate(timeout=DEADLINE)
+        assert child.returncode == 0
+    assert "did not end" not in rest
+    assert '"event": "ended"' in rest
+    assert not os.listdir(folder)
+    until(lambda: not of_ray(folder), "Ray has ended")
+
+
+def test_if_ray_ends_so_does_the_daemon(path, tmp_path, folder):
+    """In order, before Ray kills it."""
+    with process(["run", "-c", path, "--set", "cluster.address=local"]) as child:
+        wait_for_line(child, '"ready"')
+        raylet = next(pid for name, pid in of_ray(folder).items() if name.endswith("/raylet"))
+        os.kill(raylet, signal.SIGKILL)
+        _, rest = child.communicate(timeout=DEADLINE)
+        assert child.returncode == 1
+    assert "Ray has ended on this machine: start it again, then the daemon" in rest
+    assert not os.listdir(folder)
+    assert not list(tmp_path.glob("control*"))
 
 
 def test_a_reload_whose_sources_are_being_read_is_given_up(path, tmp_path):
