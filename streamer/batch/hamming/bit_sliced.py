@@ -69,6 +69,11 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.int64], NDArray[np.uint32], 
     return used, np.ascontiguousarray(rows * np.uint32(ROW)), length
 
 
+def most_windows(patterns: Oriented, cells: int) -> int:
+    """Implement ``most_windows`` of ``engines.ON_CPU``: a cell takes a picosecond."""
+    return max(BLOCK, (cells << 10) // patterns.codes.size)
+
+
 def scan(
     codes: NDArray[np.uint8],
     first: int,

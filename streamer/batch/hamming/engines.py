@@ -23,9 +23,11 @@ ON_CPU: dict[str, Any] = {
     "shift-add": shift_add,
     "pmasm": pmasm,
 }
-"""The methods on the CPU, each with two functions.
+"""The methods on the CPU, each with three functions.
 
-prepare: converts patterns to the last arguments of ``scan``. scan(codes, first, stop, origin, ids,
+prepare: converts patterns to the last arguments of ``scan``. most_windows(patterns, cells): how
+many windows a call of ``scan`` may take if comparing as many symbols one by one takes a tenth of a
+second; less than 1 stands for 1. scan(codes, first, stop, origin, ids,
 k, words, *prepared): writes to ``words`` the hit words of as many of the windows [first, stop) as
 fit, with starts counted from ``origin``; returns where it stopped, the number of words, and how
 many the next window or block needs. ids: uint64[r], shifted as in a hit word.
@@ -36,7 +38,7 @@ LEAST_WORDS = 1 << 16  # hit words of the smallest buffer
 MOST_WORDS = 1 << 25  # most hit words per chunk, unless it has only a few windows
 CHUNKS = (1 << 14, 1 << 23)  # the least and the most windows of a chunk on the CPU
 MOST_WINDOWS = 1 << 26  # windows of the largest chunk
-MOST_CELLS = 1 << 27  # windows times pattern symbols per call of the kernel of a paper's method
+MOST_CELLS = 1 << 27  # symbols compared per call of ``scan``: Ctrl-C is noticed only between two
 LEAST_SHARE = 1 << 22  # windows worth another GPU; a multiple of 64
 LEAST_CHUNK = 1 << 16  # windows of the smallest chunk tried when GPU memory is short
 
@@ -161,7 +163,7 @@ class HammingCpu:
         self._scan = ON_CPU[method].scan
         self._ids, self._k = patterns.ids_in_place, patterns.k
         self._threads = threads
-        self._most = _most_windows(method, patterns)
+        self._most = max(1, ON_CPU[method].most_windows(patterns, MOST_CELLS))
         self._buffers: dict[int, list[NDArray[np.uint64]]] = {}
         self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_WORDS // len(patterns)))
 
@@ -210,15 +212,6 @@ class HammingCpu:
 
         while first < stop:
             yield step
-
-
-def _most_windows(method: str, patterns: Oriented) -> int:
-    """Return the most windows per call of a method's kernel: Ctrl-C is noticed only between two."""
-    if method in ("bit-sliced", "pigeonhole"):
-        return CHUNKS[1]  # they are fast
-    # each call of shift-add begins with a pattern's length
-    least = 64 * patterns.length if method == "shift-add" else 1
-    return max(least, MOST_CELLS // patterns.codes.size)
 
 
 def engine_for(

@@ -32,9 +32,11 @@ from numpy.typing import NDArray
 
 from streamer.batch.hamming.oriented import Oriented
 from trie.cpu.jit import njit
+from trie.cpu.threads import split_range
 
 LONGEST_PIECE = 12  # symbols: the bitmap of a piece then takes 2 MiB
 MOST_MEMBERS = 1 << 26
+NEAR_AT_ONCE = 1 << 20  # of them per call of a kernel: Ctrl-C is noticed only between two
 
 WINDOW, COMPARE, HIT = 1.3, 3.0, 60.0
 """Nanoseconds to pack a window, to compare it with a pattern, to write a hit."""
@@ -113,61 +115,66 @@ def make_index(patterns: Oriented, *, on_gpu: bool = False) -> MismatchIndex:
     words = 4**cut.length // 64 or 1
     bitmap = np.zeros((cut.pieces, words), dtype=np.uint64)
     rank = np.zeros((cut.pieces, words), dtype=np.uint32)
-    starts: list[NDArray[np.int64]] = []
-    members: list[NDArray[np.uint32]] = []
+    starts: list[NDArray[np.uint32]] = []
+    members: list[NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)]
     lists = total = 0
+    near = sum(comb(cut.length, i) * 3**i for i in range(cut.errors + 1))
+    parts = split_range(0, count, -(-count * near // NEAR_AT_ONCE))
     for i, place in enumerate(places):
         pieces = np.ascontiguousarray(patterns.codes[:, place : place + cut.length])
-        found = _near(pieces, cut.errors)
-        found.sort()
-        kmers, begins = np.unique(found >> np.uint64(32), return_index=True)
-        np.bitwise_or.at(bitmap[i], kmers >> np.uint64(6), np.uint64(1) << (kmers & np.uint64(63)))
+        sizes = np.zeros(4**cut.length, dtype=np.uint32)
+        for part in parts:
+            _near(pieces, *part, cut.errors, sizes, members[0])
+        there = sizes > 0
+        bits = np.packbits(there, bitorder="little")
+        bitmap[i].view(np.uint8)[: bits.size] = bits
         before = np.cumsum(np.bitwise_count(bitmap[i])) - np.bitwise_count(bitmap[i])
         rank[i] = before + lists
-        starts.append(begins + total)
-        members.append(found.astype(np.uint32))
-        total += found.size
-        lists += kmers.size
-    starts.append(np.array([total]))
+        begins = np.cumsum(sizes, dtype=np.uint32) - sizes
+        starts.append(begins[there] + np.uint32(total))
+        members.append(np.empty(sizes.sum(), dtype=np.uint32))
+        for part in parts:
+            _near(pieces, *part, cut.errors, begins, members[-1])
+        total += members[-1].size
+        lists += starts[-1].size
+    starts.append(np.array([total], dtype=np.uint32))
     return MismatchIndex(
-        bitmap, rank, np.concatenate(starts).astype(np.uint32), np.concatenate(members), places,
-        cut.length, cut.errors,
+        bitmap, rank, np.concatenate(starts), np.concatenate(members), places, cut.length,
+        cut.errors,
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def _near(pieces, errors):
-    """Every (q-mer << 32 | pattern) with the q-mer within ``errors`` of the pattern's piece."""
-    count, length = pieces.shape
-    found = np.empty(0, dtype=np.uint64)
+def _near(pieces, first, stop, errors, places, members):
+    """Count the patterns [first, stop) at each q-mer within ``errors`` of their pieces.
+
+    The counts are added to ``places``. With ``members``, each pattern is also written there, at its
+    q-mer's place.
+    """
+    length = pieces.shape[1]
     code = np.zeros(length + 1, dtype=np.uint64)
     wrong = np.zeros(length + 1, dtype=np.int64)
     tried = np.zeros(length + 1, dtype=np.int64)
-    # count first, then write
-    for writing in range(2):
-        total = 0
-        for p in range(count):
-            depth = 0
-            tried[0] = 0
-            while depth >= 0:
-                if depth == length:
-                    if writing:
-                        found[total] = (code[depth] << np.uint64(32)) | np.uint64(p)
-                    total += 1
-                    depth -= 1
-                    continue
-                base = tried[depth]
-                if base == 4:
-                    depth -= 1
-                    continue
-                tried[depth] += 1
-                now = wrong[depth] + (pieces[p, depth] != base)
-                if now <= errors:
-                    code[depth + 1] = code[depth] | (np.uint64(base) << np.uint64(2 * depth))
-                    wrong[depth + 1] = now
-                    depth += 1
-                    if depth < length:
-                        tried[depth] = 0
-        if not writing:
-            found = np.empty(total, dtype=np.uint64)
-    return found
+    for p in range(first, stop):
+        depth = 0
+        tried[0] = 0
+        while depth >= 0:
+            if depth == length:
+                place = places[code[depth]]
+                places[code[depth]] = place + np.uint32(1)
+                if members.size:
+                    members[place] = p
+                depth -= 1
+                continue
+            base = tried[depth]
+            if base == 4:
+                depth -= 1
+                continue
+            tried[depth] += 1
+            now = wrong[depth] + (pieces[p, depth] != base)
+            if now <= errors:
+                code[depth + 1] = code[depth] | (np.uint64(base) << np.uint64(2 * depth))
+                wrong[depth + 1] = now
+                depth += 1
+                if depth < length:
+                    tried[depth] = 0

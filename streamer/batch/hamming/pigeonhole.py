@@ -45,6 +45,11 @@ def prepare(patterns: Oriented) -> tuple[Any, ...]:
     return (*index, symbols, gaps, inside, of_piece)
 
 
+def most_windows(patterns: Oriented, cells: int) -> int:
+    """Implement ``most_windows`` of ``engines.ON_CPU``: all patterns may share a piece."""
+    return cells // len(patterns)
+
+
 @njit(cache=True, nogil=True)
 def _pack(codes, first, count, symbols, gaps):
     """Pack the 32 symbols, and the gap codes among them, from each of ``count`` places on."""

@@ -21,6 +21,11 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.uint8]]:
     return (np.where(patterns.codes < GAP, patterns.codes, NO_SYMBOL).astype(np.uint8),)
 
 
+def most_windows(patterns: Oriented, cells: int) -> int:
+    """Implement ``most_windows`` of ``engines.ON_CPU``."""
+    return cells // patterns.codes.size
+
+
 @njit(cache=True, nogil=True)
 def scan(codes, first, stop, origin, ids, k, words, patterns):
     """Implement ``scan`` of ``engines.ON_CPU``."""

@@ -26,6 +26,11 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.uint32], int]:
     return look_up_memory(patterns.codes)
 
 
+def most_windows(patterns: Oriented, cells: int) -> int:
+    """Implement ``most_windows`` of ``engines.ON_CPU``."""
+    return cells // patterns.codes.size
+
+
 @njit(cache=True, nogil=True)
 def scan(codes, first, stop, origin, ids, k, words, memory, bits):
     """Implement ``scan`` of ``engines.ON_CPU``."""

@@ -34,6 +34,11 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.uint64], int, int, int]:
     return add, patterns.length, bits, fields
 
 
+def most_windows(patterns: Oriented, cells: int) -> int:
+    """Implement ``most_windows`` of ``engines.ON_CPU``: a call begins with a pattern's length."""
+    return max(64 * patterns.length, cells // patterns.codes.size)
+
+
 @njit(cache=True, nogil=True)
 def scan(codes, first, stop, origin, ids, k, words, add, length, bits, fields):
     """Implement ``scan`` of ``engines.ON_CPU``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from streamer.batch import hamming
 from streamer.batch.choice import Choice
-from streamer.batch.hamming import bit_sliced, block_hits, engines
+from streamer.batch.hamming import bit_sliced, block_hits, engines, mismatch_index
 from streamer.batch.hamming.oriented import Oriented
 from streamer.errors import DataError, StreamerError, UsageError
 from tests.reference import hamming as oracle
@@ -135,8 +136,20 @@ def test_small_chunks_and_full_buffers_change_nothing(method, monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("room", [1, 1 << 16])
-@pytest.mark.parametrize("method", ["naive", "pmasm", "shift-add"])
-def test_no_call_of_a_kernel_takes_long(monkeypatch, method, room, threads):
+@pytest.mark.parametrize(
+    ("method", "cells", "most"),
+    [
+        ("naive", 500 * 60, 500),
+        ("pmasm", 500 * 60, 500),
+        ("pmasm", 1, 1),
+        ("shift-add", 500 * 60, 500),
+        ("shift-add", 1, 64 * 6),
+        ("pigeonhole", 500 * 10, 500),
+        ("bit-sliced", 1, 2048),
+        ("bit-sliced", 150, 2560),
+    ],
+)
+def test_no_call_of_a_kernel_takes_long(monkeypatch, method, cells, most, room, threads):
     """The main thread notices an interrupt only between two."""
     rng = random.Random(17)
     text, patterns = drawn(rng, 20_000), [drawn(rng, 6) for _ in range(5)]
@@ -149,10 +162,41 @@ def test_no_call_of_a_kernel_takes_long(monkeypatch, method, room, threads):
 
     monkeypatch.setattr(engines.ON_CPU[method], "scan", noted)
     monkeypatch.setattr(engines, "LEAST_WORDS", room)
-    monkeypatch.setattr(engines, "MOST_CELLS", 500 * 60)
+    monkeypatch.setattr(engines, "MOST_CELLS", cells)
     assert rows(text, patterns, 3, method=method, threads=threads) == wanted
-    assert max(sizes) == 500
+    assert max(sizes) == most
     assert sum(sizes) >= 20_000 - 5
+
+
+@pytest.mark.parametrize(("length", "k"), [(1, 0), (2, 1), (7, 2), (20, 4)])
+def test_an_index_lists_the_patterns_near_each_piece(monkeypatch, length, k):
+    """In calls of a kernel that take some patterns each."""
+    monkeypatch.setattr(mismatch_index, "NEAR_AT_ONCE", 500)
+    kernel, calls = mismatch_index._near, []
+    monkeypatch.setattr(mismatch_index, "_near", lambda *a: calls.append(a[2] - a[1]) or kernel(*a))
+    rng = np.random.default_rng(18)
+    codes = rng.integers(0, 5, (30, length), dtype=np.uint8)
+    index = mismatch_index.make_index(Oriented(codes, np.arange(30, dtype=np.uint32), k))
+    q = index.length
+    near = sum(math.comb(q, i) * 3**i for i in range(index.errors + 1))
+    assert max(calls) <= max(1, 500 // near + 1)
+    lists = iter(range(index.starts.size - 1))
+    for i, place in enumerate(index.places):
+        for code in range(4**q):
+            symbols = code >> 2 * np.arange(q) & 3
+            wanted = np.flatnonzero(
+                (codes[:, place : place + q] != symbols).sum(axis=1) <= index.errors
+            )
+            word, bit = divmod(code, 64)
+            assert int(index.bitmap[i, word]) >> bit & 1 == bool(wanted.size)
+            if wanted.size:
+                number = next(lists)
+                below = int(index.bitmap[i, word]) & ((1 << bit) - 1)
+                assert index.rank[i, word] + below.bit_count() == number
+                found = index.members[index.starts[number] : index.starts[number + 1]]
+                assert found.tolist() == wanted.tolist()
+    assert index.members.size == index.starts[-1]
+    assert next(lists, None) is None
 
 
 def test_all_ways_to_order_the_hits_of_a_block():
