@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -19,7 +20,7 @@ from streamer.daemon.publish import Publication
 from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record
 from streamer.daemon.worker import POLL_SECONDS, Worker
-from streamer.journal.journal_errors import JournalFull, JournalUnread
+from streamer.journal.journal_errors import JournalDamage, JournalFull, JournalUnread
 from streamer.journal.record import Begun, Record
 from streamer.journal.store import Journal
 from streamer.protocol.header import size_of
@@ -83,7 +84,7 @@ class JournalWorker(Worker):
         self._full = full
         self._silent: deque[str] = deque()
         self._snapshot_thread: threading.Thread | None = None
-        # the outcome of a snapshot: whether it is stored, or the error that ends this thread
+        # the outcome of a snapshot: whether it is stored, or an error
         self._snapshot_end: bool | BaseException = False
         self._core: LogCore[AnyGroup | Epochs, Record | Begun] = LogCore(
             lambda group: entries_of(group, time.time_ns()), Replay(*replayed)
@@ -107,9 +108,14 @@ class JournalWorker(Worker):
         core = self._core
         if self._snapshot_thread is not None and not self._snapshot_thread.is_alive():
             self._snapshot_thread = None
-            if isinstance(self._snapshot_end, BaseException):
-                raise self._snapshot_end
-            core.snapshot_tried(time.monotonic(), stored=self._snapshot_end)
+            end, now = self._snapshot_end, time.monotonic()
+            if isinstance(end, JournalDamage):
+                # the next one would read it again
+                log.error("damaged: no more snapshots are stored", why=str(end))
+                end, now = False, math.inf
+            if isinstance(end, BaseException):
+                raise end
+            core.snapshot_tried(now, stored=end)
         self.inbox.wait(core.wait(time.monotonic(), POLL_SECONDS))
         core.add(self.inbox.take())
         self.stage_work.taken = core.waiting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import random
 import shutil
@@ -351,6 +352,26 @@ def test_a_damaged_journal_is_started_only_on_demand(path, tmp_path):
     with daemon(path, "--accept-loss") as (child, endpoints):
         send(endpoints, [("r", "ACGT" * 9)])
         end(child)
+
+
+def test_damage_that_a_snapshot_finds_ends_only_the_snapshots(path, tmp_path, capfd):
+    """The daemon has in memory what the damaged record brought."""
+    with running(path, ["dictionary.mode=grow", *JOURNAL[1::2]]) as made:
+        core = made.service._recorder._core
+        send(made.endpoints, reads_of(GENOME, random.Random(1), 300))
+        damage(tmp_path / "journal")
+        core._snapshot_after = Replay()
+        with Raw(made.endpoints["ingest"]) as raw:
+            raw.open()
+            raw.send(*list_batch(1, [["r", "ACGT" * 9]]))
+            raw.accepted(1, durable=1)
+            until(lambda: core._snapshot == math.inf or made.error, "the last try")
+            assert made.error is None
+            raw.send(*list_batch(2, [["r", "ACGT" * 9]]))
+            raw.accepted(2, durable=2)
+    said = capfd.readouterr().err
+    assert said.count("damaged: no more snapshots are stored") == 1
+    assert "records-00000001" in said
 
 
 @pytest.fixture
