@@ -1,33 +1,42 @@
 """Decompress one gzip file in several threads: those of rapidgzip (extra parallel-gzip).
 
-Rapidgzip takes a file truncated within its deflate data for one that ends there. So a member with a
-known text is appended to the file. If that text comes out last, the file was complete:
+Rapidgzip runs in a process of its own: in this one its threads would take the GIL for every 128 KB
+of the file, several times as often as all others.
 
-    file | member of _END                text ... | _END
+    file | member of _END ─▶ pipe ─▶ rapidgzip ─▶ pipe ─▶ text ... | _END
 
-Otherwise, and after any error, ``rest`` starts over and skips what has been delivered: it finds the
-fault, its place and the text before it. The last block is held back until then, as the appended
-member may decode to garbage after a truncated file. Header checksums are not verified.
+It takes a file truncated within its deflate data for one that ends there. So a member with a known
+text follows the file. If that text comes out last, the file was complete. Otherwise, and after any
+error, ``rest`` starts over and skips what has been delivered: it finds the fault, its place and the
+text before it. The last block is held back until then, as the member behind a truncated file may
+decode to garbage. Header checksums are not verified.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gzip
-import io
 import os
 import random
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from importlib.util import find_spec
+from typing import Self
 
 from streamer.sequences.bgzf import igzip_lib
 from streamer.sequences.raw_file import RawFile
 from streamer.sequences.text_window import TextBlock, new_block
+from trie.cpu.intrinsics import array_address
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 
-LEAST_THREADS = 4
+LEAST_THREADS = 5
 """Rapidgzip's fewest threads that pay off: it takes nearly twice the CPU time of isal."""
+
+_SHARE = 5, 8  # of the threads: it takes longer than parsing and matching
 
 LEAST_BYTES = 1 << 24
 """The smallest file that pays off, in bytes: a smaller one ends too soon."""
@@ -37,23 +46,25 @@ _BEHIND = gzip.compress(_END, mtime=0)
 # Each thread of rapidgzip holds the text of several megabytes of the file: gigabytes, if the text
 # is highly repetitive.
 _SAMPLE_BYTES, _MOST_RATIO = 1 << 18, 16
+_CHUNK_KB = 512, 4096  # of the file, per task of a thread: the least and the most
+_PIPE_BYTES = 1 << 20
+
+# a block has a hundred pieces, as they come out of the pipe; for each, Python would take the GIL
+_LIBC = ctypes.CDLL(None)
+_LIBC.fdopen.restype = ctypes.c_void_p
+_LIBC.fread.restype = ctypes.c_size_t
+_LIBC.fread.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p
+_LIBC.fclose.argtypes = (ctypes.c_void_p,)
 
 
 def threads_for(raw: RawFile, team: Team) -> int:
-    """Return how many threads rapidgzip gets: half of those that work; 0 if it does not pay.
-
-    Parsing and matching take as long as rapidgzip; one thread only waits for it.
-    """
-    threads = (min(team.threads, usable_cores()) - team.lent) // 2
+    """Return how many threads rapidgzip gets of those that work; 0 if it does not pay."""
+    threads = (min(team.threads, usable_cores()) - team.lent) * _SHARE[0] // _SHARE[1]
     extent = raw.extent
     if threads < LEAST_THREADS or extent is None:
         return 0
-    try:
-        import rapidgzip  # noqa: F401
-    except ImportError:
-        return 0
     number, start, stop = extent
-    if stop - start < LEAST_BYTES:
+    if stop - start < LEAST_BYTES or find_spec("rapidgzip") is None:
         return 0
     sample = os.pread(number, _SAMPLE_BYTES, start)
     most = _MOST_RATIO * len(sample)
@@ -80,48 +91,26 @@ def parallel_blocks(
     if not threads:
         yield from rest()
         return
-    from rapidgzip import RapidgzipFile
-
-    file = _WithEnd(raw)
     given = 0
     whole = False
     kept: TextBlock | None = None
-    with team.lend(threads - 1, "decompress"):
-        try:
-            opened: Any = RapidgzipFile(file, parallelization=threads)
-        except Exception:
-            opened = None
-        try:
-            while opened is not None and (block := _filled_by(opened, size)) is not None:
-                if block.stop - block.first < size:
-                    whole, kept = _without_end(kept, block)
-                    break
+    try:
+        with team.lend(threads - 1, "decompress"), _Rapidgzip(raw, threads) as process:
+            while (block := process.fill(new_block(size))).stop - block.first == size:
                 if kept is not None:
                     yield kept
-                    given += kept.stop - kept.first
+                    given += size
                 kept = block
-        finally:
-            if opened is not None:
-                with suppress(Exception):
-                    opened.close()
-    if whole and not file.grown():
+            ended, kept = _without_end(kept, block)
+            whole = ended and process.succeeded()
+    except (OSError, RuntimeError):  # no process or no thread
+        kept = None
+    if whole:
         if kept is not None:
             yield kept
         return
     raw.bytes_read = 0
     yield from _behind(rest(), given)
-
-
-def _filled_by(opened: Any, size: int) -> TextBlock | None:
-    """Return the next block, partly filled at the end; None after an error."""
-    block = new_block(size)
-    stop = block.first
-    try:
-        while stop < block.stop and (count := opened.readinto(block.array.data[stop : block.stop])):
-            stop += count
-    except Exception:  # RuntimeError, ValueError, MemoryError: ``rest`` finds out what is wrong
-        return None
-    return block._replace(stop=stop)
 
 
 def _without_end(kept: TextBlock | None, last: TextBlock) -> tuple[bool, TextBlock | None]:
@@ -147,49 +136,57 @@ def _behind(blocks: Iterator[TextBlock], given: int) -> Iterator[TextBlock]:
             yield block._replace(first=block.first + passed)
 
 
-class _WithEnd(io.RawIOBase):
-    """A file, from where reading began, followed by a member; seekable."""
+class _Rapidgzip:
+    """A process that decompresses a file, from where reading began, and the member of ``_END``."""
 
-    def __init__(self, raw: RawFile) -> None:
+    def __init__(self, raw: RawFile, threads: int) -> None:
         assert raw.extent is not None
         self._raw = raw
-        self._number, self._start, stop = raw.extent
-        self._size = stop - self._start
-        self._at = 0
+        self._file, self._start, self._stop = raw.extent
+        part = (self._stop - self._start) // threads >> 10
+        # -P: nothing of the working directory is imported
+        program = [sys.executable, "-P", "-c", "import rapidgzip; exit(rapidgzip.cli())"]
+        self._child = subprocess.Popen(
+            [*program, "-dcP", str(threads), f"--chunk-size={sorted((part, *_CHUNK_KB))[1]}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            pipesize=_PIPE_BYTES,
+            start_new_session=True,
+        )
+        assert self._child.stdout is not None
+        with self._child.stdout as pipe:
+            self._text = _LIBC.fdopen(os.dup(pipe.fileno()), b"rb")
+        self._feeder = threading.Thread(target=self._feed, name="gzip", daemon=True)
 
-    def grown(self) -> bool:
-        """Return whether the file's size has changed."""
-        return os.fstat(self._number).st_size - self._start != self._size
+    def __enter__(self) -> Self:
+        self._feeder.start()
+        return self
 
-    def readable(self) -> bool:
-        return True
+    def __exit__(self, *error: object) -> None:
+        self._child.kill()
+        self._child.wait()
+        self._feeder.join()
+        _LIBC.fclose(self._text)
 
-    def seekable(self) -> bool:
-        return True
+    def _feed(self) -> None:
+        at, pipe = self._start, self._child.stdin
+        assert pipe is not None
+        with suppress(OSError), pipe:  # the file cannot be read, or the process has ended
+            while count := os.sendfile(pipe.fileno(), self._file, at, self._stop - at):
+                at += count
+                self._raw.bytes_read = at - self._start
+            if at == self._stop:
+                pipe.write(_BEHIND)
 
-    def tell(self) -> int:
-        return self._at
+    def fill(self, block: TextBlock) -> TextBlock:
+        """Fill the block, less than full only at the end."""
+        address = array_address(block.array) + block.first
+        count: int = _LIBC.fread(address, 1, block.stop - block.first, self._text)
+        return block._replace(stop=block.first + count)
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        ends = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size + len(_BEHIND)}
-        self._at = ends[whence] + offset
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        count = 0
-        while count < len(buffer) and (data := self._next(len(buffer) - count)):
-            buffer[count : count + len(data)] = data
-            count += len(data)
-            self._at += len(data)
-        self._raw.bytes_read = max(self._raw.bytes_read, min(self._at, self._size))
-        return count
-
-    def _next(self, most: int) -> bytes:
-        left = self._size - self._at
-        if left <= 0:
-            return _BEHIND[-left : most - left]
-        data = os.pread(self._number, min(most, left), self._start + self._at)
-        if not data:
-            problem = "is shorter than it was"
-            raise OSError(problem)
-        return data
+    def succeeded(self) -> bool:
+        """Whether the process found no fault, and the file is as it was when it started."""
+        whole = self._child.wait() == 0
+        return whole and os.fstat(self._file).st_size == self._stop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import sys
 
 import pytest
 
@@ -29,6 +30,8 @@ CONTENT = gzip.compress(TEXT, 1, mtime=0)
 TWO = gzip.compress(TEXT[: len(TEXT) // 3], mtime=0) + gzip.compress(
     TEXT[len(TEXT) // 3 :], mtime=0
 )
+EMPTY = gzip.compress(b"")
+EXTRAS = CONTENT[:3] + b"\x1c" + CONTENT[4:10] + b"\x03\0abcname\0comment\0" + CONTENT[10:]
 
 
 @pytest.fixture
@@ -58,13 +61,30 @@ def same(path, content):
     return found
 
 
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Rapidgzip divides a file into tasks of 32 KB."""
+    monkeypatch.setattr(parallel_gzip, "_CHUNK_KB", (32, 32))
+
+
 @pytest.mark.parametrize(
-    "content", [CONTENT, TWO, gzip.compress(b"") + CONTENT + gzip.compress(b"")]
+    "content",
+    [CONTENT, TWO, EMPTY + CONTENT + EMPTY, EXTRAS],
+    ids=["one", "two", "empty ones", "extras"],
 )
 def test_a_whole_file(content, tmp_path, ended):
     found = same(tmp_path / "f", content)
     assert sum(map(len, found)) == 12_000
     assert ended == [True]
+
+
+@pytest.mark.parametrize("content", [CONTENT, TWO, EXTRAS], ids=["one", "two", "extras"])
+def test_many_chunks(content, tmp_path, ended, small_chunks):
+    assert sum(map(len, same(tmp_path / "f", content))) == 12_000
+    for cut in random.Random(82).sample(range(1, len(content)), 10):
+        same(tmp_path / "f", content[:cut])
+    assert ended[0]
+    assert not any(ended[1:])
 
 
 def test_batches_as_they_come(tmp_path, ended):
@@ -111,6 +131,13 @@ def test_truncated(tmp_path, ended):
     assert not any(ended)
 
 
+def test_truncated_at_every_byte(tmp_path, ended):
+    content = gzip.compress(b"@a\nACGT\n+\nIIII\n") + gzip.compress(b"@b\nTT\n+\nII\n")
+    for cut in range(len(content) + 1):
+        same(tmp_path / "f", content[:cut])
+    assert ended.count(True) == 2  # also between the members
+
+
 def test_truncated_in_the_second_member(tmp_path, ended):
     first = len(gzip.compress(TEXT[: len(TEXT) // 3], mtime=0))
     for cut in (first + 5, first + 30, (first + len(TWO)) // 2, len(TWO) - 9, len(TWO) - 1):
@@ -138,6 +165,46 @@ def test_damage_behind_text_that_has_come(tmp_path, ended, monkeypatch):
         found = same(path, damaged)
         assert sum(map(len, found[:-1])) > 55_000
         assert isinstance(found[-1], str)
+
+
+@pytest.mark.parametrize("change", ["grows", "shrinks"])
+def test_a_file_that_changes_meanwhile(change, tmp_path, ended, monkeypatch):
+    path = tmp_path / "f"
+    changed = CONTENT + gzip.compress(b"@last\nACGT\n+\nIIII\n") if change == "grows" else CONTENT
+    without_end = parallel_gzip._without_end
+
+    def change_it(*blocks):
+        path.write_bytes(changed)
+        return without_end(*blocks)
+
+    monkeypatch.setattr(parallel_gzip, "_without_end", change_it)
+    path.write_bytes(CONTENT if change == "grows" else CONTENT + EMPTY)
+    with Team(THREADS) as team:
+        found = outcome(read_batches([str(path)], team=team))
+    assert ended == [True]
+    assert sum(map(len, found)) == 12_000 + (change == "grows")
+
+
+def test_a_process_that_dies(tmp_path, ended, monkeypatch):
+    """What it has delivered counts; one thread delivers what follows."""
+    text = fastq(100_000)
+    fill = parallel_gzip._Rapidgzip.fill
+
+    def fill_and_kill(process, block):
+        filled = fill(process, block)
+        process._child.kill()
+        return filled
+
+    monkeypatch.setattr(parallel_gzip._Rapidgzip, "fill", fill_and_kill)
+    assert sum(map(len, same(tmp_path / "f", gzip.compress(text, 1)))) == 100_000
+    assert not any(ended)
+
+
+@pytest.mark.parametrize("program", ["/no/such/program", "/bin/false"])
+def test_a_process_that_does_not_start(program, tmp_path, ended, monkeypatch):
+    monkeypatch.setattr(sys, "executable", program)
+    assert sum(map(len, same(tmp_path / "f", CONTENT))) == 12_000
+    assert not any(ended)
 
 
 def test_a_file_that_is_read_from_within(tmp_path, ended):
@@ -176,6 +243,6 @@ def test_few_threads_and_other_files_do_without(tmp_path, monkeypatch):
     ):
         monkeypatch.setattr(parallel_gzip, "LEAST_BYTES", least)
         monkeypatch.setattr(parallel_gzip, "usable_cores", lambda cores=cores: cores)
-        monkeypatch.setattr(rapidgzip, "RapidgzipFile", None)
+        monkeypatch.setattr(parallel_gzip, "_Rapidgzip", None)
         with Team(threads) as team:
             assert sum(map(len, outcome(read_batches([str(path)], team=team)))) == 12_000
