@@ -299,7 +299,9 @@ def lay_out_all(table, crc, intervals):
             counts[batch, _HIT_ROWS] = found[4]
             counts[batch, _MISS_ROWS] = found[5]
         else:
-            found = summarize(starts, matches, offsets, row[_K], row[_TARGET], 0, row[_COUNT], rows)
+            found = summarize(
+                starts, matches, offsets, row[_K], row[_TARGET], 0, row[_COUNT], rows[0][:0], rows
+            )
         for at in range(4):
             counts[batch, at] = found[at]
         if row[_TARGET] < 0:

@@ -44,13 +44,13 @@ def put_summary(columns, read, length, k, hits, misses, target):
 
 
 @njit(cache=True, nogil=True)
-def summarize(starts, matches, offsets, k, target, first, stop, columns):
+def summarize(starts, matches, offsets, k, target, first, stop, numbers, columns):
     """Write the columns of the reads first..stop - 1, and return sums over them.
 
-    columns: length, windows, matches, mismatches, skipped (windows that contain a gap code), best:
-    the index ``target`` if a window matches, else -1. Returns the sums of windows, matches and
-    skipped, and the numbers of matching reads, of matching runs and of other runs, ignoring target
-    sets.
+    numbers: of the reads, unless it is empty. columns: length, windows, matches, mismatches,
+    skipped (windows that contain a gap code), best: the index ``target`` if a window matches, else
+    -1. Returns the sums of windows, matches and skipped, and the numbers of matching reads, of
+    matching runs and of other runs, ignoring target sets.
     """
     windows = np.int64(0)
     matched = np.int64(0)
@@ -83,6 +83,8 @@ def summarize(starts, matches, offsets, k, target, first, stop, columns):
         matched += hits
         skipped += put_summary(columns, read, end - begin, k, hits, misses, target)
         reads += hits > 0
+        if numbers.size:
+            numbers[read] = read
     return windows, matched, skipped, reads, hit_runs, miss_runs
 
 

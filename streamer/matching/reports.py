@@ -142,7 +142,7 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
     windows contain a gap code), best_target int32 (the target with the most matching windows, the
     first of equals; -1 if none).
     """
-    return _numbered(_with_best(result, targets)[0])
+    return _with_best(result, targets)[0]
 
 
 def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
@@ -150,12 +150,7 @@ def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, S
     columns, counts, _ = _with_best(result, targets)
     windows, matches, skipped = map(sum, list(zip(*counts, strict=True))[:3])
     on_target = int((columns["best_target"] >= 0).sum())
-    return _numbered(columns), Sums(windows, matches, skipped, on_target)
-
-
-def _numbered(columns: Columns) -> Columns:
-    """Prepend the column of read indices."""
-    return {"read": np.arange(columns["best_target"].size)} | columns
+    return columns, Sums(windows, matches, skipped, on_target)
 
 
 def best_windows(
@@ -185,11 +180,11 @@ def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[i
     """Return a row per read, and what ``event_runs.summarize`` returns for each part."""
     offsets = result.batch.offsets
     parts, threads = _split(offsets)
-    columns = {name: np.empty(len(result.batch), np.int64) for name in READ_COLUMNS[1:-1]}
+    columns = {name: np.empty(len(result.batch), np.int64) for name in READ_COLUMNS[:-1]}
     columns[READ_COLUMNS[-1]] = np.empty(len(result.batch), np.int32)
-    arrays = tuple(columns.values())
+    numbers, *rest = columns.values()
     count = partial(event_runs.summarize, *result.found.bytes_of_bits, offsets, result.k, target)
-    return columns, run_each(count, [(*part, arrays) for part in parts], threads)
+    return columns, run_each(count, [(*part, numbers, tuple(rest)) for part in parts], threads)
 
 
 def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:

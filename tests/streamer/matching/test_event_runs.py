@@ -83,7 +83,10 @@ def test_runs_and_counts(case, many):
         found = [column[: len(want)].tolist() for column in columns]
         assert found == [*map(list, (read, start, end, windows, event, target))]
     rows = tuple(np.zeros(reads, t) for t in (*[np.int64] * 5, np.int32))
-    told = event_runs.summarize(*bits, offsets, k, 7, 0, reads, rows)
+    numbers = np.full(reads, -1)
+    told = event_runs.summarize(*bits, offsets, k, 7, 0, reads, numbers, rows)
+    assert numbers.tolist() == [*range(reads)]
+    assert told == event_runs.summarize(*bits, offsets, k, 7, 0, reads, numbers[:0], rows)
     if not many:
         assert told[-2:] == (len(hits), len(misses))
     assert told[:4] == (rows[1].sum(), rows[2].sum(), rows[4].sum(), (rows[2] > 0).sum())
