@@ -26,17 +26,23 @@ _LAST: Final = np.uint8(0x7E)
 class PackedNames(Sequence[str]):
     """The strings of a msgpack array, decoded when first needed.
 
-    bounds: int64[count, 2], where each name begins and ends in the frame, if known.
+    bounds: int64[count, 2], where each name begins and ends in the frame, if known. begin: where
+    the array begins in it.
     """
 
-    __slots__ = ("_bounds", "_count", "_frame", "_names")
+    __slots__ = ("_begin", "_bounds", "_count", "_frame", "_names")
 
     def __init__(
-        self, frame: bytes | memoryview, count: int, bounds: NDArray[np.int64] | None = None
+        self,
+        frame: bytes | memoryview,
+        count: int,
+        bounds: NDArray[np.int64] | None = None,
+        begin: int = 0,
     ) -> None:
         self._frame = frame
         self._count = count
         self._bounds = bounds
+        self._begin = begin
         self._names: list[str] | None = None
 
     @classmethod
@@ -53,21 +59,21 @@ class PackedNames(Sequence[str]):
         head = _PACKER.pack_array_header(len(bounds))
         first = COUNT_BYTES - len(head)
         memory.data[first:COUNT_BYTES] = head
-        return cls(memory.data[first:stop], len(bounds), bounds - first)
+        return cls(memory.data[:stop], len(bounds), bounds, first)
 
     @property
     def packed(self) -> bytes:
         """The msgpack array."""
-        return bytes(self._frame)
+        return bytes(self._frame[self._begin :])
 
     @property
     def memory(self) -> NDArray[np.uint8]:
-        """``packed`` as an array, without a copy."""
+        """The memory that ends with ``packed``, without a copy."""
         return np.frombuffer(self._frame, dtype=np.uint8)
 
     @property
     def bounds(self) -> NDArray[np.int64]:
-        """int64[count, 2]: where each name begins and ends in ``packed``."""
+        """int64[count, 2]: where each name begins and ends in ``memory``."""
         if self._bounds is None:
             self._bounds = np.empty((self._count, 2), dtype=np.int64)
             _find(np.frombuffer(self._frame, dtype=np.uint8), self._bounds)
@@ -75,15 +81,20 @@ class PackedNames(Sequence[str]):
 
     def text(self, stop: int) -> memoryview:
         """Return the first ``stop`` names, at least one, as in ``packed`` but without the head."""
-        return self.memory[_head_bytes(self._frame[0]) : int(self.bounds[stop - 1, 1])].data
+        return self.memory[self._first : int(self.bounds[stop - 1, 1])].data
 
     def part(self, start: int, stop: int) -> PackedNames:
         """Return the names from ``start`` to ``stop``, exclusive."""
-        ends = np.append(_head_bytes(self._frame[0]), self.bounds[:, 1])
+        ends = np.append(self._first, self.bounds[:, 1])
         first, end = int(ends[start]), int(ends[stop])
         head = msgpack.Packer().pack_array_header(stop - start)
         bounds = self.bounds[start:stop] + (len(head) - first)
         return PackedNames(b"".join((head, self._frame[first:end])), stop - start, bounds)
+
+    @property
+    def _first(self) -> int:
+        """Where the first name's own head begins in ``memory``."""
+        return self._begin + int(_head_bytes(self._frame[self._begin]))
 
     def __len__(self) -> int:
         return self._count
@@ -111,7 +122,7 @@ class PackedNames(Sequence[str]):
 
     def _decoded(self) -> list[str]:
         if self._names is None:
-            self._names = msgpack.unpackb(self._frame)
+            self._names = msgpack.unpackb(self._frame[self._begin :])
         assert self._names is not None
         return self._names
 
