@@ -179,10 +179,11 @@ class RecordBuffer:
         spans = [span._replace(end=min(span.end, records)) for span in self._spans]
         return RecordText(spans, _fitted(self._places, records))
 
-    def piece(self, overlap: int | None = None) -> TextPiece:
+    def piece(self, overlap: int | None = None, *, last: bool = False) -> TextPiece:
         """Return everything buffered; raise DataError for the first record with an invalid name.
 
-        overlap: the last record goes on, and the next piece repeats that many of its symbols.
+        overlap: the last record goes on, and the next piece repeats that many of its symbols. last:
+        there is no next piece.
         """
         filled, records, named, odd, *_ = self._state.tolist()
         if odd:
@@ -195,6 +196,8 @@ class RecordBuffer:
         reads = ReadBatch(names, offsets, codes)
         kept, cut = self._kept(records), overlap is not None
         made = TextPiece(reads, self._first, self._start, self._again, cut, kept)
+        if last:
+            return made
         if overlap is None:
             self._first += records
             self._start = 0

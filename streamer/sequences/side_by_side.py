@@ -214,14 +214,14 @@ def _parsed(block: TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], in
             break
         pieces.append(buffer.piece())
     if buffer.waiting:
-        pieces.append(buffer.piece())
+        pieces.append(buffer.piece(last=True))
     if len(text):
         problem = "the region ends within a record"
         raise FormatError(problem)
     return pieces, int(text.place[LINE]) - 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)  # usually so short that releasing the GIL takes longer
 def _last_end(text, first, stop):
     """Return the end of the last plausible record in text[first:stop], or ``first``."""
     # where lines begin, and where the last one ends; ascending
