@@ -33,10 +33,10 @@ from trie.cpu.intrinsics import array_address
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 
-LEAST_THREADS = 5
+LEAST_THREADS = 6
 """Rapidgzip's fewest threads that pay off: it takes nearly twice the CPU time of isal."""
 
-_SHARE = 5, 8  # of the threads: it takes longer than parsing and matching
+_SHARE = 3, 4  # of the threads: it takes longer than parsing and matching
 
 LEAST_BYTES = 1 << 24
 """The smallest file that pays off, in bytes: a smaller one ends too soon."""
