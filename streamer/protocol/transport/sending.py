@@ -26,6 +26,12 @@ _LAST = int(zmq.NOBLOCK)
 _SMALL = 1 << 13
 _NOT_COUNTED = np.zeros(0, np.uint64)
 
+_READ = 0x100  # PyBUF_READ
+# a ctypes array would need a type for each size, and types stay until a rare garbage collection
+_view_at = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
+    ("PyMemoryView_FromMemory", ctypes.pythonapi)
+)
+
 # zmq_send(socket, data, size, flags)
 _zmq_send = foreign("int", "pointer", "pointer", "size", "int")
 
@@ -46,12 +52,12 @@ class Placed(NamedTuple):
 
     def views(self) -> list[memoryview]:
         """Views of the frames, valid while ``owner`` lives."""
-        arrays = [(ctypes.c_char * size).from_address(place) for place, size in self._pairs()]
-        return [memoryview(array).cast("B") if len(array) else memoryview(b"") for array in arrays]
+        return [_view_at(*pair, _READ) for pair in self._pairs()]
 
     def _pairs(self) -> list[list[int]]:
-        numbers = (ctypes.c_int64 * (2 * self.pairs)).from_address(self.address)
-        return [numbers[i : i + 2] for i in range(0, 2 * self.pairs, 2)]
+        numbers = _view_at(self.address, 16 * self.pairs, _READ)
+        pairs: list[list[int]] = numbers.cast("q", (self.pairs, 2)).tolist()
+        return pairs
 
 
 Message = Sequence[Buffer | Placed]

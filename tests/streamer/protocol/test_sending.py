@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import random
 
 import numpy as np
@@ -60,6 +62,24 @@ def test_frames_are_sent_from_where_they_lie(known, monkeypatch):
         for message in want:
             assert router.poll(DEADLINE * 1000)
             assert router.recv_multipart() == [b"me", *message]
+
+
+def test_views_of_frames_create_no_types():
+    # types are freed by a garbage collection only, and frames have thousands of sizes
+    meta = type(ctypes.c_char * 1)
+
+    def array_types():
+        return sum(type(one) is meta for one in gc.get_objects())
+
+    arrays = [np.full(size, size % 251, np.uint8) for size in (0, *range(7_000, 7_200))]
+    table = np.array([(a.ctypes.data, a.size) for a in arrays], np.int64)
+    placed = sending.Placed(table.ctypes.data, len(arrays), (arrays, table))
+    gc.collect()
+    before = array_types()
+    views = placed.views()
+    assert array_types() == before
+    assert views == placed.frames() == [a.tobytes() for a in arrays]
+    assert {view.format for view in views} == {"B"}
 
 
 def test_what_cannot_be_sent_is_said():
