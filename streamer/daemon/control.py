@@ -87,8 +87,7 @@ class ControlWorker(SocketWorker):
     """Replies to requests; the empty first frame of a REQ socket is returned.
 
     reload: begins a reload of the dictionary, given the state of the daemon and the key of the
-    request. ask: has reads decided
-    on. jobs: executes one of JOB_COMMANDS. All three reply later.
+    request. ask: has reads decided on. jobs: executes one of JOB_COMMANDS. All three reply later.
 
     A client may send many requests before it reads replies. If libzmq has no room for the replies,
     the requests wait, which are small; a status is made only when its reply is sent.
