@@ -15,6 +15,7 @@ decode to garbage. Header checksums are not verified.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gzip
 import os
 import random
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from typing import Self
 
@@ -152,23 +153,29 @@ class _Rapidgzip:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            pipesize=_PIPE_BYTES,
             start_new_session=True,
         )
-        assert self._child.stdout is not None
-        with self._child.stdout as pipe:
-            self._text = _LIBC.fdopen(os.dup(pipe.fileno()), b"rb")
+        for end in self._child.stdin, self._child.stdout:
+            assert end is not None
+            # a user's large pipes are limited
+            with suppress(OSError):
+                fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._feeder = threading.Thread(target=self._feed, name="gzip", daemon=True)
 
     def __enter__(self) -> Self:
-        self._feeder.start()
+        with ExitStack() as stack:
+            child = stack.enter_context(self._child)
+            assert child.stdout is not None
+            self._text = _LIBC.fdopen(os.dup(child.stdout.fileno()), b"rb")
+            stack.callback(_LIBC.fclose, self._text)
+            self._feeder.start()
+            stack.callback(self._feeder.join)
+            stack.callback(child.kill)
+            self._open = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._child.kill()
-        self._child.wait()
-        self._feeder.join()
-        _LIBC.fclose(self._text)
+        self._open.close()
 
     def _feed(self) -> None:
         at, pipe = self._start, self._child.stdin

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
+import os
 import random
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -205,6 +209,30 @@ def test_a_process_that_does_not_start(program, tmp_path, ended, monkeypatch):
     monkeypatch.setattr(sys, "executable", program)
     assert sum(map(len, same(tmp_path / "f", CONTENT))) == 12_000
     assert not any(ended)
+
+
+def test_a_user_without_room_for_large_pipes(tmp_path, ended, monkeypatch):
+    def refused(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(fcntl, "fcntl", refused)
+    before = os.listdir("/proc/self/fd")
+    assert sum(map(len, same(tmp_path / "f", CONTENT))) == 12_000
+    assert ended == [True]
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_no_thread_to_feed_the_process(tmp_path, ended, monkeypatch):
+    class Thread(threading.Thread):
+        def start(self):
+            message = "can't start new thread"
+            raise RuntimeError(message)
+
+    monkeypatch.setattr(parallel_gzip, "threading", SimpleNamespace(Thread=Thread))
+    before = os.listdir("/proc/self/fd")
+    assert sum(map(len, same(tmp_path / "f", CONTENT))) == 12_000
+    assert ended == []
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_file_that_is_read_from_within(tmp_path, ended):
