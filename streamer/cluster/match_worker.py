@@ -91,6 +91,7 @@ class MatchWorker:
 
     _setup: WorkerSetup
     _engine: CpuEngine
+    _fault: Exception | None = None  # of ``learn``: k-mers are missing
 
     def load(self, version: str, setup: Boxed, grown: Boxed) -> int:
         """Load the dictionary and the k-mers learned so far; return the process id."""
@@ -120,16 +121,23 @@ class MatchWorker:
         self.learn(self.fetched(codes))
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
-        """Add k-mers that the stream has added."""
-        owned = self._setup.owned(codes)
-        # Ray's arrays are read-only, for which kernels would be compiled again
-        codes = owned.copy() if owned is codes else owned
-        if codes.size:
-            with Team(1):
-                self._engine.learn(codes)
+        """Add k-mers that the stream has added; after an error, ``match`` raises it, too."""
+        try:
+            owned = self._setup.owned(codes)
+            # Ray's arrays are read-only, for which kernels would be compiled again
+            codes = owned.copy() if owned is codes else owned
+            if codes.size:
+                with Team(1):
+                    self._engine.learn(codes)
+        except Exception as error:
+            # nobody waits for the outcome of this call
+            self._fault = error
+            raise
 
     def match(self, request: Parts) -> Parts:
         """Answer a packed MatchRequest with a packed MatchAnswer."""
+        if self._fault is not None:
+            raise self._fault
         with Team(1):
             return packed(self._answer(unpacked(request)))
 

@@ -7,7 +7,7 @@ import pytest
 from streamer.cluster import cluster_tasks, connecting, worker_team
 from streamer.cluster.connecting import Cluster
 from streamer.errors import StreamerError
-from tests.streamer.cluster.fake_ray import FakeRay, Never, Reference
+from tests.streamer.cluster.fake_ray import FakeRay, Never, RayError, Reference
 from tests.streamer.cluster.faulty_workers import NONE, SPECS, K, batches, matchers
 from tests.streamer.cluster.test_cluster_stream import assert_equal
 
@@ -72,6 +72,24 @@ def test_a_part_of_a_shard_that_always_fails_is_one_line(fault_targets):
         StreamerError, match=r"^8 workers .* in the same part .* died \(out of memory\)$"
     ):
         there.match(next(batches(1)))
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_one_that_could_not_learn_is_replaced(shards, fault_targets, monkeypatch):
+    monkeypatch.setitem(SPECS, "seeds", {"mode": "frozen", "seed_bases": 9_000, "chunk": 700})
+    here, there, _, said = matchers("seeds", fault_targets, shards)
+    some = list(batches(4))
+    team = there._engine._team
+    assert team.here
+
+    def no_memory(codes):
+        message = "no memory"
+        raise RayError(message)
+
+    monkeypatch.setattr(team.members[0].actor.worker._engine, "learn", no_memory)
+    for batch in some:
+        assert_equal(here.match(batch), there.match(batch))
+    assert [line.split(":")[0] for line in said] == ["a worker of the cluster died (no memory)"]
 
 
 GONE = "the head of the cluster has not answered for 0.05 s"
