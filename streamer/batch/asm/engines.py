@@ -21,6 +21,7 @@ from trie.cpu.thread_lanes import each_task, in_lanes
 ROWS_AT_ONCE = 1 << 24  # approximate hits in memory at once
 BEST_AT_ONCE = 1 << 21  # the same for the report ``best``, where a hit takes up to 150 bytes
 ALWAYS_ENDS = 64  # a block with this few ends is searched however many hits it has
+_FEW = 16  # with at most this part of the hits allowed, the next block is twice as long
 SHARED_BLOCK = 1 << 26  # most symbols per block with several GPUs
 
 
@@ -151,10 +152,14 @@ class Cutter(ChosenEngine[AsmEngine]):
                 part, rest = block.cut(self._most_ends, self._searches.reach)
             limit = self._most_hits if part.ends > ALWAYS_ENDS else NO_LIMIT
             try:
-                return part, self.engine.search(part, limit), rest
+                found = self.engine.search(part, limit)
             except TooManyError:
                 # later blocks are probably similar
                 self._most_ends = max(ALWAYS_ENDS, part.ends // 2)
+                continue
+            if rest is not None and sum(map(len, found)) <= self._most_hits // _FEW:
+                self._most_ends = min(2 * self._most_ends, self.engine.block_size)
+            return part, found, rest
 
 
 class Cutters:

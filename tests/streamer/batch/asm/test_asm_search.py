@@ -150,9 +150,9 @@ def test_lanes_and_tiles_join_without_a_seam(monkeypatch):
         agree([text], [pattern], 1, threads=threads)
 
 
-@pytest.mark.parametrize("report", asm.REPORTS)
-def test_more_hits_than_are_held_at_once(report, monkeypatch):
-    monkeypatch.setattr(engines, {"all": "ROWS_AT_ONCE", "best": "BEST_AT_ONCE"}[report], 40)
+@pytest.fixture
+def searched(monkeypatch):
+    """The ends and hits of each part of a block that is searched."""
     searched = []
     whole = engines.Cutter._first
 
@@ -162,6 +162,12 @@ def test_more_hits_than_are_held_at_once(report, monkeypatch):
         return part, found, rest
 
     monkeypatch.setattr(engines.Cutter, "_first", noted)
+    return searched
+
+
+@pytest.mark.parametrize("report", asm.REPORTS)
+def test_more_hits_than_are_held_at_once(report, searched, monkeypatch):
+    monkeypatch.setattr(engines, {"all": "ROWS_AT_ONCE", "best": "BEST_AT_ONCE"}[report], 40)
     rng = np.random.default_rng(5)
     texts = [letters(rng, size, "AC") for size in (700, 3, 90)]
     for method in ENGINES:
@@ -171,6 +177,15 @@ def test_more_hits_than_are_held_at_once(report, monkeypatch):
     monkeypatch.setattr(engines, "ALWAYS_ENDS", 4)
     empty = [""] * 30
     assert agree([*empty, *texts, *empty, texts[0]], ["ACA"], 2, report=report) > 3
+
+
+@pytest.mark.parametrize("report", asm.REPORTS)
+def test_blocks_are_long_again_behind_many_hits(report, searched, monkeypatch):
+    monkeypatch.setattr(engines, {"all": "ROWS_AT_ONCE", "best": "BEST_AT_ONCE"}[report], 400)
+    text = "A" * 1000 + letters(np.random.default_rng(14), 100_000, "ACGT") + "A" * 1000
+    assert agree([text], ["A" * 12], 2, report=report, strands="forward") > 0
+    assert len(searched) < 50
+    assert all(hits <= 400 or ends <= engines.ALWAYS_ENDS for ends, hits in searched)
 
 
 @pytest.mark.parametrize("strands", ["forward", "reverse", "both"])
