@@ -143,7 +143,9 @@ def _works(
         if team is not None:
             team.stages.count("parse", worked.symbols)
         yield DoneAlready(worked.result)
-    for piece in _pieces(source, buffer):
+    for number, piece in enumerate(_pieces(source, buffer)):
+        if not number and piece.text is not None:
+            source.read_header(piece.text)
         if team is not None:
             team.stages.count("parse", piece.reads.symbols)
         yield partial(work, piece)

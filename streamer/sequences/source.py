@@ -111,7 +111,7 @@ class SequenceSource:
         self._watched: Watched | None = None
         self._text: Text | None = None
         self._parser: Parser | None = None
-        self._groups: dict[str, ReadGroup] | None = None
+        self._groups: dict[str, ReadGroup] = {}
         self._full = full
         self._elsewhere = None if opened is not None or path == STDIN else elsewhere
         self._flush_seconds = flush_seconds
@@ -127,21 +127,23 @@ class SequenceSource:
         """Whether it is FASTQ."""
         return isinstance(self._parser, FastqParser)
 
+    def read_header(self, first: RecordText) -> None:
+        """Take the read groups from what precedes the first records, in SAM and BAM."""
+        if self.alignments:
+            (span,), places = first.joined()
+            header = span.text[span.begin : places[0, 0]].tobytes()
+            if isinstance(self._parser, BamParser):
+                begin = len(MAGIC) + 4
+                header = header[begin:][: int.from_bytes(header[len(MAGIC) : begin], "little")]
+            self._groups = read_groups(header)
+
     def context(self, records: RecordText) -> ReadContext:
-        """Return the context of records read; call it for the first records first."""
+        """Return the context of records read, in any thread, after ``read_header``."""
         (span,), places = records.joined()
         text = span.text
         if not self.alignments:
             return ReadContext.of_headers(text, places[:, 0] + 1, places[:, 1], self._path)
-        binary = isinstance(self._parser, BamParser)
-        if self._groups is None:
-            # the header precedes the first record
-            header = text[span.begin : places[0, 0]].tobytes()
-            if binary:
-                begin = len(MAGIC) + 4
-                header = header[begin:][: int.from_bytes(header[len(MAGIC) : begin], "little")]
-            self._groups = read_groups(header)
-        if binary:
+        if isinstance(self._parser, BamParser):
             return ReadContext.of_bam_records(text, places[:, ::2], self._path, self._groups)
         firsts, stops = places[:, 1], places[:, 2]
         return ReadContext.of_sam_lines(text, firsts, stops, self._path, self._groups)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamer.errors import DataError
 from streamer.sequences.context import LabelColumn, ReadContext, ReadGroup, read_groups
 from streamer.sequences.context_kernels import tell_apart
-from streamer.sequences.files import read_batches
+from streamer.sequences.files import read_batches, work_on_batches
 from tests.reference import context as oracle
 
 RUN = "e4994c62-93f9-439a-bc8f-d20c95a137a5"
@@ -186,6 +186,28 @@ def test_read_groups_of_a_bam_file():
         (201, None, "b", None, "patient"),
     ]
     assert contexts_of_bam([], HEADER) == []
+
+
+@pytest.mark.parametrize("suffix", ["sam", "bam"])
+def test_read_groups_in_whichever_order_threads_come(suffix, tmp_path):
+    """The work on later records may be done before that on the first, which the header precedes."""
+    path = tmp_path / f"reads.{suffix}"
+    if suffix == "sam":
+        line = b"r\t4\t*\t0\t0\t*\t*\t0\t0\tACGTA\tIIIII\tRG:Z:b\n"
+        path.write_bytes(HEADER + 50 * line)
+    else:
+        start = b"BAM\1" + struct.pack("<i", len(HEADER)) + HEADER + struct.pack("<i", 0)
+        record = bam_record("r", 5, [("RG", "Z", "b")]).replace(b"r\0\0\0\0", b"r\0\x11\x11\x10")
+        path.write_bytes(gzip.compress(start + 50 * record))
+    works = work_on_batches([str(path)], samples_of, batch_bases=40, context=True)
+    samples = [work() for work in reversed(list(works))]
+    assert len(samples) > 5
+    assert [one for some in samples for one in some] == ["patient"] * 50
+
+
+def samples_of(reads):
+    """The sample of each read."""
+    return reads.context.sample.texts()
 
 
 numbers = {"c": 7, "C": 8, "s": 15, "S": 16, "i": 31, "I": 32}
