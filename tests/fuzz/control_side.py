@@ -46,7 +46,7 @@ class ControlSide:
         )
         self._socket = _Socket()
 
-    def _reload(self, state: str, reply: Callable[..., None]) -> None:
+    def _reload(self, state: str, key: str, reply: Callable[..., None]) -> None:
         self.done.append("reload")
         reply({"version": 2})
 

@@ -319,6 +319,9 @@ def check_control(fields: Map, frames: Frames) -> str:
         raise Faulty("malformed")
     if command == "status" and type(fields.get("subscriptions", False)) is not bool:
         raise Faulty("malformed")
+    key = fields.get("key", "")
+    if command == "reload" and (type(key) is not str or len(key.encode()) > 64):
+        raise Faulty("malformed")
     return command
 
 

@@ -75,6 +75,8 @@ def _control() -> list[list[bytes]]:
     made.append([_header({"command": "status", "subscriptions": True, "id": [1, {"a": b"b"}]})])
     made.append([_header({"command": "targets", "by": "barcode", "first": 0})])
     made.append([_header({"command": "coverage", "target": "a", "bins": 10})])
+    for key in ("k" * 64, "k" * 65, 7):
+        made.append([_header({"command": "reload", "key": key})])
     made.append([_header({"command": "ask", "form": "columns", "id": 2}), *_READS])
     made.append([_header({"command": "ask", "form": "list"}), msgpack.packb([["r1", "ACGT"]])])
     line = {"line": ["lcs", "a.fa", "b.fa"], "folder": "/tmp"}
