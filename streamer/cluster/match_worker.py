@@ -91,10 +91,14 @@ class MatchWorker:
 
     _setup: WorkerSetup
     _engine: CpuEngine
-    _fault: Exception | None = None  # of ``learn``: k-mers are missing
+    _learned = 0
+    _fault: Exception | None = None  # of ``learn``
 
-    def load(self, version: str, setup: Boxed, grown: Boxed) -> int:
-        """Load the dictionary and the k-mers learned so far; return the process id."""
+    def load(self, version: str, setup: Boxed, grown: Boxed, learned: int) -> int:
+        """Load the dictionary and the k-mers learned so far; return the process id.
+
+        learned: how many the daemon counts, as ``match`` does.
+        """
         if version != __version__:
             message = f"a worker has version {__version__} of kmer-streamer, the daemon {version}"
             raise StreamerError(message)
@@ -105,7 +109,7 @@ class MatchWorker:
                 setup_.dictionary, walks=False, with_sets=setup_.with_sets,
                 changes=setup_.changes, threads=1, sets_at=setup_.sets_at,
             )  # fmt: skip
-        self.learn_all(grown)
+        self.learn_all(grown, learned)
         return os.getpid()
 
     def alive(self, seconds: float) -> None:
@@ -116,12 +120,14 @@ class MatchWorker:
         """Fetch an object from the memory of this node or another."""
         return import_module("ray").get(boxed[0])
 
-    def learn_all(self, codes: Boxed) -> None:
+    def learn_all(self, codes: Boxed, learned: int) -> None:
         """Like ``learn``, during startup of the worker."""
         self.learn(self.fetched(codes))
+        self._learned = learned
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add k-mers that the stream has added; after an error, ``match`` raises it, too."""
+        count = codes.size
         try:
             owned = self._setup.owned(codes)
             # Ray's arrays are read-only, for which kernels would be compiled again
@@ -133,11 +139,17 @@ class MatchWorker:
             # nobody waits for the outcome of this call
             self._fault = error
             raise
+        self._learned += count
 
-    def match(self, request: Parts) -> Parts:
-        """Answer a packed MatchRequest with a packed MatchAnswer."""
-        if self._fault is not None:
-            raise self._fault
+    def match(self, request: Parts, learned: int) -> Parts:
+        """Answer a packed MatchRequest with a packed MatchAnswer.
+
+        learned: how many k-mers the stream has added before. The worker may lack some if ``learn``
+        failed, or if Ray could not fetch its argument.
+        """
+        if self._learned != learned:
+            message = f"it has {self._learned} of {learned} added k-mers"
+            raise self._fault or StreamerError(message)
         with Team(1):
             return packed(self._answer(unpacked(request)))
 

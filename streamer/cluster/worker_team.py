@@ -165,7 +165,8 @@ class WorkerTeam:
                 number = waiting.popleft()
                 if not member.parts:
                     member.since = time.monotonic()
-                member.parts.append((member.actor.match.remote(given[number]), number))
+                answer = member.actor.match.remote(given[number], self._learned)
+                member.parts.append((answer, number))
 
     def _step(
         self, todo: Sequence[deque[int]], seconds: float = POLL_SECONDS
@@ -237,7 +238,7 @@ class WorkerTeam:
             member.pid = value
             if member.learned != self._learned:
                 # this may take long, but no part waits for it
-                member.starting = member.actor.learn_all.remote([self._put_grown()])
+                member.starting = member.actor.learn_all.remote([self._put_grown()], self._learned)
                 return
         member.ready = True
         self._starts[member.shard].started()
@@ -292,7 +293,9 @@ class WorkerTeam:
                 grown = self._put_grown()
             for _ in range(-extra):
                 actor = self._class.remote()
-                loading = actor.load.remote(__version__, [self._shared[shard]], [grown])
+                loading = actor.load.remote(
+                    __version__, [self._shared[shard]], [grown], self._learned
+                )
                 sign = self._sign(actor, 0)
                 self.members.append(Member(actor, shard, self._learned, loading, sign))
 

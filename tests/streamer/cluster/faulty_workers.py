@@ -43,6 +43,13 @@ class Faults:
         self.hang = False
 
 
+def raised(error):
+    """What Ray raises for an exception of a worker."""
+    made = RayError("a traceback")
+    made.cause = error
+    return made
+
+
 class Worker(MatchWorker):
     """A worker in this process that does what ``faults`` says."""
 
@@ -66,9 +73,7 @@ class Worker(MatchWorker):
             message = "killed"
             raise RayError(message)
         if self.faults.raising:
-            error = RayError("a traceback")
-            error.cause = StreamerError(self.faults.raising)
-            raise error
+            raise raised(StreamerError(self.faults.raising))
         return super().load(*args)
 
     def alive(self, seconds):
@@ -83,14 +88,17 @@ class Worker(MatchWorker):
         self.lessons += 1
         super().learn(codes)
 
-    def match(self, request):
+    def match(self, request, learned):
         if self.faults.hang:
             raise Never
         self.faults.parts -= 1
         if self.faults.parts < 0:
             message = "out of memory"
             raise RayError(message)
-        return super().match(request)
+        try:
+            return super().match(request, learned)
+        except StreamerError as error:
+            raise raised(error) from error
 
 
 def batches(count):

@@ -75,6 +75,23 @@ def test_a_part_of_a_shard_that_always_fails_is_one_line(fault_targets):
 
 
 @pytest.mark.parametrize("shards", [1, 2])
+def test_one_that_was_not_told_k_mers_is_replaced(shards, fault_targets, monkeypatch):
+    """As where Ray cannot fetch what it should learn: the call fails before it runs."""
+    monkeypatch.setitem(SPECS, "seeds", {"mode": "frozen", "seed_bases": 9_000, "chunk": 700})
+    here, there, faults, said = matchers("seeds", fault_targets, shards)
+    some = list(batches(4))
+    team = there._engine._team
+    assert team.here
+    made = faults.made
+    monkeypatch.setattr(team.members[0].actor.worker, "learn", lambda codes: None)
+    for batch in some:
+        assert_equal(here.match(batch), there.match(batch))
+    assert len(said) == 1
+    assert said[0].startswith("a worker of the cluster failed (StreamerError: it has 0 of ")
+    assert faults.made == made + 1
+
+
+@pytest.mark.parametrize("shards", [1, 2])
 def test_one_that_could_not_learn_is_replaced(shards, fault_targets, monkeypatch):
     monkeypatch.setitem(SPECS, "seeds", {"mode": "frozen", "seed_bases": 9_000, "chunk": 700})
     here, there, _, said = matchers("seeds", fault_targets, shards)

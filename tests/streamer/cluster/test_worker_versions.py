@@ -30,4 +30,4 @@ def test_a_task_of_another_version_is_refused():
 def test_a_daemon_of_another_version_is_refused():
     empty = Dictionary.empty(11, "canonical")
     with pytest.raises(StreamerError, match=FAULT + r"the daemon 0\.0$"):
-        MatchWorker().load("0.0", [packed(None)], [empty.codes])
+        MatchWorker().load("0.0", [packed(None)], [empty.codes], 0)
