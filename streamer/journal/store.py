@@ -107,8 +107,7 @@ class Journal(JournalView):
             sync_all(self._disk, self._directory)
         # this commit is synced, and with it the commits of an owner that was killed
         state = state._replace(epoch=state.epoch + 1, synced=int(self._synced))
-        with index.transaction():
-            index.put(state)
+        index.commit([state])
         self._state = state
         self._snapshot = index.snapshot()
         self._producers = {
@@ -258,8 +257,7 @@ class Journal(JournalView):
             snapshot = Snapshot(at, meta, tuple(map(flat, frames)))
             number = max([0, *snapshot_numbers(self._directory)]) + 1
             row = write_snapshot(self._disk, self._directory, number, snapshot, synced=self._synced)
-            with index.transaction():
-                index.put(row)
+            index.commit([row])
             self._snapshot = row
             delete_snapshots(self._disk, self._directory, row)
 

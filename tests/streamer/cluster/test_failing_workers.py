@@ -74,17 +74,22 @@ def test_a_part_of_a_shard_that_always_fails_is_one_line(fault_targets):
         there.match(next(batches(1)))
 
 
+def seeded(targets, shards, monkeypatch):
+    """Matchers with workers that are there and will learn k-mers from the first reads."""
+    monkeypatch.setitem(SPECS, "seeds", {"mode": "frozen", "seed_bases": 9_000, "chunk": 700})
+    made = matchers("seeds", targets, shards)
+    assert made[1]._engine._team.here
+    return made
+
+
 @pytest.mark.parametrize("shards", [1, 2])
 def test_one_that_was_not_told_k_mers_is_replaced(shards, fault_targets, monkeypatch):
     """As where Ray cannot fetch what it should learn: the call fails before it runs."""
-    monkeypatch.setitem(SPECS, "seeds", {"mode": "frozen", "seed_bases": 9_000, "chunk": 700})
-    here, there, faults, said = matchers("seeds", fault_targets, shards)
-    some = list(batches(4))
-    team = there._engine._team
-    assert team.here
+    here, there, faults, said = seeded(fault_targets, shards, monkeypatch)
     made = faults.made
-    monkeypatch.setattr(team.members[0].actor.worker, "learn", lambda codes: None)
-    for batch in some:
+    worker = there._engine._team.members[0].actor.worker
+    monkeypatch.setattr(worker, "learn", lambda codes: None)
+    for batch in batches(4):
         assert_equal(here.match(batch), there.match(batch))
     assert len(said) == 1
     assert said[0].startswith("a worker of the cluster failed (StreamerError: it has 0 of ")
@@ -93,18 +98,15 @@ def test_one_that_was_not_told_k_mers_is_replaced(shards, fault_targets, monkeyp
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_one_that_could_not_learn_is_replaced(shards, fault_targets, monkeypatch):
-    monkeypatch.setitem(SPECS, "seeds", {"mode": "frozen", "seed_bases": 9_000, "chunk": 700})
-    here, there, _, said = matchers("seeds", fault_targets, shards)
-    some = list(batches(4))
-    team = there._engine._team
-    assert team.here
+    here, there, _, said = seeded(fault_targets, shards, monkeypatch)
 
     def no_memory(codes):
         message = "no memory"
         raise RayError(message)
 
-    monkeypatch.setattr(team.members[0].actor.worker._engine, "learn", no_memory)
-    for batch in some:
+    worker = there._engine._team.members[0].actor.worker
+    monkeypatch.setattr(worker._engine, "learn", no_memory)
+    for batch in batches(4):
         assert_equal(here.match(batch), there.match(batch))
     assert [line.split(":")[0] for line in said] == ["a worker of the cluster died (no memory)"]
 
