@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -75,6 +77,11 @@ class DataError(StreamerError):
         if position is not None:
             place += f", position {position}"
         super().__init__(f"{place}: {problem}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it with its place, to be raised in another process."""
+        place = {key: vars(self)[key] for key in ("file", "record", "name", "position")}
+        return partial(DataError, self.problem, **place), ()
 
 
 class ConfigError(StreamerError):

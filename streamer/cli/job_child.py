@@ -26,7 +26,8 @@ def main() -> None:
     parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
     shown_from = sys.argv.pop(1)
     from streamer.cli import progress
-    from streamer.daemon.process import end_with, give_way
+    from streamer.daemon.process import give_way
+    from trie.cpu.parent import end_with
 
     end_with(parent)
     give_way(NICE)

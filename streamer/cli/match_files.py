@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streamer.cli import effort
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
@@ -50,6 +53,10 @@ BASES_OF_MANY_ROWS = 1 << 18
 
 BASES_COUNTED = 2_000_000
 """Bases of a batch whose windows are counted by k-mer: each thread has one, 20 bytes a base."""
+
+
+Lines = NDArray[np.uint8]
+"""Formatted rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +146,15 @@ def match_files(
                     "batch_bases": bases, "batch_reads": most, "on_bytes": show,
                     "context": asked.by_barcode, "team": team,
                 }  # fmt: skip
-                parts: Iterator[Iterable[memoryview]]
+                parts: Iterator[Iterable[Lines]]
                 if matcher.side_by_side and not answer.ordered:
                     works = (
                         # the rows of all windows of a region would be too many
                         (partial(run.work, batch) for batch in read_batches(reads, **options))
                         if answer.depths
-                        else work_on_batches(reads, run.work, **options)
+                        else work_on_batches(
+                            reads, run.work, forks=isinstance(answer, RowAnswer), **options
+                        )
                     )
                     parts = team.results(works, pulls="parse", works="match", takes="write")
                 else:
@@ -158,8 +167,8 @@ def match_files(
                 for lines in parts:
                     with team.stages.spent("write"):
                         for some in lines:
-                            writer.put(some)
-                            team.stages.count("write", len(some))
+                            writer.put(some.data)
+                            team.stages.count("write", some.size)
                 for table in answer.last():
                     writer.write(table)
             # the rows are in place now, and stay even if this fails
@@ -179,12 +188,12 @@ class _Run:
     grown: StoredKmers
     notice: Callable[[str], None] | None
 
-    def work(self, batch: ReadBatch) -> list[memoryview]:
+    def work(self, batch: ReadBatch) -> list[Lines]:
         """Match and format a batch; each thread does this for its own batch."""
         with self.team.stages.spent("match"):
             return self._lines(self.matcher.match_alone(batch, want_depths=self.answer.depths))
 
-    def in_turn(self, batches: Iterable[ReadBatch]) -> Iterator[Iterable[memoryview]]:
+    def in_turn(self, batches: Iterable[ReadBatch]) -> Iterator[Iterable[Lines]]:
         """Match one batch after the other, each with all threads."""
         parsed = self.team.line(batches, lambda batch: batch, 2, pulls="parse")
         if self.answer.ordered:
@@ -207,10 +216,11 @@ class _Run:
             self.grown.add(result)
             yield result
 
-    def _some_lines(self, result: BatchResult) -> Iterator[memoryview]:
-        return self.writer.formatted(self.answer.after(result))
+    def _some_lines(self, result: BatchResult) -> Iterator[Lines]:
+        for lines in self.writer.formatted(self.answer.after(result)):
+            yield np.frombuffer(lines, np.uint8)
 
-    def _lines(self, result: BatchResult) -> list[memoryview]:
+    def _lines(self, result: BatchResult) -> list[Lines]:
         with self.team.stages.spent("format"):
             return list(self._some_lines(result))
 

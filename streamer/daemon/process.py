@@ -6,11 +6,7 @@ import contextlib
 import ctypes
 import os
 import resource
-import signal
-import sys
 from pathlib import Path
-
-_PR_SET_PDEATHSIG = 1  # from Linux, prctl.h
 
 # parameters of mallopt in glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -63,14 +59,6 @@ def open_descriptors() -> int:
     except OSError:
         # none is left to list them
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def end_with(parent: int) -> None:
-    """Have this process killed when the thread of ``parent`` that started it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        # the parent has already ended
-        sys.exit(1)
 
 
 def in_memory(secret: str) -> int:

@@ -29,7 +29,7 @@ from streamer.daemon.core.flows import Route, SyncLimits
 from streamer.daemon.core.pace import Pace
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.door import Door
-from streamer.daemon.process import core_seconds, end_with, give_way, raise_limit
+from streamer.daemon.process import core_seconds, give_way, raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
 from streamer.daemon.replaying import HandedOver, SyncReplay
 from streamer.daemon.security.known_peers import KnownPeers
@@ -39,6 +39,7 @@ from streamer.journal.reader import JournalReader
 from streamer.protocol.endpoints import is_ipv6
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
 from streamer.protocol.transport.curve import Sender, demand, receive_signed
+from trie.cpu.parent import end_with
 
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper

@@ -9,23 +9,35 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import BinaryIO, TypeVar
+from itertools import groupby
+from typing import Any, BinaryIO, TypeVar
 
 from streamer.errors import DataError
 from streamer.sequences.filling import CUT, MORE
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
-from streamer.sequences.source import STDIN, Elsewhere, SequenceSource, shown_name
+from streamer.sequences.source import (
+    FORK_THREADS,
+    STDIN,
+    Elsewhere,
+    SequenceSource,
+    shown_name,
+)
+from trie.cpu.forks import CAN_FORK, forked
 from trie.cpu.team import DoneAlready, Team
 
 R = TypeVar("R")
 
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
+SMALL_BYTES = 1 << 26
+"""The largest file of which a process holds all rows, if it is not its turn to pass them on."""
+
 PIECE_BASES = 1 << 24  # approximate new symbols per piece; several pieces are in memory at once
 
 
@@ -71,20 +83,32 @@ def work_on_batches(
     flush_seconds: float | None = None,
     team: Team | None = None,
     full: bool = False,
+    forks: bool = False,
     elsewhere: Elsewhere | None = None,
 ) -> Iterator[Callable[[], R]]:
     """Yield the batches of ``read_batches`` as calls that do the work on them, in any thread.
 
     Where a team parses in parallel, the thread that parsed a batch has already done the work on it,
-    possibly also on batches after a faulty record. elsewhere: workers that parse and do the work
-    instead; their results are used.
+    possibly also on batches after a faulty record. forks: a large team may use forked processes, as
+    the work has no effect but its result, which can be pickled. elsewhere: workers that parse and
+    do the work instead; their results are used.
     """
+    limits: dict[str, Any] = {
+        "batch_bases": batch_bases, "batch_reads": batch_reads, "context": context, "full": full,
+    }  # fmt: skip
     done = 0
-    for path in paths:
+    for path, *others in _runs(paths, team, forks):
+        if team is not None and others:
+            for size, result in _in_processes([path, *others], work, team, limits):
+                if on_bytes is not None:
+                    on_bytes(done + size)
+                yield DoneAlready(result)
+            done += size_of_files([path, *others]) or 0
+            continue
         with ExitStack() as stack:
             source = SequenceSource(
                 path, stack, opened, team=team, flush_seconds=flush_seconds, full=full,
-                elsewhere=elsewhere,
+                forks=forks, elsewhere=elsewhere,
             )  # fmt: skip
             buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=context)
 
@@ -98,6 +122,49 @@ def work_on_batches(
             done += source.bytes_read()
         if on_bytes is not None:
             on_bytes(done)
+
+
+def _runs(paths: Iterable[str], team: Team | None, forks: bool) -> Iterator[list[str]]:
+    """Yield small files that processes share, or single ones that all threads share."""
+    if not (forks and CAN_FORK) or team is None or team.threads < FORK_THREADS:
+        yield from ([path] for path in paths)
+        return
+    for small, run in groupby(paths, _is_small):
+        files = list(run)
+        if small and 2 * len(files) >= team.threads:
+            yield files
+        else:
+            yield from ([path] for path in files)
+
+
+def _is_small(path: str) -> bool:
+    size = None if path == STDIN else size_of_files([path])
+    return size is not None and size <= SMALL_BYTES
+
+
+def _in_processes(
+    paths: list[str], work: Callable[[ReadBatch], R], team: Team, limits: dict[str, Any]
+) -> Iterator[tuple[int, R]]:
+    """Yield the results of the work on the batches, with the bytes read; each file in a process."""
+
+    def work_on_file(number: int) -> Iterator[tuple[int, int, R]]:
+        read = deque([0], maxlen=1)
+        with Team(1, stages=team.stages) as alone:
+            for made in work_on_batches(
+                [paths[number]], work, team=alone, on_bytes=read.append, **limits
+            ):
+                yield number, read[0], made()
+
+    team.stages.shared |= {"read", "decompress", "parse"}
+    before, last = 0, (0, 0)
+    found = forked(
+        range(len(paths)), work_on_file, team.threads, team.stages, works="parse", takes="write"
+    )
+    for number, size, result in found:
+        if number != last[0]:
+            before += last[1]
+        last = number, size
+        yield before + size, result
 
 
 def work_on_records(

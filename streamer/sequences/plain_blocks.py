@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from streamer.sequences.raw_file import RawFile
-from streamer.sequences.text_window import TextBlock, new_block
+from streamer.sequences.text_window import BEHIND_BYTES, ROOM_BYTES, TextBlock, new_block
 from trie.cpu.team import Team
 
 _LEAST_THREADS = 3
@@ -40,6 +43,25 @@ class FileRegion(NamedTuple):
         except OSError as error:
             return block._replace(stop=stop), error
         return block._replace(stop=stop), None
+
+    def mapped(self) -> TextBlock | None:
+        """Return the bytes without copying them; None near the ends of the file.
+
+        Using them ends the process (SIGBUS) if they cannot be read, or the file becomes shorter.
+        """
+        begin = (self.first - ROOM_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
+        if begin < 0 or self.stop + BEHIND_BYTES > os.fstat(self.descriptor).st_size:
+            return None
+        try:
+            # writable, as kernels expect it; nothing is written to the file
+            memory = mmap.mmap(
+                self.descriptor, self.stop + BEHIND_BYTES - begin, mmap.MAP_PRIVATE, offset=begin
+            )
+        except OSError:
+            return None
+        memory.madvise(mmap.MADV_WILLNEED)
+        array = np.frombuffer(memory, np.uint8)
+        return TextBlock(array, self.first - begin, self.stop - begin)
 
 
 def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:

@@ -173,11 +173,18 @@ def parsed(
     buffer: RecordBuffer,
     work: Callable[[TextPiece], R],
     stages: Stages,
+    *,
+    mapped: bool = False,
 ) -> Parsed[R]:
-    """Parse a region into an empty buffer and do the work on its records."""
+    """Parse a region into an empty buffer and do the work on its records.
+
+    mapped: do not copy the region; an error when it is read may then end the process.
+    """
     error = None
     if isinstance(region, TextBlock):
         block = region
+    elif mapped and (there := region.mapped()) is not None:
+        block = there
     else:
         with stages.spent("read"):
             block, error = region.read()

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -45,11 +46,18 @@ from streamer.sequences.text_window import (
     TextBlock,
     new_block,
 )
+from trie.cpu.forks import CAN_FORK, forked
 from trie.cpu.team import Team
 
 R = TypeVar("R")
 
 STDIN = "-"
+
+FORK_THREADS = 6
+"""The fewest threads that processes replace: fewer hardly wait for each other."""
+
+FORK_BYTES = 1 << 28
+"""The smallest file for which processes pay."""
 
 shown_from = ""
 """The prefix omitted from input names in messages; set by the process of a job."""
@@ -85,8 +93,9 @@ class SequenceSource:
 
     team: decompresses ahead of the parser; without one a thread does. flush_seconds: about the
     longest time that a record from a pipe waits for others to fill a buffer. full: fill one buffer
-    after the other completely, instead of ending one with each region. elsewhere: parses regions of
-    an uncompressed FASTQ file instead of the team.
+    after the other completely, instead of ending one with each region. forks: regions of large
+    uncompressed FASTQ files may be parsed, and their records be worked on, in forked processes.
+    elsewhere: parses such regions instead of the team.
     """
 
     def __init__(
@@ -98,6 +107,7 @@ class SequenceSource:
         team: Team | None = None,
         flush_seconds: float | None = None,
         full: bool = False,
+        forks: bool = False,
         elsewhere: Elsewhere | None = None,
     ) -> None:
         self._path = path
@@ -113,6 +123,7 @@ class SequenceSource:
         self._parser: Parser | None = None
         self._groups: dict[str, ReadGroup] = {}
         self._full = full
+        self._forks = forks and CAN_FORK
         self._elsewhere = None if opened is not None or path == STDIN else elsewhere
         self._flush_seconds = flush_seconds
         self._flush_at: float | None = None
@@ -228,15 +239,16 @@ class SequenceSource:
     def _by_team(
         self, team: Team, text: Text, buffer: RecordBuffer, work: Callable[[TextPiece], R]
     ) -> Iterator[Parsed[R]]:
-        half = REGION_BYTES // 2  # letters; the other half are qualities
-
         def parse(region: TextBlock | FileRegion) -> Parsed[R]:
-            return parsed(region, buffer.like(half), work, team.stages)
+            return parsed(region, _like(buffer, REGION_BYTES), work, team.stages)
 
         found: Iterator[TextBlock | FileRegion] = regions(text)
         if self._plain is not None:
-            found = file_regions(self._plain, REGION_BYTES)
             team.stages.shared.add("read")
+            size = self._plain.stop - self._plain.first
+            if self._forks and team.threads >= FORK_THREADS and size >= FORK_BYTES:
+                return _by_processes(self._plain, team, buffer, work)
+            found = file_regions(self._plain, REGION_BYTES)
         # the consumer may work on a region itself while all others finish one each
         return team.line(found, parse, 2 * team.threads + 2, pulls="parse", works="parse")
 
@@ -350,6 +362,28 @@ class SequenceSource:
 
     def _lacks_end(self) -> bool:
         return self._watched is not None and self._watched.lacks_end_block()
+
+
+def _by_processes(
+    file: FileRegion, team: Team, buffer: RecordBuffer, work: Callable[[TextPiece], R]
+) -> Iterator[Parsed[R]]:
+    # smaller than for threads, since nobody waits for the GIL
+    size = REGION_BYTES // 2
+    here = os.getpid()
+
+    def parse(region: FileRegion) -> Iterator[Parsed[R]]:
+        # what ends a forked process is found, and raised, when this one parses the region
+        mapped = os.getpid() != here
+        yield parsed(region, _like(buffer, size), work, team.stages, mapped=mapped)
+
+    team.stages.shared.add("parse")
+    found = file_regions(file, size)
+    return forked(found, parse, team.threads, team.stages, works="parse", takes="write")
+
+
+def _like(buffer: RecordBuffer, size: int) -> RecordBuffer:
+    """Return an empty buffer like this one for a region of so many bytes."""
+    return buffer.like(size // 2)  # letters; the other half are qualities
 
 
 def _read_errors() -> tuple[type[Exception], ...]:

@@ -20,8 +20,8 @@ from trie.cpu.text_scan import SLACK
 
 BLOCK_BYTES = 1 << 19
 ROOM_BYTES = 1 << 18  # reserved in front of a block
-_BEHIND = 2 * SLACK
-REGION_BYTES = (1 << 23) - ROOM_BYTES - _BEHIND  # of a block parsed in parallel with others
+BEHIND_BYTES = 2 * SLACK  # readable behind it
+REGION_BYTES = (1 << 23) - ROOM_BYTES - BEHIND_BYTES  # of a block parsed in parallel with others
 
 AT, STOP, LINE, WITHIN, SEEN, SEEN_LINES = range(6)
 """Indices into ``Text.place``; see there."""
@@ -47,7 +47,7 @@ class TextBlock(NamedTuple):
 
 def new_block(size: int) -> TextBlock:
     """Allocate a block for ``size`` bytes, uninitialized."""
-    array = array_pool.empty(ROOM_BYTES + size + _BEHIND, np.uint8)
+    array = array_pool.empty(ROOM_BYTES + size + BEHIND_BYTES, np.uint8)
     return TextBlock(array, ROOM_BYTES, ROOM_BYTES + size)
 
 
@@ -99,8 +99,8 @@ class Text:
             array[at : block.first] = self.array[stop - left : stop]
             stop = block.stop
         else:
-            if self.array.size - stop < size + _BEHIND:
-                array = np.empty(2 * (left + size) + _BEHIND, dtype=np.uint8)
+            if self.array.size - stop < size + BEHIND_BYTES:
+                array = np.empty(2 * (left + size) + BEHIND_BYTES, dtype=np.uint8)
                 array[:left] = self.array[at:stop]
                 at, stop = 0, left
             else:

@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.1  # covers a wake-up that went to a thread that had just begu
 _END_SECONDS = 1.0  # a step takes some hundredths; a thread may wait forever for input
 
 
-class _Failed(NamedTuple):
+class Failed(NamedTuple):
     """An exception in the place of a result."""
 
     error: BaseException
@@ -224,7 +224,7 @@ class Line(Generic[T, R], Iterator[R]):
         self._pulls, self.works, self._takes = names
         self._turn = threading.Lock()  # its holder pulls
         self._closed = False
-        self._results: dict[int, R | _Failed] = {}
+        self._results: dict[int, R | Failed] = {}
         self._pulled = self._taken = 0
         self._ended = False
         self._full_since = 0.0
@@ -250,7 +250,7 @@ class Line(Generic[T, R], Iterator[R]):
                 self._ended = True
                 return False
             except BaseException as error:
-                self._results[number] = _Failed(error)
+                self._results[number] = Failed(error)
                 self._pulled += 1
                 self._ended = True
                 return True
@@ -266,7 +266,7 @@ class Line(Generic[T, R], Iterator[R]):
             with self._team.stages.spent(self.works):
                 self._results[number] = self._work(item)
         except BaseException as error:
-            self._results[number] = _Failed(error)
+            self._results[number] = Failed(error)
             self._ended = True
         self._bell.put(None)
         return True
@@ -290,7 +290,7 @@ class Line(Generic[T, R], Iterator[R]):
             self._team.stages.add(self._pulls, "output", time.perf_counter() - self._full_since)
         self._taken += 1
         self._team.wake()
-        if isinstance(result, _Failed):
+        if isinstance(result, Failed):
             raise result.error
         return result
 

@@ -18,7 +18,7 @@ import pytest
 from streamer.cli import match_files
 from streamer.errors import DataError
 from streamer.output.rows import RowWriter
-from streamer.sequences import side_by_side, source, text_window
+from streamer.sequences import files, side_by_side, source, text_window
 from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.files import read_batches, work_on_batches, work_on_records
 from streamer.sequences.record_buffer import RecordBuffer
@@ -40,8 +40,8 @@ def parsed(monkeypatch):
     """Whether each region that was parsed had whole records."""
     whole = []
 
-    def parse(*given):
-        done = side_by_side.parsed(*given)
+    def parse(*given, **options):
+        done = side_by_side.parsed(*given, **options)
         whole.append(done.worked is not None)
         return done
 
@@ -76,6 +76,34 @@ def texts(path, team, **limits):
     except DataError as error:
         found.append(str(error))
     return found
+
+
+@pytest.fixture
+def forks(monkeypatch):
+    """Small files are worked on in forked processes, too."""
+    monkeypatch.setattr(source, "FORK_THREADS", 1)
+    monkeypatch.setattr(source, "FORK_BYTES", 0)
+
+
+def forked_rows(path, **limits):
+    """What ``rows`` returns, of work in forked processes; and whether any was done there."""
+    here, found = os.getpid(), []
+
+    def work(batch):
+        places = batch.offsets.tolist()
+        codes = [batch.bases[i:j].tobytes() for i, j in zip(places, places[1:], strict=False)]
+        return list(zip(batch.names, codes, strict=True)), os.getpid() != here
+
+    away = []
+    try:
+        with Team(3) as team:
+            works = work_on_batches([str(path)], work, team=team, forks=True, **limits)
+            for some, elsewhere in map(call, works):
+                found += some
+                away.append(elsewhere)
+    except DataError as error:
+        found.append(str(error))
+    return found, any(away)
 
 
 def check(path, content, **limits):
@@ -131,6 +159,33 @@ def test_cut_at_every_byte(name, tmp_path, sizes):
     content = FILES[name]
     for end in range(len(content) + 1):
         check(tmp_path / "f", content[:end])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_processes_find_what_one_parser_finds(seed, tmp_path, sizes, forks):
+    rng = random.Random(seed)
+    content = fastq(rng, rng.randrange(100, 200), blank=rng.choice([0, 0.02]))
+    fault = rng.choice([b"", b"", b"@", b"\x80", b"\n"])
+    at = rng.randrange(len(content) // 2, len(content))
+    content = content[:at] + fault + content[at:] if fault else content
+    path = tmp_path / "f.fq"
+    path.write_bytes(content[: rng.choice([at, len(content)])])
+    sizes(1000, 200)
+    limits = {"batch_bases": rng.choice((100, 10**6)), "batch_reads": rng.choice((3, 10**5))}
+    found, away = forked_rows(path, **limits)
+    assert found == rows(path, None, **limits)
+    assert away
+
+
+def test_large_regions_are_mapped(tmp_path, sizes, forks):
+    """Except near the ends of the file, where the parser's margins would lie outside."""
+    path = tmp_path / "f.fq"
+    path.write_bytes(fastq(random.Random(7), 20_000))
+    sizes(200_000, 5000)
+    assert path.stat().st_size > 10 * text_window.ROOM_BYTES
+    found, away = forked_rows(path)
+    assert away
+    assert found == rows(path, None)
 
 
 def test_all_of_a_plain_file_is_parsed_side_by_side(tmp_path, sizes, parsed):
@@ -423,3 +478,47 @@ def test_growth_does_not_depend_on_threads(limit, tmp_path, sizes, parsed, strea
     report = [] if "--distance" in limit else ["--report", "novelty"]
     given = ["match", path, "-d", as_bases(tmp_path), "-k", 31, "--mode", "grow", *limit, *report]
     equal_for_any_threads(streamer, parsed, *given)
+
+
+@pytest.mark.parametrize("fault", ["none", "cut", "missing", "format"])
+def test_small_files_are_shared_by_processes(fault, tmp_path, monkeypatch, forks):
+    """Each file is read by one process; rows and errors are those of one after the other."""
+    monkeypatch.setattr(files, "FORK_THREADS", 1)
+    rng, paths, sizes = random.Random(3), [], []
+    for number in range(9):
+        content = fastq(rng, rng.randrange(40))
+        if number == 5 and fault == "cut":
+            content = content[:-7]
+        if number == 5 and fault == "format":
+            content = b"what is this?\n"
+        path = tmp_path / f"{number}.fq.gz"
+        path.write_bytes(gzip.compress(content) if number % 3 else content)
+        paths.append(str(path))
+    if fault == "missing":
+        os.unlink(paths[5])
+    here = os.getpid()
+
+    def found(**options):
+        rows, away = [], set()
+        with Team(3) as team:
+            works = work_on_batches(
+                paths, lambda batch: (list(batch.names), os.getpid()), batch_reads=7, team=team,
+                on_bytes=sizes.append, **options,
+            )  # fmt: skip
+            try:
+                for names, process in map(call, works):
+                    rows += names
+                    away.add(process)
+            except DataError as error:
+                rows.append((str(error), error.file, error.record))
+            return rows, away - {here}, team.stages.size("parse")
+
+    wanted, nowhere, bases = found()
+    rows, away, counted = found(forks=True)
+    assert rows == wanted
+    assert len(away) > 1
+    assert not nowhere
+    if fault == "none":
+        assert counted == bases
+        assert max(sizes) == sum(os.path.getsize(path) for path in paths)
+        assert len(rows) == len(wanted) > 100

@@ -1,0 +1,67 @@
+"""Regions of a file that are mapped: their bytes, and a file that becomes shorter."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+
+import numpy as np
+import pytest
+
+from streamer.sequences.plain_blocks import FileRegion
+from streamer.sequences.text_window import BEHIND_BYTES, ROOM_BYTES
+from trie.cpu.forks import forked
+from trie.cpu.stages import Stages
+
+SIZE = ROOM_BYTES + 100_000
+
+
+@pytest.fixture
+def file(tmp_path):
+    content = np.random.default_rng(5).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with path.open("rb") as opened:
+        yield path, opened.fileno(), content
+
+
+@pytest.mark.parametrize(
+    ("first", "stop"),
+    [
+        (ROOM_BYTES, ROOM_BYTES + 1),
+        (ROOM_BYTES + 1, ROOM_BYTES + 4097),
+        (ROOM_BYTES + 4096, SIZE - BEHIND_BYTES),
+    ],
+)
+def test_mapped_bytes_have_room_on_both_sides(file, first, stop):
+    _, descriptor, content = file
+    block = FileRegion(descriptor, first, stop).mapped()
+    assert block.array[block.first : block.stop].tobytes() == content[first:stop]
+    assert block.first >= ROOM_BYTES
+    assert block.array.size - block.stop >= BEHIND_BYTES
+    block.array[:] = 0
+    assert os.pread(descriptor, SIZE, 0) == content
+
+
+@pytest.mark.parametrize(
+    ("first", "stop"), [(0, 5000), (ROOM_BYTES - 1, SIZE - 1000), (ROOM_BYTES, SIZE - 50)]
+)
+def test_near_its_ends_a_file_is_not_mapped(file, first, stop):
+    assert FileRegion(file[1], first, stop).mapped() is None
+
+
+def test_a_file_that_becomes_shorter_ends_only_a_forked_process(file):
+    path, descriptor, content = file
+    here = os.getpid()
+
+    def work(region):
+        block = region.mapped()
+        if os.getpid() == here:
+            return None if block is None else block.array[block.first]
+        faulthandler.disable()  # pytest's reports the signal
+        os.truncate(path, 1000)
+        return block.array[block.first]
+
+    regions = [FileRegion(descriptor, ROOM_BYTES + at, ROOM_BYTES + at + 10) for at in (0, 8192)]
+    found = forked(regions, lambda region: [work(region)], 1, Stages(), works="", takes="")
+    assert list(found) == [content[ROOM_BYTES], None]

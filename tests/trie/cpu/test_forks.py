@@ -1,0 +1,198 @@
+"""Work in forked processes: results in order, wherever and however processes end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from trie.cpu import forks
+from trie.cpu.forks import forked
+from trie.cpu.stages import Stages
+
+HERE = os.getpid()
+
+
+def run(items, work, processes=3, stages=None):
+    """The single result of each item."""
+    return of_many(items, lambda item: [work(item)], processes, stages)
+
+
+def of_many(items, work, processes=3, stages=None):
+    return forked(items, work, processes, stages or Stages(), works="work", takes="take")
+
+
+def away():
+    return os.getpid() != HERE
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 60])
+def test_results_come_in_order_from_other_processes(count, processes):
+    def work(item):
+        if item % 3 == 0:
+            time.sleep(0.001)  # answered later than what follows
+        return item * item, os.getpid()
+
+    found = list(run(range(count), work, processes))
+    assert [square for square, _ in found] == [item * item for item in range(count)]
+    others = {pid for _, pid in found[1:]}
+    assert HERE not in others
+    assert len(others) <= processes
+    assert others or count < 2
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("most", [0, 10_000, 1 << 28])
+@pytest.mark.parametrize("processes", [1, 2, 5])
+def test_an_item_may_have_any_number_of_results(processes, most, monkeypatch):
+    """However few bytes of results may wait."""
+    monkeypatch.setattr(forks, "MOST_BYTES", most)
+
+    def work(item):
+        for number in range(item * 7 % 11):
+            yield item, number, np.full(1000, item, np.uint8)
+
+    wanted = [(item, number) for item in range(40) for number in range(item * 7 % 11)]
+    found = list(of_many(range(40), work, processes))
+    assert [(item, number) for item, number, _ in found] == wanted
+    assert all((array == item).all() for item, _, array in found)
+
+
+def test_a_process_that_is_killed_between_the_results_of_an_item():
+    def work(item):
+        for number in range(5):
+            if (item, number) == (4, 3) and away():
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield item, number
+
+    wanted = [(item, number) for item in range(12) for number in range(5)]
+    assert list(of_many(range(12), work, 2)) == wanted
+
+
+def test_an_exception_after_some_results_of_an_item():
+    def work(item):
+        yield item
+        if item == 3:
+            message = "three"
+            raise OSError(message)
+
+    results = of_many(range(9), work)
+    assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(OSError, match="three"):
+        next(results)
+
+
+def test_arrays_of_any_size_are_passed():
+    sizes = [0, 1, 100, 1 << 20, 5_000_001, 3]
+
+    def work(size):
+        return {"bytes": np.full(size, size % 251, np.uint8), "more": [np.arange(size % 7)]}
+
+    for size, found in zip(sizes, run(sizes, work), strict=True):
+        assert found["bytes"].tobytes() == bytes([size % 251]) * size
+        assert found["bytes"].flags.writeable
+        assert found["more"][0].tolist() == list(range(size % 7))
+
+
+def test_an_exception_comes_in_its_place():
+    def work(item):
+        if item == 5:
+            message = "five"
+            raise ValueError(message)
+        return item
+
+    results = run(range(20), work)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="five"):
+        next(results)
+    assert not multiprocessing.active_children()
+
+
+def test_an_exception_of_the_items_comes_after_the_results_before_it():
+    def items():
+        yield from range(4)
+        message = "no more"
+        raise KeyError(message)
+
+    results = run(items(), lambda item: item)
+    assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(KeyError, match="no more"):
+        next(results)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_items_of_a_killed_process_are_worked_on_here(processes):
+    def work(item):
+        if item == 6 and away():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item, away()
+
+    found = list(run(range(30), work, processes))
+    assert [item for item, _ in found] == list(range(30))
+    assert found[6] == (6, False)
+
+
+def test_all_are_worked_on_here_if_none_can_be_forked(monkeypatch):
+    def fails(self):
+        message = "Resource temporarily unavailable"
+        raise BlockingIOError(message)
+
+    monkeypatch.setattr(multiprocessing.get_context("fork").Process, "start", fails)
+    assert list(run(range(10), lambda item: (item, away()))) == [(i, False) for i in range(10)]
+
+
+def test_results_that_cannot_be_pickled_are_made_here():
+    def work(item):
+        return threading.Lock() if item == 3 else item
+
+    found = list(run(range(6), work))
+    assert found[:3] + found[4:] == [0, 1, 2, 4, 5]
+
+
+def test_the_work_is_a_bounded_number_of_items_ahead():
+    pulled = []
+
+    def items():
+        for item in range(1000):
+            pulled.append(item)
+            yield item
+
+    results = run(items(), lambda item: item, 2)
+    for taken in range(50):
+        next(results)
+        assert len(pulled) <= taken + 2 + 2 * forks.AHEAD
+    results.close()
+    assert not multiprocessing.active_children()
+
+
+def test_the_time_of_the_processes_counts():
+    stages = Stages("work", "take")
+
+    def work(_):
+        until = time.perf_counter() + 0.02
+        with stages.spent("inner"):
+            while time.perf_counter() < until:
+                pass
+
+    assert len(list(run(range(9), work, 2, stages))) == 9
+    assert stages.seconds("inner", "busy") >= 9 * 0.02
+    assert stages.seconds("work", "busy") > 0
+    assert stages.seconds("take", "input") > 0
+
+
+def test_an_interrupt_ends_the_processes():
+    def work(item):
+        if away() and item == 4:
+            os.kill(HERE, signal.SIGINT)
+            time.sleep(60)
+        return item
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run(range(20), work, 2))
+    assert not multiprocessing.active_children()
