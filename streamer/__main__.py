@@ -20,7 +20,7 @@ def run() -> None:
     """Entry point of the console script."""
     leave_on_interrupt()
     # Imported modules stay alive: collecting garbage among them takes a tenth of the startup time.
-    gc.set_threshold(100_000, 20, 100)
+    gc.set_threshold(300_000, 20, 100)
     # NumPy starts a thread per core for linear algebra, which is not used here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import threading

@@ -145,6 +145,8 @@ class EngineWorker(Worker):
             # these objects stay, and searching them for garbage would stall everything
             gc.collect()
             gc.freeze()
+            # while modules are imported it is higher, and a search takes longer
+            gc.set_threshold(100_000, 20, 100)
             self.ready.set()
             self._notify()
             while not self.stopping.is_set():
