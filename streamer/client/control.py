@@ -344,6 +344,8 @@ class Control(Connection):
         minute. DaemonError if a restarted daemon cannot be asked again.
         """
         numbers, first = [self._ask(command, **fields)], self._ask("status")
+        # the request that this daemon may still answer while it is too busy for a repeated one
+        early = numbers[0]
         heard = asked = sent = time.monotonic()
         daemon: object = None
         while True:
@@ -361,8 +363,7 @@ class Control(Connection):
             heard = time.monotonic()
             number = reply.get("id", numbers[0])
             if number in numbers:
-                # the first request may still be answered
-                if number == numbers[0] or reply.get("reason") != Reason.BUSY:
+                if number == early or reply.get("reason") != Reason.BUSY:
                     return self._accepted(reply)
                 continue
             if number not in range(first, self._requests + 1):
@@ -379,6 +380,9 @@ class Control(Connection):
             if can_ask and (restarted or heard > sent + self._answer_seconds):
                 numbers.append(self._ask(command, **fields))
                 sent = heard
+                # a daemon that starts is too busy for a reload
+                if restarted and command != "reload":
+                    early = numbers[-1]
 
     def _ask(self, command: str, frames: Sequence[Buffer] = (), **fields: Any) -> int:
         """Send a request; returns its number."""
