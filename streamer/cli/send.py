@@ -62,7 +62,8 @@ def send(
     threads: Annotated[
         int,
         typer.Option(
-            min=0, help="Threads that read and encode files; 0 is a quarter of the cores."
+            min=0,
+            help="Threads that read and encode READS; 0 is a quarter of the cores; --watch has 1.",
         ),
     ] = 0,
     batch_bases: Annotated[int, typer.Option(min=1, help="Bases in a batch.")] = SENT_BASES,
@@ -93,6 +94,9 @@ def send(
         raise UsageError(problem)
     if resume and name is None and reads:
         problem = "--resume needs --name, that of the run to go on with"
+        raise UsageError(problem)
+    if watch and threads > 1:
+        problem = "--threads goes with READS, --watch has one"
         raise UsageError(problem)
     endpoint = daemon_options.endpoint_of("ingest", to, config)
     answer_seconds = min(daemon_options.ANSWER_SECONDS, timeout)

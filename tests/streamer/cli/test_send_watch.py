@@ -145,6 +145,7 @@ def test_a_daemon_that_is_started_anew_is_waited_for(path, run):
     [
         ([], 2, "name either files of reads (READS) or a folder (--watch)"),
         (["x.fa", "--watch", "."], 2, "name either files of reads (READS) or a folder (--watch)"),
+        (["--watch", ".", "--threads", "2"], 2, "--threads goes with READS, --watch has one"),
         (["--watch", ".", "--settle", "-1"], 2, "Invalid value for '--settle'"),
         (["--watch", "{}/none"], 1, "{}/none: no such file or directory"),
         (["--watch", "{}/file"], 1, "{}/file: is not a folder"),
