@@ -36,8 +36,10 @@ from streamer.sequences.text_window import (
     Text,
     TextBlock,
 )
+from trie.cpu.intrinsics import leading_zeros
 from trie.cpu.jit import inner, njit
 from trie.cpu.stages import Stages
+from trie.cpu.text_scan import equals
 from trie.letter_lines import CR, LF
 
 R = TypeVar("R")
@@ -236,14 +238,26 @@ def _last_end(text, first, stop):
     found = 0
     at = stop + 1
     while at > first:
-        at -= 1
-        if at == first or text[at - 1] == LF:
-            begins[1:] = begins[:-1].copy()
-            begins[0] = at
-            found += 1
-            if found > LINES and _is_record(text, begins):
-                return begins[LINES]
+        at = _last_begin(text, first, at - 1)
+        begins[1:] = begins[:-1].copy()
+        begins[0] = at
+        found += 1
+        if found > LINES and _is_record(text, begins):
+            return begins[LINES]
     return first
+
+
+@inner
+def _last_begin(text, first, at):
+    """Return the last place up to ``at`` where a line of text[first:] begins."""
+    while at - first >= 64:
+        ends = equals(text, at - 64, LF)
+        if ends:
+            return at - np.int64(leading_zeros(ends))
+        at -= 64
+    while at > first and text[at - 1] != LF:
+        at -= 1
+    return at
 
 
 @inner

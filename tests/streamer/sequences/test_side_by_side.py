@@ -9,7 +9,7 @@ import subprocess
 import threading
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from operator import call
 
 import numpy as np
@@ -522,3 +522,35 @@ def test_small_files_are_shared_by_processes(fault, tmp_path, monkeypatch, forks
         assert counted == bases
         assert max(sizes) == sum(os.path.getsize(path) for path in paths)
         assert len(rows) == len(wanted) > 100
+
+
+def plain_last_end(text, first, stop):
+    """As the kernel, by looking at every byte."""
+    begins = [at for at in range(first, stop + 1) if at == first or text[at - 1 : at] == b"\n"]
+    lines = [text[a : b - 1].removesuffix(b"\r") for a, b in pairwise(begins)]
+    for last in range(len(lines), 3, -1):
+        header, letters, plus, qualities = lines[last - 4 : last]
+        if header[:1] == b"@" and plus[:1] == b"+" and len(letters) == len(qualities):
+            return begins[last]
+    return first
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_the_last_record_ends(seed):
+    """Among lines of any length, around those that are looked through at once."""
+    rng = random.Random(seed)
+    found = set()
+    for _ in range(400):
+        size = rng.choice((0, 3, 30, 63, 64, 65, 200))
+        record = b"@r\n%s\n+\n%s\n" % (b"A" * size, b"I" * size)
+        if rng.random() < 0.3:
+            record = record.replace(b"\n", b"\r\n")
+        parts = rng.choices((record, b"A\n", b"\n", b"@", b"+\n", b"I" * 70), k=6)
+        text = b"".join(parts)
+        first = rng.randrange(len(text) + 1)
+        stop = rng.randrange(first, len(text) + 1)
+        wanted = plain_last_end(text, first, stop)
+        array = np.frombuffer(text, np.uint8)
+        assert side_by_side._last_end(array, first, stop) == wanted, (text, first, stop)
+        found.add(wanted > first)
+    assert len(found) == 2
