@@ -83,6 +83,8 @@ class JournalWorker(Worker):
         self._forgotten = forgotten
         self._full = full
         self._silent: deque[str] = deque()
+        # what was found last while old records were deleted
+        self._damage = ""
         self._snapshot_thread: threading.Thread | None = None
         # the outcome of a snapshot: whether it is stored, or an error
         self._snapshot_end: bool | BaseException = False
@@ -189,15 +191,23 @@ class JournalWorker(Worker):
         """Delete records that are too old or too many."""
         expired = 0
         look_later = suppress(JournalFull, JournalUnread)
-        with look_later, self.stage_work.step("old records to be deleted"):
-            expired = self._journal.expire(time.time_ns())
-            self._board.journal = self._journal.usage()
-            # names that come meanwhile are handled later
-            names = [self._silent[at] for at in range(len(self._silent))]
-            if names and (gone := self._journal.forget(names)):
-                self._forgotten(gone)
-            for _ in names:
-                self._silent.popleft()
+        try:
+            with look_later, self.stage_work.step("old records to be deleted"):
+                self._board.journal = self._journal.usage()
+                expired = self._journal.expire(time.time_ns())
+                # names that come meanwhile are handled later
+                names = [self._silent[at] for at in range(len(self._silent))]
+                if names and (gone := self._journal.forget(names)):
+                    self._forgotten(gone)
+                for _ in names:
+                    self._silent.popleft()
+        except JournalDamage as damage:
+            # names come up again after a while
+            self._silent.clear()
+            # every look finds it again
+            if str(damage) != self._damage:
+                self._damage = str(damage)
+                log.error("damaged: not all old records can be deleted", why=self._damage)
         self._core.expired(expired, time.monotonic())
 
 

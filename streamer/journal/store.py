@@ -43,6 +43,7 @@ class Journal(JournalView):
     """Created by ``Journal.open``. One thread appends; another may store a snapshot concurrently.
 
     accepted: the damage given up by ``accept_loss``. After JournalFailed, nothing can be stored.
+    What meets a damaged index raises JournalDamage and stores nothing.
     """
 
     def __init__(
@@ -306,9 +307,6 @@ class Journal(JournalView):
         except JournalFailed as error:
             self._failure = str(error)
             raise
-        except JournalDamage as error:
-            self._failure = str(error)
-            raise JournalFailed(self._failure) from error
 
     def _followers(self, entries: Sequence[Record | Begun]) -> dict[bytes, ProducerRow]:
         """Return the producers' rows after these entries; ValueError if they are out of order."""

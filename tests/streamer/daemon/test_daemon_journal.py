@@ -13,6 +13,7 @@ import subprocess
 import threading
 from contextlib import closing, contextmanager
 
+import apsw
 import pytest
 
 from streamer.client import Control, NewKmers, Producer, ReadSummaries, Subscriber
@@ -22,6 +23,7 @@ from streamer.journal.disk import Disk
 from streamer.journal.journal_errors import JournalFailed, JournalUnread
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import Record
+from streamer.journal.record_index import Index
 from streamer.journal.store import Journal
 from tests.daemon_kit import (
     DEADLINE,
@@ -372,6 +374,51 @@ def test_damage_that_a_snapshot_finds_ends_only_the_snapshots(path, tmp_path, ca
     said = capfd.readouterr().err
     assert said.count("damaged: no more snapshots are stored") == 1
     assert "records-00000001" in said
+
+
+@pytest.mark.parametrize("what", ["delete_records", "has_records_of"])
+def test_damage_that_is_found_while_records_are_deleted_ends_nothing_else(
+    path, monkeypatch, capfd, what
+):
+    tries, works = [], getattr(Index, what)
+
+    def damaged(*given):
+        tries.append(what)
+        if len(tries) < 3:
+            problem = "database disk image is malformed"
+            raise apsw.CorruptError(problem)
+        return works(*given)
+
+    def found(*given):
+        with given[0]._reading():
+            return damaged(*given)
+
+    monkeypatch.setattr(Index, what, damaged if what == "delete_records" else found)
+    monkeypatch.setattr("streamer.daemon.core.log.LOOK_SECONDS", 0.01)
+    with running(path, [*JOURNAL[1::2], "journal.keep_bytes=1"]) as made:
+        recorder = made.service._recorder
+        recorder._core._snapshot_after = Replay()
+        recorder.inbox.put([("silent", 1)])
+        until(recorder._journal.producers, "it is known")
+        with Raw(made.endpoints["ingest"]) as raw:
+            raw.open()
+            raw.send(*list_batch(1, [["r", "ACGT" * 9]]))
+            raw.accepted(1, durable=1)
+            recorder._core._snapshot = recorder._core._look = 0
+
+            def done():
+                recorder.forget(["silent"])
+                names = {row.producer for row in recorder._journal.producers()}
+                return recorder._journal.oldest > 1 and "silent" not in names
+
+            until(lambda: made.error or done(), "record and name are gone")
+            assert made.error is None
+            raw.send(*list_batch(2, [["r", "ACGT" * 9]]))
+            raw.accepted(2, durable=2)
+        assert len(tries) > 2
+    said = capfd.readouterr().err
+    assert said.count("damaged: not all old records can be deleted") == 1
+    assert "index.sqlite" in said
 
 
 @pytest.fixture
