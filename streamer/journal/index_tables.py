@@ -122,15 +122,20 @@ _NAMES: dict[type[Any], bytes] = {
 _WIDTH = 2 + max(len(kind._fields) for kind in _NAMES)
 
 
+def _verb(kind: type[Any], *, given_up: bool = False) -> str:
+    """A row replaces the one of the same number; a record's only if it is being given up."""
+    return "INSERT" if kind is RecordRow and not given_up else "REPLACE"
+
+
 def _entries() -> tuple[str, str]:
     """The view of a writer whose inserted rows go to the table in their first column."""
     columns = [f"c{number}" for number in range(_WIDTH)]
     steps = []
     for kind, name in _NAMES.items():
-        verb = "INSERT" if kind is RecordRow else "REPLACE"
         own = ", ".join(f"new.{column}" for column in columns[1 : len(kind._fields) + 2])
         table = name.decode()
-        steps.append(f"{verb} INTO {table} SELECT {own} WHERE new.c0 = CAST('{table}' AS BLOB);")
+        into = f"{_verb(kind)} INTO {table}"
+        steps.append(f"{into} SELECT {own} WHERE new.c0 = CAST('{table}' AS BLOB);")
     nothing = ", ".join(["NULL"] * _WIDTH)
     return (
         f"CREATE TEMP VIEW entries ({', '.join(columns)}) AS SELECT {nothing}",
@@ -153,11 +158,8 @@ def row_checksum(kind: type[Row], values: Sequence[Any]) -> int:
 
 
 def put(row: Row) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement that stores a row, and its values.
-
-    It replaces a row of the same number; for a record, only if it is being given up.
-    """
-    verb = "REPLACE" if not isinstance(row, RecordRow) or lost(row) else "INSERT"
+    """Return the statement that stores a row, and its values."""
+    verb = _verb(type(row), given_up=isinstance(row, RecordRow) and lost(row) is not None)
     table = _NAMES[type(row)].decode()
     marks = ", ".join("?" * (len(row) + 1))
     return f"{verb} INTO {table} VALUES ({marks})", (*row, row_checksum(type(row), row))
