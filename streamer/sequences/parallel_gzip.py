@@ -107,6 +107,7 @@ def parallel_blocks(
     except (OSError, RuntimeError):  # no process or no thread
         kept = None
     if whole:
+        raw.go_to(process.stop)
         if kept is not None:
             yield kept
         return
@@ -138,13 +139,16 @@ def _behind(blocks: Iterator[TextBlock], given: int) -> Iterator[TextBlock]:
 
 
 class _Rapidgzip:
-    """A process that decompresses a file, from where reading began, and the member of ``_END``."""
+    """A process that decompresses a file, from where reading began, and the member of ``_END``.
+
+    stop: the file's end at the beginning.
+    """
 
     def __init__(self, raw: RawFile, threads: int) -> None:
         assert raw.extent is not None
         self._raw = raw
-        self._file, self._start, self._stop = raw.extent
-        part = (self._stop - self._start) // threads >> 10
+        self._file, self._start, self.stop = raw.extent
+        part = (self.stop - self._start) // threads >> 10
         # -P: nothing of the working directory is imported
         program = [sys.executable, "-P", "-c", "import rapidgzip; exit(rapidgzip.cli())"]
         self._child = subprocess.Popen(
@@ -181,10 +185,10 @@ class _Rapidgzip:
         at, pipe = self._start, self._child.stdin
         assert pipe is not None
         with suppress(OSError), pipe:  # the file cannot be read, or the process has ended
-            while count := os.sendfile(pipe.fileno(), self._file, at, self._stop - at):
+            while count := os.sendfile(pipe.fileno(), self._file, at, self.stop - at):
                 at += count
                 self._raw.bytes_read = at - self._start
-            if at == self._stop:
+            if at == self.stop:
                 pipe.write(_BEHIND)
 
     def fill(self, block: TextBlock) -> TextBlock:
@@ -196,4 +200,4 @@ class _Rapidgzip:
     def succeeded(self) -> bool:
         """Whether the process found no fault, and the file is as it was when it started."""
         whole = self._child.wait() == 0
-        return whole and os.fstat(self._file).st_size == self._stop
+        return whole and os.fstat(self._file).st_size == self.stop

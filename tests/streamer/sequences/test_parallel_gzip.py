@@ -241,6 +241,7 @@ def test_a_file_that_is_read_from_within(tmp_path, ended):
     with open(path, "rb") as opened, Team(THREADS) as team:
         opened.seek(18)
         found = outcome(read_batches(["f"], opened=opened, team=team))
+        assert opened.tell() == 18 + len(CONTENT), "another program may read on there"
     assert sum(map(len, found)) == 12_000
     assert ended == [True]
 
