@@ -73,9 +73,10 @@ def forked(
     for first in rest:
         with stages.aside():
             results = list(islice(work(first), 1))
-        yield from results
         forks = _Forks(chain((first,), rest), work, processes, stages, (works, takes))
         try:
+            forks.give()
+            yield from results
             yield from islice(forks, len(results), None)
             forks.finish()
         finally:
@@ -122,7 +123,7 @@ class _Forks(Iterator[Any]):
     def __next__(self) -> Any:
         """The next result."""
         while True:
-            self._give()
+            self.give()
             if self._taken == self._count:
                 raise StopIteration
             given = self._given[self._taken]
@@ -156,7 +157,7 @@ class _Forks(Iterator[Any]):
             one.connection.close()
         self._processes.clear()
 
-    def _give(self) -> None:
+    def give(self) -> None:
         """Hand out items until all processes have enough."""
         while not self._ended and self._room():
             try:

@@ -1,0 +1,135 @@
+"""``match`` in forked processes: the rows of one thread, and nothing is left when it ends early."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data_files import DATA
+from tests.waiting import DEADLINE, until
+
+pytestmark = pytest.mark.whole
+
+TARGETS = DATA / "lambda.fa.gz"
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory):
+    """Twelve files, with more rows than a pipe holds."""
+    folder, rng = tmp_path_factory.mktemp("reads"), np.random.default_rng(8)
+    genome = "".join(gzip.decompress(TARGETS.read_bytes()).decode().split("\n")[1:])
+    paths = []
+    for number in range(12):
+        starts = rng.integers(0, len(genome) - 150, 2000).tolist()
+        records = (
+            f"@file_{number}_read_{i}\n{genome[at : at + 150]}\n+\n{'I' * 150}\n"
+            for i, at in enumerate(starts)
+        )
+        path = folder / f"{number:02}.fastq.gz"
+        path.write_bytes(gzip.compress("".join(records).encode(), 1))
+        paths.append(str(path))
+    return paths
+
+
+def match(reads, *options, threads=6):
+    words = ["match", *reads, "-d", TARGETS, "-k", 21, "--threads", threads, *options]
+    return [sys.executable, "-m", "streamer", *map(str, words), "--device", "cpu", "--quiet"]
+
+
+@pytest.fixture
+def blocked(reads):
+    """A command that waits for its rows to be taken, and its processes."""
+    command = match(reads, "--report", "intervals")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        until(lambda: len(children_of(process)) == 6, "six processes")
+        yield process, children_of(process)
+        process.kill()
+
+
+def children_of(process):
+    try:
+        return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    except OSError:
+        return []
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("report", ["reads", "intervals"])
+def test_rows_are_those_of_one_thread(report, reads, tmp_path):
+    for threads in (1, 6):
+        output = ["--report", report, "-o", tmp_path / str(threads)]
+        subprocess.run(match(reads, *output, threads=threads), check=True, timeout=DEADLINE)
+    rows = (tmp_path / "1").read_bytes()
+    assert rows.count(b"\n") > 24_000
+    assert (tmp_path / "6").read_bytes() == rows
+
+
+def test_an_interrupt_is_one_line_and_leaves_no_process(blocked):
+    process, children = blocked
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.read() == b"streamer: error: interrupted\n"
+    assert process.wait(DEADLINE) == 130
+    assert not any(map(alive, children))
+
+
+def test_an_interrupt_at_a_terminal_reaches_all_and_is_one_line(reads):
+    command = match(reads, "--report", "intervals")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, start_new_session=True) as process:
+        until(lambda: len(children_of(process)) == 6, "six processes")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr.read() == b"streamer: error: interrupted\n"
+        assert process.wait(DEADLINE) == 130
+
+
+def test_killed_it_leaves_no_process(blocked):
+    process, children = blocked
+    process.kill()
+    process.wait(DEADLINE)
+    until(lambda: not any(map(alive, children)), "they end")
+
+
+def test_rows_that_nobody_takes_end_it(blocked):
+    process, children = blocked
+    process.stdout.close()
+    assert process.wait(DEADLINE) == 141
+    assert process.stderr.read() == b""
+    assert not any(map(alive, children))
+
+
+def test_a_killed_process_loses_no_row(blocked, reads):
+    process, children = blocked
+    os.kill(int(children[2]), signal.SIGKILL)
+    os.kill(int(children[4]), signal.SIGKILL)
+    rows, said = process.communicate(timeout=DEADLINE)
+    alone = match(reads, "--report", "intervals", threads=1)
+    assert rows == subprocess.run(alone, check=True, capture_output=True, timeout=DEADLINE).stdout
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_a_fault_comes_after_the_rows_before_it(reads, tmp_path):
+    cut = tmp_path / "cut.fastq.gz"
+    cut.write_bytes(Path(reads[3]).read_bytes()[:-100])
+    files = [*reads[:7], str(cut), *reads[7:]]
+    found = [
+        subprocess.run(match(files, threads=threads), capture_output=True, timeout=DEADLINE)
+        for threads in (1, 6)
+    ]
+    assert found[0].returncode == found[1].returncode == 1
+    assert found[0].stdout == found[1].stdout
+    assert found[0].stderr == found[1].stderr
+    assert found[1].stderr.startswith(f"streamer: error: {cut}: record ".encode())
