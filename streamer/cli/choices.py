@@ -11,7 +11,7 @@ from streamer.matching.spec import Device
 
 FormatChoice = Literal["tsv", "jsonl"]
 
-SENT_BASES, SENT_READS = 1_000_000, 4_000
+SENT_BASES, SENT_READS = 4_000_000, 32_000
 """The most bases of a batch that ``send`` makes, except for its last read."""
 
 READS = "FASTA, FASTQ, SAM, BAM or CRAM, plain or compressed; - is standard input."
