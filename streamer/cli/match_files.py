@@ -42,6 +42,7 @@ from streamer.sequences.files import (
 )
 from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.cpu.compiling import compile_notice
+from trie.cpu.forks import CAN_FORK
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 
@@ -147,13 +148,14 @@ def match_files(
                     "context": asked.by_barcode, "team": team,
                 }  # fmt: skip
                 parts: Iterator[Iterable[Lines]]
+                rows = isinstance(answer, RowAnswer)
                 if matcher.side_by_side and not answer.ordered:
                     works = (
                         # the rows of all windows of a region would be too many
                         (partial(run.work, batch) for batch in read_batches(reads, **options))
                         if answer.depths
                         else work_on_batches(
-                            reads, run.work, forks=isinstance(answer, RowAnswer), **options
+                            reads, run.work, forks=rows and CAN_FORK, small=not rows, **options
                         )
                     )
                     parts = team.results(works, pulls="parse", works="match", takes="write")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, BinaryIO, TypeVar
 
 from streamer.errors import DataError
@@ -28,7 +28,7 @@ from streamer.sequences.source import (
     SequenceSource,
     shown_name,
 )
-from trie.cpu.forks import CAN_FORK, forked
+from trie.cpu.forks import forked
 from trie.cpu.team import DoneAlready, Team
 
 R = TypeVar("R")
@@ -84,22 +84,24 @@ def work_on_batches(
     team: Team | None = None,
     full: bool = False,
     forks: bool = False,
+    small: bool = False,
     elsewhere: Elsewhere | None = None,
 ) -> Iterator[Callable[[], R]]:
     """Yield the batches of ``read_batches`` as calls that do the work on them, in any thread.
 
     Where a team parses in parallel, the thread that parsed a batch has already done the work on it,
     possibly also on batches after a faulty record. forks: a large team may use forked processes, as
-    the work has no effect but its result, which can be pickled. elsewhere: workers that parse and
-    do the work instead; their results are used.
+    the work has no effect but its result, which can be pickled. small: it may read many files at
+    the same time, since the results take hardly any memory. elsewhere: workers that parse and do
+    the work instead; their results are used.
     """
     limits: dict[str, Any] = {
         "batch_bases": batch_bases, "batch_reads": batch_reads, "context": context, "full": full,
     }  # fmt: skip
     done = 0
-    for path, *others in _runs(paths, team, forks):
+    for path, *others in _runs(paths, team if forks or small else None):
         if team is not None and others:
-            for size, result in _in_processes([path, *others], work, team, limits):
+            for size, result in _at_once([path, *others], work, team, limits, forks):
                 if on_bytes is not None:
                     on_bytes(done + size)
                 yield DoneAlready(result)
@@ -124,9 +126,9 @@ def work_on_batches(
             on_bytes(done)
 
 
-def _runs(paths: Iterable[str], team: Team | None, forks: bool) -> Iterator[list[str]]:
-    """Yield small files that processes share, or single ones that all threads share."""
-    if not (forks and CAN_FORK) or team is None or team.threads < FORK_THREADS:
+def _runs(paths: Iterable[str], team: Team | None) -> Iterator[list[str]]:
+    """Yield small files to be read at the same time, or single ones that all threads share."""
+    if team is None or team.threads < FORK_THREADS:
         yield from ([path] for path in paths)
         return
     for small, run in groupby(paths, _is_small):
@@ -142,10 +144,17 @@ def _is_small(path: str) -> bool:
     return size is not None and size <= SMALL_BYTES
 
 
-def _in_processes(
-    paths: list[str], work: Callable[[ReadBatch], R], team: Team, limits: dict[str, Any]
+def _at_once(
+    paths: list[str],
+    work: Callable[[ReadBatch], R],
+    team: Team,
+    limits: dict[str, Any],
+    forks: bool,
 ) -> Iterator[tuple[int, R]]:
-    """Yield the results of the work on the batches, with the bytes read; each file in a process."""
+    """Yield the results of the work on the batches, with the bytes read.
+
+    A thread reads each file, or a process with ``forks``.
+    """
 
     def work_on_file(number: int) -> Iterator[tuple[int, int, R]]:
         read = deque([0], maxlen=1)
@@ -157,9 +166,17 @@ def _in_processes(
 
     team.stages.shared |= {"read", "decompress", "parse"}
     before, last = 0, (0, 0)
-    found = forked(
-        range(len(paths)), work_on_file, team.threads, team.stages, works="parse", takes="write"
-    )
+    numbers = range(len(paths))
+    found: Iterable[tuple[int, int, R]]
+    if forks:
+        found = forked(
+            numbers, work_on_file, team.threads, team.stages, works="parse", takes="write"
+        )
+    else:
+        whole = team.line(
+            numbers, lambda number: [*work_on_file(number)], team.threads + 2, works="parse"
+        )
+        found = chain.from_iterable(whole)
     for number, size, result in found:
         if number != last[0]:
             before += last[1]

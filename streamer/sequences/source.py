@@ -46,7 +46,7 @@ from streamer.sequences.text_window import (
     TextBlock,
     new_block,
 )
-from trie.cpu.forks import CAN_FORK, forked
+from trie.cpu.forks import forked
 from trie.cpu.team import Team
 
 R = TypeVar("R")
@@ -123,7 +123,7 @@ class SequenceSource:
         self._parser: Parser | None = None
         self._groups: dict[str, ReadGroup] = {}
         self._full = full
-        self._forks = forks and CAN_FORK
+        self._forks = forks
         self._elsewhere = None if opened is not None or path == STDIN else elsewhere
         self._flush_seconds = flush_seconds
         self._flush_at: float | None = None

@@ -480,9 +480,10 @@ def test_growth_does_not_depend_on_threads(limit, tmp_path, sizes, parsed, strea
     equal_for_any_threads(streamer, parsed, *given)
 
 
+@pytest.mark.parametrize("how", ["forks", "small"])
 @pytest.mark.parametrize("fault", ["none", "cut", "missing", "format"])
-def test_small_files_are_shared_by_processes(fault, tmp_path, monkeypatch, forks):
-    """Each file is read by one process; rows and errors are those of one after the other."""
+def test_many_small_files_are_read_at_once(how, fault, tmp_path, monkeypatch, forks):
+    """Each file by one process or thread; results and errors are those of one after the other."""
     monkeypatch.setattr(files, "FORK_THREADS", 1)
     rng, paths, sizes = random.Random(3), [], []
     for number in range(9):
@@ -496,13 +497,16 @@ def test_small_files_are_shared_by_processes(fault, tmp_path, monkeypatch, forks
         paths.append(str(path))
     if fault == "missing":
         os.unlink(paths[5])
-    here = os.getpid()
+    here = os.getpid(), threading.get_ident()
+
+    def work(batch):
+        return list(batch.names), (os.getpid(), threading.get_ident())
 
     def found(**options):
         rows, away = [], set()
         with Team(3) as team:
             works = work_on_batches(
-                paths, lambda batch: (list(batch.names), os.getpid()), batch_reads=7, team=team,
+                paths, work, batch_reads=7, team=team,
                 on_bytes=sizes.append, **options,
             )  # fmt: skip
             try:
@@ -513,11 +517,15 @@ def test_small_files_are_shared_by_processes(fault, tmp_path, monkeypatch, forks
                 rows.append((str(error), error.file, error.record))
             return rows, away - {here}, team.stages.size("parse")
 
-    wanted, nowhere, bases = found()
-    rows, away, counted = found(forks=True)
-    assert rows == wanted
-    assert len(away) > 1
-    assert not nowhere
+    wanted, _, bases = found()
+    rows, away, counted = found(**{how: True})
+    if how == "small" and fault != "none":
+        # the reads of a file are given once all of them are done
+        assert rows[-1] == wanted[-1]
+        assert rows[:-1] == wanted[: len(rows) - 1]
+    else:
+        assert rows == wanted
+    assert len({process for process, _ in away}) > 1 if how == "forks" else away
     if fault == "none":
         assert counted == bases
         assert max(sizes) == sum(os.path.getsize(path) for path in paths)
