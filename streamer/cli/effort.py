@@ -35,7 +35,7 @@ _WORD = 64
 
 def bases_of_files(paths: Sequence[str]) -> int | None:
     """An upper estimate of the bases in files; None if one has no size."""
-    from streamer.sequences.files import size_of_files
+    from streamer.sequences.source import size_of_files
 
     total = 0
     for path in paths:

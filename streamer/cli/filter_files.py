@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +21,22 @@ from streamer.device_choice import choose_device
 from streamer.dictionary.target_sets import TargetSets
 from streamer.errors import DataError
 from streamer.matching.assignment import Assignment
-from streamer.matching.filter_counts import FilterCounts
+from streamer.matching.filter_counts import FilterCounts, Filtered
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import load_dictionary
 from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles
-from streamer.sequences.files import BATCH_READS, size_of_files, work_on_records
+from streamer.sequences.files import BATCH_READS, work_on_records
+from streamer.sequences.files_at_once import Works, at_once, runs_of_files
 from streamer.sequences.packed_names import PackedNames
 from streamer.sequences.record_buffer import TextPiece
 from streamer.sequences.record_text import first_apart, taken
-from streamer.sequences.source import shown_name
+from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.compiling import compile_notice
-from trie.cpu.team import Team
+from trie.cpu.forks import CAN_FORK
+from trie.cpu.team import DoneAlready, Team
 from trie.cpu.threads import usable_cores
 
 R = TypeVar("R")
@@ -44,8 +46,12 @@ _PAIRS = 1 << 13
 
 _ENDLESS = 1 << 62
 
-Outputs = list[NDArray[np.uint8]]
-"""The bytes for each output."""
+
+class Chosen(NamedTuple):
+    """The bytes for each output, and what to count."""
+
+    outputs: list[NDArray[np.uint8]]
+    counted: list[Filtered]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +102,11 @@ def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
                 progress("filtering", size_of_files(run.reads), quiet=quiet) as show,
                 profiled(profile, run.spec.threads, run.reads) as team,
             ):
-                for parts in _chosen(run, matcher, counts, team, show):
+                for chosen in _chosen(run, matcher, team, show):
                     with team.stages.spent("write"):
-                        for file, part in zip(files, parts, strict=True):
+                        for filtered in chosen.counted:
+                            counts.add(filtered)
+                        for file, part in zip(files, chosen.outputs, strict=True):
                             file.write(part.data)
                             team.stages.count("write", part.size)
             if run.summary is not None:
@@ -115,23 +123,22 @@ def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
 def _chosen(
     run: FilterRun,
     matcher: StreamMatcher,
-    counts: FilterCounts,
     team: Team,
     on_bytes: Callable[[int], None],
-) -> Iterator[Outputs]:
-    """The bytes for the outputs, batch after batch."""
+) -> Iterator[Chosen]:
+    """The chosen records, batch after batch."""
     inputs = _Inputs(run, team, on_bytes)
-    choose = partial(_choice, run, matcher.dictionary.targets, counts, team)
+    choose = partial(_choice, run, matcher.dictionary.targets, team)
     if matcher.side_by_side:
 
-        def work(*pieces: TextPiece) -> Outputs:
+        def work(*pieces: TextPiece) -> Chosen:
             with team.stages.spent("match"):
                 return choose((pieces, [matcher.match_alone(one.reads) for one in pieces]))
 
         works = (
             (partial(work, *pieces) for pieces in _pairs(run, inputs))
             if run.pairs
-            else inputs.works(work)
+            else inputs.works(work, forks=CAN_FORK)
         )
         return team.results(works, pulls="parse", works="match", takes="write")
     batches = _pairs(run, inputs) if run.pairs else inputs.pieces()
@@ -143,23 +150,23 @@ def _chosen(
 def _choice(
     run: FilterRun,
     targets: TargetSets,
-    counts: FilterCounts,
     team: Team,
     matched: tuple[tuple[TextPiece, ...], list[BatchResult]],
-) -> Outputs:
-    """The bytes of a batch for the outputs."""
+) -> Chosen:
+    """The chosen records of a batch."""
     with team.stages.spent("format"):
         pieces, results = matched
         assigned = [run.rule.targets_of(result, targets) for result in results]
         let_out = chosen_reads(assigned[0], assigned[-1], run.keep)
-        texts = []
+        texts, counted = [], []
         for piece, each in zip(pieces, assigned, strict=True):
             assert piece.text is not None
-            counts.add(piece.reads, each, let_out)
             texts.append(piece.text)
+            barcodes = None if piece.reads.context is None else piece.reads.context.barcode
+            counted.append(Filtered(each, let_out, piece.reads.offsets, barcodes))
         if run.output2 is None:
-            return [taken(texts, let_out)]
-        return [taken([text], let_out) for text in texts]
+            return Chosen([taken(texts, let_out)], counted)
+        return Chosen([taken([text], let_out) for text in texts], counted)
 
 
 class _Inputs:
@@ -173,10 +180,33 @@ class _Inputs:
         self._done = [0] * len(run.reads)
         self._format = ""
 
-    def works(self, work: Callable[[TextPiece], R]) -> Iterator[Callable[[], R]]:
-        """The work on the records of all files."""
-        for index in range(len(self._paths)):
-            yield from self._works(index, work, batch_reads=BATCH_READS)
+    def works(
+        self, work: Callable[[TextPiece], R], *, forks: bool = False
+    ) -> Iterator[Callable[[], R]]:
+        """The work on the records of all files; with ``forks``, of small ones in processes."""
+        index = 0
+        for run in runs_of_files(self._paths, self._team if forks else None):
+            if len(run) == 1:
+                yield from self._works(index, work, batch_reads=BATCH_READS)
+            else:
+                yield from self._at_once(index, run, work)
+            index += len(run)
+
+    def _at_once(
+        self, first: int, paths: list[str], work: Callable[[TextPiece], R]
+    ) -> Iterator[Callable[[], R]]:
+        def works_on(path: str, alone: Team, count: Callable[[int], None]) -> Works[Any]:
+            format_: list[bool] = []
+            for made in work_on_records(
+                path, work, batch_reads=BATCH_READS, on_bytes=count, on_fastq=format_.append,
+                context=self._context, team=alone,
+            ):  # fmt: skip
+                yield partial(_with_format, path, format_, made)
+
+        for size, (path, fastq, made) in at_once(paths, works_on, self._team, forks=True):
+            self._check(path, fastq)
+            self._count(first, size)
+            yield DoneAlready(made)
 
     def pieces(self) -> Generator[tuple[TextPiece, ...]]:
         """The records of all files."""
@@ -192,22 +222,25 @@ class _Inputs:
     ) -> Iterator[Callable[[], R]]:
         """As ``work_on_records``; DataError if a file's format differs from those before it."""
         path = self._paths[index]
-
-        def count(size: int) -> None:
-            self._done[index] = size
-            self._on_bytes(sum(self._done))
-
-        def check(fastq: bool) -> None:
-            format_ = "FASTQ" if fastq else "FASTA"
-            self._format = self._format or format_
-            if format_ != self._format:
-                problem = f"is {format_}, the files before it are {self._format}"
-                raise DataError(problem, file=shown_name(path))
-
         return work_on_records(
-            path, work, on_bytes=count, on_fastq=check, context=self._context, team=self._team,
-            **limits,
+            path, work, on_bytes=partial(self._count, index), on_fastq=partial(self._check, path),
+            context=self._context, team=self._team, **limits,
         )  # fmt: skip
+
+    def _count(self, index: int, size: int) -> None:
+        self._done[index] = size
+        self._on_bytes(sum(self._done))
+
+    def _check(self, path: str, fastq: bool) -> None:
+        format_ = "FASTQ" if fastq else "FASTA"
+        self._format = self._format or format_
+        if format_ != self._format:
+            problem = f"is {format_}, the files before it are {self._format}"
+            raise DataError(problem, file=shown_name(path))
+
+
+def _with_format(path: str, fastq: Sequence[bool], made: Callable[[], R]) -> tuple[str, bool, R]:
+    return path, fastq[0], made()
 
 
 def _pairs(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:

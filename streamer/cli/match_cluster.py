@@ -18,8 +18,9 @@ from streamer.matching.reports import REPORTS
 from streamer.matching.spec import Device, MatchSpec
 from streamer.matching.starting import load_dictionary
 from streamer.output.rows import RowWriter
-from streamer.sequences.files import read_batches, size_of_files
+from streamer.sequences.files import read_batches
 from streamer.sequences.prefetch import prefetched
+from streamer.sequences.source import size_of_files
 from trie.cpu.compiling import compile_notice
 
 

@@ -33,14 +33,9 @@ from streamer.matching.running_report import (
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import load_dictionary
 from streamer.output.rows import RowWriter
-from streamer.sequences.files import (
-    BATCH_BASES,
-    BATCH_READS,
-    read_batches,
-    size_of_files,
-    work_on_batches,
-)
+from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, work_on_batches
 from streamer.sequences.read_batch import ReadBatch, joined_batches
+from streamer.sequences.source import size_of_files
 from trie.cpu.compiling import compile_notice
 from trie.cpu.forks import CAN_FORK
 from trie.cpu.team import Team

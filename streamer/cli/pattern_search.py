@@ -91,8 +91,9 @@ def searching(
     """
     from streamer.cli.progress import progress
     from streamer.output.rows import open_rows
-    from streamer.sequences.files import read_pieces, size_of_files
+    from streamer.sequences.files import read_pieces
     from streamer.sequences.prefetch import prefetched
+    from streamer.sequences.source import size_of_files
 
     with (
         open_rows(output, format_, columns) as writer,

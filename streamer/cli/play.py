@@ -73,7 +73,7 @@ def play(
     """
     from streamer.cli.file_checks import check_files
     from streamer.cli.progress import progress
-    from streamer.sequences.files import size_of_files
+    from streamer.sequences.source import size_of_files
 
     if (folder is None) == (to is None and config is None):
         problem = "name either an endpoint (--to) or a folder (--folder)"

@@ -109,9 +109,8 @@ def primer(
     from streamer.batch.primer.track import FORMATS, check_tracks
     from streamer.batch.records import pieces, records
     from streamer.cli.progress import progress
-    from streamer.sequences.files import size_of_files
     from streamer.sequences.prefetch import prefetched
-    from streamer.sequences.source import shown_name
+    from streamer.sequences.source import shown_name, size_of_files
     from trie.cpu.compiling import compile_notice
 
     given: dict[str, Any] = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from streamer.cli.choices import say
-from streamer.sequences.files import size_of_files
+from streamer.sequences.source import size_of_files
 from trie.cpu.stages import Stages
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores

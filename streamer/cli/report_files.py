@@ -19,8 +19,7 @@ from streamer.reporting.collection import Collection, Given, of_journal
 from streamer.reporting.kept_reads import Recount, count_again, is_journal
 from streamer.reporting.multiqc import multiqc
 from streamer.reporting.page import page
-from streamer.sequences.files import size_of_files
-from streamer.sequences.source import STDIN, shown_name
+from streamer.sequences.source import STDIN, shown_name, size_of_files
 from trie.cpu.compiling import compile_notice
 
 

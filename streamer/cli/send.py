@@ -136,7 +136,7 @@ def _send_files(
     from streamer.cli.progress import progress
     from streamer.cli.send_files import Files, send_all
     from streamer.cli.send_mark import SendMark
-    from streamer.sequences.files import size_of_files
+    from streamer.sequences.source import size_of_files
     from trie.cpu.threads import usable_cores
 
     def note(line: str) -> None:

@@ -18,12 +18,12 @@ from streamer.client.client_errors import (
 )
 from streamer.client.parts import EncodedBatch, Mark, encoded, part_of
 from streamer.client.producer import Producer
-from streamer.sequences.files import size_of_files, work_on_batches
+from streamer.sequences.files import work_on_batches
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.repeated_names import RepeatedNames
 from streamer.sequences.side_by_side import LEAST_THREADS
-from streamer.sequences.source import shown_name
+from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.interrupts import interrupt_in
 from trie.cpu.team import Team
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.matching.target_kernels import count_filtered
-from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.context import LabelColumn
 
 _COUNTS = ("reads_in", "bases_in", "reads_out", "bases_out")
+
+
+class Filtered(NamedTuple):
+    """What became of reads.
+
+    assigned: target indices, -1 for none. let_out: whether they passed. offsets: as in a batch.
+    """
+
+    assigned: NDArray[np.int32]
+    let_out: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+    barcodes: LabelColumn | None
 
 
 class FilterCounts:
@@ -23,27 +34,19 @@ class FilterCounts:
         # by target; the last row is for unassigned reads
         self._by_target = np.zeros((len(targets) + 1, len(_COUNTS)), np.int64)
         self._by_barcode: dict[str | None, NDArray[np.int64]] = {}
-        self._adding = threading.Lock()
 
-    def add(
-        self, reads: ReadBatch, assigned: NDArray[np.int32], let_out: NDArray[np.bool_]
-    ) -> None:
-        """Count more reads, also by barcode if they have a context; thread-safe.
-
-        assigned: target indices, -1 for none.
-        """
-        with self._adding:
-            count_filtered(assigned, reads.offsets, let_out, self._by_target)
-            if reads.context is None:
-                return
-            barcodes = reads.context.barcode
-            labels = [*barcodes.labels, None]
-            counts = np.zeros((len(labels), len(_COUNTS)), np.int64)
-            count_filtered(barcodes.index, reads.offsets, let_out, counts)
-            for label, sums in zip(labels, counts, strict=True):
-                if sums[0]:
-                    known = self._by_barcode.setdefault(label, np.zeros_like(sums))
-                    known += sums
+    def add(self, reads: Filtered) -> None:
+        """Count more reads, also by barcode if these are known."""
+        count_filtered(reads.assigned, reads.offsets, reads.let_out, self._by_target)
+        if reads.barcodes is None:
+            return
+        labels = [*reads.barcodes.labels, None]
+        counts = np.zeros((len(labels), len(_COUNTS)), np.int64)
+        count_filtered(reads.barcodes.index, reads.offsets, reads.let_out, counts)
+        for label, sums in zip(labels, counts, strict=True):
+            if sums[0]:
+                known = self._by_barcode.setdefault(label, np.zeros_like(sums))
+                known += sums
 
     @property
     def totals(self) -> dict[str, int]:

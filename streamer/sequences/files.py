@@ -8,36 +8,30 @@ and position. Letters become codes, one byte each, a few megabytes at a time.
 from __future__ import annotations
 
 import os
-import stat
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 from streamer.errors import DataError
+from streamer.sequences.files_at_once import Works, at_once, runs_of_files
 from streamer.sequences.filling import CUT, MORE
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.source import (
-    FORK_THREADS,
     STDIN,
     Elsewhere,
     SequenceSource,
     shown_name,
+    size_of_files,
 )
-from trie.cpu.forks import forked
 from trie.cpu.team import DoneAlready, Team
 
 R = TypeVar("R")
 
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
-SMALL_BYTES = 1 << 26
-"""The largest file of which a process holds all rows, if it is not its turn to pass them on."""
-
 PIECE_BASES = 1 << 24  # approximate new symbols per piece; several pieces are in memory at once
 
 
@@ -95,13 +89,17 @@ def work_on_batches(
     the same time, since the results take hardly any memory. elsewhere: workers that parse and do
     the work instead; their results are used.
     """
-    limits: dict[str, Any] = {
-        "batch_bases": batch_bases, "batch_reads": batch_reads, "context": context, "full": full,
-    }  # fmt: skip
+
+    def works_on(path: str, alone: Team, count: Callable[[int], None]) -> Works[R]:
+        return work_on_batches(
+            [path], work, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=count,
+            context=context, team=alone, full=full,
+        )  # fmt: skip
+
     done = 0
-    for path, *others in _runs(paths, team if forks or small else None):
+    for path, *others in runs_of_files(paths, team if forks or small else None):
         if team is not None and others:
-            for size, result in _at_once([path, *others], work, team, limits, forks):
+            for size, result in at_once([path, *others], works_on, team, forks=forks):
                 if on_bytes is not None:
                     on_bytes(done + size)
                 yield DoneAlready(result)
@@ -124,64 +122,6 @@ def work_on_batches(
             done += source.bytes_read()
         if on_bytes is not None:
             on_bytes(done)
-
-
-def _runs(paths: Iterable[str], team: Team | None) -> Iterator[list[str]]:
-    """Yield small files to be read at the same time, or single ones that all threads share."""
-    if team is None or team.threads < FORK_THREADS:
-        yield from ([path] for path in paths)
-        return
-    for small, run in groupby(paths, _is_small):
-        files = list(run)
-        if small and 2 * len(files) >= team.threads:
-            yield files
-        else:
-            yield from ([path] for path in files)
-
-
-def _is_small(path: str) -> bool:
-    size = None if path == STDIN else size_of_files([path])
-    return size is not None and size <= SMALL_BYTES
-
-
-def _at_once(
-    paths: list[str],
-    work: Callable[[ReadBatch], R],
-    team: Team,
-    limits: dict[str, Any],
-    forks: bool,
-) -> Iterator[tuple[int, R]]:
-    """Yield the results of the work on the batches, with the bytes read.
-
-    A thread reads each file, or a process with ``forks``.
-    """
-
-    def work_on_file(number: int) -> Iterator[tuple[int, int, R]]:
-        read = deque([0], maxlen=1)
-        with Team(1, stages=team.stages) as alone:
-            for made in work_on_batches(
-                [paths[number]], work, team=alone, on_bytes=read.append, **limits
-            ):
-                yield number, read[0], made()
-
-    team.stages.shared |= {"read", "decompress", "parse"}
-    before, last = 0, (0, 0)
-    numbers = range(len(paths))
-    found: Iterable[tuple[int, int, R]]
-    if forks:
-        found = forked(
-            numbers, work_on_file, team.threads, team.stages, works="parse", takes="write"
-        )
-    else:
-        whole = team.line(
-            numbers, lambda number: [*work_on_file(number)], team.threads + 2, works="parse"
-        )
-        found = chain.from_iterable(whole)
-    for number, size, result in found:
-        if number != last[0]:
-            before += last[1]
-        last = number, size
-        yield before + size, result
 
 
 def work_on_records(
@@ -309,17 +249,3 @@ def check_exist(paths: Iterable[str]) -> None:
         if path != STDIN and not os.path.exists(path):
             problem = "no such file"
             raise DataError(problem, file=shown_name(path))
-
-
-def size_of_files(paths: Iterable[str]) -> int | None:
-    """Return the total size in bytes; None if a file has no size (a pipe, standard input)."""
-    total = 0
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except OSError:
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        total += status.st_size
-    return total

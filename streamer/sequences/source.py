@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Protocol, TypeVar
 
@@ -66,6 +67,20 @@ shown_from = ""
 def shown_name(path: str) -> str:
     """Return the name of an input for messages."""
     return "<stdin>" if path == STDIN else path.removeprefix(shown_from)
+
+
+def size_of_files(paths: Iterable[str]) -> int | None:
+    """Return the total size in bytes; None if a file has no size (a pipe, standard input)."""
+    total = 0
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        total += status.st_size
+    return total
 
 
 class Elsewhere(Protocol):

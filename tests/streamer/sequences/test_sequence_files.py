@@ -13,7 +13,8 @@ import pytest
 
 from streamer.errors import DataError
 from streamer.sequences.bgzf import END_BLOCK
-from streamer.sequences.files import read_batches, size_of_files
+from streamer.sequences.files import read_batches
+from streamer.sequences.source import size_of_files
 from tests.reference.reader import files as before
 from tests.streamer.sequences.kit import bam_of, bgzf_blocks, outcome
 from tests.waiting import DEADLINE, unread, until

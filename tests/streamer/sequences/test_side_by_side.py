@@ -18,7 +18,7 @@ import pytest
 from streamer.cli import match_files
 from streamer.errors import DataError
 from streamer.output.rows import RowWriter
-from streamer.sequences import files, side_by_side, source, text_window
+from streamer.sequences import files_at_once, side_by_side, source, text_window
 from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.files import read_batches, work_on_batches, work_on_records
 from streamer.sequences.record_buffer import RecordBuffer
@@ -484,7 +484,7 @@ def test_growth_does_not_depend_on_threads(limit, tmp_path, sizes, parsed, strea
 @pytest.mark.parametrize("fault", ["none", "cut", "missing", "format"])
 def test_many_small_files_are_read_at_once(how, fault, tmp_path, monkeypatch, forks):
     """Each file by one process or thread; results and errors are those of one after the other."""
-    monkeypatch.setattr(files, "FORK_THREADS", 1)
+    monkeypatch.setattr(files_at_once, "FORK_THREADS", 1)
     rng, paths, sizes = random.Random(3), [], []
     for number in range(9):
         content = fastq(rng, rng.randrange(40))

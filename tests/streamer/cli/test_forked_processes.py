@@ -1,4 +1,4 @@
-"""``match`` in forked processes: the rows of one thread, and nothing is left when it ends early."""
+"""``match`` and ``filter`` of many files: the output of one thread, and no process is left."""
 
 from __future__ import annotations
 
@@ -76,6 +76,52 @@ def test_rows_are_those_of_one_thread(report, reads, tmp_path):
     rows = (tmp_path / "1").read_bytes()
     assert rows.count(b"\n") > 24_000
     assert (tmp_path / "6").read_bytes() == rows
+
+
+@pytest.mark.parametrize("report", ["targets", "coverage"])
+def test_totals_are_those_of_one_thread(report, reads, tmp_path):
+    options = ["--report", report]
+    alone, together = (
+        subprocess.run(
+            match(reads, *options, threads=threads),
+            check=True, capture_output=True, timeout=DEADLINE,
+        ).stdout
+        for threads in (1, 6)
+    )  # fmt: skip
+    assert alone == together
+    assert alone.count(b"\n") > 2
+
+
+@pytest.mark.parametrize("fault", ["none", "cut", "fasta"])
+def test_filtered_records_are_those_of_one_thread(fault, reads, tmp_path):
+    files = list(reads)
+    if fault == "cut":
+        files[4] = str(tmp_path / "cut.fastq.gz")
+        Path(files[4]).write_bytes(Path(reads[4]).read_bytes()[:-100])
+    elif fault == "fasta":
+        files[4] = str(TARGETS)
+    found = []
+    for threads in (1, 6):
+        summary = tmp_path / f"{threads}.json"
+        words = [
+            "filter",
+            "--keep",
+            *files,
+            "-d",
+            TARGETS,
+            "-k",
+            21,
+            "--threads",
+            threads,
+            "--quiet",
+        ]
+        command = [sys.executable, "-m", "streamer", *map(str, words), "--summary", str(summary)]
+        done = subprocess.run(command, capture_output=True, timeout=DEADLINE)
+        told = summary.read_bytes() if summary.exists() else b""
+        found.append((done.returncode, done.stdout, done.stderr, told))
+    assert found[0] == found[1]
+    assert found[0][0] == (fault != "none")
+    assert found[0][1].count(b"\n") > 4 * 4000
 
 
 def test_an_interrupt_is_one_line_and_leaves_no_process(blocked):
