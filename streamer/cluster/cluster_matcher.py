@@ -186,8 +186,9 @@ class ClusterEngine(MatchEngine):
     def _ask(self, task: MatchTask, start: int, stop: int, *, missed: bool) -> NDArray[np.uint64]:
         """Fill in events and labels of symbols [start, stop); return the codes of mismatches."""
         offsets, bases = task.batch.offsets, task.batch.bases
-        each = -(-(stop - start) // (2 * max(1, self._team.size)))
-        parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each, self._k), start, stop)
+        # parts of a read overlap by k - 1 symbols
+        each = -(-(stop - start) // (2 * max(1, self._team.size))) + self._k
+        parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each), start, stop)
         alone = self._team.shards == 1
         asked = [
             MatchRequest.of(bases[a:b], slice_reads(offsets, a, b), missed=missed and alone)
