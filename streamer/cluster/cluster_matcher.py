@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -23,9 +24,10 @@ from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.chunks import chunk_bounds, slice_reads
 from streamer.matching.cpu import CpuEngine
-from streamer.matching.events import Events, to_codes
+from streamer.matching.events import Bits, Events, add_bits, no_bits, to_codes
 from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchEngine, MatchTask, SpanFound
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import Start
 from streamer.matching.window_labels import WindowLabels
@@ -65,6 +67,11 @@ class ClusterMatcher(StreamMatcher):
         )
 
     @property
+    def workers(self) -> int:
+        """The number of workers that can be asked, when last seen."""
+        return self._engine.workers if isinstance(self._engine, ClusterEngine) else 0
+
+    @property
     def side_by_side(self) -> bool:
         """Return False: only one thread may send requests to workers."""
         return False
@@ -80,6 +87,7 @@ class ClusterEngine(MatchEngine):
         self._dictionary = labels.dictionary
         self._k = spec.k
         self._changes = spec.changes
+        self.finds_bits = not spec.changes
         self._canonical = self._dictionary.strands != "forward"
         self._make_local = local
         self._local: CpuEngine | None = None
@@ -92,6 +100,11 @@ class ClusterEngine(MatchEngine):
             for part, at, low, high in _shards(labels, shards)
         ]
         self._team = WorkerTeam(cluster, setups, workers, self._known, say)
+
+    @property
+    def workers(self) -> int:
+        """The number of workers that can be asked."""
+        return self._team.ready
 
     def local(self) -> CpuEngine:
         """The engine of this process: it adds k-mers, and matches if there are no workers."""
@@ -138,7 +151,13 @@ class ClusterEngine(MatchEngine):
                 self._alone = True
                 self._say(f"{error}: matching in the daemon")
         # a span in which workers failed has changed nothing
-        for found in self.local().run(replace(task, spans=task.spans[done:])):
+        alone = self.local()
+        events = task.events
+        if self.finds_bits and not alone.finds_bits:
+            events = np.zeros(task.batch.bases.size, np.uint8)
+        for found in alone.run(replace(task, spans=task.spans[done:], events=events)):
+            if events is not task.events:
+                found = found._replace(events=Events(events.size, codes=events))
             if found.codes.size:
                 self._team.learn(found.codes)
             yield found
@@ -148,11 +167,12 @@ class ClusterEngine(MatchEngine):
 
         NoWorkersError leaves arrays and index as they were after the last span.
         """
-        if not self._changes:
+        if self.finds_bits:
+            size = task.batch.bases.size
             if task.spans:
                 chunks = np.concatenate([part for _, part in task.spans])
-                self._ask(task, int(chunks[0, 0]), int(chunks[-1, 1]), missed=False)
-                yield SpanFound(False, chunks, 0)
+                bits, _ = self._ask(task, 0, size, missed=False)
+                yield SpanFound(False, chunks, 0, events=Events(size, bits=bits))
             return
         for seeding, chunks in task.spans:
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
@@ -160,7 +180,8 @@ class ClusterEngine(MatchEngine):
             if seeding:
                 codes, starts = self.local().seed(task, start, stop)
             else:
-                missed = self._ask(task, start, stop, missed=task.grows)
+                bits, missed = self._ask(task, start, stop, missed=task.grows)
+                to_codes(*bits, task.events[start:stop])
                 if task.grows:
                     places = start + np.flatnonzero(task.events[start:stop] == MISMATCH)
                     stay = self.local().add(missed)
@@ -183,44 +204,44 @@ class ClusterEngine(MatchEngine):
             )  # fmt: skip
         return there
 
-    def _ask(self, task: MatchTask, start: int, stop: int, *, missed: bool) -> NDArray[np.uint64]:
-        """Fill in events and labels of symbols [start, stop); return the codes of mismatches."""
+    def _ask(
+        self, task: MatchTask, start: int, stop: int, *, missed: bool
+    ) -> tuple[Bits, NDArray[np.uint64]]:
+        """Return the events of symbols [start, stop) and the codes of mismatches; fill in labels.
+
+        A window matches if any shard knows it.
+        """
         offsets, bases = task.batch.offsets, task.batch.bases
         # parts of a read overlap by k - 1 symbols
         each = -(-(stop - start) // (2 * max(1, self._team.size))) + self._k
-        parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each), start, stop)
+        parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each), start, stop).tolist()
         alone = self._team.shards == 1
-        asked = [
-            MatchRequest.of(bases[a:b], slice_reads(offsets, a, b), missed=missed and alone)
-            for a, b in parts.tolist()
-        ]
-        codes = [NO_CODES]
-        for (a, b), answers in zip(parts.tolist(), self._team.ask(asked), strict=True):
-            _join(answers, task, a, b)
-            if missed and alone:
-                codes.append(answers[0].missed)
-            elif missed:
-                # codes that no shard knows
-                whole = window_codes(
+        bits = no_bits(stop - start)
+        codes = [NO_CODES] * len(parts)
+
+        def request(a: int, b: int) -> MatchRequest:
+            reads = slice_reads(offsets, a, b)
+            return MatchRequest.of(bases[a:b], reads, missed=missed and alone)
+
+        def take(number: int, answer: MatchAnswer) -> None:
+            a, b = parts[number]
+            for whole, part in zip(bits, answer.bits, strict=True):
+                add_bits(part, a - start, whole)
+            codes[number] = answer.missed.copy()
+            if task.sets is not None and answer.labels is not None:
+                places = Events(b - a, bits=answer.bits).codes == MATCH
+                task.sets[a:b][places] = answer.labels
+
+        self._team.ask([partial(request, a, b) for a, b in parts], take)
+        if missed and not alone:
+            # codes that no shard knows
+            events = Events(stop - start, bits=bits).codes
+            for number, (a, b) in enumerate(parts):
+                windows, starts = window_codes(
                     bases[a:b], slice_reads(offsets, a, b), self._k, canonical=self._canonical
                 )
-                codes.append(whole[0][task.events[a:b][whole[1]] == MISMATCH])
-        return np.concatenate(codes)
-
-
-def _join(answers: list[MatchAnswer], task: MatchTask, start: int, stop: int) -> None:
-    """Merge the answers of all shards: a window matches if any shard knows it."""
-    events = task.events[start:stop]
-    to_codes(*answers[0].bits, events)
-    if len(answers) == 1 and task.sets is None:
-        return
-    known = [events == MATCH]
-    for answer in answers[1:]:
-        known.append(Events(stop - start, bits=answer.bits).codes == MATCH)
-        events[known[-1]] = MATCH
-    for answer, places in zip(answers, known, strict=True):
-        if task.sets is not None and answer.labels is not None:
-            task.sets[start:stop][places] = answer.labels
+                codes[number] = windows[events[a - start : b - start][starts] == MISMATCH]
+        return bits, concatenated(codes, NO_CODES)
 
 
 def _shards(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -12,16 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
+from streamer.cluster.node_line import Address, NodeLine
 from streamer.cluster.shared_objects import Parts, packed, unpacked
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.events import Bits, Events
-from streamer.matching.match_engine import NO_CODES, MatchTask
+from streamer.matching.match_engine import NO_CODES, NO_EVENTS, MatchTask
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.team import Team
 from trie.packed_codes import pack_codes, unpack_codes
 from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
+
+LEARN_SECONDS = 1.0
+"""How long a request that comes by a line waits for k-mers, which come through Ray."""
 
 Boxed = list[Any]
 """A reference in a list: Ray fetches direct arguments before the call, which blocks all others."""
@@ -94,14 +100,15 @@ class MatchWorker:
     _learned = 0
     _fault: Exception | None = None  # of ``learn``
 
-    def load(self, version: str, setup: Boxed, grown: Boxed, learned: int) -> int:
-        """Load the dictionary and the k-mers learned so far; return the process id.
+    def load(self, version: str, setup: Boxed, grown: Boxed, learned: int) -> Address:
+        """Load the dictionary and the k-mers learned so far; return where its line is.
 
         learned: how many the daemon counts, as ``match`` does.
         """
         if version != __version__:
             message = f"a worker has version {__version__} of kmer-streamer, the daemon {version}"
             raise StreamerError(message)
+        self._turn = threading.Condition()
         self._setup = setup_ = unpacked(self.fetched(setup))
         self._canonical = setup_.dictionary.strands != "forward"
         with Team(1):
@@ -110,7 +117,27 @@ class MatchWorker:
                 changes=setup_.changes, threads=1, sets_at=setup_.sets_at,
             )  # fmt: skip
         self.learn_all(grown, learned)
-        return os.getpid()
+        line, address = NodeLine.new()
+        threading.Thread(target=self._serve, args=(line,), daemon=True).start()
+        return address
+
+    def _serve(self, line: NodeLine) -> None:
+        """Answer what comes by the line; with nothing if it has to come through Ray.
+
+        Then the answer does not fit, or Ray passes an error on.
+        """
+        while True:
+            slot, request, learned = line.receive()
+            answer: Parts = []
+            with contextlib.suppress(Exception):
+                with self._turn:
+                    self._turn.wait_for(partial(self._has, learned), LEARN_SECONDS)
+                answer = self.match(request, learned)
+            if not line.send(slot, answer):
+                line.send(slot, [])
+
+    def _has(self, learned: int) -> bool:
+        return self._learned >= learned
 
     def alive(self, seconds: float) -> None:
         """Return after so many seconds, as a heartbeat."""
@@ -128,18 +155,20 @@ class MatchWorker:
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add k-mers that the stream has added; after an error, ``match`` raises it, too."""
         count = codes.size
-        try:
-            owned = self._setup.owned(codes)
-            # Ray's arrays are read-only, for which kernels would be compiled again
-            codes = owned.copy() if owned is codes else owned
-            if codes.size:
-                with Team(1):
-                    self._engine.learn(codes)
-        except Exception as error:
-            # nobody waits for the outcome of this call
-            self._fault = error
-            raise
-        self._learned += count
+        with self._turn:
+            try:
+                owned = self._setup.owned(codes)
+                # Ray's arrays are read-only, for which kernels would be compiled again
+                codes = owned.copy() if owned is codes else owned
+                if codes.size:
+                    with Team(1):
+                        self._engine.learn(codes)
+            except Exception as error:
+                # nobody waits for the outcome of this call
+                self._fault = error
+                raise
+            self._learned += count
+            self._turn.notify_all()
 
     def match(self, request: Parts, learned: int) -> Parts:
         """Answer a packed MatchRequest with a packed MatchAnswer.
@@ -147,11 +176,12 @@ class MatchWorker:
         learned: how many k-mers the stream has added before. The worker may lack some if ``learn``
         failed, or if Ray could not fetch its argument.
         """
-        if self._learned != learned:
-            message = f"it has {self._learned} of {learned} added k-mers"
-            raise self._fault or StreamerError(message)
-        with Team(1):
-            return packed(self._answer(unpacked(request)))
+        with self._turn:
+            if self._learned != learned:
+                message = f"it has {self._learned} of {learned} added k-mers"
+                raise self._fault or StreamerError(message)
+            with Team(1):
+                return packed(self._answer(unpacked(request)))
 
     def _answer(self, asked: MatchRequest) -> MatchAnswer:
         bases = asked.codes()
@@ -159,10 +189,8 @@ class MatchWorker:
         batch = ReadBatch([""] * (asked.offsets.size - 1), asked.offsets, bases)
         sets = np.full(size, NO_SET, dtype=np.uint32) if self._setup.with_sets else None
         whole = np.array([[0, size]], dtype=np.int64)
-        task = MatchTask(
-            batch, [(False, whole)], 0, None, False, np.zeros(size, dtype=np.uint8), sets, None,
-            None,
-        )  # fmt: skip
+        none = NO_EVENTS if self._engine.finds_bits else np.zeros(size, dtype=np.uint8)
+        task = MatchTask(batch, [(False, whole)], 0, None, False, none, sets, None, None)
         (found,) = self._engine.run(task)
         events = found.events or Events(size, codes=task.events)
         missed = NO_CODES

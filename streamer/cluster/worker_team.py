@@ -22,9 +22,10 @@ from streamer import __version__
 from streamer.cluster.cluster_tasks import RETRIES
 from streamer.cluster.connecting import Cluster
 from streamer.cluster.match_worker import MatchWorker, WorkerSetup
+from streamer.cluster.node_line import NodeLine, readable
 from streamer.cluster.shard_starts import ShardStarts
 from streamer.cluster.shared_objects import packed, unpacked
-from streamer.cluster.team_member import Member, fault_of, first_line
+from streamer.cluster.team_member import Member, Question, fault_of, first_line
 from streamer.errors import StreamerError
 
 HANG_SECONDS = 10.0
@@ -32,9 +33,7 @@ HANG_SECONDS = 10.0
 
 SIGN_SECONDS = 1.0  # between heartbeats of a starting worker
 POLL_SECONDS = 0.25
-EACH = 2
-"""Parts assigned to a worker at a time: the current one and the next."""
-
+TURN_SECONDS = 0.002  # of waiting for answers by lines and through Ray in turn
 SIGNS = "signs"
 """The threads of a worker that send heartbeats while others load."""
 
@@ -84,6 +83,11 @@ class WorkerTeam:
     def size(self) -> int:
         """The intended number of workers per shard."""
         return self._workers or max(1, self._cluster.cpus // self.shards)
+
+    @property
+    def ready(self) -> int:
+        """The number of workers that can be asked."""
+        return sum(member.ready for member in self.members)
 
     @property
     def here(self) -> bool:
@@ -137,61 +141,96 @@ class WorkerTeam:
         for member in started:
             member.actor.learn.remote(shared)
 
-    def ask(self, requests: Sequence[Any]) -> list[list[Any]]:
-        """The answers of all shards to each request, in order; raise NoWorkersError if none."""
-        given = [self._cluster.ray.put(packed(request)) for request in requests]
+    def ask(self, requests: Sequence[Callable[[], Any]], take: Callable[[int, Any], None]) -> None:
+        """Ask a worker of each shard; raise NoWorkersError if there is none.
+
+        requests: make what is asked, when a worker has time for it. take: called with the number of
+        a request and an answer, in any order; the memory of the answer is reused afterwards.
+        """
+        given = [Question(request, self._cluster.ray.put) for request in requests]
         todo = [deque(range(len(given))) for _ in range(self.shards)]
-        answers: list[dict[int, Any]] = [{} for _ in range(self.shards)]
+        missing = len(given) * self.shards
         self._deaths.clear()
         try:
-            while sum(map(len, answers)) < len(given) * self.shards:
+            while missing:
                 self._give(given, todo)
-                for member, number, answer in self._step(todo):
-                    answers[member.shard][number] = answer
+                for number, answer in self._step(todo):
+                    take(number, answer)
+                    missing -= 1
                 if not self._covered() and (why := self._given_up()):
                     message = f"no worker of the cluster answers ({why})"
                     raise NoWorkersError(message)
         finally:
             for member in self.members:
                 # parts left behind by an error belong to no request any more
-                member.parts.clear()
-        return [[of_shard[number] for of_shard in answers] for number in range(len(given))]
+                member.abandon()
 
-    def _give(self, given: Sequence[Any], todo: Sequence[deque[int]]) -> None:
+    def _give(self, given: Sequence[Question], todo: Sequence[deque[int]]) -> None:
         """Assign parts to the least busy workers."""
-        for member in sorted(self.members, key=lambda one: len(one.parts)):
-            waiting = todo[member.shard]
-            while member.ready and waiting and len(member.parts) < EACH:
-                number = waiting.popleft()
-                if not member.parts:
-                    member.since = time.monotonic()
-                answer = member.actor.match.remote(given[number], self._learned)
-                member.parts.append((answer, number))
+        while True:
+            free = [one for one in self.members if one.takes_more and todo[one.shard]]
+            if not free:
+                return
+            member = min(free, key=lambda one: len(one.parts))
+            number = todo[member.shard].popleft()
+            if not member.parts:
+                member.since = time.monotonic()
+            member.ask(number, given[number], self._learned)
 
     def _step(
         self, todo: Sequence[deque[int]], seconds: float = POLL_SECONDS
-    ) -> list[tuple[Member, int, Any]]:
+    ) -> list[tuple[int, Any]]:
         """Wait briefly for answers, and check on the workers."""
         self._recruit()
-        start = [member for member in self.members if not member.ready]
-        watched = {member.parts[0][0]: member for member in self.members if member.parts}
-        watched |= {member.starting: member for member in start}
-        watched |= {member.sign: member for member in start}
-        if not watched:
+        lines = {member.awaited: member for member in self.members if member.awaited}
+        calls = {one.asked: one for one in self.members if one.parts and not one.awaited}
+        start = {one.starting: one for one in self.members if not one.ready}
+        start |= {one.sign: one for one in self.members if not one.ready}
+        answers: list[tuple[int, Any]] = []
+        if lines:
+            answers = self._hear(lines, todo, TURN_SECONDS if calls else seconds)
+            seconds = 0
+        if calls or start:
+            answers += self._fetch(calls | start, bool(start), todo, seconds)
+        elif not lines:
             time.sleep(0 if self._covered() else seconds)
-            return []
+        for member in self._hung():
+            self._lose(member, todo, f"has not answered for {HANG_SECONDS:g} s")
+        return answers
+
+    def _hear(
+        self, lines: dict[NodeLine, Member], todo: Sequence[deque[int]], seconds: float
+    ) -> list[tuple[int, Any]]:
+        """Wait for an answer by a line; return what is there."""
+        answers = []
+        for line in readable(lines, seconds):
+            member = lines[line]
+            try:
+                answer = member.heard(self._learned)
+            except EOFError:
+                self._lose(member, todo, "died (its process has ended)")
+                continue
+            member.since = time.monotonic()
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+    def _fetch(
+        self, calls: dict[Any, Member], starts: bool, todo: Sequence[deque[int]], seconds: float
+    ) -> list[tuple[int, Any]]:
+        """Wait for the outcome of a call of Ray; return answers. starts: a worker is starting."""
         errors = self._cluster.ray.exceptions
         found, rest = self._cluster.ray.wait(
-            list(watched), num_returns=1, timeout=seconds, fetch_local=False
+            list(calls), num_returns=1, timeout=seconds, fetch_local=False
         )
-        if start and rest:
+        if starts and rest:
             # a starting worker must not wait for the answers of others
             found += self._cluster.ray.wait(
                 rest, num_returns=len(rest), timeout=0, fetch_local=False
             )[0]
         answers = []
         for reference in found:
-            member = watched[reference]
+            member = calls[reference]
             if member not in self.members:
                 continue
             try:
@@ -205,25 +244,24 @@ class WorkerTeam:
             if not member.parts:
                 self._begin(member, reference, value)
                 continue
-            _, number = member.parts.popleft()
             member.since = time.monotonic()
-            answers.append((member, number, unpacked(value)))
-        for member in self._hung():
-            self._lose(member, todo, f"has not answered for {HANG_SECONDS:g} s")
+            answers.append((member.parts.popleft().number, unpacked(value)))
         return answers
 
     def _hung(self) -> list[Member]:
         """Return the workers overdue with an answer, except those whose answer is still unread."""
         before = time.monotonic() - HANG_SECONDS
-        late = {
-            one.asked: one for one in self.members if one.asked is not None and one.since < before
-        }
-        if not late:
-            return []
-        _, missing = self._cluster.ray.wait(
-            list(late), num_returns=len(late), timeout=0, fetch_local=False
-        )
-        return [late[reference] for reference in missing]
+        late = [member for member in self.members if member.since < before]
+        lines = {member.awaited: member for member in late if member.awaited}
+        calls = {member.asked: member for member in late if member.asked is not None}
+        for line in readable(lines, 0):
+            del lines[line]
+        missing = []
+        if calls:
+            _, missing = self._cluster.ray.wait(
+                list(calls), num_returns=len(calls), timeout=0, fetch_local=False
+            )
+        return [*lines.values(), *(calls[reference] for reference in missing)]
 
     def _begin(self, member: Member, reference: Any, value: Any) -> None:
         """Handle a startup step: a worker is alive, has started, or has learned what it missed."""
@@ -235,7 +273,7 @@ class WorkerTeam:
                 member.sign = self._sign(member.actor, SIGN_SECONDS)
             return
         if not member.pid:
-            member.pid = value
+            member.pid, member.line = value.pid, NodeLine.at(value)
             if member.learned != self._learned:
                 # this may take long, but no part waits for it
                 member.starting = member.actor.learn_all.remote([self._put_grown()], self._learned)
@@ -251,8 +289,8 @@ class WorkerTeam:
     ) -> None:
         """Give a worker up and reassign its parts. raised: by an error of its own."""
         self.members.remove(member)
-        for _, number in reversed(member.parts):
-            todo[member.shard].appendleft(number)
+        for part in reversed(member.parts):
+            todo[member.shard].appendleft(part.number)
         if not member.ready:
             self._starts[member.shard].failed(time.monotonic(), why, raised=raised)
         name = f"process {member.pid}" if member.pid else "one that was starting"
@@ -262,7 +300,7 @@ class WorkerTeam:
         if not member.parts:
             return
         # it was working on its first part
-        at_fault = member.shard, member.parts[0][1]
+        at_fault = member.shard, member.parts[0].number
         self._deaths[at_fault] += 1
         if self._deaths[at_fault] > RETRIES:
             message = (
@@ -272,6 +310,7 @@ class WorkerTeam:
             raise NoWorkersError(message)
 
     def _end(self, member: Member) -> None:
+        member.hang_up()
         with contextlib.suppress(Exception):
             self._cluster.ray.kill(member.actor, no_restart=True)
 

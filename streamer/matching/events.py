@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from trie.cpu import array_pool
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
 
@@ -14,6 +15,14 @@ Bits = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 # kernels load eight bytes at a time
 _LEAST_WORDS = 2
+
+
+def no_bits(symbols: int) -> Bits:
+    """Return ``Bits`` without any window."""
+    words = max(-(-symbols // 32), _LEAST_WORDS)
+    starts, matches = array_pool.empty(words, np.uint32), array_pool.empty(words, np.uint32)
+    starts[:] = matches[:] = 0
+    return starts, matches
 
 
 class Events:
@@ -86,6 +95,20 @@ def _move_bits(words, start, size, part):
         if left < 32:
             value &= (np.uint64(1) << np.uint64(max(left, 0))) - np.uint64(1)
         part[i] = np.uint32(value)
+
+
+@njit(cache=True, nogil=True)
+def add_bits(part, start, words):
+    """Set those bits of ``words`` from ``start`` on that are set in ``part``."""
+    there = words[start >> 5 :]
+    left = np.uint32(start & 31)
+    # in two steps, because a shift by 32 has no effect
+    right = np.uint32(31) - left
+    for i in range(min(part.size, there.size)):
+        there[i] |= part[i] << left
+    beyond = there[1:]
+    for i in range(min(part.size, beyond.size)):
+        beyond[i] |= part[i] >> np.uint32(1) >> right
 
 
 @njit(cache=True, nogil=True)

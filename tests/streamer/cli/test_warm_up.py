@@ -30,6 +30,9 @@ NOT_BY_COMMANDS = (
     "streamer.matching.events._move_bits",
     "streamer.matching.together._pack",
     "trie.packed_codes.reverse_codes",
+    # on a cluster only
+    "streamer.matching.events.add_bits",
+    "trie.packed_codes._unpack",
     # in Python only
     "streamer.batch.hit_rows._fill",
     "streamer.batch.hit_rows._fill_alike",
@@ -44,7 +47,6 @@ NOT_BY_COMMANDS = (
     "streamer.batch.lcs.matching._columns",
     "streamer.sequences.record_buffer._add_alone",
     "trie.levenshtein._merged",
-    "trie.packed_codes._unpack",
 )
 """Kernels that no job of warm-up needs."""
 

@@ -19,6 +19,7 @@ NONE = "none has started for 0.5 s; does the cluster have enough CPUs?"
 GENOME = "".join(random.Random(41).choices("ACGT", k=20_000))
 SPECS = {
     "frozen": {"mode": "frozen", "counted": True},
+    "labelled": {"mode": "frozen"},
     "grow": {"mode": "grow", "counted": True, "chunk": 700},
     "seeded": {"mode": "grow", "seed_bases": 9_000, "chunk": 700},
 }

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from streamer.cluster import cluster_tasks, connecting, worker_team
+from streamer.cluster import cluster_tasks, connecting, node_line, worker_team
 from streamer.cluster.connecting import Cluster
+from streamer.cluster.match_worker import MatchWorker
+from streamer.cluster.node_line import Address, NodeLine
 from streamer.errors import StreamerError
+from streamer.sequences.read_batch import ReadBatch
 from tests.streamer.cluster.fake_ray import FakeRay, Never, RayError, Reference
-from tests.streamer.cluster.faulty_workers import NONE, SPECS, K, batches, matchers
+from tests.streamer.cluster.faulty_workers import GENOME, NONE, SPECS, K, batches, matchers
 from tests.streamer.cluster.test_cluster_stream import assert_equal
 
 pytestmark = pytest.mark.usefixtures("short_waits")
@@ -72,6 +75,52 @@ def test_a_part_of_a_shard_that_always_fails_is_one_line(fault_targets):
         StreamerError, match=r"^8 workers .* in the same part .* died \(out of memory\)$"
     ):
         there.match(next(batches(1)))
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("slot", [0, 1 << 9, 3 << 10, 1 << 20])
+def test_results_are_the_same_with_and_without_lines(
+    slot, name, shards, fault_targets, monkeypatch
+):
+    """Where there is none, no request or not every answer fits, Ray carries it."""
+    monkeypatch.setattr(node_line, "SLOT_BYTES", slot)
+    if not slot:
+        monkeypatch.setattr(NodeLine, "new", lambda: (None, Address("", 1, 0, 0, 0, "")))
+        monkeypatch.setattr(MatchWorker, "_serve", lambda worker, line: None)
+    here, there, _, said = matchers(name, fault_targets, shards)
+    for batch in batches(4):
+        assert_equal(here.match(batch), there.match(batch))
+    assert there.kmers == here.kmers
+    assert said == []
+
+
+def test_the_line_of_a_worker_with_late_answers_is_given_up(fault_targets):
+    """It may still write to the memory."""
+    here, there, *_ = matchers("frozen", fault_targets)
+    team = there._engine._team
+    some = list(batches(3))
+    assert_equal(here.match(some[0]), there.match(some[0]))
+    while team.ready < 2:
+        team._step([])
+    lines = [member.line for member in team.members]
+    assert None not in lines
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    step, team._step = team._step, interrupt
+    with pytest.raises(KeyboardInterrupt):
+        there.match(some[1])
+    team._step = step
+    assert [member.line for member in team.members] == [None, None]
+    assert_equal(here.match(some[2]), there.match(some[2]))
+
+
+def test_a_long_read_makes_two_parts_for_each_worker(fault_targets):
+    _, there, faults, _ = matchers("frozen", fault_targets)
+    there.match(ReadBatch.from_sequences(["r"], [GENOME]))
+    assert faults.parts == (1 << 60) - 4
 
 
 def seeded(targets, shards, monkeypatch):
