@@ -35,7 +35,7 @@ from trie.ascending import lacking
 from trie.windows import MATCH, MISMATCH, window_codes
 
 LEAST_PART = 1 << 16
-"""Symbols per part: a request takes a millisecond, in which a worker matches this many."""
+"""Symbols per part: a request takes up to a millisecond, and matching these about as long."""
 
 
 class ClusterMatcher(StreamMatcher):
@@ -212,8 +212,8 @@ class ClusterEngine(MatchEngine):
         A window matches if any shard knows it.
         """
         offsets, bases = task.batch.offsets, task.batch.bases
-        # parts of a read overlap by k - 1 symbols
-        each = -(-(stop - start) // (2 * max(1, self._team.size))) + self._k
+        # a part for each worker; those of one read overlap by k - 1 symbols
+        each = -(-(stop - start) // max(1, self._team.size)) + self._k
         parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each), start, stop).tolist()
         alone = self._team.shards == 1
         bits = no_bits(stop - start)

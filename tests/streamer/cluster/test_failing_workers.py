@@ -57,7 +57,7 @@ def test_a_part_that_always_fails_is_matched_in_the_daemon(name, fault_targets):
     here, there, faults, said = matchers(name, fault_targets)
     some = list(batches(3))
     assert_equal(here.match(some[0]), there.match(some[0]))
-    faults.parts = 2
+    faults.parts = 1
     assert_equal(here.match(some[1]), there.match(some[1]))
     assert said[-1] == (
         "8 workers of the cluster failed in the same part of a batch; the last one died (out of "
@@ -117,10 +117,10 @@ def test_the_line_of_a_worker_with_late_answers_is_given_up(fault_targets):
     assert_equal(here.match(some[2]), there.match(some[2]))
 
 
-def test_a_long_read_makes_two_parts_for_each_worker(fault_targets):
+def test_a_long_read_makes_a_part_for_each_worker(fault_targets):
     _, there, faults, _ = matchers("frozen", fault_targets)
     there.match(ReadBatch.from_sequences(["r"], [GENOME]))
-    assert faults.parts == (1 << 60) - 4
+    assert faults.parts == (1 << 60) - 2
 
 
 def seeded(targets, shards, monkeypatch):
