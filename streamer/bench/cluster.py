@@ -188,36 +188,40 @@ def streams(workers: tuple[int, ...], bases: int) -> Iterator[Row]:
     yield from (model(name, rows) for name, rows in found.items())
 
 
+def _batches(known: Any, count: int, fresh: float) -> Iterator[ReadBatch]:
+    """Batches in which that share of the reads is random, the others known."""
+    rng = np.random.default_rng(4)
+    for number in range(count):
+        batch = half_hit(known, STREAM_BATCH, number)
+        if fresh < 0.5:
+            rows = batch.bases.reshape(-1, READ).copy()
+            here = rng.random(len(rows)) >= fresh
+            starts = rng.integers(0, known.size - READ, int(here.sum()))
+            rows[here] = np.lib.stride_tricks.sliding_window_view(known, READ)[starts]
+            batch = batch_of(rows.reshape(-1), cut(rows.size, READ))
+        yield batch
+
+
 def _stream(
     cluster: Cluster, codes: Any, bases: int, count: int, name: str, shards: int, fresh: float,
     asked: dict[str, str],
 ) -> Row:  # fmt: skip
     dictionary, spec = _dictionary(codes, count, **asked)
-    known = codes[: codes.size // 20]
+    # a busy daemon has the next batch when it needs it
+    batches = list(_batches(codes[: codes.size // 20], max(1, bases // STREAM_BATCH) + 1, fresh))
 
     def run(matcher: StreamMatcher) -> float:
-        rng = np.random.default_rng(4)
-        took = 0.0
-        total = max(1, bases // STREAM_BATCH)
-        for number in range(total + 1):
-            batch = half_hit(known, STREAM_BATCH, number)
-            if fresh < 0.5:
-                rows = batch.bases.reshape(-1, READ).copy()
-                here = rng.random(len(rows)) >= fresh
-                starts = rng.integers(0, known.size - READ, int(here.sum()))
-                rows[here] = np.lib.stride_tricks.sliding_window_view(known, READ)[starts]
-                batch = batch_of(rows.reshape(-1), cut(rows.size, READ))
-            if not number:
-                matcher.match(batch)
-                # those that still load would take cores from the others
-                while isinstance(matcher, ClusterMatcher) and matcher.workers < count:
-                    matcher.match(batch)
-                continue
-            begun = time.perf_counter()
+        matcher.match(batches[0])
+        # workers that load take cores from the others
+        while isinstance(matcher, ClusterMatcher) and matcher.workers < count:
+            matcher.match(batches[0])
+        matcher.match(batches[0])
+        begun = time.perf_counter()
+        for batch in batches[1:]:
             matcher.match(batch)
-            took += time.perf_counter() - begun
+        took = time.perf_counter() - begun
         matcher.close()
-        return took * bases / (total * STREAM_BATCH)
+        return took * bases / (STREAM_BATCH * len(batches[1:]))
 
     alone = run(StreamMatcher(dictionary, spec))
     there = run(
