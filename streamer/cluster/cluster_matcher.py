@@ -32,6 +32,7 @@ from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import Start
 from streamer.matching.window_labels import WindowLabels
 from trie.ascending import lacking
+from trie.cpu.threads import run_all, usable_cores
 from trie.windows import MATCH, MISMATCH, window_codes
 
 LEAST_PART = 1 << 16
@@ -87,6 +88,7 @@ class ClusterEngine(MatchEngine):
         self._dictionary = labels.dictionary
         self._k = spec.k
         self._changes = spec.changes
+        self._threads = spec.threads or usable_cores()
         self.finds_bits = not spec.changes
         self._canonical = self._dictionary.strands != "forward"
         self._make_local = local
@@ -232,7 +234,8 @@ class ClusterEngine(MatchEngine):
                 places = Events(b - a, bits=answer.bits).codes == MATCH
                 task.sets[a:b][places] = answer.labels
 
-        self._team.ask([partial(request, a, b) for a, b in parts], take)
+        requests = run_all([partial(request, a, b) for a, b in parts], self._threads)
+        self._team.ask(requests, take)
         if missed and not alone:
             # codes that no shard knows
             events = Events(stop - start, bits=bits).codes

@@ -9,20 +9,15 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from streamer.cluster.node_line import SLOTS, NodeLine
-from streamer.cluster.shared_objects import Parts, packed, unpacked
+from streamer.cluster.shared_objects import Parts, unpacked
 
 
 @dataclass
 class Question:
-    """A request, made when a worker has time for it. put: gives an object to Ray."""
+    """A packed request. put: gives an object to Ray."""
 
-    make: Callable[[], Any]
+    parts: Parts
     put: Callable[[Parts], Any]
-
-    @cached_property
-    def parts(self) -> Parts:
-        """The packed request."""
-        return packed(self.make())
 
     @cached_property
     def reference(self) -> Any:

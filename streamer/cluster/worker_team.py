@@ -1,10 +1,11 @@
 """Workers of a daemon on a cluster: Ray actors that each hold the dictionary, or a shard of it.
 
-Every part of a batch goes to the least busy worker of each shard. A worker that dies, or does not
-answer for HANG_SECONDS, is given up: its parts go to others, it is replaced, and late answers are
-ignored. A worker learns k-mers in call order; after starting, it first learns those added
-meanwhile. So at each request it knows everything that the stream added before. While it loads its
-dictionary, which may take minutes, it sends heartbeats; ``shard_starts`` decides how long to wait.
+Every part of a batch goes to the least busy worker of each shard: by a line if it is on this node,
+else through Ray. A worker that dies, or does not answer for HANG_SECONDS, is given up: its parts go
+to others, it is replaced, and late answers are ignored. A worker learns k-mers in call order; after
+starting, it first learns those added meanwhile. So at each request it knows everything that the
+stream added before. While it loads its dictionary, which may take minutes, it sends heartbeats;
+``shard_starts`` decides how long to wait.
 """
 
 from __future__ import annotations
@@ -141,13 +142,13 @@ class WorkerTeam:
         for member in started:
             member.actor.learn.remote(shared)
 
-    def ask(self, requests: Sequence[Callable[[], Any]], take: Callable[[int, Any], None]) -> None:
-        """Ask a worker of each shard; raise NoWorkersError if there is none.
+    def ask(self, requests: Sequence[Any], take: Callable[[int, Any], None]) -> None:
+        """Ask a worker of each shard for each answer; raise NoWorkersError if there is none.
 
-        requests: make what is asked, when a worker has time for it. take: called with the number of
-        a request and an answer, in any order; the memory of the answer is reused afterwards.
+        take: called with the number of a request and an answer, in any order; the memory of the
+        answer is reused afterwards.
         """
-        given = [Question(request, self._cluster.ray.put) for request in requests]
+        given = [Question(packed(request), self._cluster.ray.put) for request in requests]
         todo = [deque(range(len(given))) for _ in range(self.shards)]
         missing = len(given) * self.shards
         self._deaths.clear()
