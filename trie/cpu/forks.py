@@ -11,7 +11,6 @@ What the work does to other objects stays in the forked process, except for the 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import signal
@@ -49,7 +48,7 @@ _END = object()
 _EACH = 2  # items that a process has at a time: the current one and the next
 _SIZE = struct.Struct("<Q")
 _SOCKET_BYTES = 1 << 20
-_SIGNALS = signal.SIGINT, signal.SIGTERM
+_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 def forked(
@@ -65,14 +64,16 @@ def forked(
 
     The first result is made here before the first fork, so that what it loads or compiles is
     shared. Here, too, are made those that a process that ended early did not give, and all others
-    if none can be forked: so the work must give the same results again. Exceptions are raised in
-    their place. works, takes: the stages that work on an item and take a result; ``stages`` get the
-    time of the processes at the end.
+    if none can be forked, each when it is its turn: so the work must give the same results again.
+    Exceptions are raised in their place. works, takes: the stages that work on an item and take a
+    result; ``stages`` get the time of the processes at the end.
     """
     rest = iter(items)
     for first in rest:
         with stages.aside():
             results = list(islice(work(first), 1))
+        if not results:
+            continue
         forks = _Forks(chain((first,), rest), work, processes, stages, (works, takes))
         try:
             forks.give()
@@ -86,7 +87,7 @@ def forked(
 class _Process(NamedTuple):
     """A forked process, and the numbers of the items that it has not answered."""
 
-    process: multiprocessing.process.BaseProcess
+    pid: int
     connection: socket.socket
     numbers: deque[int]
 
@@ -95,13 +96,15 @@ class _Process(NamedTuple):
 class _Given:
     """An item that was handed out, and its results that are not yet taken, with their bytes.
 
-    received: how many results have come. complete: there are no more.
+    received: how many results have come. complete: there are no more. rest: makes those that no
+    process will give.
     """
 
     item: Any
     results: deque[tuple[int, Any]] = field(default_factory=deque)
     received: int = 0
     complete: bool = False
+    rest: Iterator[Any] | None = None
 
 
 class _Forks(Iterator[Any]):
@@ -136,8 +139,16 @@ class _Forks(Iterator[Any]):
             if given.complete:
                 del self._given[self._taken]
                 self._taken += 1
-            else:
+            elif any(self._taken in one.numbers for one in self._processes):
                 self._receive()
+            else:
+                with self._stages.spent(self._works):
+                    if given.rest is None:
+                        given.rest = islice(self._work(given.item), given.received, None)
+                    result = next(given.rest, _END)
+                if result is not _END:
+                    return result
+                given.complete = True
 
     def finish(self) -> None:
         """Add up what the processes spent on the stages."""
@@ -150,11 +161,7 @@ class _Forks(Iterator[Any]):
 
     def close(self) -> None:
         """End the processes."""
-        for one in self._processes:
-            one.process.kill()
-        for one in self._processes:
-            one.process.join()
-            one.connection.close()
+        _end(self._processes)
         self._processes.clear()
 
     def give(self) -> None:
@@ -170,7 +177,8 @@ class _Forks(Iterator[Any]):
                 self._ended = True
             else:
                 self._given[self._count] = given
-                self._hand_out(self._count)
+                if self._processes:
+                    self._hand_out(self._count)
             self._count += 1
 
     def _room(self) -> bool:
@@ -183,26 +191,12 @@ class _Forks(Iterator[Any]):
         return not busy or min(busy) < _EACH
 
     def _hand_out(self, number: int) -> None:
-        if not self._processes:
-            self._do_here(number)
-            return
         one = min(self._processes, key=lambda one: len(one.numbers))
         one.numbers.append(number)
         try:
             _send(one.connection, self._given[number].item)
         except OSError:
             self._lost(one)
-
-    def _do_here(self, number: int) -> None:
-        """Do the work on an item, or what is left of it."""
-        given = self._given[number]
-        try:
-            with self._stages.spent(self._works):
-                for result in islice(self._work(given.item), given.received, None):
-                    given.results.append((0, result))
-        except Exception as error:
-            given.results.append((0, Failed(error)))
-        given.complete = True
 
     def _receive(self) -> None:
         """Wait for results: if many wait to be taken, for those of the next item only."""
@@ -219,7 +213,7 @@ class _Forks(Iterator[Any]):
     def _receive_from(self, one: _Process) -> None:
         try:
             size, results = _receive(one.connection)
-        except (OSError, EOFError):
+        except Exception:  # it has ended, or sent an exception that cannot be unpickled
             self._lost(one)
             return
         given = self._given[one.numbers[0]]
@@ -232,14 +226,10 @@ class _Forks(Iterator[Any]):
             one.numbers.popleft()
 
     def _lost(self, one: _Process) -> None:
-        """Work on the items of a process that has ended, perhaps killed for its memory."""
+        """Go on without a process that has ended, perhaps killed for its memory."""
         self._processes.remove(one)
         self._most = len(self._processes)
-        one.process.kill()
-        one.process.join()
-        one.connection.close()
-        for number in one.numbers:
-            self._do_here(number)
+        _end([one])
 
     def _fork(self) -> bool:
         """Fork a process; if that fails, none is tried again."""
@@ -250,17 +240,21 @@ class _Forks(Iterator[Any]):
             return False
         for end in ours, theirs:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
-        process = multiprocessing.get_context("fork").Process(
-            target=self._serve, args=(os.getpid(), theirs, ours), daemon=True
-        )
+        parent = os.getpid()
         # an interrupt is for this process, once it knows of the new one
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             with warnings.catch_warnings():
                 # other threads hold no locks: those of a team wait
                 warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            self._processes.append(_Process(process, ours, deque()))
+                pid = os.fork()
+            if not pid:
+                try:
+                    self._serve(parent, theirs, ours)
+                finally:
+                    # runs, flushes and closes nothing that is the parent's
+                    os._exit(0)
+            self._processes.append(_Process(pid, ours, deque()))
         except OSError:
             ours.close()
             self._most = 0
@@ -273,7 +267,10 @@ class _Forks(Iterator[Any]):
     def _serve(self, parent: int, connection: socket.socket, other: socket.socket) -> None:
         """Work on items until there are no more, in the forked process."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in signal.SIGTERM, signal.SIGHUP:
+            # unfinished files are the parent's
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         end_with(parent)
         for end in other, *(one.connection for one in self._processes):
@@ -300,8 +297,20 @@ class _Forks(Iterator[Any]):
                 if result is _END:
                     return
                 yield result
+        except MemoryError:
+            raise  # one process alone may have enough
         except Exception as error:
             yield Failed(error)
+
+
+def _end(processes: list[_Process]) -> None:
+    for one in processes:
+        with suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGKILL)
+    for one in processes:
+        with suppress(ChildProcessError):  # if SIGCHLD is ignored
+            os.waitpid(one.pid, 0)
+        one.connection.close()
 
 
 def _send(connection: socket.socket, item: Any) -> None:

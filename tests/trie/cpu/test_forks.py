@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,21 @@ from trie.cpu.forks import forked
 from trie.cpu.stages import Stages
 
 HERE = os.getpid()
+
+
+@pytest.fixture(autouse=True)
+def none_left():
+    before = children()
+    yield
+    assert children() == before
+
+
+def children():
+    return sorted(
+        pid
+        for path in Path("/proc/self/task").glob("*/children")
+        for pid in path.read_text().split()
+    )
 
 
 def run(items, work, processes=3, stages=None):
@@ -45,7 +61,6 @@ def test_results_come_in_order_from_other_processes(count, processes):
     assert HERE not in others
     assert len(others) <= processes
     assert others or count < 2
-    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("most", [0, 10_000, 1 << 28])
@@ -111,7 +126,6 @@ def test_an_exception_comes_in_its_place():
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="five"):
         next(results)
-    assert not multiprocessing.active_children()
 
 
 def test_an_exception_of_the_items_comes_after_the_results_before_it():
@@ -139,12 +153,120 @@ def test_items_of_a_killed_process_are_worked_on_here(processes):
 
 
 def test_all_are_worked_on_here_if_none_can_be_forked(monkeypatch):
-    def fails(self):
-        message = "Resource temporarily unavailable"
-        raise BlockingIOError(message)
-
-    monkeypatch.setattr(multiprocessing.get_context("fork").Process, "start", fails)
+    monkeypatch.setattr(os, "fork", fails)
     assert list(run(range(10), lambda item: (item, away()))) == [(i, False) for i in range(10)]
+
+
+def fails():
+    message = "Resource temporarily unavailable"
+    raise BlockingIOError(message)
+
+
+def test_results_are_made_here_as_they_are_taken(monkeypatch):
+    """There may be more than fit into memory."""
+    monkeypatch.setattr(os, "fork", fails)
+    made = []
+
+    def work(item):
+        for number in range(50):
+            made.append((item, number))
+            yield item, number
+
+    results = of_many(range(3), work)
+    next(results)  # made for its effects, and again with the others
+    for taken in range(1, 150):
+        assert next(results) == divmod(taken, 50)
+        assert len(made) == taken + 2
+    assert list(results) == []
+
+
+def test_items_without_results_precede_the_one_that_is_done_before_a_fork():
+    """What the first result loads or compiles is shared."""
+    loaded = []
+
+    def work(item):
+        if item >= 3:
+            shared = bool(loaded)
+            loaded.append(item)
+            yield item, shared
+
+    found = list(of_many(range(20), work))
+    assert found == [(3, False), *((item, True) for item in range(4, 20))]
+
+
+def test_memory_may_suffice_for_one_process():
+    def work(item):
+        if item % 4 == 1 and away():
+            raise MemoryError
+        return item
+
+    assert list(run(range(20), work)) == list(range(20))
+
+
+class OddError(Exception):
+    """Cannot be unpickled."""
+
+    def __init__(self, number, unit):
+        super().__init__(f"{number} {unit}")
+
+
+def test_an_exception_that_cannot_be_unpickled_is_raised_here():
+    def work(item):
+        if item == 2:
+            raise OddError(item, "things")
+        return item
+
+    results = run(range(9), work)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(OddError, match="2 things"):
+        next(results)
+
+
+def test_a_forked_process_runs_no_handler_of_the_parent():
+    """It would remove its unfinished files."""
+    read, ends = os.pipe()
+    before = signal.signal(signal.SIGHUP, lambda *_: os.write(ends, b"handled"))
+
+    def work(item):
+        if item == 2 and away():
+            os.kill(os.getpid(), signal.SIGHUP)
+        return item, away()
+
+    try:
+        found = list(run(range(6), work, 1))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        os.close(ends)
+    assert os.read(read, 100) == b""
+    os.close(read)
+    assert found[2] == (2, False)
+
+
+def test_a_forked_process_survives_a_signal_that_is_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def work(item):
+        if away():
+            os.kill(os.getpid(), signal.SIGHUP)
+        return item, away()
+
+    try:
+        assert all(there for _, there in list(run(range(6), work, 2))[1:])
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_daemonic_process_may_fork(monkeypatch):
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    assert list(run(range(6), lambda item: item)) == list(range(6))
+
+
+def test_children_may_be_reaped_by_the_system():
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert list(run(range(9), lambda item: item)) == list(range(9))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_results_that_cannot_be_pickled_are_made_here():
@@ -168,7 +290,6 @@ def test_the_work_is_a_bounded_number_of_items_ahead():
         next(results)
         assert len(pulled) <= taken + 2 + 2 * forks.AHEAD
     results.close()
-    assert not multiprocessing.active_children()
 
 
 def test_the_time_of_the_processes_counts():
@@ -195,4 +316,3 @@ def test_an_interrupt_ends_the_processes():
 
     with pytest.raises(KeyboardInterrupt):
         list(run(range(20), work, 2))
-    assert not multiprocessing.active_children()
