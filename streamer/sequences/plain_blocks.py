@@ -57,9 +57,9 @@ class FileRegion(NamedTuple):
             memory = mmap.mmap(
                 self.descriptor, self.stop + BEHIND_BYTES - begin, mmap.MAP_PRIVATE, offset=begin
             )
-        except OSError:
+            memory.madvise(mmap.MADV_WILLNEED)
+        except (OSError, ValueError):  # ValueError: the file has just become shorter
             return None
-        memory.madvise(mmap.MADV_WILLNEED)
         array = np.frombuffer(memory, np.uint8)
         return TextBlock(array, self.first - begin, self.stop - begin)
 

@@ -50,6 +50,14 @@ def test_near_its_ends_a_file_is_not_mapped(file, first, stop):
     assert FileRegion(file[1], first, stop).mapped() is None
 
 
+def test_a_file_that_has_just_become_shorter_is_not_mapped(file, monkeypatch):
+    path, descriptor, _ = file
+    before = os.fstat(descriptor)
+    monkeypatch.setattr(os, "fstat", lambda _: before)
+    os.truncate(path, 1000)
+    assert FileRegion(descriptor, ROOM_BYTES, ROOM_BYTES + 10).mapped() is None
+
+
 def test_a_file_that_becomes_shorter_ends_only_a_forked_process(file):
     path, descriptor, content = file
     here = os.getpid()
