@@ -241,9 +241,10 @@ class _Forks(Iterator[Any]):
         for end in ours, theirs:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         parent = os.getpid()
-        # an interrupt is for this process, once it knows of the new one
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
+            # they are for this process, or for handlers that the new one sets
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
             with warnings.catch_warnings():
                 # other threads hold no locks: those of a team wait
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -255,13 +256,15 @@ class _Forks(Iterator[Any]):
                     # runs, flushes and closes nothing that is the parent's
                     os._exit(0)
             self._processes.append(_Process(pid, ours, deque()))
-        except OSError:
+        except BaseException as error:
             ours.close()
+            if not isinstance(error, OSError):
+                raise
             self._most = 0
             return False
         finally:
-            theirs.close()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
         return True
 
     def _serve(self, parent: int, connection: socket.socket, other: socket.socket) -> None:

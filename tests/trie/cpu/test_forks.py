@@ -316,3 +316,19 @@ def test_an_interrupt_ends_the_processes():
 
     with pytest.raises(KeyboardInterrupt):
         list(run(range(20), work, 2))
+
+
+def test_an_interrupt_before_a_fork_leaves_no_signal_blocked(monkeypatch):
+    mask = signal.pthread_sigmask
+
+    def interrupted(how, signals):
+        found = mask(how, signals)
+        if how == signal.SIG_BLOCK and signals:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(signal, "pthread_sigmask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(run(range(4), lambda item: item))
+    left = mask(signal.SIG_SETMASK, ())
+    assert not left
