@@ -16,8 +16,8 @@ from typing import Literal
 Kind = Literal["busy", "input", "output"]
 """How time is spent: at work, waiting for input, or waiting for room for output."""
 
-Sums = dict[tuple[str, Kind], float]
-"""Seconds by stage and kind."""
+Sums = dict[tuple[str, Kind | Literal["bytes"]], float]
+"""Seconds by stage and kind, and bytes."""
 
 
 class Stages:
@@ -29,7 +29,6 @@ class Stages:
         """Stages that several threads work on at a time."""
         self._own = threading.local()
         self._sums: list[Sums] = []
-        self._bytes: dict[str, int] = dict.fromkeys(names, 0)
         self.began = time.perf_counter()
 
     @contextmanager
@@ -65,38 +64,29 @@ class Stages:
     def aside(self) -> Iterator[None]:
         """Do not count what is done in the context, which is done again."""
         own = self._of_thread()[0]
-        sums, sizes = own.copy(), self._bytes.copy()
+        sums = own.copy()
         try:
             yield
         finally:
             own.clear()
             own.update(sums)
-            self._bytes = sizes
 
     def restart(self) -> None:
         """Forget all seconds and bytes, and the stages that this thread is in."""
         self._sums.clear()
-        self._bytes.clear()
         self._own = threading.local()
 
-    def all(self) -> tuple[Sums, dict[str, int]]:
-        """Return the seconds of all threads, and the bytes."""
-        total: Sums = defaultdict(float)
-        for sums in list(self._sums):
-            for key, seconds in sums.items():
-                total[key] += seconds
-        return total, self._bytes
+    def all(self) -> list[Sums]:
+        """Return the seconds and bytes of all threads."""
+        return self._sums
 
-    def add_all(self, counted: tuple[Sums, dict[str, int]]) -> None:
+    def add_all(self, counted: list[Sums]) -> None:
         """Add what ``all`` returned in another process."""
-        for (name, kind), seconds in counted[0].items():
-            self.add(name, kind, seconds)
-        for name, size in counted[1].items():
-            self.count(name, size)
+        self._sums += counted
 
     def count(self, name: str, size: int) -> None:
-        """Count bytes that a stage has produced; one thread at a time may do so for a stage."""
-        self._bytes[name] = self._bytes.get(name, 0) + size
+        """Count bytes that a stage has produced."""
+        self._of_thread()[0][name, "bytes"] += size
 
     def seconds(self, name: str, kind: Kind) -> float:
         """Return the seconds of all threads."""
@@ -104,4 +94,4 @@ class Stages:
 
     def size(self, name: str) -> int:
         """The bytes counted so far."""
-        return self._bytes.get(name, 0)
+        return int(sum(sums.get((name, "bytes"), 0) for sums in list(self._sums)))

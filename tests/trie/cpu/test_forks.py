@@ -307,6 +307,21 @@ def test_the_time_of_the_processes_counts():
     assert stages.seconds("take", "input") > 0
 
 
+def test_what_other_threads_count_before_a_fork_counts():
+    stages = Stages("work", "take")
+
+    def work(_):
+        stages.count("work", 100)
+        if not away():
+            thread = threading.Thread(target=stages.count, args=("take", 10))
+            thread.start()
+            thread.join()
+
+    assert len(list(run(range(9), work, 2, stages))) == 9
+    assert stages.size("work") == 900
+    assert stages.size("take") == 10
+
+
 def test_an_interrupt_ends_the_processes():
     def work(item):
         if away() and item == 4:
