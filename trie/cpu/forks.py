@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import signal
 import socket
 import struct
@@ -23,7 +24,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from multiprocessing.connection import wait
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -201,13 +201,18 @@ class _Forks(Iterator[Any]):
     def _receive(self) -> None:
         """Wait for results: if many wait to be taken, for those of the next item only."""
         full = self._bytes > MOST_BYTES
-        there: dict[Any, _Process] = {
-            one.connection: one for one in self._processes if not full or self._taken in one.numbers
+        there = {
+            one.connection.fileno(): one
+            for one in self._processes
+            if not full or self._taken in one.numbers
         }
+        poll = select.poll()
+        for connection in there:
+            poll.register(connection, select.POLLIN)
         with self._stages.spent(self._takes, "input"):
-            ready = wait(list(there))
+            ready = poll.poll()
         with self._stages.spent(self._takes):
-            for connection in ready:
+            for connection, _ in ready:
                 self._receive_from(there[connection])
 
     def _receive_from(self, one: _Process) -> None:
