@@ -54,7 +54,8 @@ def _bound(stages: Stages, threads: int, seconds: float) -> str:
     """What limited the speed."""
     busy = {name: stages.seconds(name, "busy") for name in stages.names}
     all_busy = max(sum(busy.values()), 1e-9)
-    share = all_busy / max(threads * seconds, 1e-9)
+    # beside as many processes, this one writes
+    share = min(1.0, all_busy / max(threads * seconds, 1e-9))
     largest = max(busy, key=lambda name: busy[name])
     of_it = 100 * busy[largest] / all_busy
     if share < _BUSY:

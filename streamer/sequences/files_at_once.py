@@ -21,7 +21,7 @@ Works = Iterator[Callable[[], R]]
 """The work on the reads of a file, batch after batch."""
 
 SMALL_BYTES = 1 << 26
-"""The largest such file: its results may have to wait in memory for those of others."""
+"""The largest such file: nobody helps with the last one, and results of a thread wait in memory."""
 
 
 def runs_of_files(paths: Iterable[str], team: Team | None) -> Iterator[list[str]]:

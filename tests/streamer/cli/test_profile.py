@@ -68,6 +68,7 @@ def test_no_more_threads_than_asked_for(streamer, monkeypatch, command, threads)
         ({"parse": 1.0, "match": 2.9}, 4, "4 threads 98 % busy, 74 % of it match"),
         ({"decompress": 0.99, "match": 1.0}, 4, "bound by decompress, which is done by one"),
         ({"parse": 0.5, "match": 0.5}, 1, "1 thread 100 % busy, 50 % of it parse"),
+        ({"parse": 0.2, "match": 4.0}, 4, "4 threads 100 % busy, 95 % of it match"),
         ({"parse": 0.1, "match": 0.3}, 4, "4 threads 10 % busy, 75 % of it match"),
     ],
 )
