@@ -281,6 +281,8 @@ class _Forks(Iterator[Any]):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         end_with(parent)
+        # the parent speaks for all; another thread of it may have held the lock of its stream
+        sys.stderr = open(os.devnull, "w")
         for end in other, *(one.connection for one in self._processes):
             end.close()
         self._stages.restart()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -254,6 +255,16 @@ def test_a_forked_process_survives_a_signal_that_is_ignored():
         assert all(there for _, there in list(run(range(6), work, 2))[1:])
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_forked_processes_say_nothing(capfd):
+    """As that something is compiled, once for each."""
+
+    def work(item):
+        print(item, file=sys.stderr, flush=True)
+
+    list(run(range(6), work, 2))
+    assert capfd.readouterr().err == "0\n"
 
 
 def test_a_daemonic_process_may_fork(monkeypatch):
