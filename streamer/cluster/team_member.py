@@ -25,7 +25,7 @@ class Question:
         return self.put(self.parts)
 
 
-class Part(NamedTuple):
+class AskedPart(NamedTuple):
     """A request that a worker has not answered; reference: of a call of Ray, else by its line."""
 
     number: int
@@ -52,7 +52,7 @@ class Member:
     pid: int = 0
     line: NodeLine | None = None
     ready: bool = False
-    parts: deque[Part] = field(default_factory=deque)
+    parts: deque[AskedPart] = field(default_factory=deque)
     since: float = 0.0
     _slot: int = 0
 
@@ -80,7 +80,7 @@ class Member:
         reference = None
         if self.line is None or not self.line.send(self._slot, question.parts, learned):
             reference = self._call(question, learned)
-        self.parts.append(Part(number, question, reference))
+        self.parts.append(AskedPart(number, question, reference))
 
     def heard(self, learned: int) -> tuple[int, Any] | None:
         """Receive its next answer by its line; None if Ray has to carry it."""
@@ -88,7 +88,7 @@ class Member:
         _, answer, _ = self.line.receive()
         number, question, _ = self.parts.popleft()
         if not answer:
-            self.parts.appendleft(Part(number, question, self._call(question, learned)))
+            self.parts.appendleft(AskedPart(number, question, self._call(question, learned)))
             return None
         return number, unpacked(answer)
 
