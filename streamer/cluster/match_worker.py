@@ -127,7 +127,11 @@ class MatchWorker:
         Then the answer does not fit, or Ray passes an error on.
         """
         while True:
-            slot, request, learned = line.receive()
+            try:
+                slot, request, learned = line.receive()
+            except EOFError:
+                line.close()
+                return
             answer: Parts = []
             with contextlib.suppress(Exception):
                 with self._turn:

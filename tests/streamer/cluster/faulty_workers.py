@@ -75,7 +75,8 @@ class Worker(MatchWorker):
             raise RayError(message)
         if self.faults.raising:
             raise raised(StreamerError(self.faults.raising))
-        return super().load(*args)
+        self.address = super().load(*args)
+        return self.address
 
     def alive(self, seconds):
         self.signs += 1

@@ -7,6 +7,7 @@ import random
 import pytest
 from structlog.testing import capture_logs
 
+from streamer.cli.choices import SENT_READS
 from streamer.client import Control, NewKmers, Producer, ReadSummaries, Status, Subscriber
 from tests.daemon_kit import (
     Raw,
@@ -129,9 +130,10 @@ def test_refuses_until_it_is_started_with_another_limit(tmp_path, streamer):
 def test_what_was_sent_equals_what_match_finds(tmp_path, streamer):
     """The commands make the same batches of the same files, whatever the chunks."""
     rng = random.Random(4)
-    reads = [(f"r{i}", random_dna(rng, 24)) for i in range(9000)]
-    files = [write_fasta(tmp_path / "a.fa", reads[:4500]), write_fasta(tmp_path / "b.fa", reads)]
-    limit = 60_000
+    reads = [(f"r{i}", random_dna(rng, K)) for i in range(2 * SENT_READS + 3000)]
+    half = SENT_READS + 500
+    files = [write_fasta(tmp_path / "a.fa", reads[:half]), write_fasta(tmp_path / "b.fa", reads)]
+    limit = 40_000
     path = settings(tmp_path, f"k = {K}\nmax_kmers = {limit}\nmode = 'grow'")
     asked = ["match", *files, "--seed", "0", "-k", K, "--report", "reads", "--device", "cpu"]
     with (
@@ -152,7 +154,7 @@ def test_what_was_sent_equals_what_match_finds(tmp_path, streamer):
     for options in (["--max-kmers", limit], ["--max-kmers", limit, "--chunk", 3000], []):
         code, out, err = streamer(*asked, *options)
         assert code == 0
-        assert ("--max-kmers is 60,000: none are added from here on" in err) == bool(options)
+        assert (f"--max-kmers is {limit:,}: none are added from here on" in err) == bool(options)
         rows = [line.split("\t") for line in out.splitlines()[1:]]
         found.append([(row[0], int(row[3]), int(row[4])) for row in rows])
     assert found[0] == found[1] == sent
@@ -171,9 +173,9 @@ def test_a_limit_is_for_a_dictionary_that_grows(tmp_path, streamer):
 def test_seeds_that_were_not_added_are_not_saved(tmp_path, streamer):
     """Both strands: a saved file has the k-mers as they stood in the reads."""
     rng = random.Random(5)
-    reads = [(f"r{i}", random_dna(rng, 24)) for i in range(9000)]
+    reads = [(f"r{i}", random_dna(rng, K + 1)) for i in range(2 * SENT_READS + 1000)]
     path, saved = write_fasta(tmp_path / "r.fa", reads), tmp_path / "saved"
-    batches = [reads[at : at + 4000] for at in (0, 4000, 8000)]
+    batches = [reads[at : at + SENT_READS] for at in range(0, len(reads), SENT_READS)]
     options = {"strands": "both", "seed": 10**6}
     _, brought, known = oracle.match_limited(batches, K, 5000, **options)
     assert len(brought[0]) == len(known)
