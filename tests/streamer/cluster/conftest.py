@@ -8,7 +8,7 @@ import pytest
 
 from streamer.cluster import cluster_matcher, shard_starts, worker_team
 from tests.cluster_kit import ray_nodes
-from tests.streamer.cluster.faulty_workers import GENOME
+from tests.streamer.cluster.faulty_workers import GENOME, made
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +16,16 @@ def nodes():
     """Two nodes on this host, which all tests share."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'kmer-streamer[cluster]'")
-    with ray_nodes() as made:
-        yield made
+    with ray_nodes() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """The workers of a test in this process end with it."""
+    yield
+    while made:
+        made.pop().close()
 
 
 @pytest.fixture

@@ -24,6 +24,9 @@ SPECS = {
     "seeded": {"mode": "grow", "seed_bases": 9_000, "chunk": 700},
 }
 
+made = []
+"""The matchers of a test, which are closed at its end."""
+
 
 class Faults:
     """starts: whether workers start. alive: whether those that do not start give signs of life.
@@ -46,9 +49,9 @@ class Faults:
 
 def raised(error):
     """What Ray raises for an exception of a worker."""
-    made = RayError("a traceback")
-    made.cause = error
-    return made
+    outcome = RayError("a traceback")
+    outcome.cause = error
+    return outcome
 
 
 class Worker(MatchWorker):
@@ -118,4 +121,5 @@ def matchers(name, targets, shards=1, faults=None):
     faults, said = faults or Faults(), []
     cluster = fake_cluster(lambda: Worker(faults))
     there = ClusterMatcher(loaded, spec, cluster, workers=2, shards=shards, say=said.append)
+    made.append(there)
     return StreamMatcher(loaded, spec), there, faults, said
