@@ -62,7 +62,7 @@ def at_once(
             for made in works_on(paths[number], alone, read.append):
                 yield number, read[0], made()
 
-    team.stages.shared |= {"read", "decompress", "parse"}
+    team.stages.shared |= {"read", "decompress"}
     numbers = range(len(paths))
     found: Iterable[tuple[int, int, R]]
     if forks:

@@ -391,7 +391,6 @@ def _by_processes(
         mapped = os.getpid() != here
         yield parsed(region, _like(buffer, size), work, team.stages, mapped=mapped)
 
-    team.stages.shared.add("parse")
     found = file_regions(file, size)
     return forked(found, parse, team.threads, team.stages, works="parse", takes="write")
 

@@ -68,6 +68,7 @@ def forked(
     Exceptions are raised in their place. works, takes: the stages that work on an item and take a
     result; ``stages`` get the time of the processes at the end.
     """
+    stages.shared.add(works)
     rest = iter(items)
     for first in rest:
         with stages.aside():
