@@ -146,7 +146,7 @@ class EngineWorker(Worker):
             gc.collect()
             gc.freeze()
             # while modules are imported it is higher, and a search takes longer
-            gc.set_threshold(100_000, 20, 100)
+            gc.set_threshold(100_000)
             self.ready.set()
             self._notify()
             while not self.stopping.is_set():
