@@ -8,7 +8,6 @@ import random
 import subprocess
 import threading
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain, pairwise
 from operator import call
 
@@ -18,21 +17,15 @@ import pytest
 from streamer.cli import match_files
 from streamer.errors import DataError
 from streamer.output.rows import RowWriter
-from streamer.sequences import files_at_once, side_by_side, source, text_window
+from streamer.sequences import side_by_side, source, text_window
 from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.files import read_batches, work_on_batches, work_on_records
 from streamer.sequences.record_buffer import RecordBuffer
-from tests.streamer.sequences.kit import bgzf_blocks, set_sizes
+from tests.streamer.sequences.kit import bgzf_blocks
 from tests.streamer.sequences.test_reader import FASTQ, FILES
 from tests.waiting import until
 from trie.cpu.stages import Stages
 from trie.cpu.team import DoneAlready, Team
-
-
-@pytest.fixture
-def sizes(monkeypatch):
-    """Sets the sizes of regions and of blocks."""
-    return partial(set_sizes, monkeypatch)
 
 
 @pytest.fixture
@@ -76,34 +69,6 @@ def texts(path, team, **limits):
     except DataError as error:
         found.append(str(error))
     return found
-
-
-@pytest.fixture
-def forks(monkeypatch):
-    """Small files are worked on in forked processes, too."""
-    monkeypatch.setattr(source, "FORK_THREADS", 1)
-    monkeypatch.setattr(source, "FORK_BYTES", 0)
-
-
-def forked_rows(path, **limits):
-    """What ``rows`` returns, of work in forked processes; and whether any was done there."""
-    here, found = os.getpid(), []
-
-    def work(batch):
-        places = batch.offsets.tolist()
-        codes = [batch.bases[i:j].tobytes() for i, j in zip(places, places[1:], strict=False)]
-        return list(zip(batch.names, codes, strict=True)), os.getpid() != here
-
-    away = []
-    try:
-        with Team(3) as team:
-            works = work_on_batches([str(path)], work, team=team, forks=True, **limits)
-            for some, elsewhere in map(call, works):
-                found += some
-                away.append(elsewhere)
-    except DataError as error:
-        found.append(str(error))
-    return found, any(away)
 
 
 def check(path, content, **limits):
@@ -159,33 +124,6 @@ def test_cut_at_every_byte(name, tmp_path, sizes):
     content = FILES[name]
     for end in range(len(content) + 1):
         check(tmp_path / "f", content[:end])
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_processes_find_what_one_parser_finds(seed, tmp_path, sizes, forks):
-    rng = random.Random(seed)
-    content = fastq(rng, rng.randrange(100, 200), blank=rng.choice([0, 0.02]))
-    fault = rng.choice([b"", b"", b"@", b"\x80", b"\n"])
-    at = rng.randrange(len(content) // 2, len(content))
-    content = content[:at] + fault + content[at:] if fault else content
-    path = tmp_path / "f.fq"
-    path.write_bytes(content[: rng.choice([at, len(content)])])
-    sizes(1000, 200)
-    limits = {"batch_bases": rng.choice((100, 10**6)), "batch_reads": rng.choice((3, 10**5))}
-    found, away = forked_rows(path, **limits)
-    assert found == rows(path, None, **limits)
-    assert away
-
-
-def test_large_regions_are_mapped(tmp_path, sizes, forks):
-    """Except near the ends of the file, where the parser's margins would lie outside."""
-    path = tmp_path / "f.fq"
-    path.write_bytes(fastq(random.Random(7), 20_000))
-    sizes(200_000, 5000)
-    assert path.stat().st_size > 10 * text_window.ROOM_BYTES
-    found, away = forked_rows(path)
-    assert away
-    assert found == rows(path, None)
 
 
 def test_all_of_a_plain_file_is_parsed_side_by_side(tmp_path, sizes, parsed):
@@ -478,58 +416,6 @@ def test_growth_does_not_depend_on_threads(limit, tmp_path, sizes, parsed, strea
     report = [] if "--distance" in limit else ["--report", "novelty"]
     given = ["match", path, "-d", as_bases(tmp_path), "-k", 31, "--mode", "grow", *limit, *report]
     equal_for_any_threads(streamer, parsed, *given)
-
-
-@pytest.mark.parametrize("how", ["forks", "small"])
-@pytest.mark.parametrize("fault", ["none", "cut", "missing", "format"])
-def test_many_small_files_are_read_at_once(how, fault, tmp_path, monkeypatch, forks):
-    """Each file by one process or thread; results and errors are those of one after the other."""
-    monkeypatch.setattr(files_at_once, "FORK_THREADS", 1)
-    rng, paths, sizes = random.Random(3), [], []
-    for number in range(9):
-        content = fastq(rng, rng.randrange(40))
-        if number == 5 and fault == "cut":
-            content = content[:-7]
-        if number == 5 and fault == "format":
-            content = b"what is this?\n"
-        path = tmp_path / f"{number}.fq.gz"
-        path.write_bytes(gzip.compress(content) if number % 3 else content)
-        paths.append(str(path))
-    if fault == "missing":
-        os.unlink(paths[5])
-    here = os.getpid(), threading.get_ident()
-
-    def work(batch):
-        return list(batch.names), (os.getpid(), threading.get_ident())
-
-    def found(**options):
-        rows, away = [], set()
-        with Team(3) as team:
-            works = work_on_batches(
-                paths, work, batch_reads=7, team=team,
-                on_bytes=sizes.append, **options,
-            )  # fmt: skip
-            try:
-                for names, process in map(call, works):
-                    rows += names
-                    away.add(process)
-            except DataError as error:
-                rows.append((str(error), error.file, error.record))
-            return rows, away - {here}, team.stages.size("parse")
-
-    wanted, _, bases = found()
-    rows, away, counted = found(**{how: True})
-    if how == "small" and fault != "none":
-        # the reads of a file are given once all of them are done
-        assert rows[-1] == wanted[-1]
-        assert rows[:-1] == wanted[: len(rows) - 1]
-    else:
-        assert rows == wanted
-    assert len({process for process, _ in away}) > 1 if how == "forks" else away
-    if fault == "none":
-        assert counted == bases
-        assert max(sizes) == sum(os.path.getsize(path) for path in paths)
-        assert len(rows) == len(wanted) > 100
 
 
 def plain_last_end(text, first, stop):
