@@ -79,11 +79,15 @@ class NewFile(WithCommit):
         # registered first: an interrupt may come as soon as the file exists
         _unfinished.add(self._temporary)
         self._remove = weakref.finalize(self, _unlink, self._temporary)
-        with naming(self._path):
-            self.file = open(self._temporary, "x+b")
-            if before is not None:
-                # before anything is written: others may not be allowed to read it
-                _like(before, self.file.fileno())
+        try:
+            with naming(self._path):
+                self.file = open(self._temporary, "x+b")
+        except OSError:
+            self._remove()
+            raise
+        if before is not None:
+            # before anything is written: others may not be allowed to read it
+            _like(before, self.file.fileno())
         self._place = place
 
     @property
