@@ -37,6 +37,28 @@ def set_bits(mask, low, high):
 
 
 @inner
+def next_set(mask, at, end):
+    """The first position in [at, end) whose bit is set, or ``end``."""
+    while at < end:
+        bits = np.uint32(mask[at >> 5] >> np.uint32(at & 31))
+        if bits != 0:
+            return min(at + np.int64(trailing_zeros(bits)), end)
+        at = ((at >> 5) + 1) << 5
+    return end
+
+
+@inner
+def next_clear(mask, at, end):
+    """The first position in [at, end) whose bit is clear, or ``end``."""
+    while at < end:
+        bits = np.uint32(np.uint32(~mask[at >> 5]) >> np.uint32(at & 31))
+        if bits != 0:
+            return min(at + np.int64(trailing_zeros(bits)), end)
+        at = ((at >> 5) + 1) << 5
+    return end
+
+
+@inner
 def clear_bits(mask, low, high):
     """Clear the bits [low, high), at most 32 of them."""
     for at in range(low >> 5, ((high - 1) >> 5) + 1):

@@ -48,7 +48,7 @@ BASES_OF_MANY_ROWS = 1 << 18
 """Bases of a batch with a row of 30 bytes for each window; several batches are in memory."""
 
 BASES_COUNTED = 2_000_000
-"""Bases of a batch whose windows are counted by k-mer: each thread has one, 20 bytes a base."""
+"""Bases of a batch with the number of each window's k-mer: each thread has one, 20 bytes a base."""
 
 
 Lines = NDArray[np.uint8]
@@ -127,8 +127,10 @@ def match_files(
                 profiled(profile, spec.threads, reads) as team,
             ):
                 bases, most = max(spec.chunk, BATCH_BASES), BATCH_READS
-                if matcher.side_by_side and (answer.depths or spec.counted):
-                    bases = BASES_OF_MANY_ROWS if answer.depths else BASES_COUNTED
+                if matcher.side_by_side and answer.depths:
+                    bases = BASES_OF_MANY_ROWS
+                elif matcher.side_by_side and spec.counted and not matcher.finds_runs:
+                    bases = BASES_COUNTED
                 if matcher.device == "cuda" and len(matcher.spec.cards) > 1:
                     # every GPU takes some of each batch
                     bases, most = (

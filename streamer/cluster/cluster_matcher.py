@@ -61,10 +61,11 @@ class ClusterMatcher(StreamMatcher):
         self._say = say
         super().__init__(dictionary, replace(spec, device="cpu"), start=start)
 
-    def _cpu_engine(self) -> MatchEngine:
+    def _cpu_engine(self, *, with_runs: bool = False) -> MatchEngine:
         workers, shards = self._size
+        local = partial(super()._cpu_engine, with_runs=with_runs)
         return ClusterEngine(
-            self._cluster, self.labels, self.spec, super()._cpu_engine, workers, shards, self._say
+            self._cluster, self.labels, self.spec, local, workers, shards, self._say
         )
 
     @property

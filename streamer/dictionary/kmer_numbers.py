@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from trie.cpu.jit import njit
+from trie.index.reference_text import padded
 from trie.prefixes import PrefixDepths
 from trie.windows import NO_SET
 
@@ -27,6 +28,26 @@ class KmerNumbers(NamedTuple):
 
     of_codes: NDArray[np.uint32]
     at: NDArray[np.uint32]
+
+
+class NumberedPlaces(NamedTuple):
+    """The numbers along the ``padded`` records.
+
+    at: uint32[symbols], NO_SET where no window begins. ends: uint64, bit p % 64 of word p / 64:
+    the number at place p + 1 is not one greater than that at place p.
+    """
+
+    at: NDArray[np.uint32]
+    ends: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, numbers: KmerNumbers, offsets: NDArray[np.int64]) -> NumberedPlaces:
+        """Number the places of records with these offsets, which must be kept."""
+        at = padded(numbers.at, offsets, NO_SET)
+        bits = np.packbits(at[1:] != at[:-1] + np.uint32(1), bitorder="little")
+        ends = np.zeros(at.size // 64 + 1, np.uint64)
+        ends.view(np.uint8)[: bits.size] = bits
+        return cls(at, ends)
 
 
 def number_kmers(dictionary: Dictionary, threads: int) -> KmerNumbers:

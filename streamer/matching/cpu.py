@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import slice_reads
 from streamer.matching.events import Events
-from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchEngine, MatchTask, SpanFound
+from streamer.matching.match_engine import (
+    NO_CODES,
+    NO_RUNS,
+    NO_STARTS,
+    MatchEngine,
+    MatchTask,
+    SpanFound,
+)
 from streamer.matching.tree_worker import VersionedSnapshot
 from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
 from trie.index.reference_text import padded, padded_size
@@ -28,7 +35,8 @@ class CpuEngine(MatchEngine):
 
     Unless k-mers are added (``changes``), windows are looked up in the dictionary's records, if
     these are kept and suit such an index. sets_at: uint32[symbols of the records], the target set
-    of the window that starts at each symbol, if known.
+    of the window that starts at each symbol, if known. with_runs: with such an index, find runs,
+    and sets only if there are ``sets_at``.
     """
 
     def __init__(
@@ -40,6 +48,7 @@ class CpuEngine(MatchEngine):
         changes: bool,
         threads: int,
         sets_at: NDArray[np.uint32] | None = None,
+        with_runs: bool = False,
     ) -> None:
         self.walks = walks
         self._k = dictionary.k
@@ -50,8 +59,10 @@ class CpuEngine(MatchEngine):
         self._dictionary = dictionary
         self._text: TextIndex | None = None
         if not walks and not changes:
-            self._text = _text_index(dictionary, with_sets, sets_at, threads)
+            in_text = with_sets and not (with_runs and sets_at is None)
+            self._text = _text_index(dictionary, in_text, sets_at, threads)
         self.finds_bits = self._text is not None
+        self.finds_runs = with_runs and self._text is not None
         if self._text is None:
             self._index = KmerIndex(self._k, expected=dictionary.codes.size, with_values=with_sets)
             sets = dictionary.sets if with_sets else None
@@ -87,11 +98,11 @@ class CpuEngine(MatchEngine):
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """Like ``MatchEngine.run``, one span after the other."""
         batch = task.batch
-        events = self._events_in_text(task)
+        events, runs = self._found_in_text(task)
         if events is not None and task.depths is None:
             if task.spans:
                 parts = [chunks for _, chunks in task.spans]
-                yield SpanFound(False, np.concatenate(parts), 0, events=events)
+                yield SpanFound(False, np.concatenate(parts), 0, events=events, runs=runs)
             return
         for number, (seeding, chunks) in enumerate(task.spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
@@ -110,7 +121,7 @@ class CpuEngine(MatchEngine):
                 depths[span_events == MATCH] = self._k
                 task.depths[start:stop], task.nodes[start:stop] = depths, nodes
             version = 0 if current is None else current.version
-            yield SpanFound(seeding, chunks, version, codes, starts + start)
+            yield SpanFound(seeding, chunks, version, codes, starts + start, runs=runs)
         if task.sets is not None and events is None:
             self._index.match(
                 batch.bases,
@@ -121,16 +132,20 @@ class CpuEngine(MatchEngine):
                 values=task.sets,
             )
 
-    def _events_in_text(self, task: MatchTask) -> Events | None:
-        """Find a batch's events in the records, as bytes too if depths are wanted; and the sets."""
+    def _found_in_text(self, task: MatchTask) -> tuple[Events | None, NDArray[np.int64] | None]:
+        """Find a batch's events and runs in the records, and the sets.
+
+        Events are written as bytes too if depths are wanted.
+        """
         if self._text is None:
-            return None
+            return None, None
         bases, offsets = task.batch.bases, task.batch.offsets
-        bits = self._text.match(bases, offsets, threads=self._threads, sets=task.sets)
+        runs: list[NDArray[np.int64]] | None = [] if self.finds_runs else None
+        bits = self._text.match(bases, offsets, threads=self._threads, sets=task.sets, runs=runs)
         events = Events(bases.size, bits=bits)
         if task.depths is not None:
             task.events[:] = events.codes
-        return events
+        return events, None if runs is None else np.concatenate([NO_RUNS, *runs])
 
     def _match_span(
         self,

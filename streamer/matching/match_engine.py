@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NO_CODES = np.zeros(0, dtype=np.uint64)
 NO_STARTS = np.zeros(0, dtype=np.int64)
 NO_EVENTS = np.zeros(0, dtype=np.uint8)
+NO_RUNS = np.zeros((0, 4), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,10 @@ class SpanFound(NamedTuple):
 
     version: of the snapshot it was matched against, 0 without one. codes: uint64, new k-mers in
     stream order, starts: int64, their windows in the batch. ordered: the codes in ascending order,
-    if the engine has them so. events: of the whole batch, if they are not in the task's arrays.
+    if the engine has them so.
+
+    With the first span at least, for the whole batch: events, if they are not in the task's arrays;
+    runs, as in ``BatchResult``, if the engine finds them.
     """
 
     seeding: bool
@@ -59,6 +63,7 @@ class SpanFound(NamedTuple):
     starts: NDArray[np.int64] = NO_STARTS
     ordered: NDArray[np.uint64] | None = None
     events: Events | None = None
+    runs: NDArray[np.int64] | None = None
 
 
 class MatchEngine(Protocol):
@@ -70,6 +75,9 @@ class MatchEngine(Protocol):
 
     finds_bits: bool = False
     """Whether results carry the events of the batch, two bits a symbol."""
+
+    finds_runs: bool = False
+    """Whether results carry the runs of matching windows along the dictionary's records."""
 
     packed: PackedMatching | None = None
     """A faster path for batches that need only matches, if there is one."""

@@ -153,13 +153,15 @@ class StreamMatcher:
 
         return self._gpu.run(make, self._cpu_engine, smaller)
 
-    def _cpu_engine(self) -> MatchEngine:
+    def _cpu_engine(self, *, with_runs: bool = True) -> MatchEngine:
         """Create an engine on the CPU that knows what the one on a failed GPU knew."""
+        runs = with_runs and self.labels.numbers is not None
         if self.spec.cuda_kernel:
             self.spec = replace(self.spec, kernel="auto")
         engine = CpuEngine(
             self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
-            changes=self.spec.changes, threads=self._threads, sets_at=self.labels.at,
+            changes=self.spec.changes, threads=self._threads,
+            sets_at=self.labels.sets_at if runs else self.labels.at, with_runs=runs,
         )  # fmt: skip
         for codes in self._grown or ():
             engine.learn(codes)
@@ -217,6 +219,11 @@ class StreamMatcher:
     @property
     def _could_grow(self) -> bool:
         return self.spec.grows or self._position < self.spec.seed_bases
+
+    @property
+    def finds_runs(self) -> bool:
+        """Whether results have ``runs`` if they are ``counted``, which take little memory."""
+        return self._engine.finds_runs
 
     @property
     def snapshot_version(self) -> int:
@@ -363,7 +370,7 @@ class StreamMatcher:
             None if views is None else views.of,
             grows,
             events=NO_EVENTS if in_bits else np.zeros(total, dtype=np.uint8),
-            sets=self.labels.none_of(total),
+            sets=self.labels.none_of(total, runs=self._engine.finds_runs),
             depths=np.zeros(total, dtype=np.uint8) if want_depths else None,
             nodes=np.zeros(total, dtype=np.uint32) if want_depths else None,
         )
@@ -384,21 +391,19 @@ class StreamMatcher:
         if task.sets is not None and self.spec.changes:
             # a k-mer added by this very window is a mismatch without a target
             task.sets[task.events != MATCH] = NO_SET
-        sets, numbers = self.labels.told_apart(task.sets)
-        near, learned = None, NO_CODES
+        sets, numbers = self.labels.told_apart(task.sets, runs=self._engine.finds_runs)
+        near, learned = None, []
         if self._solver is not None:
-            taken = steps.finished()
-            near = self._solver.match_steps(batch, taken, self.stored)
-            learned = concatenated([step.learned for step in taken if step.learned.size], NO_CODES)
+            near = self._solver.match_steps(batch, (taken := steps.finished()), self.stored)
+            learned = [step.learned for step in taken if step.learned.size]
         grown = [found for found in matched if found.codes.size]
+        events, runs = (matched[0].events, matched[0].runs) if matched else (None, None)
         return self._result(
             batch,
-            next(
-                (found.events for found in matched if found.events is not None),
-                Events(total, codes=task.events),
-            ),
+            events or Events(total, codes=task.events),
             sets=sets,
             numbers=numbers,
+            runs=runs,
             new_kmers=concatenated([found.codes for found in grown], NO_CODES),
             new_starts=concatenated([found.starts for found in grown], NO_STARTS),
             seeded=sum(found.codes.size for found in grown if found.seeding),
@@ -406,7 +411,7 @@ class StreamMatcher:
             version_before=before,
             depths=Depths.of(task, matched),
             near=near,
-            learned=learned,
+            learned=concatenated(learned, NO_CODES),
         )
 
     @property

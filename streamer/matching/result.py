@@ -69,7 +69,10 @@ class BatchResult:
     found: MATCH or MISMATCH at each window start, 0 elsewhere; ``events`` has them as bytes. sets:
     uint32[symbols], the target set of each matching window; None if all have ``only_set``. numbers:
     uint32[symbols], the number of each window's k-mer if the initial dictionary has it
-    (``WindowLabels.numbers``), else NO_SET; None if not counted. new_kmers: uint64, k-mers added to
+    (``WindowLabels.numbers``), else NO_SET; None if not counted, or if the engine found ``runs``:
+    int64[runs, 4], which hold each matching window once: first window, one past the last, place of
+    the first one's k-mer in the records (``WindowLabels.places``), and the step to the places of
+    the next ones, 1 or -1. new_kmers: uint64, k-mers added to
     the dictionary, in stream order (canonical codes unless strands is ``forward``). new_starts:
     int64, their windows; the first ``seeded`` are seeds: windows within the first ``seed_bases``
     symbols. version, version_before: of the dictionary, after and before the batch. near: what lies
@@ -87,6 +90,7 @@ class BatchResult:
     version: int
     sets: NDArray[np.uint32] | None = None
     numbers: NDArray[np.uint32] | None = None
+    runs: NDArray[np.int64] | None = None
     new_kmers: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
     new_starts: NDArray[np.int64] = field(default_factory=lambda: NO_STARTS)
     seeded: int = 0
@@ -106,6 +110,7 @@ class BatchResult:
         assert self.depths is None
         found = []
         start = 0
+        runs = self._runs_of(batches)
         for at, batch in enumerate(batches):
             part = slice(start, start + batch.bases.size)
             found.append(
@@ -117,10 +122,18 @@ class BatchResult:
                     found=self.found.part(start, part.stop),
                     sets=None if self.sets is None else self.sets[part],
                     numbers=None if self.numbers is None else self.numbers[part],
+                    runs=None if runs is None else runs[at] - np.array([start, start, 0, 0]),
                 )
             )
             start = part.stop
         return found
+
+    def _runs_of(self, batches: Sequence[ReadBatch]) -> list[NDArray[np.int64]] | None:
+        """Distribute the runs to the batches that they lie in."""
+        if self.runs is None:
+            return None
+        ends = np.cumsum([batch.bases.size for batch in batches])
+        return grouped(self.runs, np.searchsorted(ends, self.runs[:, 0], side="right"), len(ends))
 
     def words(self) -> list[ChunkWords]:
         """Return the event words of every chunk, in stream order; requires ``want_depths``.
@@ -145,6 +158,15 @@ class BatchResult:
             )
             for (start, stop), version in zip(found.chunks, found.versions, strict=True)
         ]
+
+
+def grouped(
+    rows: NDArray[np.int64], group: NDArray[np.int64], groups: int
+) -> list[NDArray[np.int64]]:
+    """Distribute rows to the groups 0..groups - 1, in their order."""
+    order = np.argsort(group, kind="stable")
+    cuts = np.searchsorted(group[order], np.arange(1, groups))
+    return np.split(rows[order], cuts)
 
 
 def concatenated(parts: Sequence[NDArray], empty: NDArray) -> NDArray:  # type: ignore[type-arg]

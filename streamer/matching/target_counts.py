@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -14,9 +14,11 @@ from streamer.matching import target_kernels
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Columns
-from streamer.matching.result import BatchResult
+from streamer.matching.result import BatchResult, grouped
+from streamer.matching.window_labels import WindowLabels
 from streamer.sequences.context import LabelColumn
 from trie.cpu.threads import free_threads, run_each, split_range, usable_cores
+from trie.windows import NO_SET
 
 TARGET_COLUMNS = ("target", "reads", "bases", "matches", "kmers", "seen", "breadth", "depth")
 COVERAGE_COLUMNS = ("target", "start", "end", "kmers", "seen", "matches")
@@ -47,7 +49,7 @@ class TargetCounts:
     def __init__(self, matcher: StreamMatcher, rule: Assignment | None = None) -> None:
         self._rule = rule or Assignment()
         self._dictionary = matcher.dictionary
-        self._set_of = matcher.labels.set_of
+        self._labels = matcher.labels
         self._threads = matcher.spec.threads or usable_cores()
         self._groups: dict[str | None, _Group] = {}
         self._adding = threading.Lock()
@@ -64,17 +66,20 @@ class TargetCounts:
         """
         assigned = self._rule.targets_of(result, self.targets)
         if groups is None:
-            self._add(result, assigned, np.arange(len(result.batch)), None)
+            self._add(result, assigned, np.arange(len(result.batch)), result.runs, None)
             return
-        for index in np.unique(groups.index).tolist():
+        present, of_read = np.unique(groups.index, return_inverse=True)
+        runs = _runs_by_group(result, of_read, present.size)
+        for at, index in enumerate(present.tolist()):
             label = None if index < 0 else groups.labels[index]
-            self._add(result, assigned, np.flatnonzero(groups.index == index), label)
+            self._add(result, assigned, np.flatnonzero(of_read == at), runs[at], label)
 
     def _add(
         self,
         result: BatchResult,
         assigned: NDArray[np.int32],
         chosen: NDArray[np.int64],
+        runs: NDArray[np.int64] | None,
         label: str | None,
     ) -> None:
         with self._adding:
@@ -83,7 +88,8 @@ class TargetCounts:
                 group = self._groups[label] = self._none()
             offsets = result.batch.offsets
             target_kernels.count_reads(assigned, offsets, chosen, group.reads, group.bases)
-        _count(result, chosen, group.seen, _NO_COUNTS, group.totals, self._threads)
+        counters = group.seen, _NO_COUNTS, group.totals
+        _count(result, self._labels, chosen, runs, counters, self._threads)
 
     @property
     def groups(self) -> list[str | None]:
@@ -121,7 +127,7 @@ class TargetCounts:
     def _columns(self, counted: _Group) -> Columns:
         targets = self.targets
         seen = np.zeros(len(targets), np.int64)
-        target_kernels.seen_by_set(counted.seen, self._set_of, seen)
+        target_kernels.seen_by_set(counted.seen, self._labels.set_of, seen)
         return {
             "target": np.append(np.arange(len(targets.names)), -1),
             "reads": counted.reads,
@@ -146,7 +152,7 @@ class CoverageCounts:
     """
 
     def __init__(self, matcher: StreamMatcher) -> None:
-        self._numbers = matcher.labels.numbers
+        self._labels = matcher.labels
         self._threads = matcher.spec.threads or usable_cores()
         self._records = matcher.dictionary.records
         self._changes = np.zeros(matcher.dictionary.codes.size + 1, np.int64)
@@ -154,7 +160,8 @@ class CoverageCounts:
     def add(self, result: BatchResult) -> None:
         """Count the windows of the next batch."""
         chosen = np.arange(len(result.batch))
-        _count(result, chosen, _NO_BITS, self._changes, _NO_COUNTS, self._threads)
+        counters = _NO_BITS, self._changes, _NO_COUNTS
+        _count(result, self._labels, chosen, result.runs, counters, self._threads)
 
     def columns(self, bins: int) -> Iterator[Columns]:
         """Yield ``bins`` rows per target, each of equally many bases (the first ones one more).
@@ -174,7 +181,7 @@ class CoverageCounts:
     @property
     def placed(self) -> bool:
         """Whether the positions of the k-mers are known; without them there are no rows."""
-        return self._records is not None and self._numbers is not None
+        return self._records is not None and self._labels.numbers is not None
 
     def of_target(self, target: int, bins: int) -> Columns:
         """Return the rows of one target (index); requires ``placed``."""
@@ -182,25 +189,52 @@ class CoverageCounts:
 
     def _rows(self, counts: NDArray[np.int64], first: int, stop: int, bins: int) -> Columns:
         assert self._records is not None
-        assert self._numbers is not None
+        assert self._labels.numbers is not None
         rows = np.empty((len(COVERAGE_COLUMNS), (stop - first) * bins), np.int64)
-        places = self._numbers.at, self._records.offsets, counts
+        places = self._labels.numbers.at, self._records.offsets, counts
         target_kernels.cover(*places, first, stop, bins, tuple(rows))
         return dict(zip(COVERAGE_COLUMNS, rows, strict=True))
 
 
+def numbers_of(result: BatchResult, labels: WindowLabels) -> NDArray[np.uint32]:
+    """uint32[symbols]: the number of each matching window's k-mer, NO_SET elsewhere.
+
+    Requires a matcher with the option ``counted``.
+    """
+    if result.numbers is not None:
+        return result.numbers
+    numbers = np.full(result.batch.bases.size, NO_SET, np.uint32)
+    if result.runs is not None:
+        target_kernels.numbers_of_runs(result.runs, labels.places.at, numbers)
+    return numbers
+
+
+def _runs_by_group(
+    result: BatchResult, of_read: NDArray[np.int64], groups: int
+) -> Sequence[NDArray[np.int64] | None]:
+    """Distribute the runs of a batch to the groups of its reads; None for each without runs."""
+    if result.runs is None:
+        return [None] * groups
+    reads = np.searchsorted(result.batch.offsets, result.runs[:, 0], side="right") - 1
+    return grouped(result.runs, of_read[reads], groups)
+
+
 def _count(
     result: BatchResult,
+    labels: WindowLabels,
     chosen: NDArray[np.int64],
-    seen: NDArray[np.uint64],
-    changes: NDArray[np.int64],
-    totals: NDArray[np.int64],
+    runs: NDArray[np.int64] | None,
+    counters: tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]],
     threads: int,
 ) -> None:
-    """Count the windows of the reads ``chosen`` with ``target_kernels.count_windows``."""
+    """Count the windows of the reads ``chosen``, which have these runs, in ``target_kernels``."""
+    sets = np.zeros(0, np.uint32) if result.sets is None else result.sets
+    if runs is not None:
+        target_kernels.count_runs(runs, *labels.places, sets, result.only_set, *counters)
+        return
     if result.numbers is None:
         return
-    sets = np.zeros(0, np.uint32) if result.sets is None else result.sets
+    seen, changes, totals = counters
     offsets = result.batch.offsets
     known = result.numbers, sets, result.only_set, offsets, result.k
     count = partial(target_kernels.count_windows, *known)

@@ -9,18 +9,22 @@ strand, ..., n+2, n+1, n (streamer/dictionary/kmer_numbers.py):
 A run costs one step, whatever its length: seen k-mers are marked 64 bits at a time, and two
 additions count them all, +1 where the run begins and -1 after its end; the prefix sum of these
 changes at a number is its count.
+
+An engine that follows reads along the records returns such runs itself, by place; otherwise they
+are found among the numbers of all windows.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from trie.cpu.intrinsics import add_shared, or_shared, popcount
+from trie.cpu.intrinsics import add_shared, or_shared, popcount, prefetch_far, trailing_zeros
 from trie.cpu.jit import inner, njit
 from trie.windows import NO_SET
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NONE = np.int64(NO_SET)
+_AHEAD = 8  # runs, whose numbers are prefetched
 
 
 @inner
@@ -73,6 +77,61 @@ def count_windows(numbers, sets, only_set, offsets, k, reads, seen, changes, tot
             _put_run(seen, changes, low, high)
     if totals.size and held != NO_SET:
         add_shared(totals, held, windows)
+
+
+@njit(cache=True, nogil=True)
+def count_runs(runs, at, ends, sets, only_set, seen, changes, totals):
+    """Like ``count_windows``, for ``BatchResult.runs``; at, ends: ``NumberedPlaces``."""
+    for i in range(len(runs)):
+        if i + _AHEAD < len(runs):
+            prefetch_far(at, _first_place(runs, i + _AHEAD))
+        begin, stop = runs[i, 0], runs[i, 1]
+        place = _first_place(runs, i)
+        last = place + stop - begin - 1
+        while place <= last:
+            end = _next_end(ends, place, last)
+            number = np.int64(at[place])
+            _put_run(seen, changes, number, number + end - place)
+            place = end + 1
+        if totals.size and sets.size:
+            held, first = sets[begin], begin
+            for window in range(begin + 1, stop + 1):
+                if window < stop and sets[window] == held:
+                    continue
+                if held != NO_SET:
+                    add_shared(totals, np.int64(held), window - first)
+                if window < stop:
+                    held, first = sets[window], window
+        elif totals.size and only_set != NO_SET:
+            add_shared(totals, np.int64(only_set), stop - begin)
+
+
+@inner
+def _first_place(runs, i):
+    """The lowest place of a run."""
+    behind = runs[i, 1] - runs[i, 0] - 1
+    return runs[i, 2] if runs[i, 3] > 0 else runs[i, 2] - behind
+
+
+@inner
+def _next_end(ends, place, last):
+    """The first place from ``place`` on where ascending numbers end, at most ``last``."""
+    while place < last:
+        bits = ends[place >> 6] >> np.uint64(place & 63)
+        if bits != np.uint64(0):
+            return min(place + np.int64(trailing_zeros(bits)), last)
+        place = ((place >> 6) + 1) << 6
+    return last
+
+
+@njit(cache=True, nogil=True)
+def numbers_of_runs(runs, at, numbers):
+    """Write the number of each window of ``BatchResult.runs`` to ``numbers``."""
+    for i in range(len(runs)):
+        place = runs[i, 2]
+        for window in range(runs[i, 0], runs[i, 1]):
+            numbers[window] = at[place]
+            place += runs[i, 3]
 
 
 @inner

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.kmer_numbers import KmerNumbers, number_kmers
+from streamer.dictionary.kmer_numbers import KmerNumbers, NumberedPlaces, number_kmers
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.target_kernels import look_up_sets
 from trie.cpu import array_pool
@@ -52,17 +53,41 @@ class WindowLabels:
         """The labels of the windows in the dictionary's records, if they have been looked up."""
         return None if self.numbers is None else self.numbers.at
 
-    def none_of(self, symbols: int) -> Found:
-        """Allocate labels for that many windows, initially none; None if labels are not needed."""
-        if not self.needed:
+    @property
+    def sets_at(self) -> Found:
+        """The target sets of the windows in the records, unless all have ``only_set``.
+
+        Requires ``numbers`` and the records.
+        """
+        if not self._differ:
+            return None
+        assert self.numbers is not None
+        return np.append(self.set_of, NO_SET)[np.minimum(self.numbers.at, self.set_of.size)]
+
+    @cached_property
+    def places(self) -> NumberedPlaces:
+        """The numbers by place, for ``BatchResult.runs``; requires ``numbers`` and the records."""
+        assert self.numbers is not None
+        assert self.dictionary.records is not None
+        return NumberedPlaces.of(self.numbers, self.dictionary.records.offsets)
+
+    def none_of(self, symbols: int, *, runs: bool) -> Found:
+        """Allocate labels for that many windows, initially none; None if labels are not needed.
+
+        runs: the engine ``finds_runs``, so labels are target sets.
+        """
+        if not (self._differ if runs else self.needed):
             return None
         labels = array_pool.empty(symbols, np.uint32)
         labels.fill(NO_SET)
         return labels
 
-    def told_apart(self, labels: Found) -> tuple[Found, Found]:
-        """Split labels into target sets and numbers of windows; None for what is not wanted."""
-        if self.numbers is None or labels is None:
+    def told_apart(self, labels: Found, *, runs: bool) -> tuple[Found, Found]:
+        """Split labels into target sets and numbers of windows; None for what is not wanted.
+
+        runs: as for ``none_of``.
+        """
+        if self.numbers is None or labels is None or runs:
             return labels, None
         if not self._differ:
             return None, labels

@@ -12,6 +12,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
+from streamer.matching.target_counts import numbers_of
 from streamer.sequences.read_batch import ReadBatch, offsets_of
 from trie.codes import INVALID, LETTER_TO_CODE
 from trie.windows import NO_SET, codes_at
@@ -82,11 +83,11 @@ class HitFinder:
         A window counts at its k-mer's first place. If no such place lies in the read's own target,
         places in other targets decide.
         """
-        assert result.numbers is not None
-        starts = np.flatnonzero(result.numbers != NO_SET)
+        numbers = numbers_of(result, self._matcher.labels)
+        starts = np.flatnonzero(numbers != NO_SET)
         # adjacent windows agree, so sample the first of each run and some that follow
         starts = starts[(starts % _EVERY == 0) | (np.diff(starts, prepend=-2) != 1)]
-        places = self._place[result.numbers[starts]]
+        places = self._place[numbers[starts]]
         here = codes_at(result.batch.bases, starts, result.k)
         there = codes_at(self._records.bases, places, result.k)
         votes = np.where(here == there, 1, -1)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trie.cpu import array_pool
 from trie.cpu.threads import run_ranges
 from trie.index.mer_filter import mer_filter
-from trie.index.mers import Mers, block_arrays, mer_length
+from trie.index.mers import BLOCK, Mers, block_arrays, mer_length
 from trie.index.minimizer_places import minimizer_places
 from trie.index.reference_text import TextShape, reference_text
 from trie.index.text_match import match_range
@@ -30,15 +30,23 @@ LEAST_SYMBOLS: Final = 1 << 20
 # symbols worth a thread: they take 0.5 ms, and handing over the GIL 0.1 ms
 _GRAIN: Final = 1 << 17
 
+# at most, in most batches; others take more than one step
+_SYMBOLS_PER_RUN = 32
+
 _NO_SETS = np.empty(0, dtype=np.uint32)
+_NO_RUNS = np.empty((0, 4), dtype=np.int64)
 
 
 class IndexShape(NamedTuple):
-    """The parameters of an index, as kernels take them. shift, key_shift: of ``Places``."""
+    """The parameters of an index, as kernels take them.
+
+    half: symbols of the text without its reverse complement. shift, key_shift: of ``Places``.
+    """
 
     k: int
     mers: Mers
     text: TextShape
+    half: int
     shift: np.uint64
     key_shift: np.uint64
 
@@ -68,7 +76,7 @@ class TextIndex:
         places = minimizer_places(half, text_shape.size, k, mers, threads)
         tables = places.entries, places.keys, places.places
         by_place = _NO_SETS if sets is None else sets
-        self._shape = IndexShape(k, mers, text_shape, places.shift, places.key_shift)
+        self._shape = IndexShape(k, mers, text_shape, half.size, places.shift, places.key_shift)
         self._arrays = (text, mer_filter(half, mers, kmers), *tables, by_place)
 
     @staticmethod
@@ -91,12 +99,17 @@ class TextIndex:
         *,
         threads: int = 1,
         sets: NDArray[np.uint32] | None = None,
+        runs: list[NDArray[np.int64]] | None = None,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """The starts of the windows of a batch, and which windows occur in the text.
 
         ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Both results are uint32, bit s % 32 of
         word s / 32 for symbol s. ``sets`` uint32[total], if given, receives the set of each match
         and stays unchanged elsewhere. Raises BatchShapeError for invalid offsets.
+
+        ``runs``, if given, receives arrays int64[n, 4] that hold every match once: first window,
+        one past the last, place of the first one's k-mer in ``half``, and 1 if the places of the
+        next ones ascend, -1 if they descend (the read has the other strand).
         """
         bases, offsets = check_batch(bases, offsets)
         # two words at least: events are read eight bytes at a time
@@ -106,10 +119,17 @@ class TextIndex:
         out = _NO_SETS if sets is None else sets
 
         def match(start: int, stop: int) -> None:
-            match_range(
-                self._shape, *self._arrays, bases, offsets, start, stop, starts, matches, out,
-                *block_arrays(),
-            )  # fmt: skip
+            found = _NO_RUNS
+            if runs is not None:
+                rows = 2 * BLOCK + (stop - start) // _SYMBOLS_PER_RUN
+                found = array_pool.empty(4 * rows, np.int64).reshape(rows, 4)
+            while start < stop:
+                start, count = match_range(
+                    self._shape, *self._arrays, bases, offsets, start, stop, starts, matches, out,
+                    found, *block_arrays(),
+                )  # fmt: skip
+                if runs is not None and count:
+                    runs.append(found[:count].copy())
 
         run_ranges(match, 0, bases.size, threads, grain=_GRAIN, align=64)
         return starts, matches

@@ -38,7 +38,13 @@ from trie.index.minimizer_places import (
     with_key,
 )
 from trie.index.reference_text import reach, unlike
-from trie.window_starts import close_around_gaps, open_windows, set_bits
+from trie.window_starts import (
+    close_around_gaps,
+    next_clear,
+    next_set,
+    open_windows,
+    set_bits,
+)
 from trie.windows import read_at
 
 _TRIES: Final = 4
@@ -258,15 +264,36 @@ def _settle(
 
 
 @inner
-def _write(shape, hits, count, first, matches, text_sets, sets):
-    """Write the matches of a block, and their sets unless there are none."""
+def _write_run(shape, begin, end, place, runs, run_count):
+    """Append windows that match to ``runs``; returns the new number of runs."""
+    forward = place < shape.half
+    runs[run_count, 0] = begin
+    runs[run_count, 1] = end
+    runs[run_count, 2] = place if forward else shape.text.size - place - shape.k
+    runs[run_count, 3] = 1 if forward else -1
+    return run_count + 1
+
+
+@inner
+def _write(shape, hits, count, first, matches, text_sets, sets, runs, run_count):
+    """Write the matches of a block, and their sets and runs unless these are empty.
+
+    Hits may overlap, runs do not. Returns the new number of runs.
+    """
     one = np.uint64(1)
     for i in range(count):
         begin, end = hits[i, 0], hits[i, 1]
+        if runs.size:
+            at = next_clear(matches, first + begin, first + end)
+            while at < first + end:
+                stop = next_set(matches, at, first + end)
+                place = at - first + hits[i, 2]
+                run_count = _write_run(shape, at, stop, place, runs, run_count)
+                at = next_clear(matches, stop, first + end)
         set_bits(matches, first + begin, first + end)
         if sets.size:
             place = begin + hits[i, 2]
-            forward = place < text_sets.size
+            forward = place < shape.half
             if not forward:
                 place = shape.text.size - place - shape.k
             # unsigned: numba would count a negative index from the end
@@ -282,18 +309,24 @@ def _write(shape, hits, count, first, matches, text_sets, sets):
                     sets[to] = text_sets[source]
                     to += one
                     source -= one
+    return run_count
 
 
 @njit(cache=True, nogil=True)
 def match_range(
     shape, text, filter_, entries, keys, kmer_places, text_sets, bases, offsets, start, stop,
-    starts, matches, sets, fours, sixteens,
+    starts, matches, sets, match_runs, fours, sixteens,
 ):  # fmt: skip
     """Match the windows that begin in [start, stop), 32 | start.
 
     shape: ``IndexShape``. starts, matches: uint32, bits of the symbols (``trie.window_starts``).
-    sets: uint32[symbols], receives the set of each match, or empty. fours, sixteens: of a block.
+    sets: uint32[symbols], receives the set of each match, or empty. match_runs: int64[rows, 4],
+    receives the runs (``TextIndex.match``), or empty. fours, sixteens: of a block.
+
+    Returns where it stopped and the number of runs; earlier than ``stop`` if fewer than BLOCK rows
+    are left.
     """
+    match_run_count = np.int64(0)
     # arrays are separate arguments: taking them from a tuple costs atomic reference counts
     runs = np.empty((BLOCK, 4), dtype=np.int64)
     cut_runs = np.empty((BLOCK, 4), dtype=np.int64)
@@ -304,6 +337,8 @@ def match_range(
     k = shape.k
     read = read_at(offsets, start)
     for first in range(start, stop, BLOCK):
+        if match_runs.size and len(match_runs) - match_run_count < BLOCK:
+            return first, match_run_count
         end = min(first + BLOCK, stop)
         read = open_windows(offsets, k, read, first, end, starts)
         matches[first >> 5 : (end + 31) >> 5] = np.uint32(0)
@@ -328,4 +363,7 @@ def match_range(
             shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought, lasts,
             hits, hit_count,
         )  # fmt: skip
-        _write(shape, hits, hit_count, first, matches, text_sets, sets)
+        match_run_count = _write(
+            shape, hits, hit_count, first, matches, text_sets, sets, match_runs, match_run_count
+        )
+    return stop, match_run_count

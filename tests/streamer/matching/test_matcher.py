@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.target_counts import TargetCounts, numbers_of
+from streamer.sequences.context import LabelColumn
 from streamer.sequences.read_batch import ReadBatch
 from tests.matching_results import dictionary_of, rows_of
 from tests.reference import exact as oracle
@@ -157,7 +159,7 @@ def test_batches_together_equal_one_after_the_other(mode, seed, targets, k):
     reads.insert(3, ("empty", ""))
     known = dictionary_of(records, k, "canonical")
     batches = batches_of(reads, [1, 2, 4, 9])
-    options = {"mode": mode, "seed_bases": seed, "threads": 1, "chunk": 40}
+    options = {"mode": mode, "seed_bases": seed, "threads": 1, "chunk": 40, "counted": True}
     one, all_ = StreamMatcher.of(known, **options), StreamMatcher.of(known, **options)
     with closing(one), closing(all_):
         wanted = [one.match(batch) for batch in batches * 2]
@@ -171,3 +173,37 @@ def test_batches_together_equal_one_after_the_other(mode, seed, targets, k):
             assert (have.sets is None) == (want.sets is None)
             if want.sets is not None:
                 np.testing.assert_array_equal(have.sets, want.sets)
+            assert (have.runs is None) == (k == 9 or mode == "grow" or seed > 0)
+            assert (have.numbers is None) == (have.runs is not None)
+            np.testing.assert_array_equal(
+                numbers_of(have, all_.labels), numbers_of(want, one.labels)
+            )
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+def test_groups_of_reads_are_counted_as_if_they_were_alone(targets):
+    """By runs along the records, or by the numbers of windows where an engine finds no runs."""
+    rng = np.random.default_rng(targets)
+    text = "".join(rng.choice(list("ACGT"), 300))
+    records = [(f"t{i}", text[50 * i : 50 * i + 150] + text[:40]) for i in range(targets)]
+    cuts = rng.integers(0, 250, (40, 2)).tolist()
+    reads = [(f"r{i}", text[a : a + b % 90]) for i, (a, b) in enumerate(cuts)]
+    labels = rng.integers(-1, 3, len(reads))
+    known = dictionary_of(records, 15, "canonical")
+    wanted, by_engine = {}, []
+    for kernel in ("auto", "walk"):
+        with closing(StreamMatcher.of(known, counted=True, kernel=kernel, threads=1)) as matcher:
+            assert matcher.finds_runs == (kernel == "auto")
+            together = TargetCounts(matcher)
+            (batch,) = batches_of(reads, [])
+            together.add(matcher.match(batch), LabelColumn(["a", "b", "c"], labels))
+            for group, label in enumerate(["a", "b", "c", None]):
+                own = [read for read, of in zip(reads, labels, strict=True) if of % 4 == group]
+                alone = TargetCounts(matcher)
+                alone.add(matcher.match(batches_of(own, [])[0]))
+                wanted[label] = {name: row.tolist() for name, row in alone.columns().items()}
+                got = {name: row.tolist() for name, row in together.columns(label).items()}
+                assert got == wanted[label]
+        assert sum(wanted["a"]["matches"]) > 100
+        by_engine.append(dict(wanted))
+    assert by_engine[0] == by_engine[1]

@@ -43,7 +43,7 @@ def report(streamer, reads, dictionaries, k, name, *options, **named):
 @st.composite
 def cases(draw):
     """Records that share parts with each other, and reads made of them, either way round."""
-    text = draw(st.text("ACGT", min_size=8, max_size=60))
+    text = draw(st.text("ACGT", min_size=8, max_size=90))
     piece = st.builds(
         lambda start, length, turned: (
             reverse_complement(text[start : start + length])
@@ -51,7 +51,7 @@ def cases(draw):
             else text[start : start + length]
         ),
         st.integers(0, len(text)),
-        st.integers(0, 40),
+        st.integers(0, 70),
         st.booleans(),
     )
     sequence = st.lists(piece | st.text("ACGTNacgtnR", max_size=8), max_size=4).map("".join)
@@ -65,18 +65,19 @@ def cases(draw):
         "min_windows": draw(st.integers(1, 12)),
         "min_fraction": draw(st.sampled_from(["0", "0.07", "0.1", "0.3", "0.5", "0.9", "1"])),
     }
-    return records, reads, draw(st.integers(1, 12)), options, limits, draw(st.integers(1, 12))
+    k = draw(st.integers(1, 12) | st.sampled_from([13, 16, 21, 31]))
+    return records, reads, k, options, limits, draw(st.integers(1, 12))
 
 
 @settings(max_examples=120)
-@given(case=cases(), chunk=st.integers(12, 50), threads=st.integers(1, 2))
+@given(case=cases(), chunk=st.integers(31, 60), threads=st.integers(1, 2))
 def test_any_input(tmp_path_factory, case, chunk, threads):
     from streamer.cli.app import main
 
     records, reads, k, options, limits, bins = case
     folder = tmp_path_factory.mktemp("any")
     # in a known place, so that there is a dictionary
-    records = [("whole", "ACGTTGCATTACGGCATTAC"), *records]
+    records = [("whole", "ACGTTGCATTACGGCATTACGATCCTGAACTGTCA"), *records]
     dictionary = write_fasta(folder / "dictionary.fa", records)
     fasta = write_fasta(folder / "reads.fa", reads)
     common = ["match", fasta, "-d", dictionary, "-k", str(k), "-q", "-o", str(folder / "rows.tsv")]

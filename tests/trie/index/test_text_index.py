@@ -31,23 +31,48 @@ def joined(records: list[Codes]) -> tuple[Codes, NDArray[np.int64]]:
     return np.concatenate([*records, np.empty(0, np.uint8)]).astype(np.uint8), offsets
 
 
-def index_of(records: list[Codes], k: int, *, canonical: bool = True, **options: Any) -> TextIndex:
+class Indexed(TextIndex):
+    """An index that remembers its text."""
+
+    def __init__(self, half: Codes, k: int, kmers: int, **options: Any) -> None:
+        super().__init__(half, k, kmers, **options)
+        self.half, self.k = half, k
+
+
+def index_of(records: list[Codes], k: int, *, canonical: bool = True, **options: Any) -> Indexed:
     bases, offsets = joined(records)
     kmers = np.unique(window_codes(bases, offsets, k, canonical=canonical)[0]).size
-    return TextIndex(padded(bases, offsets), k, kmers, canonical=canonical, **options)
+    return Indexed(padded(bases, offsets), k, kmers, canonical=canonical, **options)
 
 
 def events(
-    index: TextIndex, bases: Codes, offsets: NDArray[np.int64], threads: int = 1, **options: object
+    index: Indexed, bases: Codes, offsets: NDArray[np.int64], threads: int = 1, **options: object
 ) -> list[int]:
-    """Events as the oracle has them, from the two bits of each symbol."""
-    starts, matches = index.match(bases, offsets, threads=threads, **options)  # type: ignore[arg-type]
+    """Events as the oracle has them, from the two bits of each symbol; runs are checked, too."""
+    runs: list[NDArray[np.int64]] = []
+    starts, matches = index.match(bases, offsets, threads=threads, runs=runs, **options)  # type: ignore[arg-type]
     start, match = (
         np.unpackbits(bits.view(np.uint8), bitorder="little", count=bases.size)
         for bits in (starts, matches)
     )
     assert not (match & ~start & 1).any()
+    assert covered(index, bases, runs) == match.tolist()
     return (2 * start - match).tolist()
+
+
+def covered(index: Indexed, bases: Codes, runs: list[NDArray[np.int64]]) -> list[int]:
+    """How many runs hold each window; the text must have it where the run says."""
+    times = np.zeros(bases.size, np.int64)
+    for begin, stop, place, step in np.concatenate([np.empty((0, 4), np.int64), *runs]).tolist():
+        read = bases[begin : stop + index.k - 1]
+        times[begin:stop] += 1
+        if step == 1:
+            here = index.half[place : place + read.size]
+        else:
+            end = place + index.k
+            here = 3 - index.half[end - read.size : end][::-1]
+        np.testing.assert_array_equal(read, here)
+    return times.tolist()
 
 
 def oracle_of(records: list[Codes], k: int, *, canonical: bool) -> Oracle:
@@ -232,6 +257,17 @@ def test_threads_and_a_large_text_equal_the_table() -> None:
     for threads in (1, 2, 3):
         assert events(index, bases, offsets, threads) == expected.tolist()
     assert index.memory_bytes() < 6 * text.size
+
+
+def test_more_runs_than_there_are_rows_for() -> None:
+    rng = np.random.default_rng(8)
+    k = 13
+    text = rng.integers(0, 4, 5_000).astype(np.uint8)
+    reads = [text[at : at + k] for at in rng.integers(0, text.size - k, 40_000)]
+    bases, offsets = joined(reads)
+    for threads in (1, 2):
+        found = events(index_of([text], k), bases, offsets, threads)
+        assert found == ([1] + [0] * (k - 1)) * len(reads)
 
 
 @pytest.mark.parametrize("k", [13, 31])
