@@ -37,6 +37,7 @@ _MAGICS = (
 )
 _READ_BYTES = 1 << 17
 _BLOCKS_AHEAD = 4
+_AHEAD_BYTES = 10 << 20  # with a team: more than a batch of it, or one thread waits for another
 
 _Groups = Line[NDArray[np.uint8], tuple[NDArray[np.uint8], TextBlock | None]]
 
@@ -71,7 +72,8 @@ def text_blocks(
         return prefetched(blocks, _BLOCKS_AHEAD, pause=pause), watched
     stage = "read" if compression is None else "decompress"
     read = counted(blocks, team, stage)
-    return team.line(read, lambda block: block, _BLOCKS_AHEAD, pulls=stage), watched
+    ahead = max(_BLOCKS_AHEAD, _AHEAD_BYTES // size)
+    return team.line(read, lambda block: block, ahead, pulls=stage), watched
 
 
 def _may_be_bgzf(raw: RawFile) -> bool:
