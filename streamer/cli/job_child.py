@@ -27,12 +27,14 @@ def main() -> None:
     shown_from = sys.argv.pop(1)
     from streamer.cli import progress
     from streamer.daemon.process import give_way
+    from trie.cpu.machine import by_core
     from trie.cpu.parent import end_with
 
     end_with(parent)
     give_way(NICE)
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cores[-max(1, len(cores) // 2) :])
+    # whole cores: a thread beside one of the daemon's on the same core would slow it
+    cpus = by_core(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cpus[-max(1, len(cpus) // 2) :])
     # if memory runs out, the kernel ends the job, not its daemon
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
