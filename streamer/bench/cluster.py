@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.batch.asm import find
 from streamer.batch.asm.pattern_masks import masks_of, searches
@@ -210,24 +212,31 @@ def _stream(
     # a busy daemon has the next batch when it needs it
     batches = list(_batches(codes[: codes.size // 20], max(1, bases // STREAM_BATCH) + 1, fresh))
 
-    def run(matcher: StreamMatcher) -> float:
-        matcher.match(batches[0])
-        # workers that load take cores from the others
-        while isinstance(matcher, ClusterMatcher) and matcher.workers < count:
-            matcher.match(batches[0])
-        matcher.match(batches[0])
-        begun = time.perf_counter()
-        for batch in batches[1:]:
-            matcher.match(batch)
-        took = time.perf_counter() - begun
-        matcher.close()
-        return took * bases / (STREAM_BATCH * len(batches[1:]))
+    there = ClusterMatcher(
+        dictionary, spec, cluster, workers=count // shards, shards=shards, say=lambda line: None
+    )
+    with closing(StreamMatcher(dictionary, spec)) as alone, closing(there):
+        seconds = _by_turns((alone, there), batches, count)
+    share = bases / (STREAM_BATCH * (len(batches) - 1))
+    return _row(name, count, bases, *(share * seconds))
 
-    alone = run(StreamMatcher(dictionary, spec))
-    there = run(
-        ClusterMatcher(
-            dictionary, spec, cluster, workers=count // shards, shards=shards,
-            say=lambda line: None,
-        )
-    )  # fmt: skip
-    return _row(name, count, bases, alone, there)
+
+def _by_turns(
+    matchers: tuple[StreamMatcher, ClusterMatcher], batches: Sequence[ReadBatch], count: int
+) -> NDArray[np.float64]:
+    """Seconds of each for all batches but the first, which the two match in turns.
+
+    A shared machine is at times half as fast as at others, which would distort a ratio of runs.
+    """
+    for matcher in matchers:
+        matcher.match(batches[0])
+    # workers that load take cores from the others
+    while matchers[1].workers < count:
+        matchers[1].match(batches[0])
+    seconds = np.zeros(2)
+    for number, batch in enumerate(batches[1:]):
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            begun = time.perf_counter()
+            matchers[which].match(batch)
+            seconds[which] += time.perf_counter() - begun
+    return seconds
