@@ -36,6 +36,7 @@ from streamer.sequences.context_kernels import (
     find_tags,
     tell_apart,
 )
+from trie.cpu import array_pool
 
 _NAME = "barcode[0-9]+|unclassified"
 _BARCODE_NAME = re.compile(_NAME)
@@ -197,13 +198,19 @@ class ReadContext:
 
 
 def _room(reads: int) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int64]]:
-    """Allocate the output arrays of ``find_fields``."""
-    times = np.empty((reads, TIME_BYTES), np.uint8)
-    return np.empty(reads, np.int32), times, np.empty((FIELDS, reads, 2), np.int64)
+    """Return the output arrays of ``find_fields``, without any field."""
+    channels = np.full(reads, -1, np.int32)
+    times = array_pool.empty(reads * TIME_BYTES, np.uint8).reshape(reads, TIME_BYTES)
+    spans = array_pool.empty(FIELDS * reads * 2, np.int64).reshape(FIELDS, reads, 2)
+    times.fill(0)
+    spans.fill(0)
+    return channels, times, spans
 
 
 def _column(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> LabelColumn:
     """The labels that are printable UTF-8; any other would corrupt tables."""
+    if not spans[:, 1].any():
+        return LabelColumn.same(None, len(spans))
     index = np.empty(len(spans), np.int32)
     firsts = tell_apart(text, spans, index)
     labels = [

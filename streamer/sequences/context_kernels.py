@@ -50,13 +50,10 @@ def find_fields(text, firsts, stops, blank, channels, times, spans):
     """Find the fields of lines text[firsts[i]:stops[i]], after the first word.
 
     blank: the byte that separates words besides a tab; SAM tags may contain blanks. channels:
-    int32, -1 where absent. times: uint8[lines, TIME_BYTES], zero-padded; a time without an offset
-    gets a Z. spans: int64[FIELDS, lines, 2], where each text begins and ends; 0, 0 if absent.
+    int32, initially -1. times: uint8[lines, TIME_BYTES], initially zero; a time without an offset
+    gets a Z. spans: int64[FIELDS, lines, 2], initially zero, where each text begins and ends.
     """
     for line in range(firsts.size):
-        channels[line] = -1
-        times[line] = 0
-        spans[:, line] = 0
         stop = stops[line]
         at = _end_of_word(text, _next_word(text, firsts[line], stop, blank), stop, blank)
         while True:
@@ -133,9 +130,6 @@ def find_tags(text, records, channels, times, spans):
     4.2.4).
     """
     for record in range(len(records)):
-        channels[record] = -1
-        times[record] = 0
-        spans[:, record] = 0
         body = records[record, 0] + 4
         stop = records[record, 1]
         letters = _signed(text, body + 16, 4)

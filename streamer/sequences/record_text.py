@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 
 from streamer.sequences.packed_names import PackedNames
 from trie.cpu import array_pool
+from trie.cpu.intrinsics import prefetch
 from trie.cpu.jit import njit
 from trie.cpu.text_scan import SLACK, copy_line
+
+_AHEAD = 16  # records whose cache lines are prefetched
 
 
 class Span(NamedTuple):
@@ -53,6 +56,24 @@ class RecordText(NamedTuple):
             places[first : span.end] += size - span.begin
             first, size = span.end, size + span.stop - span.begin
         return RecordText([Span(text, 0, size, len(places))], places)
+
+    def between(
+        self, begin: int, end: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the bytes of each record from one of its ``places`` up to another.
+
+        A text, and where each begins and ends in it; they are copied if there are several spans.
+        """
+        firsts, stops = self.places[:, begin], self.places[:, end]
+        if len(self.spans) == 1:
+            return self.spans[0].text, firsts, stops
+        ends = np.cumsum(stops - firsts)
+        out = array_pool.empty((int(ends[-1]) if ends.size else 0) + SLACK, np.uint8)
+        first = 0
+        for span in self.spans:
+            _copy_between(span.text, self.places, begin, end, first, span.end, ends, out)
+            first = span.end
+        return out, ends - (stops - firsts), ends
 
 
 def taken(parts: Sequence[RecordText], chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -118,6 +139,21 @@ def _ends(places, chosen, ends):
                 end += places[part][record, 2] - places[part][record, 0]
             ends[part, record] = end
     return end
+
+
+@njit(cache=True, nogil=True)
+def _copy_between(text, places, begin, end, first, stop, ends, out):
+    """Copy those parts of the records from ``first`` up to ``stop`` so that they end at ``ends``.
+
+    What is written beyond one is overwritten by the next.
+    """
+    for record in range(first, stop):
+        later = places[min(record + _AHEAD, stop - 1), begin]
+        prefetch(text, later)
+        prefetch(text, later + SLACK - 1)
+        to = ends[record] - places[record, end]
+        for at in range(places[record, begin], places[record, end], SLACK):
+            copy_line(text, at, out, to + at)
 
 
 @njit(cache=True, nogil=True)

@@ -165,14 +165,13 @@ class SequenceSource:
 
     def context(self, records: RecordText) -> ReadContext:
         """Return the context of records read, in any thread, after ``read_header``."""
-        (span,), places = records.joined()
-        text = span.text
         if not self.alignments:
-            return ReadContext.of_headers(text, places[:, 0] + 1, places[:, 1], self._path)
+            text, firsts, stops = records.between(0, 1)
+            return ReadContext.of_headers(text, firsts + 1, stops, self._path)
         if isinstance(self._parser, BamParser):
-            return ReadContext.of_bam_records(text, places[:, ::2], self._path, self._groups)
-        firsts, stops = places[:, 1], places[:, 2]
-        return ReadContext.of_sam_lines(text, firsts, stops, self._path, self._groups)
+            (span,), places = records.joined()
+            return ReadContext.of_bam_records(span.text, places[:, ::2], self._path, self._groups)
+        return ReadContext.of_sam_lines(*records.between(1, 2), self._path, self._groups)
 
     def bytes_read(self) -> int:
         """Return how many (compressed) bytes of the file have been read."""
