@@ -49,9 +49,9 @@ from trie.windows import MATCH, NO_SET
 MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
 MakeTogether = Callable[[Sequence[RawReads], NDArray[np.uint32]], Sequence[ReadBatch | None]]
 """The second argument: a CRC-32C per batch, to continue over its letters in the same pass."""
-
 _T = TypeVar("_T")
 
+ENOUGH = 1 << 20  # symbols of a batch to keep all threads busy
 MOST_HALVINGS = 7  # of the longest spans, on a GPU with little memory, down to 65,536 symbols
 
 
@@ -105,8 +105,7 @@ class StreamMatcher:
             self.dictionary, grows=spec.grows, threads=self._threads, version=start.version
         )
         self._depths = DepthsAlone(self.dictionary, self._threads)
-        self._number = start.number
-        self._position = start.position
+        self._number, self._position = start.number, start.position
         self.steps = 0
         """How many results (of spans or batches) the engine has returned; grows during a match."""
         self._engine = self._new_engine()
@@ -263,11 +262,12 @@ class StreamMatcher:
         return result
 
     def match_all(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
-        """Match the next batches as ``match`` does; all at once if the dictionary is fixed."""
+        """Match the next batches as ``match`` does; small ones at once if nothing is added."""
         if (results := self._match_packed(batches)) is not None:
             return results
-        growing = self._could_grow and not self.limited
-        if len(batches) == 1 or growing or self._solver is not None:
+        adds = self._solver is not None or (self._could_grow and not self.limited)
+        large = sum(batch.symbols for batch in batches) >= len(batches) * ENOUGH
+        if len(batches) == 1 or adds or (large and self.side_by_side):
             return [self.match(batch) for batch in batches]
         result = self.match(joined_batches(batches, self._threads))
         self._number += len(batches) - 1

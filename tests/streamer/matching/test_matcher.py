@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.dictionary.targets import Dictionary
+from streamer.matching import matcher
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.target_counts import TargetCounts, numbers_of
 from streamer.sequences.context import LabelColumn
@@ -152,7 +153,9 @@ def test_snapshots_follow_a_growing_stream(kernel):
 @pytest.mark.parametrize("k", [9, 21])
 @pytest.mark.parametrize("targets", [1, 3])
 @pytest.mark.parametrize(("mode", "seed"), [("frozen", 0), ("frozen", 90), ("grow", 0)])
-def test_batches_together_equal_one_after_the_other(mode, seed, targets, k):
+@pytest.mark.parametrize("enough", [1, 1 << 20])
+def test_batches_together_equal_one_after_the_other(mode, seed, targets, k, enough, monkeypatch):
+    monkeypatch.setattr(matcher, "ENOUGH", enough)
     rng = np.random.default_rng(targets)
     records = [(f"t{i}", "".join(rng.choice(list("ACGT"), 60))) for i in range(targets)]
     reads = [(f"r{i}", text[i:] + text) for i, (_, text) in enumerate(records * 5)]
@@ -192,15 +195,15 @@ def test_groups_of_reads_are_counted_as_if_they_were_alone(targets):
     known = dictionary_of(records, 15, "canonical")
     wanted, by_engine = {}, []
     for kernel in ("auto", "walk"):
-        with closing(StreamMatcher.of(known, counted=True, kernel=kernel, threads=1)) as matcher:
-            assert matcher.finds_runs == (kernel == "auto")
-            together = TargetCounts(matcher)
+        with closing(StreamMatcher.of(known, counted=True, kernel=kernel, threads=1)) as one:
+            assert one.finds_runs == (kernel == "auto")
+            together = TargetCounts(one)
             (batch,) = batches_of(reads, [])
-            together.add(matcher.match(batch), LabelColumn(["a", "b", "c"], labels))
+            together.add(one.match(batch), LabelColumn(["a", "b", "c"], labels))
             for group, label in enumerate(["a", "b", "c", None]):
                 own = [read for read, of in zip(reads, labels, strict=True) if of % 4 == group]
-                alone = TargetCounts(matcher)
-                alone.add(matcher.match(batches_of(own, [])[0]))
+                alone = TargetCounts(one)
+                alone.add(one.match(batches_of(own, [])[0]))
                 wanted[label] = {name: row.tolist() for name, row in alone.columns().items()}
                 got = {name: row.tolist() for name, row in together.columns(label).items()}
                 assert got == wanted[label]
