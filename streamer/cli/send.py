@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _CORES_A_THREAD = 4
 """The others are for the daemon, which is often on the same machine."""
 
+SETTLE_SECONDS = 5.0
+
 
 def send(
     reads: Annotated[list[str] | None, typer.Argument(metavar="READS", help=READS)] = None,
@@ -27,9 +29,13 @@ def send(
         typer.Option("--watch", metavar="DIR", help="Send files as a sequencer writes them there."),
     ] = None,
     settle: Annotated[
-        float,
-        typer.Option(min=0.0, help="With --watch: seconds without change that complete a file."),
-    ] = 5.0,
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="With --watch: without change for so long, a file is complete; by default 5.",
+        ),
+    ] = None,
     until: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,6 +101,10 @@ def send(
     if resume and name is None and reads:
         problem = "--resume needs --name, that of the run to go on with"
         raise UsageError(problem)
+    for option, given in (("--settle", settle), ("--until", until), ("--ledger", ledger)):
+        if given is not None and not watch:
+            problem = f"{option} goes with --watch"
+            raise UsageError(problem)
     if watch and threads > 1:
         problem = "--threads goes with READS, --watch has one"
         raise UsageError(problem)
@@ -111,8 +121,9 @@ def send(
         producer.connect(timeout=timeout)
         if watch:
             sent, bases = send_folder(
-                producer, watch, settle, until, ledger, timeout=timeout, sizes=sizes, quiet=quiet
-            )
+                producer, watch, SETTLE_SECONDS if settle is None else settle, until, ledger,
+                timeout=timeout, sizes=sizes, quiet=quiet,
+            )  # fmt: skip
         else:
             sent, bases = _send_files(
                 producer, reads or [], name is not None, resume, timeout, threads, quiet, sizes
