@@ -254,7 +254,7 @@ def _shards(
     """Split the dictionary into ranges of ascending codes with similar numbers of k-mers."""
     whole = labels.dictionary
     if shards == 1:
-        yield whole, labels.at, 0, 1 << 64
+        yield whole, labels.along_records(runs=False), 0, 1 << 64
         return
     size = whole.codes.size
     inner = [

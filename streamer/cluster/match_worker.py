@@ -114,7 +114,7 @@ class MatchWorker:
         with Team(1):
             self._engine = CpuEngine(
                 setup_.dictionary, walks=False, with_sets=setup_.with_sets,
-                changes=setup_.changes, threads=1, sets_at=setup_.sets_at,
+                changes=setup_.changes, threads=1, sets_at=lambda: setup_.sets_at,
             )  # fmt: skip
         self.learn_all(grown, learned)
         line, address = NodeLine.new()

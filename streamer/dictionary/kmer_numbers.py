@@ -44,9 +44,8 @@ class NumberedPlaces(NamedTuple):
     def of(cls, numbers: KmerNumbers, offsets: NDArray[np.int64]) -> NumberedPlaces:
         """Number the places of records with these offsets, which must be kept."""
         at = padded(numbers.at, offsets, NO_SET)
-        bits = np.packbits(at[1:] != at[:-1] + np.uint32(1), bitorder="little")
         ends = np.zeros(at.size // 64 + 1, np.uint64)
-        ends.view(np.uint8)[: bits.size] = bits
+        _mark_ends(at, ends)
         return cls(at, ends)
 
 
@@ -81,3 +80,10 @@ def _number(at, numbers):
         if numbers[rank] == NO_SET:
             numbers[rank] = count
             count += 1
+
+
+@njit(cache=True, nogil=True)
+def _mark_ends(at, ends):
+    for place in range(at.size - 1):
+        if np.int64(at[place + 1]) != np.int64(at[place]) + 1:
+            ends[place >> 6] |= np.uint64(1) << np.uint64(place & 63)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from trie.prefixes import PrefixDepths
 from trie.snapshots.walk import walk
 from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
 
+SetsAt = Callable[[], NDArray[np.uint32] | None]
 NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """New k-mers: codes in stream order, and where their windows start."""
 
@@ -34,9 +35,9 @@ class CpuEngine(MatchEngine):
     """Matches against ``dictionary``; ``walks`` uses the snapshot.
 
     Unless k-mers are added (``changes``), windows are looked up in the dictionary's records, if
-    these are kept and suit such an index. sets_at: uint32[symbols of the records], the target set
-    of the window that starts at each symbol, if known. with_runs: with such an index, find runs,
-    and sets only if there are ``sets_at``.
+    these are kept and suit such an index. sets_at: called for such an index, returns
+    uint32[symbols of the records], the target set of the window that starts at each symbol, if
+    known. with_runs: with such an index, find runs, and sets only if they are known.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class CpuEngine(MatchEngine):
         with_sets: bool,
         changes: bool,
         threads: int,
-        sets_at: NDArray[np.uint32] | None = None,
+        sets_at: SetsAt = lambda: None,
         with_runs: bool = False,
     ) -> None:
         self.walks = walks
@@ -59,8 +60,9 @@ class CpuEngine(MatchEngine):
         self._dictionary = dictionary
         self._text: TextIndex | None = None
         if not walks and not changes:
-            in_text = with_sets and not (with_runs and sets_at is None)
-            self._text = _text_index(dictionary, in_text, sets_at, threads)
+            self._text = _text_index(
+                dictionary, sets_at, threads, look_up=with_sets and not with_runs
+            )
         self.finds_bits = self._text is not None
         self.finds_runs = with_runs and self._text is not None
         if self._text is None:
@@ -192,9 +194,12 @@ class CpuEngine(MatchEngine):
 
 
 def _text_index(
-    dictionary: Dictionary, with_sets: bool, sets_at: NDArray[np.uint32] | None, threads: int
+    dictionary: Dictionary, sets_at: SetsAt, threads: int, *, look_up: bool
 ) -> TextIndex | None:
-    """Index the records if they hold all k-mers and an index pays off."""
+    """Index the records if they hold all k-mers and an index pays off.
+
+    look_up: find the sets in the dictionary if they are not known.
+    """
     records, k, kmers = dictionary.records, dictionary.k, dictionary.codes.size
     if records is None or dictionary.has_grown or k <= ALWAYS_BITSET_K:
         return None
@@ -202,10 +207,10 @@ def _text_index(
         return None
     half = padded(*records)
     canonical = dictionary.strands != "forward"
-    sets = None
-    if with_sets and sets_at is not None:
-        sets = padded(sets_at, records[1], NO_SET)
-    elif with_sets:
+    sets = sets_at()
+    if sets is not None:
+        sets = padded(sets, records[1], NO_SET)
+    elif look_up:
         whole = np.array([0, half.size])
         ranks = PrefixDepths(dictionary.codes, k).ranks(
             half, whole, canonical=canonical, threads=threads

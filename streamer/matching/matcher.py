@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -160,8 +161,11 @@ class StreamMatcher:
         engine = CpuEngine(
             self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
             changes=self.spec.changes, threads=self._threads,
-            sets_at=self.labels.sets_at if runs else self.labels.at, with_runs=runs,
+            sets_at=partial(self.labels.along_records, runs=runs), with_runs=runs,
         )  # fmt: skip
+        if engine.finds_runs:
+            # now, not while the first batch is counted
+            _ = self.labels.places
         for codes in self._grown or ():
             engine.learn(codes)
         self._grown = None

@@ -72,12 +72,11 @@ class BatchResult:
     (``WindowLabels.numbers``), else NO_SET; None if not counted, or if the engine found ``runs``:
     int64[runs, 4], which hold each matching window once: first window, one past the last, place of
     the first one's k-mer in the records (``WindowLabels.places``), and the step to the places of
-    the next ones, 1 or -1. new_kmers: uint64, k-mers added to
-    the dictionary, in stream order (canonical codes unless strands is ``forward``). new_starts:
-    int64, their windows; the first ``seeded`` are seeds: windows within the first ``seed_bases``
-    symbols. version, version_before: of the dictionary, after and before the batch. near: what lies
-    within the distance, if one was requested. learned: uint64, k-mers, as stored, that later
-    windows are compared with.
+    the next ones, 1 or -1. new_kmers: uint64, k-mers added to the dictionary, in stream order
+    (canonical codes unless strands is ``forward``). new_starts: int64, their windows; the first
+    ``seeded`` are seeds: windows within the first ``seed_bases`` symbols. version, version_before:
+    of the dictionary, after and before the batch. near: what lies within the distance, if one was
+    requested. learned: uint64, k-mers, as stored, that later windows are compared with.
     """
 
     number: int

@@ -40,7 +40,7 @@ class MatchSpec:
     the dictionary held fewer than this before the batch; 0: always.
 
     exact: report the events of exact matching. counted: also report which k-mer each window
-    matches, by number (``BatchResult.numbers``). distance: also report k-mers within that many
+    matches (``target_counts.numbers_of``). distance: also report k-mers within that many
     edits, by ``semantics``; None for exact matching alone. kernel: how to compute; results are
     equal. A kernel of exact matching leaves that of the distance at ``auto``, and vice versa.
 

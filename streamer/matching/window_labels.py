@@ -48,21 +48,14 @@ class WindowLabels:
             self.set_of[self.numbers.of_codes] = dictionary.sets
         self.needed = self._differ or self.numbers is not None
 
-    @property
-    def at(self) -> Found:
-        """The labels of the windows in the dictionary's records, if they have been looked up."""
-        return None if self.numbers is None else self.numbers.at
+    def along_records(self, *, runs: bool) -> Found:
+        """The labels of the windows in the dictionary's records, if they are known and needed.
 
-    @property
-    def sets_at(self) -> Found:
-        """The target sets of the windows in the records, unless all have ``only_set``.
-
-        Requires ``numbers`` and the records.
+        runs: as for ``none_of``.
         """
-        if not self._differ:
+        if self.numbers is None or not (self._differ if runs else self.needed):
             return None
-        assert self.numbers is not None
-        return np.append(self.set_of, NO_SET)[np.minimum(self.numbers.at, self.set_of.size)]
+        return self._sets_of(self.numbers.at) if runs else self.numbers.at
 
     @cached_property
     def places(self) -> NumberedPlaces:
@@ -89,12 +82,13 @@ class WindowLabels:
         """
         if self.numbers is None or labels is None or runs:
             return labels, None
-        if not self._differ:
-            return None, labels
-        sets = np.empty_like(labels)
+        return (self._sets_of(labels) if self._differ else None), labels
+
+    def _sets_of(self, numbers: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        sets = np.empty_like(numbers)
 
         def look_up(start: int, stop: int) -> None:
-            look_up_sets(labels, self.set_of, start, stop, sets)
+            look_up_sets(numbers, self.set_of, start, stop, sets)
 
-        run_ranges(look_up, 0, labels.size, self._threads, grain=GRAIN)
-        return sets, labels
+        run_ranges(look_up, 0, numbers.size, self._threads, grain=GRAIN)
+        return sets

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.dictionary.kmer_numbers import NumberedPlaces
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import matcher
+from streamer.matching.cpu import CpuEngine
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.target_counts import TargetCounts, numbers_of
 from streamer.sequences.context import LabelColumn
@@ -210,3 +212,26 @@ def test_groups_of_reads_are_counted_as_if_they_were_alone(targets):
         assert sum(wanted["a"]["matches"]) > 100
         by_engine.append(dict(wanted))
     assert by_engine[0] == by_engine[1]
+
+
+def test_sets_along_the_records_are_for_an_index_of_these_alone():
+    """They would take as much memory as the numbers of a genome's k-mers."""
+    known = dictionary_of(
+        [("one", "ACGTTGCATTACGGCATTACG"), ("two", "CATTACGGCATTACGAA")], 15, "both"
+    )
+    how = {"with_sets": True, "threads": 1, "with_runs": True, "sets_at": pytest.fail}
+    for walks, changes in [(True, False), (False, True)]:
+        assert not CpuEngine(known, walks=walks, changes=changes, **how).finds_runs
+    without = replace(known, records=None)
+    assert not CpuEngine(without, walks=False, changes=False, **how).finds_runs
+
+
+def test_the_first_batch_finds_numbered_places(monkeypatch):
+    """The thread that counts it, or several at once, would number the records again."""
+    text = "ACGTTGCATTACGGCATTACG"
+    known = dictionary_of([("one", text)], 15, "canonical")
+    with closing(StreamMatcher.of(known, counted=True)) as matcher:
+        monkeypatch.setattr(NumberedPlaces, "of", pytest.fail)
+        counts = TargetCounts(matcher)
+        counts.add(matcher.match(*batches_of([("r", text)], [])))
+        assert counts.columns()["seen"].tolist() == [7, 0]
