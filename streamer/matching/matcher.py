@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -155,17 +154,16 @@ class StreamMatcher:
 
     def _cpu_engine(self, *, with_runs: bool = True) -> MatchEngine:
         """Create an engine on the CPU that knows what the one on a failed GPU knew."""
-        runs = with_runs and self.labels.numbers is not None
+        runs = with_runs and self.labels.suit_runs
         if self.spec.cuda_kernel:
             self.spec = replace(self.spec, kernel="auto")
         engine = CpuEngine(
             self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
             changes=self.spec.changes, threads=self._threads,
-            sets_at=partial(self.labels.along_records, runs=runs), with_runs=runs,
+            sets_at=lambda: self.labels.along_records(runs=runs), with_runs=runs,
         )  # fmt: skip
         if engine.finds_runs:
-            # now, not while the first batch is counted
-            _ = self.labels.places
+            _ = self.labels.places  # now, not while the first batch is counted
         for codes in self._grown or ():
             engine.learn(codes)
         self._grown = None
@@ -448,7 +446,5 @@ class StreamMatcher:
 
     def _spans(self, offsets: NDArray[np.int64], aging: bool) -> list[Span]:
         seeds = 0 if self.limited else self.spec.seed_bases - self._position
-        seed_end = min(max(seeds, 0), int(offsets[-1]))
-        return spans_of(
-            offsets, self._k, self._chunk, seed_end, aging=aging, halvings=self._halvings
-        )
+        end = min(max(seeds, 0), int(offsets[-1]))
+        return spans_of(offsets, self._k, self._chunk, end, aging=aging, halvings=self._halvings)

@@ -40,9 +40,9 @@ class MatchSpec:
     the dictionary held fewer than this before the batch; 0: always.
 
     exact: report the events of exact matching. counted: also report which k-mer each window
-    matches (``target_counts.numbers_of``). distance: also report k-mers within that many
-    edits, by ``semantics``; None for exact matching alone. kernel: how to compute; results are
-    equal. A kernel of exact matching leaves that of the distance at ``auto``, and vice versa.
+    matches (``target_counts.numbers_of``). distance: also report k-mers within that many edits, by
+    ``semantics``; None for exact matching alone. kernel: how to compute; results are equal. A
+    kernel of exact matching leaves that of the distance at ``auto``, and vice versa.
 
     chunk: symbols per chunk. threads: CPU threads, 0 for every usable core. track_tree: maintain
     the Hybrid Tree Bitmap of a growing dictionary even if no depths are requested.

@@ -17,6 +17,8 @@ from trie.windows import GRAIN, NO_SET
 
 Found = NDArray[np.uint32] | None
 
+_WINDOWS_OF_A_RUN = 8  # whose numbers take as much memory
+
 
 class WindowLabels:
     """The labels of the initial dictionary's k-mers.
@@ -47,6 +49,15 @@ class WindowLabels:
             self.set_of = np.empty(dictionary.codes.size, np.uint32)
             self.set_of[self.numbers.of_codes] = dictionary.sets
         self.needed = self._differ or self.numbers is not None
+
+    @property
+    def suit_runs(self) -> bool:
+        """Whether runs along the records are long enough to count by."""
+        records = self.dictionary.records
+        if self.numbers is None or records is None:
+            return False
+        symbols, count = records.bases.size, records.offsets.size - 1
+        return bool(symbols >= count * (self.dictionary.k - 1 + _WINDOWS_OF_A_RUN))
 
     def along_records(self, *, runs: bool) -> Found:
         """The labels of the windows in the dictionary's records, if they are known and needed.

@@ -228,10 +228,23 @@ def test_sets_along_the_records_are_for_an_index_of_these_alone():
 
 def test_the_first_batch_finds_numbered_places(monkeypatch):
     """The thread that counts it, or several at once, would number the records again."""
-    text = "ACGTTGCATTACGGCATTACG"
+    text = "ACGTTGCATTACGGCATTACGATC"
     known = dictionary_of([("one", text)], 15, "canonical")
     with closing(StreamMatcher.of(known, counted=True)) as matcher:
         monkeypatch.setattr(NumberedPlaces, "of", pytest.fail)
         counts = TargetCounts(matcher)
         counts.add(matcher.match(*batches_of([("r", text)], [])))
-        assert counts.columns()["seen"].tolist() == [7, 0]
+        assert counts.columns()["seen"].tolist() == [10, 0]
+
+
+def test_runs_along_records_of_few_windows_are_not_found():
+    """Of a list of k-mers, each would be a run: eight times the memory of its number."""
+    rng = np.random.default_rng(5)
+    text = "".join(rng.choice(list("ACGT"), 200))
+    for length, worth in [(15, False), (21, False), (22, True)]:
+        records = [(f"t{at}", text[at : at + length]) for at in range(150)]
+        known = dictionary_of(records, 15, "canonical")
+        with closing(StreamMatcher.of(known, counted=True)) as matcher:
+            assert matcher.finds_runs == worth
+            result = matcher.match(*batches_of([("r", text[:100])], []))
+            assert np.count_nonzero(numbers_of(result, matcher.labels) != 0xFFFFFFFF) == 86
