@@ -120,6 +120,7 @@ def _match(device: str) -> Iterator[Job]:
     for report in ("intervals", "targets", "coverage"):
         yield (*frozen, "--report", report)
     yield (*frozen, "--report", "targets", "--by", "barcode", "--strands", "both")
+    yield (*frozen, "--mode", "grow", "--report", "targets")
     yield (*frozen, "--mode", "grow", "--report", "windows", "--strands", "both")
     for k in ("1", "3", "12", "15", "16", "31"):
         yield ("match", "reads.fa", *_DICTIONARY, "-k", k, "--format", "jsonl")

@@ -38,6 +38,7 @@ NOT_BY_COMMANDS = (
     "streamer.batch.hit_rows._fill_alike",
     "streamer.batch.hit_rows._mask",
     "streamer.client.columns._are_reads",
+    "streamer.matching.target_kernels.numbers_of_runs",
     # on other CPUs
     "streamer.batch.lcs.operands.beside",
     "streamer.batch.lcs.operands.tabulate",
@@ -99,6 +100,7 @@ def test_commands_find_all_kernels_compiled(tmp_path):
         "match reads.fq -d ref.fa -k 21",
         "match reads.fq -d ref.fa -k 15 --report targets --format jsonl",
         "match reads.fa --seed 500 -k 31 --report windows",
+        "match reads.fq -d ref.fa -k 15 --mode grow --report coverage",
         "match reads.fq -d ref.fa -k 21 -D 2 --report best",
         "filter reads.fq -d ref.fa -k 21 --keep",
         "asm ref.fa --pattern ACGTACGTACGT -k 2",
