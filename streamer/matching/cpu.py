@@ -18,6 +18,7 @@ from streamer.matching.match_engine import (
     MatchTask,
     SpanFound,
 )
+from streamer.matching.result import concatenated
 from streamer.matching.tree_worker import VersionedSnapshot
 from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
 from trie.index.reference_text import padded, padded_size
@@ -147,7 +148,7 @@ class CpuEngine(MatchEngine):
         events = Events(bases.size, bits=bits)
         if task.depths is not None:
             task.events[:] = events.codes
-        return events, None if runs is None else np.concatenate([NO_RUNS, *runs])
+        return events, None if runs is None else concatenated(runs, NO_RUNS)
 
     def _match_span(
         self,
