@@ -215,6 +215,13 @@ def best_targets(sets, offsets, set_starts, members, targets, first, stop, best,
                     if tally[target] == 0:
                         rivals[found] = target
                         found += 1
+        # the remaining sets to the front, so that few are looked up for each rival
+        rest = 0
+        for i in range(number):
+            held = touched[i]
+            if set_starts[held + 1] - set_starts[held] >= least_size:
+                touched[i], touched[rest] = touched[rest], held
+                rest += 1
         chosen = np.int64(-1)
         top = np.int64(0)
         for i in range(found):
@@ -223,10 +230,9 @@ def best_targets(sets, offsets, set_starts, members, targets, first, stop, best,
             tally[target] = 0
             if windows + left < greatest:
                 continue
-            for j in range(number):
+            for j in range(rest):
                 held = touched[j]
-                begin, end = set_starts[held], set_starts[held + 1]
-                if end - begin >= least_size and _holds(members, begin, end, target):
+                if _holds(members, set_starts[held], set_starts[held + 1], target):
                     windows += counts[held]
             if windows > top or (windows == top and target < chosen):
                 top = windows
