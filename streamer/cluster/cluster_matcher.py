@@ -38,6 +38,9 @@ from trie.windows import MATCH, MISMATCH, window_codes
 LEAST_PART = 1 << 16
 """Symbols per part: a request takes up to a millisecond, and matching these about as long."""
 
+LARGE = 1 << 21
+"""Symbols for each worker that make two parts: so many are packed in half a millisecond."""
+
 
 class ClusterMatcher(StreamMatcher):
     """Like StreamMatcher, for exact matching; ``workers`` and ``shards`` as in the daemon's config.
@@ -215,8 +218,11 @@ class ClusterEngine(MatchEngine):
         A window matches if any shard knows it.
         """
         offsets, bases = task.batch.offsets, task.batch.bases
-        # a part for each worker; those of one read overlap by k - 1 symbols
-        each = -(-(stop - start) // max(1, self._team.size)) + self._k
+        # workers get their second part while they work on the first one
+        workers = max(1, self._team.size)
+        rounds = 2 if stop - start >= workers * LARGE else 1
+        # parts of one read overlap by k - 1 symbols
+        each = -(-(stop - start) // (workers * rounds)) + self._k
         parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each), start, stop).tolist()
         alone = self._team.shards == 1
         bits = no_bits(stop - start)
@@ -235,8 +241,12 @@ class ClusterEngine(MatchEngine):
                 places = Events(b - a, bits=answer.bits).codes == MATCH
                 task.sets[a:b][places] = answer.labels
 
-        requests = run_all([partial(request, a, b) for a, b in parts], self._threads)
-        self._team.ask(requests, take)
+        step = -(-len(parts) // rounds)
+        turns = [parts[at : at + step] for at in range(0, len(parts), step)]
+        self._team.ask(
+            (run_all([partial(request, a, b) for a, b in turn], self._threads) for turn in turns),
+            take,
+        )
         if missed and not alone:
             # codes that no shard knows
             events = Events(stop - start, bits=bits).codes

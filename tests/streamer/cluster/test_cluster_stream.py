@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from streamer.cluster import shard_starts, worker_team
+from streamer.cluster import cluster_matcher, shard_starts, worker_team
 from streamer.cluster.cluster_matcher import LEAST_PART, ClusterMatcher
 from streamer.cluster.connecting import Cluster
 from streamer.cluster.match_worker import MatchWorker
@@ -96,6 +96,37 @@ def test_results_are_those_of_one_machine(name, shards, nodes, genome, targets):
             assert_equal(here.match(batch), there.match(batch))
         assert here.kmers == there.kmers
         assert said == []
+    finally:
+        here.close()
+        there.close()
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("name", ["frozen", "grow"])
+def test_workers_get_the_parts_of_large_batches_in_turns(
+    name, shards, nodes, genome, targets, monkeypatch
+):
+    monkeypatch.setattr(cluster_matcher, "LEAST_PART", 10_000)
+    monkeypatch.setattr(cluster_matcher, "LARGE", 30_000)
+    rounds = []
+    ask = worker_team.WorkerTeam.ask
+
+    def seen(team, asked, take):
+        def counted():
+            for number, some in enumerate(asked):
+                rounds.append((number, len(some)))
+                yield some
+
+        ask(team, counted(), take)
+
+    monkeypatch.setattr(worker_team.WorkerTeam, "ask", seen)
+    here, there, said = matchers(name, targets, workers=2 // shards, shards=shards)
+    try:
+        for batch in batches(genome, 3):
+            assert_equal(here.match(batch), there.match(batch))
+        assert said == []
+        assert {number for number, _ in rounds} == {0, 1}
+        assert all(0 < parts <= 3 for _, parts in rounds)
     finally:
         here.close()
         there.close()
