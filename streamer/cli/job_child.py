@@ -27,14 +27,13 @@ def main() -> None:
     shown_from = sys.argv.pop(1)
     from streamer.cli import progress
     from streamer.daemon.process import give_way
-    from trie.cpu.machine import by_core
+    from trie.cpu.machine import half_of_cores
     from trie.cpu.parent import end_with
 
     end_with(parent)
     give_way(NICE)
     # whole cores: a thread beside one of the daemon's on the same core would slow it
-    cpus = by_core(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cpus[-max(1, len(cpus) // 2) :])
+    os.sched_setaffinity(0, half_of_cores(os.sched_getaffinity(0)))
     # if memory runs out, the kernel ends the job, not its daemon
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -22,11 +23,11 @@ def processor_name() -> str:
     return platform.machine()
 
 
-def by_core(cpus: Iterable[int], folder: Path = _CPUS) -> list[int]:
-    """CPUs in an order in which the hardware threads of a core follow each other.
+def half_of_cores(cpus: Iterable[int], folder: Path = _CPUS) -> set[int]:
+    """All threads of the later half of the cores, rounded down; half the threads of a sole core.
 
-    Machines number either these, or first one thread of each core. folder: where Linux describes
-    the CPUs; those that it does not describe count as cores.
+    Machines number either the threads of a core one after the other, or first one of each core.
+    folder: where Linux describes the CPUs; those that it does not describe count as cores.
     """
 
     def core(cpu: int) -> int:
@@ -36,7 +37,13 @@ def by_core(cpus: Iterable[int], folder: Path = _CPUS) -> list[int]:
         except (OSError, ValueError):
             return cpu
 
-    return sorted(cpus, key=lambda cpu: (core(cpu), cpu))
+    threads: dict[int, list[int]] = {}
+    for cpu in sorted(cpus):
+        threads.setdefault(core(cpu), []).append(cpu)
+    cores = list(threads.values())
+    if len(cores) == 1:
+        cores = [[cpu] for cpu in cores[0]]
+    return set(chain(*cores[-max(1, len(cores) // 2) :]))
 
 
 def memory_bytes() -> int:
