@@ -218,9 +218,11 @@ class ClusterEngine(MatchEngine):
         A window matches if any shard knows it.
         """
         offsets, bases = task.batch.offsets, task.batch.bases
-        # workers get their second part while they work on the first one
         workers = max(1, self._team.size)
-        rounds = 2 if stop - start >= workers * LARGE else 1
+        # workers get their second part while they work on the first one; through Ray it costs more
+        # than is gained
+        large = stop - start >= workers * LARGE
+        rounds = 2 if large and self._team.by_lines else 1
         # parts of one read overlap by k - 1 symbols
         each = -(-(stop - start) // (workers * rounds)) + self._k
         parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each), start, stop).tolist()

@@ -91,6 +91,11 @@ class WorkerTeam:
         return sum(member.ready for member in self.members)
 
     @property
+    def by_lines(self) -> bool:
+        """Whether no worker has to be asked through Ray."""
+        return all(member.line is not None for member in self.members if member.ready)
+
+    @property
     def here(self) -> bool:
         """Return whether each shard has a worker; waits for starting ones."""
         while not self._covered():

@@ -12,6 +12,7 @@ from streamer.cluster import cluster_matcher, shard_starts, worker_team
 from streamer.cluster.cluster_matcher import LEAST_PART, ClusterMatcher
 from streamer.cluster.connecting import Cluster
 from streamer.cluster.match_worker import MatchWorker
+from streamer.cluster.node_line import NodeLine
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
@@ -101,25 +102,31 @@ def test_results_are_those_of_one_machine(name, shards, nodes, genome, targets):
         there.close()
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.parametrize("name", ["frozen", "grow"])
-def test_workers_get_the_parts_of_large_batches_in_turns(
-    name, shards, nodes, genome, targets, monkeypatch
-):
+@pytest.fixture
+def rounds(monkeypatch):
+    """The number of each round of a request, and its parts; batches of these tests are large."""
     monkeypatch.setattr(cluster_matcher, "LEAST_PART", 10_000)
     monkeypatch.setattr(cluster_matcher, "LARGE", 30_000)
-    rounds = []
+    found = []
     ask = worker_team.WorkerTeam.ask
 
     def seen(team, asked, take):
         def counted():
             for number, some in enumerate(asked):
-                rounds.append((number, len(some)))
+                found.append((number, len(some)))
                 yield some
 
         ask(team, counted(), take)
 
     monkeypatch.setattr(worker_team.WorkerTeam, "ask", seen)
+    return found
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("name", ["frozen", "grow"])
+def test_workers_get_the_parts_of_large_batches_in_turns(
+    name, shards, nodes, genome, targets, rounds
+):
     here, there, said = matchers(name, targets, workers=2 // shards, shards=shards)
     try:
         for batch in batches(genome, 3):
@@ -127,6 +134,19 @@ def test_workers_get_the_parts_of_large_batches_in_turns(
         assert said == []
         assert {number for number, _ in rounds} == {0, 1}
         assert all(0 < parts <= 3 for _, parts in rounds)
+    finally:
+        here.close()
+        there.close()
+
+
+def test_workers_without_a_line_get_all_at_once(nodes, genome, targets, rounds, monkeypatch):
+    monkeypatch.setattr(NodeLine, "at", lambda address: None)
+    here, there, said = matchers("frozen", targets, workers=2)
+    try:
+        for batch in batches(genome, 2):
+            assert_equal(here.match(batch), there.match(batch))
+        assert said == []
+        assert [number for number, _ in rounds] == [0, 0]
     finally:
         here.close()
         there.close()
