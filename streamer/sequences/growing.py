@@ -82,9 +82,8 @@ class WholeRecords:
 
     def _with_context(self, piece: TextPiece) -> ReadBatch:
         assert piece.text is not None
-        (span,), places = piece.text.joined()
-        firsts, stops = places[:, 0] + 1, places[:, 1]
-        context = ReadContext.of_headers(span.text, firsts, stops, self._path)
+        text, firsts, stops = piece.text.between(0, 1)
+        context = ReadContext.of_headers(text, firsts + 1, stops, self._path)
         return replace(piece.reads, context=context)
 
     def _parse(self, parser: FastqParser, text: Text) -> int:
