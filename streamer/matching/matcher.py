@@ -51,7 +51,7 @@ MakeTogether = Callable[[Sequence[RawReads], NDArray[np.uint32]], Sequence[ReadB
 """The second argument: a CRC-32C per batch, to continue over its letters in the same pass."""
 _T = TypeVar("_T")
 
-ENOUGH = 1 << 20  # symbols of a batch to keep all threads busy
+ENOUGH = 1 << 19  # symbols of a batch for each thread, to keep all of them busy
 MOST_HALVINGS = 7  # of the longest spans, on a GPU with little memory, down to 65,536 symbols
 
 
@@ -268,7 +268,7 @@ class StreamMatcher:
         if (results := self._match_packed(batches)) is not None:
             return results
         adds = self._solver is not None or (self._could_grow and not self.limited)
-        large = sum(batch.symbols for batch in batches) >= len(batches) * ENOUGH
+        large = sum(batch.symbols for batch in batches) >= len(batches) * self._threads * ENOUGH
         if len(batches) == 1 or adds or (large and self.side_by_side):
             return [self.match(batch) for batch in batches]
         result = self.match(joined_batches(batches, self._threads))

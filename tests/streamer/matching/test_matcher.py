@@ -185,6 +185,19 @@ def test_batches_together_equal_one_after_the_other(mode, seed, targets, k, enou
             )
 
 
+@pytest.mark.parametrize(("threads", "wanted"), [(1, 2), (2, 2), (3, 1)])
+def test_batches_that_do_not_keep_all_threads_busy_are_joined(threads, wanted, monkeypatch):
+    monkeypatch.setattr(matcher, "ENOUGH", 100)
+    known = dictionary_of([("one", "ACGTTGCA" * 9)], 9, "canonical")
+    batches = batches_of([("a", "ACGTTGCA" * 25), ("b", "TTGCAACG" * 25)], [1])
+    with closing(StreamMatcher.of(known, threads=threads)) as one:
+        calls = []
+        match = one.match
+        monkeypatch.setattr(one, "match", lambda batch: calls.append(batch) or match(batch))
+        assert [result.batch for result in one.match_all(batches)] == batches
+        assert len(calls) == wanted
+
+
 @pytest.mark.parametrize("targets", [1, 3])
 def test_groups_of_reads_are_counted_as_if_they_were_alone(targets):
     """By runs along the records, or by the numbers of windows where an engine finds no runs."""
