@@ -139,6 +139,39 @@ def test_workers_get_the_parts_of_large_batches_in_turns(
         there.close()
 
 
+@pytest.mark.parametrize("event", ["a worker dies", "memory runs out"])
+def test_what_happens_between_the_rounds(event, nodes, genome, targets, rounds, monkeypatch):
+    here, there, said = matchers("frozen", targets, workers=2)
+    undisturbed = worker_team.WorkerTeam.ask
+    pending = [event]
+
+    def ask(team, asked, take):
+        def disturbed():
+            for number, some in enumerate(asked):
+                if number and pending:
+                    pending.clear()
+                    if event == "memory runs out":
+                        raise MemoryError
+                    nodes.kill(next(one.pid for one in team.members if one.parts))
+                yield some
+
+        undisturbed(team, disturbed(), take)
+
+    monkeypatch.setattr(worker_team.WorkerTeam, "ask", ask)
+    try:
+        for batch in batches(genome, 3):
+            if pending and event == "memory runs out":
+                with pytest.raises(MemoryError):
+                    there.match(batch)
+            assert_equal(here.match(batch), there.match(batch))
+        assert not pending
+        assert [line for line in said if "died" in line] == said
+        assert len(said) == (event == "a worker dies")
+    finally:
+        here.close()
+        there.close()
+
+
 def test_workers_without_a_line_get_all_at_once(nodes, genome, targets, rounds, monkeypatch):
     monkeypatch.setattr(NodeLine, "at", lambda address: None)
     here, there, said = matchers("frozen", targets, workers=2)
