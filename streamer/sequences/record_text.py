@@ -64,7 +64,8 @@ class RecordText(NamedTuple):
 
         A text, and where each begins and ends in it; they are copied if there are several spans.
         """
-        firsts, stops = self.places[:, begin], self.places[:, end]
+        # contiguous: kernels would be compiled once more for a column
+        firsts, stops = (np.ascontiguousarray(self.places[:, one]) for one in (begin, end))
         if len(self.spans) == 1:
             return self.spans[0].text, firsts, stops
         ends = np.cumsum(stops - firsts)
