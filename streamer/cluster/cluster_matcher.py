@@ -38,9 +38,6 @@ from trie.windows import MATCH, MISMATCH, window_codes
 LEAST_PART = 1 << 16
 """Symbols per part: a request takes up to a millisecond, and matching these about as long."""
 
-LARGE = 1 << 21
-"""Symbols for each worker that make two parts: so many are packed in half a millisecond."""
-
 
 class ClusterMatcher(StreamMatcher):
     """Like StreamMatcher, for exact matching; ``workers`` and ``shards`` as in the daemon's config.
@@ -218,13 +215,8 @@ class ClusterEngine(MatchEngine):
         A window matches if any shard knows it.
         """
         offsets, bases = task.batch.offsets, task.batch.bases
-        workers = max(1, self._team.size)
-        # workers get their second part while they work on the first one; through Ray it costs more
-        # than is gained
-        large = stop - start >= workers * LARGE
-        rounds = 2 if large and self._team.by_lines else 1
-        # parts of one read overlap by k - 1 symbols
-        each = -(-(stop - start) // (workers * rounds)) + self._k
+        # a part for each worker; those of one read overlap by k - 1 symbols
+        each = -(-(stop - start) // max(1, self._team.size)) + self._k
         parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each), start, stop).tolist()
         alone = self._team.shards == 1
         bits = no_bits(stop - start)
@@ -243,12 +235,8 @@ class ClusterEngine(MatchEngine):
                 places = Events(b - a, bits=answer.bits).codes == MATCH
                 task.sets[a:b][places] = answer.labels
 
-        step = -(-len(parts) // rounds)
-        turns = [parts[at : at + step] for at in range(0, len(parts), step)]
-        self._team.ask(
-            (run_all([partial(request, a, b) for a, b in turn], self._threads) for turn in turns),
-            take,
-        )
+        requests = run_all([partial(request, a, b) for a, b in parts], self._threads)
+        self._team.ask(requests, take)
         if missed and not alone:
             # codes that no shard knows
             events = Events(stop - start, bits=bits).codes

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,11 +91,6 @@ class WorkerTeam:
         return sum(member.ready for member in self.members)
 
     @property
-    def by_lines(self) -> bool:
-        """Whether no worker has to be asked through Ray."""
-        return all(member.line is not None for member in self.members if member.ready)
-
-    @property
     def here(self) -> bool:
         """Return whether each shard has a worker; waits for starting ones."""
         while not self._covered():
@@ -147,23 +142,17 @@ class WorkerTeam:
         for member in started:
             member.actor.learn.remote(shared)
 
-    def ask(self, rounds: Iterable[Sequence[Any]], take: Callable[[int, Any], None]) -> None:
+    def ask(self, requests: Sequence[Any], take: Callable[[int, Any], None]) -> None:
         """Ask a worker of each shard for each answer; raise NoWorkersError if there is none.
 
-        rounds: requests; each round is sent before the next one is made. take: called with the
-        number of a request and an answer, in any order; the memory of the answer is reused
-        afterwards.
+        take: called with the number of a request and an answer, in any order; the memory of the
+        answer is reused afterwards.
         """
-        given: list[Question] = []
-        todo: list[deque[int]] = [deque() for _ in range(self.shards)]
+        given = [Question(packed(request), self._cluster.ray.put) for request in requests]
+        todo = [deque(range(len(given))) for _ in range(self.shards)]
+        missing = len(given) * self.shards
         self._deaths.clear()
         try:
-            for requests in rounds:
-                for of_shard in todo:
-                    of_shard.extend(range(len(given), len(given) + len(requests)))
-                given += [Question(packed(request), self._cluster.ray.put) for request in requests]
-                self._give(given, todo)
-            missing = len(given) * self.shards
             while missing:
                 self._give(given, todo)
                 for number, answer in self._step(todo):

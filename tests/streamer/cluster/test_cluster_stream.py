@@ -8,11 +8,10 @@ import signal
 import numpy as np
 import pytest
 
-from streamer.cluster import cluster_matcher, shard_starts, worker_team
+from streamer.cluster import shard_starts, worker_team
 from streamer.cluster.cluster_matcher import LEAST_PART, ClusterMatcher
 from streamer.cluster.connecting import Cluster
 from streamer.cluster.match_worker import MatchWorker
-from streamer.cluster.node_line import NodeLine
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
@@ -97,89 +96,6 @@ def test_results_are_those_of_one_machine(name, shards, nodes, genome, targets):
             assert_equal(here.match(batch), there.match(batch))
         assert here.kmers == there.kmers
         assert said == []
-    finally:
-        here.close()
-        there.close()
-
-
-@pytest.fixture
-def rounds(monkeypatch):
-    """The number of each round of a request, and its parts; batches of these tests are large."""
-    monkeypatch.setattr(cluster_matcher, "LEAST_PART", 10_000)
-    monkeypatch.setattr(cluster_matcher, "LARGE", 30_000)
-    found = []
-    ask = worker_team.WorkerTeam.ask
-
-    def seen(team, asked, take):
-        def counted():
-            for number, some in enumerate(asked):
-                found.append((number, len(some)))
-                yield some
-
-        ask(team, counted(), take)
-
-    monkeypatch.setattr(worker_team.WorkerTeam, "ask", seen)
-    return found
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.parametrize("name", ["frozen", "grow"])
-def test_workers_get_the_parts_of_large_batches_in_turns(
-    name, shards, nodes, genome, targets, rounds
-):
-    here, there, said = matchers(name, targets, workers=2 // shards, shards=shards)
-    try:
-        for batch in batches(genome, 3):
-            assert_equal(here.match(batch), there.match(batch))
-        assert said == []
-        assert {number for number, _ in rounds} == {0, 1}
-        assert all(0 < parts <= 3 for _, parts in rounds)
-    finally:
-        here.close()
-        there.close()
-
-
-@pytest.mark.parametrize("event", ["a worker dies", "memory runs out"])
-def test_what_happens_between_the_rounds(event, nodes, genome, targets, rounds, monkeypatch):
-    here, there, said = matchers("frozen", targets, workers=2)
-    undisturbed = worker_team.WorkerTeam.ask
-    pending = [event]
-
-    def ask(team, asked, take):
-        def disturbed():
-            for number, some in enumerate(asked):
-                if number and pending:
-                    pending.clear()
-                    if event == "memory runs out":
-                        raise MemoryError
-                    nodes.kill(next(one.pid for one in team.members if one.parts))
-                yield some
-
-        undisturbed(team, disturbed(), take)
-
-    monkeypatch.setattr(worker_team.WorkerTeam, "ask", ask)
-    try:
-        for batch in batches(genome, 3):
-            if pending and event == "memory runs out":
-                with pytest.raises(MemoryError):
-                    there.match(batch)
-            assert_equal(here.match(batch), there.match(batch))
-        assert not pending
-        assert [line for line in said if "died" in line] == said
-        assert len(said) == (event == "a worker dies")
-    finally:
-        here.close()
-        there.close()
-
-
-def test_workers_without_a_line_get_all_at_once(nodes, genome, targets, rounds, monkeypatch):
-    monkeypatch.setattr(NodeLine, "at", lambda address: None)
-    here, there, said = matchers("frozen", targets, workers=2)
-    try:
-        for batch in batches(genome, 2):
-            assert_equal(here.match(batch), there.match(batch))
-        assert said == []
-        assert [number for number, _ in rounds] == [0, 0]
     finally:
         here.close()
         there.close()
