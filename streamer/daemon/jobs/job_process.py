@@ -42,7 +42,8 @@ class JobProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(report,),
-                start_new_session=True,
+                # Ctrl-C is for the daemon alone
+                process_group=0,
             )
         except BaseException:
             os.close(self._progress)
