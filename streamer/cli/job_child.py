@@ -26,12 +26,12 @@ def main() -> None:
     parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
     shown_from = sys.argv.pop(1)
     from streamer.cli import progress
-    from streamer.daemon.process import give_way_at_once
+    from streamer.daemon.process import give_way
     from trie.cpu.machine import half_of_cores
     from trie.cpu.parent import end_with
 
     end_with(parent)
-    give_way_at_once(NICE)
+    give_way(NICE)
     # whole cores: a thread beside one of the daemon's on the same core would slow it
     os.sched_setaffinity(0, half_of_cores(os.sched_getaffinity(0)))
     # if memory runs out, the kernel ends the job, not its daemon

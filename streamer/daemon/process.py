@@ -80,17 +80,6 @@ def give_way(nice: int) -> None:
         Path("/proc/self/autogroup").write_text(str(nice))
 
 
-def give_way_at_once(nice: int) -> None:
-    """Like ``give_way``, and leave the CPU to another process as soon as that can run.
-
-    For a process in the session of those others: between sessions Linux does not look at the policy
-    of processes, and one that wakes up may wait for the next tick, four milliseconds.
-    """
-    os.nice(nice)
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 def core_seconds() -> tuple[float, float]:
     """Seconds that the main thread spent on a core and waiting for one; zeros if unknown."""
     try:

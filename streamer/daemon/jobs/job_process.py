@@ -42,8 +42,7 @@ class JobProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(report,),
-                # Ctrl-C is for the daemon alone
-                process_group=0,
+                start_new_session=True,
             )
         except BaseException:
             os.close(self._progress)

@@ -178,10 +178,6 @@ def test_jobs_run_one_at_a_time_and_are_cancelled(control, daemon, results, caps
     until(lambda: control.job(first)["progress"] > 0, "progress")
     (pid,) = processes_of_jobs(results)
     assert os.getpriority(os.PRIO_PROCESS, pid) == 19
-    assert os.sched_getscheduler(pid) == os.SCHED_IDLE
-    # the policy counts within a session; Ctrl-C is for a group
-    assert os.getsid(pid) == os.getsid(0)
-    assert os.getpgid(pid) == pid
     assert os.sched_getaffinity(pid) == half_of_cores(os.sched_getaffinity(0))
     assert control.job(second)["state"] == "waiting"
     assert control.status()["jobs"]["running"] == control.status()["jobs"]["waiting"] == 1
