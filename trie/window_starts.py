@@ -39,19 +39,20 @@ def set_bits(mask, low, high):
 @inner
 def next_set(mask, at, end):
     """The first position in [at, end) whose bit is set, or ``end``."""
-    while at < end:
-        bits = np.uint32(mask[at >> 5] >> np.uint32(at & 31))
-        if bits != 0:
-            return min(at + np.int64(trailing_zeros(bits)), end)
-        at = ((at >> 5) + 1) << 5
-    return end
+    return _next_other(mask, at, end, np.uint32(0))
 
 
 @inner
 def next_clear(mask, at, end):
     """The first position in [at, end) whose bit is clear, or ``end``."""
+    return _next_other(mask, at, end, _ONES)
+
+
+@inner
+def _next_other(mask, at, end, word):
+    """The first position in [at, end) whose bit differs from that of ``word``, or ``end``."""
     while at < end:
-        bits = np.uint32(np.uint32(~mask[at >> 5]) >> np.uint32(at & 31))
+        bits = np.uint32(np.uint32(mask[at >> 5] ^ word) >> np.uint32(at & 31))
         if bits != 0:
             return min(at + np.int64(trailing_zeros(bits)), end)
         at = ((at >> 5) + 1) << 5

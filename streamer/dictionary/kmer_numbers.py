@@ -33,18 +33,18 @@ class KmerNumbers(NamedTuple):
 class NumberedPlaces(NamedTuple):
     """The numbers along the ``padded`` records.
 
-    at: uint32[symbols], NO_SET where no window begins. ends: uint64, bit p % 64 of word p / 64:
+    at: uint32[symbols], NO_SET where no window begins. ends: uint32, bit p % 32 of word p / 32:
     the number at place p + 1 is not one greater than that at place p.
     """
 
     at: NDArray[np.uint32]
-    ends: NDArray[np.uint64]
+    ends: NDArray[np.uint32]
 
     @classmethod
     def of(cls, numbers: KmerNumbers, offsets: NDArray[np.int64]) -> NumberedPlaces:
         """Number the places of records with these offsets, which must be kept."""
         at = padded(numbers.at, offsets, NO_SET)
-        ends = np.zeros(at.size // 64 + 1, np.uint64)
+        ends = np.zeros(at.size // 32 + 1, np.uint32)
         _mark_ends(at, ends)
         return cls(at, ends)
 
@@ -86,4 +86,4 @@ def _number(at, numbers):
 def _mark_ends(at, ends):
     for place in range(at.size - 1):
         if np.int64(at[place + 1]) != np.int64(at[place]) + 1:
-            ends[place >> 6] |= np.uint64(1) << np.uint64(place & 63)
+            ends[place >> 5] |= np.uint32(1) << np.uint32(place & 31)

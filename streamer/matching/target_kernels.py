@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trie.cpu.intrinsics import add_shared, or_shared, popcount, prefetch_far, trailing_zeros
+from trie.cpu.intrinsics import add_shared, or_shared, popcount, prefetch_far
 from trie.cpu.jit import inner, njit
+from trie.window_starts import next_set
 from trie.windows import NO_SET
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -89,7 +90,7 @@ def count_runs(runs, at, ends, sets, only_set, seen, changes, totals):
         place = _first_place(runs, i)
         last = place + stop - begin - 1
         while place <= last:
-            end = _next_end(ends, place, last)
+            end = next_set(ends, place, last)
             number = np.int64(at[place])
             _put_run(seen, changes, number, number + end - place)
             place = end + 1
@@ -111,17 +112,6 @@ def _first_place(runs, i):
     """The lowest place of a run."""
     behind = runs[i, 1] - runs[i, 0] - 1
     return runs[i, 2] if runs[i, 3] > 0 else runs[i, 2] - behind
-
-
-@inner
-def _next_end(ends, place, last):
-    """The first place from ``place`` on where ascending numbers end, at most ``last``."""
-    while place < last:
-        bits = ends[place >> 6] >> np.uint64(place & 63)
-        if bits != np.uint64(0):
-            return min(place + np.int64(trailing_zeros(bits)), last)
-        place = ((place >> 6) + 1) << 6
-    return last
 
 
 @njit(cache=True, nogil=True)

@@ -264,14 +264,11 @@ def _settle(
 
 
 @inner
-def _write_run(shape, begin, end, place, runs, run_count):
-    """Append windows that match to ``runs``; returns the new number of runs."""
-    forward = place < shape.half
-    runs[run_count, 0] = begin
-    runs[run_count, 1] = end
-    runs[run_count, 2] = place if forward else shape.text.size - place - shape.k
-    runs[run_count, 3] = 1 if forward else -1
-    return run_count + 1
+def _in_half(shape, place):
+    """A k-mer's place in the text without its reverse complement, and 1, or -1 if it is there."""
+    if place < shape.half:
+        return place, 1
+    return shape.text.size - place - shape.k, -1
 
 
 @inner
@@ -287,19 +284,20 @@ def _write(shape, hits, count, first, matches, text_sets, sets, runs, run_count)
             at = next_clear(matches, first + begin, first + end)
             while at < first + end:
                 stop = next_set(matches, at, first + end)
-                place = at - first + hits[i, 2]
-                run_count = _write_run(shape, at, stop, place, runs, run_count)
+                runs[run_count, 0] = at
+                runs[run_count, 1] = stop
+                place, step = _in_half(shape, at - first + hits[i, 2])
+                runs[run_count, 2] = place
+                runs[run_count, 3] = step
+                run_count += 1
                 at = next_clear(matches, stop, first + end)
         set_bits(matches, first + begin, first + end)
         if sets.size:
-            place = begin + hits[i, 2]
-            forward = place < shape.half
-            if not forward:
-                place = shape.text.size - place - shape.k
+            place, step = _in_half(shape, begin + hits[i, 2])
             # unsigned: numba would count a negative index from the end
             to, source = np.uint64(first + begin), np.uint64(place)
             stop = np.uint64(first + end)
-            if forward:
+            if step > 0:
                 while to < stop:
                     sets[to] = text_sets[source]
                     to += one
