@@ -206,15 +206,6 @@ def best_targets(sets, offsets, set_starts, members, targets, first, stop, best,
                         tally[target] += counts[held]
                         greatest = max(greatest, tally[target])
             least_size *= 2
-        if number_left == 1 and greatest <= left:
-            # targets found in that set alone are equal
-            for i in range(number):
-                held = touched[i]
-                if set_starts[held + 1] - set_starts[held] >= least_size:
-                    target = members[set_starts[held]]
-                    if tally[target] == 0:
-                        rivals[found] = target
-                        found += 1
         # the remaining sets to the front, so that few are looked up for each rival
         rest = 0
         for i in range(number):
@@ -222,6 +213,12 @@ def best_targets(sets, offsets, set_starts, members, targets, first, stop, best,
             if set_starts[held + 1] - set_starts[held] >= least_size:
                 touched[i], touched[rest] = touched[rest], held
                 rest += 1
+        if rest == 1 and greatest <= left:
+            # targets found in that set alone are equal
+            target = members[set_starts[touched[0]]]
+            if tally[target] == 0:
+                rivals[found] = target
+                found += 1
         chosen = np.int64(-1)
         top = np.int64(0)
         for i in range(found):
