@@ -23,8 +23,10 @@ from gpu.asm.bit_parallel import (
 from gpu.asm.paper import cell_rows, wspasm
 from gpu.asm.transfers import fetch_hits, send_packed
 from gpu.card.budget import free_memory
+from gpu.card.intrinsics import context_looked_up_once, cuda
 from gpu.card.workspace import Workspace
 from trie.codes import encode
+from trie.cpu.threads import split_range
 
 METHODS = ("bit-parallel", *cell_rows.METHODS)
 
@@ -32,7 +34,7 @@ BLOCK_SIZES = {"bit-parallel": 1 << 28, **dict.fromkeys(cell_rows.METHODS, 1 << 
 """Most symbols in a block."""
 
 LEAST_BLOCK = 1 << 16  # symbols of the smallest block tried when memory is short
-BATCH_BYTES = 4 << 30  # most device memory for the hits of concurrent searches
+BATCH_BYTES = 8 << 30  # most device memory for the hits of concurrent searches
 HIT_BYTES = 6
 
 TEXT_BYTES = 24  # for 32 symbols of a text: packed, and as planes
@@ -42,26 +44,28 @@ GRID_Y = 65_535
 class Searcher:
     """Searches blocks of text for patterns (sets of bases, uint8 each) by one of METHODS.
 
-    block_size: symbols of a text that ``search`` has memory for. most_hits: a reasonable limit for
-    it. Raises ValueError for a pattern that is too long for the method.
+    sharing: searchers that use the GPU at the same time, this one included. block_size: symbols of
+    a text that ``search`` has memory for. most_hits: a reasonable limit for it. Raises ValueError
+    for a pattern that is too long for the method.
     """
 
-    def __init__(self, patterns: Sequence[Masks], k: int, method: str) -> None:
-        self._longest = max(pattern.size for pattern in patterns)
+    def __init__(self, patterns: Sequence[Masks], k: int, method: str, *, sharing: int = 1) -> None:
+        self._longest = max(map(len, patterns))
         if method == "wspasm-shared" and self._longest > wspasm.LONGEST:
             message = f"a pattern of {self._longest} letters, {wspasm.LONGEST} have room"
             raise ValueError(message)
         self._patterns = patterns
         self._k = k
         self._method = method
-        self._space = Workspace()
+        self._stream = cuda.stream()
+        self._space = self._workspace()
         self._uploaded: dict[tuple[int, ...], SlicedPatterns] = {}
-        alike: dict[tuple[int, bool], list[int]] = {}
-        for i, pattern in enumerate(patterns):
-            plain = bool(np.isin(pattern, (1, 2, 4, 8)).all())
-            alike.setdefault((pattern.size, plain), []).append(i)
-        self._alike = list(alike.values())
-        self._plan(free_memory())
+        self._alike = _alike(patterns)
+        self._plan(free_memory() // sharing)
+
+    def _workspace(self) -> Workspace:
+        # the paper's methods use the default stream
+        return Workspace(self._stream if self._method == "bit-parallel" else 0)
 
     def _plan(self, memory: int) -> None:
         """Divide that much GPU memory: a quarter for hits, the rest for text and bits."""
@@ -76,7 +80,7 @@ class Searcher:
 
     def smaller(self) -> bool:
         """Free the GPU's memory and plan with half of it; False if that is too little."""
-        self._space = Workspace()
+        self._space = self._workspace()
         self._uploaded.clear()
         if self.block_size == LEAST_BLOCK:
             return False
@@ -89,6 +93,7 @@ class Searcher:
         between = 16 if self._longest > strips.ROWS else 0
         return 4 * (1 + self._k.bit_length()) + 45 / 4 + between
 
+    @context_looked_up_once
     def search(
         self, symbols: NDArray[np.uint8], lead: int, limit: int, *, letters: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
@@ -101,12 +106,11 @@ class Searcher:
         parts = []
         text = self.upload(symbols, letters=letters)
         for numbers, found in self.batches(text, symbols.size, lead, limit):
-            ends, distances = fetch_hits(found.ends, found.distances, found.total)
-            for number, begin, stop in zip(
-                numbers, found.begins[:-1], found.begins[1:], strict=True
-            ):
-                if stop > begin:
-                    parts.append((number, ends[begin:stop], distances[begin:stop]))
+            ends, distances = fetch_hits(found.ends, found.distances, found.total, self._stream)
+            begins = found.begins
+            for i in np.flatnonzero(np.diff(begins)).tolist():
+                hits = slice(begins[i], begins[i + 1])
+                parts.append((numbers[i], ends[hits], distances[hits]))
         parts.sort(key=lambda part: part[0])
         owners = np.array([part[0] for part in parts], dtype=np.int32)
         if len(parts) == 1:
@@ -123,7 +127,7 @@ class Searcher:
         if self._method != "bit-parallel":
             return self._space.upload("codes", encode(symbols) if letters else symbols)
         packed = self._space.array("packed", slicing.packed_words(symbols.size), np.uint32)
-        send_packed(symbols, packed, letters=letters)
+        send_packed(symbols, packed, self._stream, letters=letters)
         return packed
 
     def batches(
@@ -144,13 +148,23 @@ class Searcher:
         most = int(min(BATCH_BYTES, left) // (self._word_bytes() * sliced.words))
         most = max(1, min(GRID_Y, most))
         for numbers in self._alike:
-            for first in range(0, len(numbers), most):
-                batch = tuple(numbers[first : first + most])
+            for first, stop in split_range(0, len(numbers), -(-len(numbers) // most)):
+                batch = tuple(numbers[first:stop])
                 if batch not in self._uploaded:
                     self._uploaded[batch] = SlicedPatterns([self._patterns[i] for i in batch])
                 found = scan(sliced, self._uploaded[batch], self._k, limit, lead, self._space)
                 limit -= found.total
                 yield batch, found
+
+
+def _alike(patterns: Sequence[Masks]) -> list[list[int]]:
+    """Numbers of the patterns of one length, either all or none with plain bases only."""
+    sizes = np.fromiter(map(len, patterns), np.int64, len(patterns))
+    sets = np.bitwise_count(np.concatenate(patterns)) != 1
+    kinds = 2 * sizes + np.logical_or.reduceat(sets, np.cumsum(sizes) - sizes)
+    order = np.argsort(kinds, kind="stable")
+    cuts = np.flatnonzero(np.diff(kinds[order])) + 1
+    return [group.tolist() for group in np.split(order, cuts)]
 
 
 __all__ = ["METHODS", "Searcher", "TooManyHitsError"]

@@ -37,17 +37,17 @@ class TooManyHitsError(RuntimeError):
 class Listed:
     """Hits on the GPU: ends uint32 and distances uint16, grouped by search, ends ascending.
 
-    The arrays may be longer; search i has the elements begins[i] to begins[i + 1].
+    The arrays may be longer; search i has the elements begins[i] to begins[i + 1] (int64).
     """
 
     ends: Any
     distances: Any
-    begins: list[int]
+    begins: NDArray[np.int64]
 
     @property
     def total(self) -> int:
         """The number of hits."""
-        return self.begins[-1]
+        return int(self.begins[-1])
 
 
 def _resident_groups(rows: int) -> int:
@@ -79,7 +79,7 @@ class SlicedText:
         """Words (uint32) in a plane."""
         self.planes = space.array("planes", 3 * self.words, np.uint32)
         self.gaps = space.array("gaps", self.tiles, np.uint32)
-        made(slicing.slice_text, tile)[self.tiles, 2 * tile](
+        made(slicing.slice_text, tile)[self.tiles, 2 * tile, space.stream](
             packed, grid(size, slicing.UNIT), self.span, self.planes, self.words, self.gaps
         )
 
@@ -88,9 +88,9 @@ class SlicedPatterns:
     """Patterns of one length on the GPU, either all or none with plain bases only."""
 
     def __init__(self, patterns: Sequence[Masks]) -> None:
-        letters = np.stack(patterns)
-        self.count, self.length = letters.shape
-        plain = bool(np.isin(letters, (1, 2, 4, 8)).all())
+        self.count, self.length = len(patterns), patterns[0].size
+        letters = np.concatenate(patterns).reshape(self.count, self.length)
+        plain = bool((np.bitwise_count(letters) == 1).all())
         if plain:
             numbers = np.zeros(9, dtype=np.uint8)
             numbers[[1, 2, 4, 8]] = range(4)
@@ -113,7 +113,8 @@ def scan(
     flags = space.array("flags", searches * text.tiles * 32, np.uint32)
     between = (text.lead + text.span) * text.groups * 32 if len(patterns.strips) > 1 else 1
     deltas = space.array("deltas", searches * 2 * between, np.uint32)
-    launch = ((grid(text.groups * 32, strips.THREADS), searches), strips.THREADS)
+    stream = space.stream
+    launch = ((grid(text.groups * 32, strips.THREADS), searches), strips.THREADS, stream)
     for first, strip in patterns.strips:
         # registers for six resident blocks, or for four
         registers = 80 if strip.rows <= 16 else 128
@@ -128,7 +129,7 @@ def scan(
     totals = space.array("totals", searches * text.groups, np.int64)
     shape = (text.groups, text.span, low_planes, lead, text.size)
     threads = counting.THREADS
-    made(counting.count, threads, strips.TILE)[(text.groups, searches), threads](
+    made(counting.count, threads, strips.TILE)[(text.groups, searches), threads, stream](
         sliced, flags, *shape, counts, offsets, totals
     )
     begins_of_groups, begins = places_of(totals, text.groups, searches, space)
@@ -137,13 +138,14 @@ def scan(
     while True:
         ends = space.array("ends", room, np.uint32)
         distances = space.array("distances", ends.size, np.uint16)
-        made(listing.emit, strips.TILE, listing.LISTED)[(text.tiles, searches), strips.TILE](
+        launch = ((text.tiles, searches), strips.TILE, stream)
+        made(listing.emit, strips.TILE, listing.LISTED)[launch](
             sliced, flags, *shape, k, counts, offsets, begins_of_groups, ends.size, ends, distances
         )
-        begins.copy_to_host(on_host)
+        space.fetch(begins, on_host)
         total = int(on_host[-1])
         if total > limit:
             raise TooManyHitsError
         if total <= ends.size:
-            return Listed(ends, distances, on_host.tolist())
+            return Listed(ends, distances, on_host)
         room = total

@@ -56,5 +56,5 @@ def places_of(counts: Any, blocks: int, searches: int, space: Workspace) -> tupl
     """``out`` and ``begins`` of ``sums_before`` for counts int64[searches * blocks]."""
     out = space.array("places", searches * blocks + 1, np.int64)
     begins = space.array("begins", searches + 1, np.int64, exact=True)
-    made(sums_before, THREADS)[1, THREADS](counts, blocks, searches, out, begins)
+    made(sums_before, THREADS)[1, THREADS, space.stream](counts, blocks, searches, out, begins)
     return out, begins

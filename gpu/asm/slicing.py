@@ -29,7 +29,7 @@ from gpu.card.intrinsics import cuda
 from gpu.card.packing import SPARE_WORDS, packed_sizes
 
 UNIT = 16  # symbols of a packed word: the columns of a thread
-PACKED = 1 << 21  # symbols of a piece of packed text; a power of two, at least 32
+PACKED = 1 << 23  # symbols of a piece of packed text; a power of two, at least 32
 
 
 def packed_places(symbols: int) -> tuple[slice, slice]:

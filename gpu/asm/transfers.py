@@ -23,7 +23,7 @@ from gpu.card.packing import pack_chunk
 from trie.codes import InvalidBaseError
 from trie.cpu.threads import run_all, split_range, usable_cores
 
-PIECES = 16  # pieces of packed text sent at once
+PIECES = 4  # pieces of packed text sent at once
 HITS = 1 << 21  # hits fetched at once: about as many bytes
 FEW_HITS = 1 << 16  # hits that one core widens faster than several
 _BUFFERS = 2
@@ -34,7 +34,6 @@ class PinnedPair:
 
     def __init__(self) -> None:
         size = max(PIECES * slicing.packed_words(slicing.PACKED), 6 * HITS // 4)
-        self.stream = cuda.stream()
         self.buffers = [cuda.pinned_array(size, np.uint32) for _ in range(_BUFFERS)]
         self.moved = [cuda.event() for _ in range(_BUFFERS)]
 
@@ -66,7 +65,9 @@ def _pack(symbols: NDArray[np.uint8], first: int, out: NDArray[np.uint32], lette
         raise InvalidBaseError(error.byte, first + error.position) from None
 
 
-def send_packed(symbols: NDArray[np.uint8], packed: Any, *, letters: bool = False) -> None:
+def send_packed(
+    symbols: NDArray[np.uint8], packed: Any, stream: Any, *, letters: bool = False
+) -> None:
     """Pack a text and send it: codes or ``letters``, uint8[n] on the host.
 
     packed: uint32[slicing.packed_words(n)] or more on the GPU; the transfer is complete on return.
@@ -87,14 +88,14 @@ def send_packed(symbols: NDArray[np.uint8], packed: Any, *, letters: bool = Fals
             ]
             run_all(tasks, cores)
             words = slicing.packed_words(stop - begin)
-            packed[at : at + words].copy_to_device(buffer[:words], stream=pair.stream)
-            moved.record(pair.stream)
+            packed[at : at + words].copy_to_device(buffer[:words], stream=stream)
+            moved.record(stream)
             at += words
-        pair.stream.synchronize()
+        stream.synchronize()
 
 
 def fetch_hits(
-    ends: Any, distances: Any, total: int
+    ends: Any, distances: Any, total: int, stream: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The first ``total`` of ends uint32 and distances uint16 on the GPU, widened on the host."""
     wide: tuple[NDArray[Any], NDArray[Any]] = np.empty(total, np.int64), np.empty(total, np.int32)
@@ -123,6 +124,6 @@ def fetch_hits(
             if number < len(firsts):
                 for source, to in zip((ends, distances), staged(number), strict=True):
                     part = source[firsts[number] : firsts[number] + to.size]
-                    part.copy_to_host(to, stream=pair.stream)
-                moved.record(pair.stream)
+                    part.copy_to_host(to, stream=stream)
+                moved.record(stream)
     return wide

@@ -23,8 +23,9 @@ import os
 import pickle
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -53,6 +54,28 @@ def jit(function: Callable[..., None], **options: Any) -> Any:
         except (UnknownError, OSError, ImportError) as error:
             _log.debug("%s is not cached: %s", function.__qualname__, error)
     return kernel
+
+
+def _load_one_at_a_time() -> None:
+    """Let threads that use one device load a kernel there one after the other.
+
+    Otherwise both load it, and numba-cuda 0.30.4 stops one of them with an AssertionError.
+    """
+    from numba.cuda import codegen
+
+    libraries: Any = codegen.CUDACodeLibrary
+    load, lock = libraries.get_cufunc, threading.RLock()
+
+    @wraps(load)
+    def loaded(library: Any) -> Any:
+        with lock:
+            return load(library)
+
+    libraries.get_cufunc = loaded
+
+
+if not SIMULATED:
+    _load_one_at_a_time()
 
 
 class UnknownError(TypeError):

@@ -11,9 +11,13 @@ from gpu.card.intrinsics import cuda
 
 
 class Workspace:
-    """Arrays on the current device and pinned arrays on the host, one per name."""
+    """Arrays on the current device and pinned arrays on the host, one per name.
 
-    def __init__(self) -> None:
+    stream: for kernels and copies that use them; 0 is the default stream.
+    """
+
+    def __init__(self, stream: Any = 0) -> None:
+        self.stream = stream
         self._arrays: dict[str, Any] = {}
 
     def array(self, name: str, size: int, dtype: Any, *, exact: bool = False) -> Any:
@@ -48,3 +52,9 @@ class Workspace:
             self._arrays.pop(name, None)
             array = self._arrays[name] = cuda.pinned_array(size + size // 4, dtype)
         return array
+
+    def fetch(self, array: Any, on_host: NDArray[Any]) -> None:
+        """Copy from the device to pinned memory; wait until all work of the stream is done."""
+        array.copy_to_host(on_host, stream=self.stream)
+        if self.stream:
+            self.stream.synchronize()

@@ -29,12 +29,14 @@ class CardUse:
     """The GPU of one engine, among those that a search uses.
 
     gpu: runs its parts; shared by the engines of a search, so if one GPU fails, all are given up.
-    on_cpu: after that, lets one engine run at a time, because each uses all cores.
+    alone: the search has no other engine. sharing: its engines on this GPU. on_cpu: after a
+    failure, lets one engine run at a time, because each uses all cores.
     """
 
     gpu: GpuOrCpu
     number: int = 0
     alone: bool = True
+    sharing: int = 1
     on_cpu: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -57,11 +59,16 @@ class Choice:
         """Return one line for the user: where it runs."""
         return shown(self.device, self.problem, verb="running", limit=len(self.cards))
 
-    def card_uses(self, most: int = 0) -> list[CardUse]:
-        """One per engine of a search, up to ``most`` (0: any number); on the CPU just one."""
-        numbers = self.cards[: most or None] if self.device == "cuda" else (0,)
+    def card_uses(self, most: int = 0, sharing: int = 1) -> list[CardUse]:
+        """One per engine of a search, ``sharing`` on each of up to ``most`` GPUs (0: any number).
+
+        On the CPU just one. Engines of one GPU do not follow each other in the list.
+        """
+        if self.device == "cpu":
+            return [CardUse(self.gpu_or_cpu())]
+        numbers = self.cards[: most or None] * sharing
         gpu, lock = self.gpu_or_cpu(), threading.Lock()
-        return [CardUse(gpu, number, len(numbers) == 1, lock) for number in numbers]
+        return [CardUse(gpu, number, len(numbers) == 1, sharing, lock) for number in numbers]
 
     def gpu_or_cpu(self) -> GpuOrCpu:
         """Return what runs the parts of a search on CUDA, with fallback to the CPU."""

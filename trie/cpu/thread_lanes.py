@@ -34,11 +34,15 @@ class _Failure:
 class _Runner(Generic[Task, Part]):
     """The thread of a lane."""
 
-    def __init__(self, run: Callable[[Iterator[Task]], Iterator[Part]], name: str) -> None:
+    def __init__(
+        self, run: Callable[[Iterator[Task]], Iterator[Part]], name: str, parts_ahead: int
+    ) -> None:
         self._run = run
         self.tasks: SimpleQueue[Any] = SimpleQueue()
         self.parts: SimpleQueue[Any] = SimpleQueue()
         self._taken: SimpleQueue[bool] = SimpleQueue()
+        for _ in range(parts_ahead):
+            self._taken.put(True)
         self.thread = threading.Thread(target=self._work, name=name, daemon=True)
         self.thread.start()
 
@@ -75,14 +79,15 @@ def in_lanes(
     run: Callable[[Lane, Iterator[Task]], Iterator[Part]],
     *,
     ahead: int = 2,
+    parts_ahead: int = 0,
 ) -> Iterator[Part]:
     """The parts that the lanes yield, in the order of the tasks, which are taken one by one.
 
     run: a generator of the parts of one lane's tasks, with DONE after each task. It runs on its own
     thread, or on the caller's if there is a single lane. It is resumed only when the next part is
-    requested, so a part may lie in a buffer of the lane. ahead: tasks that a lane may take before
-    its first is done. An error in a lane is raised where its part would have come; then, or if the
-    caller stops, every lane ends after its current part.
+    requested, so a part may lie in a buffer of the lane, or ``parts_ahead`` parts before that.
+    ahead: tasks that a lane may take before its first is done. An error in a lane is raised where
+    its part would have come; then, or if the caller stops, every lane ends after its current part.
     """
     if len(lanes) == 1:
         # no thread for one lane
@@ -92,7 +97,7 @@ def in_lanes(
     waiting: deque[_Runner[Task, Part]] = deque()
     try:
         for lane in lanes:
-            runners.append(_Runner(_bound(run, lane), f"lane_{len(runners)}"))
+            runners.append(_Runner(_bound(run, lane), f"lane_{len(runners)}", parts_ahead))
         for number, task in enumerate(tasks):
             if len(waiting) == ahead * len(runners):
                 yield from waiting.popleft().results()

@@ -116,4 +116,4 @@ class _RowSearch:
             made(end_bits.emit, end_bits.THREADS)[launch](
                 found, *span, k, k.bit_length(), places, ends, distances
             )
-        return Listed(ends, distances, [0, total])
+        return Listed(ends, distances, np.array([0, total]))

@@ -22,7 +22,10 @@ ROWS_AT_ONCE = 1 << 24  # approximate hits in memory at once
 BEST_AT_ONCE = 1 << 21  # the same for the report ``best``, where a hit takes up to 150 bytes
 ALWAYS_ENDS = 64  # a block with this few ends is searched however many hits it has
 _FEW = 16  # with at most this part of the hits allowed, the next block is twice as long
-SHARED_BLOCK = 1 << 26  # most symbols per block with several GPUs
+SHARED_BLOCK = 1 << 26  # most symbols per block with several engines
+
+ENGINES = 2
+"""Engines on each GPU: one packs and sends a block while the kernels of the other run."""
 
 
 class AsmEngine(Protocol):
@@ -66,11 +69,11 @@ class PaperEngine:
 class GpuEngine:
     """A method on the GPU (gpu/asm)."""
 
-    def __init__(self, searches: Searches, method: str) -> None:
+    def __init__(self, searches: Searches, method: str, sharing: int = 1) -> None:
         from gpu.asm import Searcher
 
         try:
-            self._searcher = Searcher(searches.masks, searches.k, method)
+            self._searcher = Searcher(searches.masks, searches.k, method, sharing=sharing)
         except ValueError as error:
             message = f"the method '{method}': {error}"
             raise UsageError(message) from None
@@ -94,10 +97,10 @@ class GpuEngine:
         return [in_order(EndsFound(*found), block.lead, block.symbols.size)]
 
 
-def engine_for(choice: Choice, searches: Searches, threads: int) -> AsmEngine:
-    """Create the method's engine for these patterns."""
+def engine_for(choice: Choice, searches: Searches, threads: int, sharing: int = 1) -> AsmEngine:
+    """Create the method's engine for these patterns; ``sharing`` of them use its GPU."""
     if choice.device == "cuda":
-        return GpuEngine(searches, choice.method)
+        return GpuEngine(searches, choice.method, sharing)
     if choice.method == "bit-parallel":
         return BitParallel(searches, threads)
     return PaperEngine(searches, choice.method, threads)
@@ -122,7 +125,7 @@ class Cutter(ChosenEngine[AsmEngine]):
 
     def make(self, choice: Choice) -> AsmEngine:
         """Implement ``ChosenEngine``."""
-        return engine_for(choice, self._searches, self._threads)
+        return engine_for(choice, self._searches, self._threads, self._use.sharing)
 
     def smaller(self) -> bool:
         """Implement ``ChosenEngine``."""
@@ -163,11 +166,12 @@ class Cutter(ChosenEngine[AsmEngine]):
 
 
 class Cutters:
-    """A cutter for each GPU of the choice, in parallel, or one on the CPU."""
+    """Cutters for the GPUs of the choice, in parallel, or one on the CPU."""
 
     def __init__(self, choice: Choice, searches: Searches, threads: int, *, best: bool) -> None:
         most = BEST_AT_ONCE if best else ROWS_AT_ONCE
-        self._cutters = [Cutter(choice, searches, threads, most, use) for use in choice.card_uses()]
+        uses = choice.card_uses(sharing=ENGINES)
+        self._cutters = [Cutter(choice, searches, threads, most, use) for use in uses]
 
     @property
     def block_size(self) -> int:
@@ -177,4 +181,5 @@ class Cutters:
 
     def search(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, list[EndsFound]]]:
         """Yield the parts of the blocks in order, and the hits in each."""
-        return in_lanes(self._cutters, blocks, each_task(Cutter.search))
+        # or those of one GPU would pack at the same time, and then wait for it together
+        return in_lanes(self._cutters, blocks, each_task(Cutter.search), parts_ahead=1)

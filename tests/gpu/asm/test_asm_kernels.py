@@ -135,6 +135,35 @@ def test_several_patterns_and_ambiguity_letters(method):
     agree(text, patterns[:2], 1, method)
 
 
+def test_several_engines_of_a_gpu(monkeypatch):
+    """Blocks go to them in turn; some have too many hits and are cut, so parts differ in number."""
+    from streamer.batch import asm
+    from streamer.batch.asm import engines
+    from streamer.batch.asm.pattern_masks import masks_of, searches
+    from streamer.batch.choice import Choice
+    from streamer.bench.inputs import batch_of
+    from streamer.sequences.record_buffer import TextPiece
+    from trie.codes import encode
+
+    rng = np.random.default_rng(5)
+    size = 150 if SIMULATED else 30_000
+    monkeypatch.setattr(engines, "SHARED_BLOCK", size // 5)
+    monkeypatch.setattr(engines, "ROWS_AT_ONCE", size // 20)
+    text = letters(rng, size) + "A" * (size // 3) + letters(rng, size)
+    piece = TextPiece(batch_of(encode(text), np.array([0, len(text)])), first=0)
+    wanted = searches([masks_of("AAAA"), masks_of("ACGAT")], 1, "both")
+
+    def rows(device):
+        found = asm.find([piece], wanted, Choice("bit-parallel", device))
+        parts = [(hits.end, hits.pattern, hits.distance) for _, hits in found]
+        return [np.concatenate(column).tolist() for column in zip(*parts, strict=True)]
+
+    truth = rows("cpu")
+    assert len(truth[0]) > size // 3
+    for _ in range(2):
+        assert rows("cuda") == truth
+
+
 def test_more_hits_than_wanted():
     from gpu.asm import Searcher, TooManyHitsError
     from streamer.batch.asm.pattern_masks import masks_of

@@ -103,3 +103,46 @@ def test_a_second_process_loads_what_the_first_has_compiled(tmp_path):
         )  # fmt: skip
         told.append(ran.stdout.split())
     assert told == [["0", "1"], ["1", "0"]]
+
+
+TOGETHER = """
+import threading
+import numpy as np
+from gpu.card.intrinsics import cuda
+from gpu.card.kernel_cache import jit
+
+def adding(number):
+    def kernel(words):
+        words[cuda.grid(1)] += number
+    return kernel
+
+kernels = [jit(adding(number)) for number in range(8)]
+start = threading.Barrier(4)
+sums = []
+
+def launch():
+    words = cuda.to_device(np.zeros(128, np.uint32))
+    for kernel in kernels:
+        start.wait()
+        kernel[1, 128](words)
+    sums.append(int(words.copy_to_host()[0]))
+
+threads = [threading.Thread(target=launch) for _ in range(4)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+print(*sums)
+"""
+
+
+@placement.NO_GPU
+@pytest.mark.gpu
+def test_threads_that_load_a_kernel_on_one_device(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": PATHS}
+    for _ in range(2):  # compiled, then from the disk
+        ran = subprocess.run(
+            [sys.executable, "-c", TOGETHER], env=environment, capture_output=True, text=True,
+            check=True, timeout=DEADLINE,
+        )  # fmt: skip
+        assert ran.stdout.split() == ["28"] * 4
