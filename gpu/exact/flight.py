@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.card.copies import fetch
 from gpu.card.packing import PackedChunk, PackedParts, packed_sizes
 from gpu.card.streams import Flight
 from gpu.exact import kmer_set_kernels as kernels
@@ -106,9 +107,7 @@ class ExactFlight(Flight[ChunkFound]):
         with self.bar("DtoH"):
             self._download()
             if piece.sets:
-                on_card, pinned = slot.sets
-                used = slice(piece.symbols)
-                on_card[used].copy_to_host(pinned[used], stream=slot.stream)
+                fetch(*slot.sets, slot.stream, piece.symbols)
 
     def _pack(self) -> None:
         slot, piece, threads = self.slot, self.chunk, self.card.threads
@@ -177,7 +176,7 @@ class ExactFlight(Flight[ChunkFound]):
         slot = self.slot
         slot.download(self.chunk.symbols)
         if self.chunk.grow:
-            slot.growth.total.copy_to_host(slot.growth.pinned_total, stream=slot.stream)
+            fetch(slot.growth.total, slot.growth.pinned_total, slot.stream)
 
     def land(self) -> ChunkFound:
         """Wait for the results."""
@@ -210,10 +209,7 @@ class ExactFlight(Flight[ChunkFound]):
                 )
                 growth.lists.sort(total)
             with self.bar("DtoH"):
-                for on_card, pinned in (
-                    (growth.codes, growth.pinned_codes),
-                    (growth.ordered, growth.pinned_ordered),
-                ):
-                    on_card[:total].copy_to_host(pinned[:total], stream=slot.stream)
+                fetch(growth.codes, growth.pinned_codes, slot.stream, total)
+                fetch(growth.ordered, growth.pinned_ordered, slot.stream, total)
             slot.stream.synchronize()
         return growth.pinned_codes[:total], growth.pinned_ordered[:total]

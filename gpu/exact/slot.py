@@ -20,6 +20,7 @@ from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from gpu.card.budget import Budget
+from gpu.card.copies import fetch, send
 from gpu.card.intrinsics import cuda
 from gpu.card.library import DeviceLists
 from gpu.card.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
@@ -123,12 +124,11 @@ class Slot(StreamSlot):
     def upload(self, symbols: int, source: PackedArrays) -> None:
         """Queue the copy of a packed chunk in pinned memory to the GPU."""
         for there, array in zip(self.buffers.views(symbols)[:2], source, strict=True):
-            there.copy_to_device(array[: there.size], stream=self.stream)
+            send(array, there, self.stream)
 
     def download(self, symbols: int) -> None:
         """Queue the copy of the matches to the host."""
-        matches = self.buffers.views(symbols)[2]
-        matches.copy_to_host(self.matches[: matches.size], stream=self.stream)
+        fetch(self.buffers.views(symbols)[2], self.matches, self.stream)
 
     @property
     def growth(self) -> Growth:
@@ -156,12 +156,12 @@ class Slot(StreamSlot):
     def download_words(self) -> NDArray[np.uint64]:
         """Wait for the event words of the chunk, in no particular order."""
         assert self._words is not None
-        self.buffers.counter.copy_to_host(self._counter, stream=self.stream)
+        fetch(self.buffers.counter, self._counter, self.stream)
         self.stream.synchronize()
         number = int(self._counter[0])
         assert number <= self._words.size
         if number:
-            self.buffers.words[:number].copy_to_host(self._words[:number], stream=self.stream)
+            fetch(self.buffers.words, self._words, self.stream, number)
             self.stream.synchronize()
         return self._words[:number]
 

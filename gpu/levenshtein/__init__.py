@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.card.copies import send
 from gpu.card.intrinsics import SIMULATED, cuda, numba_type
 from gpu.card.launch import made, plain, with_threads
 from gpu.levenshtein import search as kernels
@@ -67,8 +68,7 @@ class NearBuffers:
 
     def upload(self, planes: NDArray[np.uint32], symbols: int, stream: Any = 0) -> None:
         """Queue the copy of a chunk's planes, the beginning of ``planes``."""
-        there = self.views(symbols)[2]
-        there.copy_to_device(planes[: there.size], stream=stream)
+        send(planes, self.views(symbols)[2], stream)
 
 
 def found_size(max_symbols: int) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.budget import Budget
+from gpu.card.copies import fetch
 from gpu.card.cuda_errors import driver_errors, translated_driver_errors
 from gpu.card.intrinsics import cuda
 from gpu.card.streams import (
@@ -136,10 +137,9 @@ class _NearFlight(Flight[list[SetHits]]):
             launch(index, buffers, chunk.symbols, chunk.lead, slot.stream, all_words=slot.dense)
         with self.bar("DtoH"):
             if slot.dense:
-                there = buffers.views(chunk.symbols)[1]
-                there.copy_to_host(slot.all_words()[: chunk.symbols], stream=slot.stream)
+                fetch(buffers.views(chunk.symbols)[1], slot.all_words(), slot.stream)
             else:
-                slot.first.copy_to_host(slot.found[: slot.first.size], stream=slot.stream)
+                fetch(slot.first, slot.found, slot.stream)
 
     def _hits(self, index: DeviceIndex) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Wait for ends - 1 in the chunk, ascending, and their words."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.budget import Budget
+from gpu.card.copies import fetch, send
 from gpu.card.cuda_errors import translated_driver_errors
 from gpu.card.intrinsics import cuda
 from gpu.card.streams import (
@@ -110,15 +111,15 @@ class _LtbFlight(Flight["_LtbFlight"]):
         size, stream = self.chunk.symbols, self.slot.stream
         assert card.tree is not None
         with self.bar("HtoD"):
-            buffers.symbols[:size].copy_to_device(self.buffer[:size], stream=stream)
+            send(self.buffer, buffers.symbols[:size], stream)
         with self.bar("kernel"):
             launch(
                 card.tree, buffers, size, card.distance, method=card.method, stream=stream,
                 active_bytes=card.active_bytes,
             )  # fmt: skip
         with self.bar("DtoH"):
-            buffers.matches[:size].copy_to_host(slot.matches[:size], stream=stream)
-            buffers.mismatches[:size].copy_to_host(slot.mismatches[:size], stream=stream)
+            fetch(buffers.matches, slot.matches, stream, size)
+            fetch(buffers.mismatches, slot.mismatches, stream, size)
 
     def land(self) -> _LtbFlight:
         """Wait; the bitmaps are in the slot."""

@@ -52,6 +52,11 @@ def _send(flight: Flight[Any]) -> None:
     flight.send()
 
 
+@context_looked_up_once
+def _land(flight: Flight[Answer]) -> Answer:
+    return flight.land()
+
+
 class Flights(Generic[Answer]):
     """Chunks in flight, oldest first, at most one on each (card, slot) of ``places``.
 
@@ -113,7 +118,7 @@ class Flights(Generic[Answer]):
         flight = self.flying.popleft()
         try:
             with translated_driver_errors(), flight.card.active():
-                answer = flight.land()
+                answer = _land(flight)
             yield answer
         finally:
             self._give_back(flight.buffer)
