@@ -116,7 +116,7 @@ class ExactFlight(Flight[ChunkFound]):
         if isinstance(piece.bases, PackedChunk):
             slot.copy(piece.bases, threads)
         elif isinstance(piece.bases, PackedParts):
-            slot.lay(piece.bases)
+            slot.lay(piece.bases, threads)
         elif piece.offsets is not None:
             slot.pack(piece.bases, piece.offsets, threads)
 

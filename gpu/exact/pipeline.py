@@ -55,7 +55,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
     """Matches chunks in the given order, on one device, or on several if the dictionary is fixed.
 
     k, strands: of the dictionary. chunk: symbols of the largest chunk (at most MAX_CHUNK). threads:
-    host threads. options: see StreamOptions.
+    host threads, which the devices share. options: see StreamOptions.
     """
 
     def __init__(
@@ -80,9 +80,10 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
                 partial(pack_chunk, bases, offsets, k, out_bases=out_bases, out_starts=out_starts)
             ]
 
-        threads_ahead = min(threads, MOST_AHEAD * len(options.get("cards", (0,))))
+        cards = len(options.get("cards", (0,)))
+        threads_ahead = min(threads, MOST_AHEAD * cards)
         super().__init__(
-            lambda share: ExactCard(k, strands, size, threads, share),
+            lambda share: ExactCard(k, strands, size, max(threads // cards, 1), share),
             ExactFlight,
             LookAhead(
                 threads_ahead,

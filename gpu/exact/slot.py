@@ -13,6 +13,7 @@ The last three are allocated on first use.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,15 @@ from gpu.exact.chunk_match import ChunkBuffers
 from gpu.exact.expand import copy_into, copy_range
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
+from trie.cpu.threads import run_ranges
 
 PackedArrays = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 """The bases and starts of a packed chunk; the arrays may be longer than the chunk."""
 
 # waking a thread takes as long as packing about a million symbols
 _PER_THREAD = 1 << 21
+# words of ``starts`` worth another thread: their 1.5 MB take three times as long as waking it
+LAY_WORDS = 1 << 17
 
 
 def pinned_arrays(max_symbols: int) -> PackedArrays:
@@ -106,20 +110,19 @@ class Slot(StreamSlot):
         for pinned, array in zip(self.pinned, (chunk.bases, chunk.starts), strict=True):
             copy_into(pinned, array, threads)
 
-    def lay(self, chunks: PackedParts) -> None:
+    def lay(self, chunks: PackedParts, threads: int) -> None:
         """Concatenate parts of packed chunks in pinned memory."""
-        parts = chunks.parts
-        first, stop = (
-            np.array([getattr(p, n) for p in parts], np.int64) for n in ("first", "stop")
+        parts = np.array(
+            [
+                (array_address(p.chunk.bases), array_address(p.chunk.starts), p.first, p.stop)
+                for p in chunks.parts
+            ],
+            np.int64,
         )
-        whole = np.array([part.chunk.starts.size for part in parts], dtype=np.int64)
-        places = np.array(
-            [(array_address(p.chunk.bases), array_address(p.chunk.starts)) for p in parts],
-            np.uint64,
-        )
+        ends = np.cumsum([0, *(part.words for part in chunks.parts)])
         bases, starts = self.pinned
-        starts = starts[: packed_sizes(chunks.symbols)[1]]
-        _lay(places.reshape(-1, 2), whole, first, stop, bases, starts)
+        words = packed_sizes(chunks.symbols)[1]
+        run_ranges(partial(_lay, parts, ends, bases, starts), 0, words, threads, grain=LAY_WORDS)
 
     def upload(self, symbols: int, source: PackedArrays) -> None:
         """Queue the copy of a packed chunk in pinned memory to the GPU."""
@@ -167,22 +170,25 @@ class Slot(StreamSlot):
 
 
 @njit(cache=True, nogil=True)
-def _lay(places, whole, first, stop, to_bases, to_starts):
-    """Copy the words [first, stop) of the ``starts`` of every part, and the bases of their windows.
+def _lay(parts, ends, to_bases, to_starts, first, stop):
+    """Write the words [first, stop) of the ``starts`` of a chunk, and the bases of their windows.
 
-    places: addresses of bases and starts. whole: words of the ``starts`` of the chunk.
+    parts: int64[n, 4], the addresses of a part's bases and starts and its words of ``starts``, from
+    and to. ends: int64[n + 1], where each part begins in the chunk, and where the last ends.
     """
-    at = 0
-    for part in range(first.size):
-        begin, words = first[part], stop[part] - first[part]
-        size = whole[part]
-        starts = carray(pointer(places[part, 1]), size, np.uint32)
-        copy_range(starts[begin:], 0, words, to_starts[at:])
+    at = first
+    for part in range(np.searchsorted(ends, first, side="right") - 1, parts.shape[0]):
+        size = min(ends[part + 1], stop) - at
+        if size <= 0:
+            continue
+        begin = parts[part, 2] + at - ends[part]
         # a cut part has one more word, for the ends of its windows; no window starts in it
-        there = words + (stop[part] < size)
-        if there > words:
-            to_starts[at + words] = 0
-        bases = carray(pointer(places[part, 0]), 2 * size, np.uint32)
-        copy_range(bases[2 * begin :], 0, 2 * there, to_bases[2 * at :])
-        at += there
-    to_starts[at:] = np.uint32(0)
+        own = min(size, parts[part, 3] - begin)
+        starts = carray(pointer(np.uint64(parts[part, 1])), begin + own, np.uint32)
+        copy_range(starts[begin:], 0, own, to_starts[at:])
+        if own < size:
+            to_starts[at + own] = 0
+        bases = carray(pointer(np.uint64(parts[part, 0])), 2 * (begin + size), np.uint32)
+        copy_range(bases[2 * begin :], 0, 2 * size, to_bases[2 * at :])
+        at += size
+    to_starts[at:stop] = np.uint32(0)
