@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,6 @@ from gpu.exact.card import ExactCard
 from gpu.exact.flight import ChunkFound, ChunkPiece, ExactFlight
 from gpu.exact.kmer_set import KmerSet
 from gpu.exact.slot import PackedArrays, pinned_arrays
-from trie.cpu.thread_lanes import DONE, in_lanes
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
 
@@ -49,6 +47,7 @@ MOST_TOGETHER = 16
 """Most chunks per such task: pinning a small buffer takes as long as pinning a large one."""
 
 Prepared = tuple[ChunkPiece, PackedArrays | None]
+Taken = TypeVar("Taken")
 
 
 class Pipeline(StreamEngine[ExactCard, ChunkFound]):
@@ -81,9 +80,10 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
             ]
 
         cards = len(options.get("cards", (0,)))
+        self.threads = max(threads // cards, 1)
         threads_ahead = min(threads, MOST_AHEAD * cards)
         super().__init__(
-            lambda share: ExactCard(k, strands, size, max(threads // cards, 1), share),
+            lambda share: ExactCard(k, strands, size, self.threads, share),
             ExactFlight,
             LookAhead(
                 threads_ahead,
@@ -129,37 +129,45 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         ahead: threads pack chunks before their turn, one thread per chunk. By default a chunk is
         split over threads, and waking them takes as long as packing a million symbols.
         """
-        prepared = self._ahead.prepared(pieces) if ahead else ((piece, None) for piece in pieces)
-        if len(self.cards) > 1 and self.timeline is None:
-            yield from self._on_all_cards(prepared)
-            return
-        for found in self._in_turn(prepared):
+        return self._run(pieces, _itself, ahead=ahead, copies=False)
+
+    def map(
+        self,
+        take: Callable[[ChunkFound], Taken],
+        pieces: Iterable[ChunkPiece],
+        *,
+        ahead: bool = False,
+    ) -> Iterator[Taken]:
+        """``take(result)`` for the result of each chunk, in order; it copies what it needs.
+
+        Each of several devices calls it on its own thread. ahead: as for ``run``.
+        """
+        return self._run(pieces, take, ahead=ahead, copies=True)
+
+    def _run(
+        self,
+        pieces: Iterable[ChunkPiece],
+        take: Callable[[ChunkFound], Taken],
+        *,
+        ahead: bool,
+        copies: bool,
+    ) -> Iterator[Taken]:
+        prepared: Iterable[Prepared] = ((piece, None) for piece in pieces)
+        if ahead:
+            prepared = self._ahead.prepared(pieces)
+        if len(self.cards) > 1:
+            prepared = map(_as_of_now, prepared)
+        return self._taken(prepared, take, copies=copies)
+
+    def _in_turn(
+        self, prepared: Iterable[Prepared], take: Callable[[ChunkFound], Taken]
+    ) -> Iterator[Taken]:
+        for found in self._found_in_turn(prepared):
             if found.codes is not None:
                 self.kmers.known += found.codes.size
-            yield found
+            yield take(found)
 
-    def _on_all_cards(self, prepared: Iterable[Prepared]) -> Iterator[ChunkFound]:
-        """The results, with a thread per device; a single chunk needs none."""
-        pieces = iter(prepared)
-        first = list(islice(pieces, 2))
-        if len(first) < 2:
-            yield from self._in_turn(first)
-            return
-        yield from in_lanes(
-            self.cards,
-            map(_as_of_now, chain(first, pieces)),
-            self._on_card,
-            ahead=len(self.cards[0].slots) + 1,
-        )
-
-    def _on_card(self, card: ExactCard, prepared: Iterator[Prepared]) -> Iterator[ChunkFound]:
-        """The results of one device, on its thread."""
-        places = [(card, slot) for slot in card.slots]
-        for found in Flights(ExactFlight, places, self._ahead.give_back, None).run(prepared):
-            yield found
-            yield DONE
-
-    def _in_turn(self, prepared: Iterable[Prepared]) -> Iterator[ChunkFound]:
+    def _found_in_turn(self, prepared: Iterable[Prepared]) -> Iterator[ChunkFound]:
         with self._flights() as flights:
             for piece, buffer in prepared:
                 if piece.settled or not self._fits(piece, flights):
@@ -188,6 +196,10 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         if self.timeline is None:
             return nullcontext()
         return self.timeline.host(number, 0, row="enlarge")
+
+
+def _itself(found: ChunkFound) -> ChunkFound:
+    return found
 
 
 def _as_of_now(prepared: Prepared) -> Prepared:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gpu.card.intrinsics import cuda
 from gpu.card.packing import PackedChunk, pack_chunk
 from gpu.card.timeline import Activity
-from gpu.exact import ChunkPiece, Pipeline, Timeline
+from gpu.exact import ChunkFound, ChunkPiece, Pipeline, Timeline
 from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree
 from gpu.exact.expand import copied, fill_events
@@ -166,14 +166,15 @@ def _run_all(
     engine: Pipeline, pieces: Any, events: NDArray[np.uint8] | None = None, *, ahead: bool = False
 ) -> int:
     """Run all chunks, with a byte for each window into ``events``; returns the new k-mers."""
-    new = 0
-    for found in engine.run(pieces, ahead=ahead):
+
+    def take(found: ChunkFound) -> int:
         if events is not None:
             start = found.piece.position
             part = events[start : start + found.piece.symbols]
-            fill_events(found.starts, found.matches, part, usable_cores())
-        new += 0 if found.codes is None else found.codes.size
-    return new
+            fill_events(found.starts, found.matches, part, engine.threads)
+        return 0 if found.codes is None else found.codes.size
+
+    return sum(engine.map(take, pieces, ahead=ahead))
 
 
 def _empty_pipeline(k: int, strands: Any, chunk: int, streams: int = 2) -> Pipeline:

@@ -92,8 +92,8 @@ class CudaEngine(MatchEngine):
         """Like ``MatchEngine.run``; with two streams, a result comes while the next span runs."""
         try:
             ahead = len(task.spans) >= STAGED_FROM and self._threads > 1
-            for found in self._engine.run(self._pieces(task), ahead=ahead):
-                yield self._copied_out(found, task)
+            copied_out = partial(self._copied_out, task)
+            yield from self._engine.map(copied_out, self._pieces(task), ahead=ahead)
         except TooManyWordNodesError as error:
             raise CudaEngineError(str(error)) from error
 
@@ -119,19 +119,22 @@ class CudaEngine(MatchEngine):
             )
             seeded_before = seeding
 
-    def _copied_out(self, found: ChunkFound, task: MatchTask) -> SpanFound:
-        """Copy a result out of the engine's buffers."""
+    def _copied_out(self, task: MatchTask, found: ChunkFound) -> SpanFound:
+        """Copy a result out of the engine's buffers; called on the thread of its GPU."""
+        threads = self._engine.threads
         seeding, chunks = found.piece.tag
-        start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
+        start = int(chunks[0, 0])
+        # no window of this span starts later, but one of the next may: their threads share no byte
+        stop = max(int(chunks[-1, 1]) - self._k + 1, start)
         events = task.events[start:stop]
-        fill_events(found.starts, found.matches, events, self._threads)
+        fill_events(found.starts, found.matches, events, threads)
         if seeding:
             events[events == MISMATCH] = MATCH
         if found.sets is not None and task.sets is not None:
-            np.copyto(task.sets[start:stop], found.sets)
+            np.copyto(task.sets[start:stop], found.sets[: stop - start])
         if found.words is not None and task.depths is not None and task.nodes is not None:
             depths = task.depths[start:stop]
-            scatter_words(found.words, depths, task.nodes[start:stop], self._threads)
+            scatter_words(found.words, depths, task.nodes[start:stop], threads)
             depths[events == MATCH] = self._k
         if found.codes is None or found.ordered is None:
             return SpanFound(seeding, chunks, found.version)
@@ -139,7 +142,7 @@ class CudaEngine(MatchEngine):
             seeding,
             chunks,
             found.version,
-            copied(found.codes, self._threads),
-            mismatched(found.starts, found.matches, start, self._threads),
-            copied(found.ordered, self._threads),
+            copied(found.codes, threads),
+            mismatched(found.starts, found.matches, start, threads),
+            copied(found.ordered, threads),
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -35,13 +36,13 @@ class _Runner(Generic[Task, Part]):
     """The thread of a lane."""
 
     def __init__(
-        self, run: Callable[[Iterator[Task]], Iterator[Part]], name: str, parts_ahead: int
+        self, run: Callable[[Iterator[Task]], Iterator[Part]], name: str, ready: int
     ) -> None:
         self._run = run
         self.tasks: SimpleQueue[Any] = SimpleQueue()
         self.parts: SimpleQueue[Any] = SimpleQueue()
         self._taken: SimpleQueue[bool] = SimpleQueue()
-        for _ in range(parts_ahead):
+        for _ in range(ready):
             self._taken.put(True)
         self.thread = threading.Thread(target=self._work, name=name, daemon=True)
         self.thread.start()
@@ -60,7 +61,7 @@ class _Runner(Generic[Task, Part]):
             self.parts.put(_Failure(error))
 
     def results(self) -> Iterator[Part]:
-        """The parts of the next task; the lane resumes when the next part is requested."""
+        """The parts of the next task; a part has been used when the next one is requested."""
         while (part := self.parts.get()) is not DONE:
             if isinstance(part, _Failure):
                 raise part.error
@@ -68,7 +69,7 @@ class _Runner(Generic[Task, Part]):
             self._taken.put(True)
 
     def stop(self) -> None:
-        """End the lane after its current part."""
+        """End the lane after its current part, and those that it may have ready."""
         self.tasks.put(_NO_MORE)
         self._taken.put(False)
 
@@ -79,15 +80,16 @@ def in_lanes(
     run: Callable[[Lane, Iterator[Task]], Iterator[Part]],
     *,
     ahead: int = 2,
-    parts_ahead: int = 0,
+    ready: int = 0,
 ) -> Iterator[Part]:
     """The parts that the lanes yield, in the order of the tasks, which are taken one by one.
 
     run: a generator of the parts of one lane's tasks, with DONE after each task. It runs on its own
-    thread, or on the caller's if there is a single lane. It is resumed only when the next part is
-    requested, so a part may lie in a buffer of the lane, or ``parts_ahead`` parts before that.
-    ahead: tasks that a lane may take before its first is done. An error in a lane is raised where
-    its part would have come; then, or if the caller stops, every lane ends after its current part.
+    thread, or on the caller's if there is a single lane. ahead: tasks that a lane may take before
+    its first is done. ready: parts that a lane may yield before its first has been used; by default
+    it is resumed only when the next part is requested, so a part may lie in a buffer of the lane.
+    An error in a lane is raised where its part would have come; then, or if the caller stops, every
+    lane ends after its current part, and those that it may have ready.
     """
     if len(lanes) == 1:
         # no thread for one lane
@@ -97,7 +99,7 @@ def in_lanes(
     waiting: deque[_Runner[Task, Part]] = deque()
     try:
         for lane in lanes:
-            runners.append(_Runner(_bound(run, lane), f"lane_{len(runners)}", parts_ahead))
+            runners.append(_Runner(partial(run, lane), f"lane_{len(runners)}", ready))
         for number, task in enumerate(tasks):
             if len(waiting) == ahead * len(runners):
                 yield from waiting.popleft().results()
@@ -113,12 +115,6 @@ def in_lanes(
             runner.stop()
         for runner in runners:
             runner.thread.join()
-
-
-def _bound(
-    run: Callable[[Lane, Iterator[Task]], Iterator[Part]], lane: Lane
-) -> Callable[[Iterator[Task]], Iterator[Part]]:
-    return lambda tasks: run(lane, tasks)
 
 
 def each_task(

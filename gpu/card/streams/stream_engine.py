@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from typing import Any, Generic, TypedDict, TypeVar
 
 import numpy as np
@@ -15,8 +17,11 @@ from gpu.card.streams.flights import Answer, Flight, Flights
 from gpu.card.streams.look_ahead import LookAhead
 from gpu.card.streams.slots import CardShare, StreamCard
 from gpu.card.timeline import Timeline
+from trie.cpu.thread_lanes import DONE, in_lanes
 
 CardT = TypeVar("CardT", bound=StreamCard[Any])
+Taken = TypeVar("Taken")
+Prepared = Iterable[tuple[Any, Any]]
 
 
 class StreamOptions(TypedDict, total=False):
@@ -64,6 +69,42 @@ class StreamEngine(Generic[CardT, Answer]):
 
     def _flights(self) -> Flights[Answer]:
         return Flights(self._flight, self._places, self._ahead.give_back, self.timeline)
+
+    def _taken(
+        self, prepared: Prepared, take: Callable[[Answer], Taken], *, copies: bool
+    ) -> Iterator[Taken]:
+        """``take(answer)`` for every chunk, in order; chunks come with their buffers, one by one.
+
+        With several devices each has its own thread, which sends, lands and takes its chunks; a
+        single chunk needs none, and a timeline has one clock. copies: what is taken does not lie in
+        buffers, so a device need not wait until it has been used.
+        """
+        if len(self.cards) == 1 or self.timeline is not None:
+            yield from self._in_turn(prepared, take)
+            return
+        chunks = iter(prepared)
+        first = list(islice(chunks, 2))
+        if len(first) < 2:
+            yield from self._in_turn(first, take)
+            return
+        ahead = len(self.cards[0].slots) + 1
+        yield from in_lanes(
+            self.cards, chain(first, chunks), partial(self._on_card, take),
+            ahead=ahead, ready=ahead if copies else 0,
+        )  # fmt: skip
+
+    def _in_turn(self, prepared: Prepared, take: Callable[[Answer], Taken]) -> Iterator[Taken]:
+        for answer in self._flights().run(prepared):
+            yield take(answer)
+
+    def _on_card(
+        self, take: Callable[[Answer], Taken], card: CardT, prepared: Prepared
+    ) -> Iterator[Taken]:
+        """What is taken from one device, on its thread."""
+        places = [(card, slot) for slot in card.slots]
+        for answer in Flights(self._flight, places, self._ahead.give_back, None).run(prepared):
+            yield take(answer)
+            yield DONE
 
     def close(self) -> None:
         """Free device and pinned memory; nothing can be matched afterwards."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -198,6 +199,23 @@ CASES = [
 def test_equals_the_definition(number, case):
     k, strands, mode, options = case
     check(k, strands, mode, number=number, **options)
+
+
+@pytest.mark.parametrize("depths", [False, True])
+def test_results_are_copied_out_in_any_order(depths, monkeypatch):
+    """Each GPU's thread copies its own, and the ends of chunks overlap."""
+    from gpu.exact import Pipeline
+
+    def copied(found):
+        arrays = {name: getattr(found, name) for name in ("starts", "matches", "words", "sets")}
+        return replace(found, **{name: a.copy() for name, a in arrays.items() if a is not None})
+
+    def backwards(engine, take, pieces, *, ahead):
+        kept = [copied(found) for found in engine.run(pieces, ahead=ahead)]
+        return reversed([take(found) for found in reversed(kept)])
+
+    monkeypatch.setattr(Pipeline, "map", backwards)
+    check(5, "canonical", "frozen", records=RECORDS, chunk=30, depths=depths)
 
 
 @pytest.mark.parametrize("seed", [0, 70])

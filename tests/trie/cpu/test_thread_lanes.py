@@ -96,8 +96,24 @@ def test_a_lane_may_be_behind_its_tasks():
     assert list(in_lanes("ab", range(20), run, ahead=3)) == list(range(20))
 
 
+def test_a_lane_goes_on_with_as_many_parts_as_it_may_have_ready():
+    resumed = threading.Semaphore(0)
+
+    def work(lane, task):
+        yield task
+        resumed.release()
+
+    some = in_lanes("ab", range(12), each_task(work), ahead=3, ready=2)
+    assert next(some) == 0
+    # each lane twice, though nothing else has been asked for
+    for _ in range(4):
+        assert resumed.acquire(timeout=DEADLINE)
+    assert list(some) == list(range(1, 12))
+
+
+@pytest.mark.parametrize("ready", [0, 3])
 @pytest.mark.parametrize("lanes", LANES)
-def test_an_error_comes_where_its_part_would_have(lanes):
+def test_an_error_comes_where_its_part_would_have(lanes, ready):
     def work(lane, task):
         if task == 4:
             raise ValueError(task)
@@ -105,13 +121,14 @@ def test_an_error_comes_where_its_part_would_have(lanes):
 
     found = []
     with pytest.raises(ValueError, match="4"):
-        found.extend(in_lanes(range(lanes), range(50), each_task(work)))
+        found.extend(in_lanes(range(lanes), range(50), each_task(work), ready=ready))
     # extend keeps what came before
     assert found == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("ready", [0, 3])
 @pytest.mark.parametrize("lanes", LANES)
-def test_an_error_of_the_tasks_and_a_caller_that_stops(lanes):
+def test_an_error_of_the_tasks_and_a_caller_that_stops(lanes, ready):
     closed = []
 
     def run(lane, tasks):
@@ -125,8 +142,8 @@ def test_an_error_of_the_tasks_and_a_caller_that_stops(lanes):
         raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011
-        list(in_lanes(range(lanes), tasks(), run))
-    some = in_lanes(range(lanes), iter(int, 1), run)
+        list(in_lanes(range(lanes), tasks(), run, ready=ready))
+    some = in_lanes(range(lanes), iter(int, 1), run, ready=ready)
     assert [next(some), next(some)] == [0, 0]
     some.close()
     for thread in lanes_now():
