@@ -142,7 +142,7 @@ def scan(
         made(listing.emit, strips.TILE, listing.LISTED)[launch](
             sliced, flags, *shape, k, counts, offsets, begins_of_groups, ends.size, ends, distances
         )
-        space.fetch(begins, on_host)
+        space.fetch_now(begins, on_host)
         total = int(on_host[-1])
         if total > limit:
             raise TooManyHitsError

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.asm import slicing
+from gpu.card.copies import fetch, send
 from gpu.card.intrinsics import SIMULATED, cuda
 from gpu.card.letters import pack_letters
 from gpu.card.packing import pack_chunk
@@ -88,7 +89,7 @@ def send_packed(
             ]
             run_all(tasks, cores)
             words = slicing.packed_words(stop - begin)
-            packed[at : at + words].copy_to_device(buffer[:words], stream=stream)
+            send(buffer, packed[at : at + words], stream)
             moved.record(stream)
             at += words
         stream.synchronize()
@@ -123,7 +124,7 @@ def fetch_hits(
                 )
             if number < len(firsts):
                 for source, to in zip((ends, distances), staged(number), strict=True):
-                    part = source[firsts[number] : firsts[number] + to.size]
-                    part.copy_to_host(to, stream=stream)
+                    part = source[firsts[number] :] if number else source
+                    fetch(part, to, stream, to.size)
                 moved.record(stream)
     return wide

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.card.copies import fetch
 from gpu.card.intrinsics import cuda
 
 
@@ -53,8 +54,8 @@ class Workspace:
             array = self._arrays[name] = cuda.pinned_array(size + size // 4, dtype)
         return array
 
-    def fetch(self, array: Any, on_host: NDArray[Any]) -> None:
+    def fetch_now(self, array: Any, on_host: NDArray[Any]) -> None:
         """Copy from the device to pinned memory; wait until all work of the stream is done."""
-        array.copy_to_host(on_host, stream=self.stream)
+        fetch(array, on_host, self.stream)
         if self.stream:
             self.stream.synchronize()

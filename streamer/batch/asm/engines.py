@@ -182,4 +182,4 @@ class Cutters:
     def search(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, list[EndsFound]]]:
         """Yield the parts of the blocks in order, and the hits in each."""
         # or those of one GPU would pack at the same time, and then wait for it together
-        return in_lanes(self._cutters, blocks, each_task(Cutter.search), parts_ahead=1)
+        return in_lanes(self._cutters, blocks, each_task(Cutter.search), ready=1)

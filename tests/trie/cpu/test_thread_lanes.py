@@ -55,30 +55,6 @@ def test_a_part_stays_until_the_next_is_asked_for(lanes):
         assert part == [divmod(number, 3)]
 
 
-def test_a_lane_may_be_some_parts_ahead():
-    """The second task of a lane begins before anyone has asked for what follows its first part."""
-    begun = threading.Event()
-
-    def work(lane, task):
-        if task >= 2:
-            begun.set()
-        yield lane, task
-
-    parts = in_lanes("ab", range(6), each_task(work), parts_ahead=1)
-    assert next(parts) == ("a", 0)
-    assert begun.wait(DEADLINE)
-    assert list(parts) == [("ab"[task % 2], task) for task in range(1, 6)]
-
-
-@pytest.mark.parametrize("parts_ahead", [0, 1, 3])
-def test_lanes_end_with_their_caller_however_far_ahead(parts_ahead):
-    parts = in_lanes(
-        "ab", range(100), each_task(lambda _, task: [task] * 3), parts_ahead=parts_ahead
-    )
-    assert next(parts) == 0
-    parts.close()
-
-
 def test_a_lane_may_be_behind_its_tasks():
     """A result when two more tasks have come, as of chunks in flight."""
 
