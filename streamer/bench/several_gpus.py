@@ -36,9 +36,14 @@ PIECE = 1 << 24  # symbols of a piece of text, as the commands read them
 CHUNK = 1 << 24
 K = 15
 
-ASM_CASES = ((1, 16, 2), (96, 24, 3), (960, 24, 3))  # patterns, their length, k
+ASM_CASES = ((1, 16, 2, 1), (96, 24, 3, 1), (960, 24, 3, 1), (960, 24, 3, 4))
+"""Patterns, their length, k, and by how much the text is longer."""
+
 HAMMING_CASES = ((8, 20, 4), (96, 24, 3), (2048, 24, 3), (2048, 64, 5))
-PRIMER_CASES = (SIZE, TABLE_5, Size(29_903, 100_000_000, 6), Size(200_000, 10_000_000, 8))
+PRIMER_CASES = (
+    SIZE, TABLE_5, Size(200_000, 10_000_000, 8),
+    *(Size(29_903, n, 6) for n in (100_000_000, 1_000_000_000)),
+)  # fmt: skip
 
 Run = Callable[[], object]
 
@@ -104,19 +109,22 @@ def _pieces(size: int) -> list[TextPiece]:
 
 
 def asm_texts(
-    uses: dict[int, tuple[int, ...]], pairs: int, size: int, cases: Iterable[tuple[int, int, int]]
+    uses: dict[int, tuple[int, ...]],
+    pairs: int,
+    size: int,
+    cases: Iterable[tuple[int, int, int, int]],
 ) -> Iterator[Row]:
     """``asm``, both strands, every end."""
-    pieces = _pieces(size)
-    for count, length, k in cases:
+    for count, length, k, longer in cases:
+        pieces = _pieces(longer * size)
         patterns = [random_letters(length, 30 + number).tobytes() for number in range(count)]
         wanted = searches([masks_of(one) for one in patterns], k, "both")
 
-        def run(cards: tuple[int, ...], wanted: Any = wanted) -> int:
+        def run(cards: tuple[int, ...], pieces: Any = pieces, wanted: Any = wanted) -> int:
             choice = Choice("bit-parallel", "cuda", cards=cards)
             return sum(len(hits) for _, hits in asm.find(pieces, wanted, choice))
 
-        row: Row = {"symbols": size, "patterns": count, "m": length, "k": k}
+        row: Row = {"symbols": longer * size, "patterns": count, "m": length, "k": k}
         yield row | in_pairs({n: partial(run, cards) for n, cards in uses.items()}, pairs)
 
 

@@ -141,7 +141,7 @@ def several_gpus_batch(patch):
     from streamer.bench.primer import Size
 
     suite, uses = _on_several(patch)
-    yield from suite.asm_texts(uses, 1, 600, ((2, 8, 1),))
+    yield from suite.asm_texts(uses, 1, 600, ((2, 8, 1, 1),))
     yield from suite.primer_sizes(uses, 1, (Size(40, 120, 3),))
 
 

@@ -18,6 +18,7 @@ All methods return the same rows.
 from __future__ import annotations
 
 import operator
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -93,7 +94,9 @@ def reaches(
 ) -> Columns:  # fmt: skip
     """Return the final reaches (``problem``) for records of beta that come one by one.
 
-    Memory holds one record and one chunk of CHUNK_SYMBOLS at a time.
+    Memory holds one record, and a few chunks of CHUNK_SYMBOLS for each GPU. Several GPUs divide the
+    starts of alpha among them for the first chunk, which yields good bounds, and then take chunks
+    in turn.
     """
     k = alpha.solvable(k)
     reach = alpha.first_reaches(k)
@@ -101,53 +104,72 @@ def reaches(
         # no solution: beta is read only for its faults
         deque(beta, maxlen=0)
         return reach
-    shares = _shares(alpha, k, choice, threads or usable_cores(), strands == "both")
+    uses = choice.card_uses(max(1, alpha.codes.size // LEAST_STARTS))
+    make = partial(
+        Improver, k=k, choice=choice, threads=threads or usable_cores(), both=strands == "both"
+    )
+    known = Known(alpha, reach)
     texts = chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS)
-    # each share takes every text, and updates its own reaches
-    turns = (pieces for pieces in texts for _ in shares)
-    for _ in in_lanes(shares, turns, each_task(Share.improve)):
-        pass
-    for share in shares:
-        share.put(reach)
+    seen = 0
+    if len(uses) > 1 and (first := next(texts, None)):
+        seen = sum(map(len, first))
+        bounds = split_range(0, alpha.codes.size, len(uses))
+        parts = [Share(known, *bound, make, use) for bound, use in zip(bounds, uses, strict=True)]
+        _improve(parts, [first] * len(parts))
+        del parts  # frees memory of the GPUs
+    _improve([Share(known, 0, alpha.codes.size, make, use, seen) for use in uses], texts)
     return reach
 
 
+def _improve(shares: list[Share], texts: Iterable[list[Codes]]) -> None:
+    """Raise the reaches by the texts, which the shares take in turn."""
+    deque(in_lanes(shares, texts, each_task(Share.improve)), maxlen=0)
+
+
+class Known:
+    """The best reaches so far (``problem``), for searches that run side by side."""
+
+    def __init__(self, alpha: Alpha, reach: Columns) -> None:
+        self.alpha = alpha
+        self._reach = reach
+        self._lock = threading.Lock()
+
+    def exchange(self, first: int, own: Columns) -> None:
+        """Make ``own``, relative to the start ``first``, and these the larger of both."""
+        here = self._reach[first : first + own.size]
+        with self._lock:
+            np.maximum(here, own + first, out=here)
+            np.subtract(here, first, out=own)
+
+
 class Share:
-    """Some starts of alpha, and the search that raises their reaches."""
+    """The starts first..stop of alpha, and the search that raises their reaches on one device.
+
+    seen: symbols of beta that all starts have been compared with before.
+    """
 
     def __init__(
-        self, alpha: Alpha, first: int, stop: int, k: int, make: Callable[[Alpha], Improver]
-    ) -> None:
-        self._first = first
-        self._own = stop - first
-        part = alpha if self._own == alpha.codes.size else alpha.part(first, stop)
-        self._reach = part.first_reaches(k)
+        self, known: Known, first: int, stop: int, make: Callable[..., Improver],
+        use: CardUse, seen: int = 0,
+    ) -> None:  # fmt: skip
+        alpha = known.alpha
+        whole = stop - first == alpha.codes.size
+        part = alpha if whole else alpha.part(first, stop)
         # starts of other shares count as settled
-        self._reach[self._own :] = part.ends[self._own :]
-        self._improver = make(part)
+        self._reach = part.ends.copy()
+        self._reach[: stop - first] = 0
+        self._known = known
+        self._first = first
+        self._stop = stop
+        self._improver = make(part, use=use, seen=seen)
 
     def improve(self, pieces: list[Codes]) -> Iterator[None]:
         """Raise the reaches by a chunk of beta; yields nothing."""
+        own = self._reach[: self._stop - self._first]
+        self._known.exchange(self._first, own)
         self._improver.improve(pieces, self._reach)
+        self._known.exchange(self._first, own)
         yield from ()
-
-    def put(self, reach: Columns) -> None:
-        """Write the reaches to their places in those of alpha."""
-        reach[self._first : self._first + self._own] = self._first + self._reach[: self._own]
-
-
-def _shares(alpha: Alpha, k: int, choice: Choice, threads: int, both: bool) -> list[Share]:
-    """Split alpha into equal shares for the GPUs, or one for the CPU."""
-    uses = choice.card_uses(max(1, alpha.codes.size // LEAST_STARTS))
-    bounds = split_range(0, alpha.codes.size, len(uses)) or [(0, 0)]
-
-    def make(use: CardUse) -> Callable[[Alpha], Improver]:
-        return lambda part: Improver(part, k, choice, threads, both, use)
-
-    return [
-        Share(alpha, first, stop, k, make(use))
-        for (first, stop), use in zip(bounds, uses, strict=True)
-    ]
 
 
 class Improver(ChosenEngine[Any]):
@@ -160,12 +182,14 @@ class Improver(ChosenEngine[Any]):
         choice: Choice,
         threads: int,
         both: bool,
-        use: CardUse | None = None,
+        use: CardUse,
+        seen: int,
     ) -> None:
         self._alpha = alpha
         self._k = k
         self._threads = threads
         self._both = both
+        self._seen = seen
         super().__init__(choice, use)
 
     def improve(self, pieces: list[Codes], reach: Columns) -> None:
@@ -191,7 +215,7 @@ class Improver(ChosenEngine[Any]):
             return on_cpu(self._alpha, self._k, choice.method, self._threads)
         from streamer.batch.primer import on_gpu
 
-        return on_gpu.search(self._alpha, self._k, choice.method, both=self._both)
+        return on_gpu.search(self._alpha, self._k, choice.method, both=self._both, seen=self._seen)
 
     def smaller(self) -> bool:
         """Search shorter texts, if the GPU method can."""

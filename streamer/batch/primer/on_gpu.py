@@ -44,10 +44,16 @@ PAPER_BATCH = 4096  # starts per launch of the paper's kernels
 COSTS = CutCosts(scanned=13, candidate=25, found=100, shared=SHARED)  # operations
 
 
-def search(alpha: Alpha, k: int, method: str, *, both: bool) -> PaperSearch | WindowSearch:
-    """Create the search that raises reaches by pieces of beta (``both``: either strand)."""
-    kind = PaperSearch if method in ("conventional", "alternative") else WindowSearch
-    return kind(alpha, k, method, both)
+def search(
+    alpha: Alpha, k: int, method: str, *, both: bool, seen: int = 0
+) -> PaperSearch | WindowSearch:
+    """Create the search that raises reaches by pieces of beta (``both``: either strand).
+
+    seen: symbols of beta by which the reaches have been raised before.
+    """
+    if method in ("conventional", "alternative"):
+        return PaperSearch(alpha, k, method, both)
+    return WindowSearch(alpha, k, method, both, seen)
 
 
 class PaperSearch:
@@ -92,14 +98,14 @@ class WindowSearch:
     hook-row (search everything for every start).
     """
 
-    def __init__(self, alpha: Alpha, k: int, method: str, both: bool) -> None:
+    def __init__(self, alpha: Alpha, k: int, method: str, both: bool, seen: int) -> None:
         self._alpha = alpha
         self._k = k
         self._both = both
         self._through_pieces = method == "seeds"
         self._bare = method == "hook-row"
         self._window = 0  # symbols of a window of the scan, 0 before the first
-        self._seen = 0  # columns
+        self._seen = seen * (2 if both else 1)  # columns
         self._limit = CHUNK_SYMBOLS  # of a text
         self._text: GpuText | None = None
 

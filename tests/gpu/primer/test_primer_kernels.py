@@ -265,6 +265,28 @@ def test_more_windows_than_a_table_has(monkeypatch):
     np.testing.assert_array_equal(reaches(alpha, beta, 3, Choice("seeds", "cuda")), expected)
 
 
+@pytest.mark.parametrize("method", ["windows", "seeds"])
+@pytest.mark.usefixtures("pieces_pay")
+def test_several_engines(monkeypatch, method):
+    """They divide alpha for the first chunk of beta; later chunks are taken in turn."""
+    from streamer.batch import primer
+    from streamer.batch.choice import Choice
+    from streamer.batch.primer import on_gpu, reaches
+    from streamer.batch.primer.problem import Alpha
+
+    monkeypatch.setattr(primer, "LEAST_STARTS", 4)
+    monkeypatch.setattr(on_gpu, "FIRST", (64, 64))
+    rng = np.random.default_rng(9)
+    alpha = Alpha.of([rng.integers(0, 4, size, dtype=np.uint8) for size in (13, 2, 9)])
+    beta = [rng.integers(0, 4, size, dtype=np.uint8) for size in (150, 30, 1, 220, 60)]
+    expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"), strands="both")
+    for chunk, cards in ((120, (0, 0)), (200, (0, 0, 0))):
+        monkeypatch.setattr(primer, "CHUNK_SYMBOLS", chunk)
+        choice = Choice(method, "cuda", cards=cards)
+        found = reaches(alpha, iter(beta), 3, choice, strands="both")
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("most_words", [1, 2])
 def test_matches_of_more_rows_than_a_thread_has(monkeypatch, most_words):
     from gpu import primer
