@@ -131,7 +131,7 @@ class ExactFlight(Flight[ChunkFound]):
         slot, piece, kmers = self.slot, self.chunk, self.card.kmers
         bases, starts, matches = slot.buffers.views(piece.symbols)
         if piece.words:
-            slot.make_words()
+            slot.make_words(piece.symbols)
         if tree is not None:
             launch(
                 tree, slot.buffers, piece.symbols, method=piece.method, strands=self.card.strands,

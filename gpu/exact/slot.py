@@ -39,6 +39,7 @@ PackedArrays = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 _PER_THREAD = 1 << 21
 # words of ``starts`` worth another thread: their 1.5 MB take three times as long as waking it
 LAY_WORDS = 1 << 17
+WORDS_STEP = 1 << 20  # event words to allocate at a time
 
 
 def pinned_arrays(max_symbols: int) -> PackedArrays:
@@ -149,12 +150,14 @@ class Slot(StreamSlot):
             self._sets = cuda.device_array(size, np.uint32), cuda.pinned_array(size, np.uint32)
         return self._sets
 
-    def make_words(self) -> None:
+    def make_words(self, symbols: int) -> None:
         """Allocate a match buffer of one word per symbol, which cannot overflow."""
-        if self._words is None:
-            self._budget.take("the match buffer of a chunk", 8 * self.max_symbols)
-            self.buffers.words = cuda.device_array(self.max_symbols, np.uint64)
-            self._words = cuda.pinned_array(self.max_symbols, np.uint64)
+        before = self.buffers.words.size
+        if before < symbols:
+            size = min(-(-symbols // WORDS_STEP) * WORDS_STEP, self.max_symbols)
+            self._budget.take("the match buffer of a chunk", 8 * (size - before))
+            self.buffers.words = cuda.device_array(size, np.uint64)
+            self._words = cuda.pinned_array(size, np.uint64)
 
     def download_words(self) -> NDArray[np.uint64]:
         """Wait for the event words of the chunk, in no particular order."""

@@ -27,6 +27,8 @@ __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 STAGED_FROM = 8
 # two words of 32 symbols: parts of packed batches are made of words
 LEAST_CHUNK = 64
+# packed chunks take little memory, and calls from Python as long as for short ones
+PACKED_SPANS = 4
 # fits the buffers together with the other chunks of its span
 LONGEST_CHUNK = MAX_CHUNK - LONG_SPAN
 
@@ -60,12 +62,13 @@ class CudaEngine(MatchEngine):
         self.walks = not spec.changes or self._method != "default"
         self._size = dictionary.codes.size
         self._chunk = max(chunk + max(1, LONG_SPAN >> halvings), LEAST_CHUNK)
-        self._engine = Pipeline(
-            self._k, dictionary.strands, chunk=self._chunk, streams=spec.streams,
-            cards=spec.cards, memory_bytes=spec.device_bytes, threads=threads,
-        )  # fmt: skip
         self._dictionary = dictionary
         self._has_set = spec.changes or with_sets
+        self._engine = Pipeline(
+            self._k, dictionary.strands, streams=spec.streams, cards=spec.cards,
+            chunk=self._chunk if self._has_set else PACKED_SPANS * self._chunk,
+            memory_bytes=spec.device_bytes, threads=threads,
+        )  # fmt: skip
         if self._has_set:
             self._engine.load(dictionary.codes, dictionary.sets, growing=spec.changes)
         else:

@@ -6,25 +6,36 @@
     a bit a window ◀── a chunk
 
 Batches begin and are cut at word boundaries only, so a batch's bits are words of the chunk's:
-nothing is shifted, and no byte per symbol is written.
+nothing is shifted, and no byte per symbol is written. The words of all batches lie in one array, a
+chunk's in a row, so each chunk is copied out at once.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.letters import pack_letters
-from gpu.card.packing import MAX_SYMBOLS, PackedChunk, PackedParts, Segment, pack_chunk
-from gpu.exact import ChunkPiece, Pipeline
-from gpu.exact.expand import copy_range
+from gpu.card.packing import (
+    MAX_SYMBOLS,
+    PackedChunk,
+    PackedParts,
+    Segment,
+    pack_chunk,
+    packed_sizes,
+)
+from gpu.exact import ChunkFound, ChunkPiece, Pipeline
+from gpu.exact.expand import copy_into
 from streamer.matching.events import Events
 from streamer.matching.together import pack_together
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.sequences.read_batch import BadReadError, Letters, RawReads, ReadBatch
 from trie.codes import InvalidBaseError, encode
+from trie.cpu import array_pool
 from trie.packed_codes import reverse_codes
 
 # chunk lengths are multiples of this
@@ -33,6 +44,10 @@ _STEP = 1 << 19
 PACKERS = 3
 # least symbols of a chunk worth another GPU
 _PER_CARD = 1 << 22
+# symbols worth another chunk for the same GPU, which matches them in the time of a chunk's calls
+_PER_ROUND = 1 << 24
+# chunks for a GPU from which further ones would not overlap more
+_ROUNDS = 4
 # symbols worth another thread
 _PER_THREAD = 1 << 21
 _NO_GAPS = np.zeros(0, np.int64)
@@ -124,30 +139,36 @@ class PackedMatching:
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[Events]:
         """Return the events of each batch, in order."""
-        cut: list[NDArray[np.uint32]] = []
-        for found in self._engine.run(self._pieces(batches, snapshot)):
-            # copy everything out of the engine's buffer at once
-            bits = np.empty(sum(segment.words for segment in found.piece.tag), np.uint32)
-            copy_range(found.matches, 0, bits.size, bits)
-            at = 0
-            for segment in found.piece.tag:
-                chunk, own = segment.chunk, segment.stop - segment.first
-                matches = bits[at : at + own]
-                at += segment.words
-                if own < chunk.starts.size:
-                    cut.append(matches)
-                if segment.stop == chunk.starts.size:
-                    if cut:
-                        matches, cut = np.concatenate(cut), []
-                    yield Events(chunk.symbols, bits=(chunk.starts, matches))
+        # of all batches, one after the other, as the chunks find them
+        matches = array_pool.empty(sum(map(_words, batches)), np.uint32)
+        waiting: deque[PackedChunk] = deque()
+        done = 0
+        copied_out = partial(self._copied_out, matches)
+        for found in self._engine.map(copied_out, self._pieces(batches, snapshot, waiting)):
+            while waiting and done + waiting[0].starts.size <= found:
+                packed = waiting.popleft()
+                first, done = done, done + packed.starts.size
+                yield Events(packed.symbols, bits=(packed.starts, matches[first:done]))
+
+    def _copied_out(self, matches: NDArray[np.uint32], found: ChunkFound) -> int:
+        """Copy a result to its place in ``matches``; returns where it ends."""
+        first, stop = found.piece.tag
+        copy_into(matches[first:stop], found.matches[: stop - first], self._engine.threads)
+        return int(stop)
 
     def _pieces(
-        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
+        self,
+        batches: Sequence[ReadBatch],
+        snapshot: Callable[[], VersionedSnapshot],
+        waiting: deque[PackedChunk],
     ) -> Iterator[ChunkPiece]:
+        """The chunks with their places among all words; ``waiting`` gets the packed batches."""
         parts: list[Segment] = []
-        left = room = self._shared_room(batches)
+        begin = end = 0
+        left = room = self._shared_room(sum(map(_words, batches)))
         for batch in batches:
             packed = self._packed(batch)
+            waiting.append(packed)
             words = packed.starts.size
             first = 0
             while True:
@@ -156,29 +177,43 @@ class PackedMatching:
                 if stop > first or words == 0:
                     parts.append(Segment(packed, first, stop))
                     left -= parts[-1].words
+                    end += stop - first
                     first = stop
                 if first == words:
                     break
-                yield self._piece(parts, snapshot)
-                parts, left = [], room
+                yield self._piece(parts, snapshot, (begin, end))
+                parts, left, begin = [], room, end
         if parts:
-            yield self._piece(parts, snapshot)
+            yield self._piece(parts, snapshot, (begin, end))
 
-    def _shared_room(self, batches: Sequence[ReadBatch]) -> int:
-        """Return the words per chunk: as many as fit, or fewer so that every GPU gets some."""
-        cards = len(self._engine.cards)
-        if cards == 1:
-            return self._room
-        share = -(-sum(batch.symbols for batch in batches) // cards)
-        steps = -(-max(share, _PER_CARD) // self._step)
-        return min(self._room, steps * self._step // 32)
+    def _shared_room(self, words: int) -> int:
+        """Return the words per chunk: as many as fit, or fewer so that every GPU gets as many.
 
-    def _piece(self, parts: list[Segment], snapshot: Callable[[], VersionedSnapshot]) -> ChunkPiece:
+        Several chunks for each GPU overlap their transfers, but calls take as long for any chunk.
+        """
+        share = -(-words // len(self._engine.cards))
+        # a cut takes one word
+        rounds = max(-(-share // (self._room - 1)), min(32 * share // _PER_ROUND, _ROUNDS), 1)
+        size = max(-(-share // rounds) + 1, _PER_CARD // 32)
+        step = self._step // 32
+        return min(-(-size // step) * step, self._room)
+
+    def _piece(
+        self,
+        parts: list[Segment],
+        snapshot: Callable[[], VersionedSnapshot],
+        place: tuple[int, int],
+    ) -> ChunkPiece:
         chunk = PackedParts(parts, self._step)
-        return ChunkPiece(chunk, snapshot=snapshot, method=self._method, tag=parts)
+        return ChunkPiece(chunk, snapshot=snapshot, method=self._method, tag=place)
 
     def _packed(self, batch: ReadBatch) -> PackedChunk:
         if isinstance(batch, PackedReads):
             return batch.packed
         threads = min(self._threads, 1 + batch.symbols // _PER_THREAD)
         return pack_chunk(batch.bases, batch.offsets, self._engine.k, threads=threads)
+
+
+def _words(batch: ReadBatch) -> int:
+    """Words of a bit per symbol."""
+    return packed_sizes(batch.symbols)[1]

@@ -65,6 +65,8 @@ def small_parts():
         patch.setattr(primer, "LEAST_STARTS", 256)
         patch.setattr(cuda_packed, "_STEP", 1 << 12)
         patch.setattr(cuda_packed, "_PER_CARD", 1 << 14)
+        patch.setattr(cuda_packed, "_PER_ROUND", 1 << 15)
+        patch.setattr(cuda, "PACKED_SPANS", 1)
         for module in (chunks, cuda):
             patch.setattr(module, "LONG_SPAN", 1 << 15)
         yield

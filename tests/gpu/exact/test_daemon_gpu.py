@@ -31,6 +31,7 @@ def small_blocks():
     from streamer.matching import cuda
 
     with placement.small_blocks(32, buckets, derive, orient, walk) as patch:
+        patch.setattr(cuda, "PACKED_SPANS", 1)
         patch.setattr(cuda, "LONG_SPAN", 1)  # several batches a chunk, and cut ones
         if placement.SIMULATED:
             patch.setattr(walk, "JUMP_LEVEL", 1)

@@ -36,6 +36,7 @@ def small_blocks():
     with placement.small_blocks(32, *modules) as patch:
         # chunks of a few symbols are chunks here
         patch.setattr(cuda, "LONG_SPAN", 1)
+        patch.setattr(cuda, "PACKED_SPANS", 1)
         patch.setattr(chunks, "LONG_SPAN", 1)
         patch.setattr(chunks, "SHORT_SPAN", 1)
         patch.setattr(tree_worker, "FIRST_SNAPSHOT", 8)
@@ -111,12 +112,14 @@ def check(
     return results
 
 
+@pytest.mark.parametrize("cards", [(0,), (0, 0)])
 @pytest.mark.parametrize("strands", ["canonical", "forward"])
-@pytest.mark.parametrize("lengths", [[40, 0, 70, 4, 33, 8], [32, 64], [200, 12]])
-def test_batches_that_are_packed_as_they_come(strands, lengths, monkeypatch):
+@pytest.mark.parametrize("lengths", [[40, 0, 70, 4, 33, 8], [32, 64], [200, 12], [0, 230, 0]])
+def test_batches_that_are_packed_as_they_come(strands, lengths, cards, monkeypatch):
     from streamer.matching import cuda_packed
 
     monkeypatch.setattr(cuda_packed, "_STEP", 64)
+    monkeypatch.setattr(cuda_packed, "_PER_CARD", 64)
     k, records = 5, make_reads(5, 60, 8)
     reads = [make_reads(k, length, 20 + length, gaps=length // 16) for length in lengths]
     want = [
@@ -126,7 +129,7 @@ def test_batches_that_are_packed_as_they_come(strands, lengths, monkeypatch):
     records = [("t", "N".join(sequence for _, sequence in records))]
     known = Dictionary.from_batches([batch_of(records)], k, strands)
     matcher = StreamMatcher.of(
-        known, mode="frozen", chunk=160, threads=2, device="cuda", cards=(0,)
+        known, mode="frozen", chunk=160, threads=2, device="cuda", cards=cards
     )
     with closing(matcher):
         batches = []
@@ -400,6 +403,27 @@ def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
         assert rows_of([result], known.targets) == oracle.match(
             part, 5, mode="frozen", records=records
         )
+
+
+@pytest.mark.parametrize("cards", [1, 2, 3])
+@pytest.mark.parametrize("chunk", [64, 1 << 20, 1 << 25])
+def test_packed_batches_are_shared_by_all_cards(cards, chunk):
+    """Each gets a chunk that is worth it, and no more of them than fit or overlap."""
+    from types import SimpleNamespace
+
+    from streamer.matching.cuda_packed import _PER_CARD, _ROUNDS, PackedMatching
+
+    engine = SimpleNamespace(chunk=chunk, cards=[None] * cards, k=5)
+    path = PackedMatching(engine, "default", 1)
+    for words in (1, 2, 100, 1 << 16, 1 << 18, (1 << 20) - 1, 1 << 20, 1 << 23, 12_345_678):
+        room = path._shared_room(words)
+        assert 2 <= room <= chunk // 32
+        # a chunk that ends in a cut holds one word less
+        chunks = -(-words // (room - 1))
+        if 32 * words > 2 * cards * _PER_CARD:
+            assert chunks >= cards
+        fit = -(-words // cards // (chunk // 32 - 1)) + 1
+        assert chunks <= cards * max(_ROUNDS, fit)
 
 
 def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
