@@ -5,7 +5,7 @@ not depend on where chunks are cut. Threads pack chunks ahead into pinned buffer
 symbol. Hits come back as 8 bytes each. If there is more than one per 32 symbols, the chunk is
 matched again for the words of all ends, 4 bytes each, and so are the next ones until hits are few.
 A dictionary, if it grows, may be several sets of patterns; a chunk is uploaded once and matched
-against each in turn.
+against each in turn. Each of several devices has its own thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Thread
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,7 @@ FIRST_HITS = 1 << 14  # hits downloaded together with their number, before it is
 MOST_AHEAD = 16  # most threads that pack: these read as fast as memory allows
 Planes = NDArray[np.uint32]
 SetHits = tuple[int, NDArray[np.int64], NDArray[np.uint32]]
+Taken = TypeVar("Taken")
 
 
 def _packing(chunk: BatchChunk, planes: Planes) -> list[Callable[[], None]]:
@@ -197,16 +198,18 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
 
     def match(
         self,
+        take: Callable[[list[SetHits]], Taken],
         sets: Sequence[Patterns],
         bases: NDArray[np.uint8],
         offsets: NDArray[np.int64],
         first: int,
         stop: int,
-    ) -> Iterator[SetHits]:
-        """(set, ends int64 ascending, words uint32) of the ends first + 1 .. stop, chunk by chunk.
+    ) -> Iterator[Taken]:
+        """``take(found)`` for each chunk of the ends first + 1 .. stop, on its device's thread.
 
-        The tables of ``sets`` stay on the devices while the same objects are passed. Raises
-        BatchShapeError if the offsets do not describe the bases.
+        found: (set, ends int64 ascending, words uint32) for each of ``sets``, whose tables
+        stay on the devices while the same objects are passed. Raises BatchShapeError if the offsets
+        do not describe the bases.
         """
         if not sets:
             return
@@ -216,8 +219,7 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
                 self._compile_ahead()
         bases, offsets = check_batch(bases, offsets)
         chunks = overlapping(bases, offsets, range(first, stop, self._chunk), self._overlap)
-        for answers in self._flights().run(self._ahead.prepared(chunks)):
-            yield from answers
+        yield from self._taken(self._ahead.prepared(chunks), take, copies=True)
 
     def _compile_ahead(self) -> None:
         """Compile once, ahead of time, what a larger dictionary needs: the stream never waits."""

@@ -172,10 +172,14 @@ class LtbEngine(StreamEngine[_LtbCard, _LtbFlight]):
         matches = np.empty(total, dtype=np.uint32)
         mismatches = np.empty(total, dtype=np.uint32)
         chunks = overlapping(bases, offsets, range(0, total, self._chunk), self._overlap)
-        for flight in self._flights().run(self._ahead.prepared(chunks)):
+
+        def take(flight: _LtbFlight) -> None:
             slot, chunk = flight.slot, flight.chunk
             whole, own = slice(chunk.start, chunk.stop), slice(chunk.lead, chunk.symbols)
             with flight.bar("CPU"):
                 copy_into(matches[whole], slot.matches[own], self._threads)
                 copy_into(mismatches[whole], slot.mismatches[own], self._threads)
+
+        for _ in self._taken(self._ahead.prepared(chunks), take, copies=True):
+            pass
         return matches, mismatches

@@ -190,7 +190,7 @@ def engine(total: int) -> Iterator[Row]:
         patterns = random_patterns(kmers, k, distance)
 
         def match(engine: Any, patterns: Patterns = patterns) -> None:
-            for _ in engine.match([patterns], bases, offsets, 0, total):
+            for _ in engine.match(list, [patterns], bases, offsets, 0, total):
                 pass
 
         for row in by_chunk(partial(NearEngine, k, distance), match, total, CHUNKS):

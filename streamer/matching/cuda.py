@@ -64,14 +64,15 @@ class CudaEngine(MatchEngine):
         self._chunk = max(chunk + max(1, LONG_SPAN >> halvings), LEAST_CHUNK)
         self._dictionary = dictionary
         self._has_set = spec.changes or with_sets
+        packs = not self._has_set and spec.distance is None
         self._engine = Pipeline(
             self._k, dictionary.strands, streams=spec.streams, cards=spec.cards,
-            chunk=self._chunk if self._has_set else PACKED_SPANS * self._chunk,
+            chunk=PACKED_SPANS * self._chunk if packs else self._chunk,
             memory_bytes=spec.device_bytes, threads=threads,
         )  # fmt: skip
         if self._has_set:
             self._engine.load(dictionary.codes, dictionary.sets, growing=spec.changes)
-        else:
+        if packs:
             self.packed = PackedMatching(self._engine, self._method, threads)
 
     def __len__(self) -> int:

@@ -140,7 +140,7 @@ def test_levenshtein_where_everything_is_near(codes, k, distance, symbols):
     reads = np.array([0, total // 2, total], dtype=np.int64)
     found = np.full(total, NOTHING)
     with closing(NearEngine(k, distance, chunk=1 << 18, threads=8)) as engine:
-        for _, ends, words in engine.match([patterns], text, reads, 0, total):
+        for ((_, ends, words),) in engine.match(list, [patterns], text, reads, 0, total):
             found[ends - 1] = words
     for first, last in ((0, stop), (total // 2 - 100, total // 2 + 100)):
         expected = nearest_words(patterns, text, reads, first=first, stop=last, threads=8)

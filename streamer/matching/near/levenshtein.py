@@ -111,15 +111,13 @@ class LevenshteinSolver(Solver):
 
     def _by_engine(self, batch: ReadBatch, step: Step, engine: Any) -> Nearest:
         sets = [one.patterns for one in self._sets if one.patterns is not None]
-        found: list[list[Nearest]] = []
-        # the results of a chunk come set by set
-        for number, ends, words in engine.match(
-            sets, batch.bases, batch.offsets, step.first, step.stop
-        ):
-            if number == 0:
-                found.append([])
-            found[-1].append(unpack_found(ends, words, sets[number]))
-        return joined([least(parts) for parts in found])
+
+        def take(found: list[Any]) -> Nearest:
+            return least([unpack_found(ends, words, sets[number]) for number, ends, words in found])
+
+        return joined(
+            list(engine.match(take, sets, batch.bases, batch.offsets, step.first, step.stop))
+        )
 
     def _new_engine(self, **options: Any) -> Any:
         from gpu.levenshtein.stream import NearEngine

@@ -52,7 +52,7 @@ def columns(found):
 def solvers(k, distance, codes, *, threads=1, on_fallback=None, **options):
     spec = {"k": k, "distance": distance, "strands": "both", "cards": (0,)}
     on_cpu = MatchSpec(**spec)
-    on_card = MatchSpec(**spec, device="cuda", **options)
+    on_card = MatchSpec(**(spec | options), device="cuda")
     return [
         LevenshteinSolver(codes, one, GpuOrCpu(on_fallback, "matching"), threads)
         for one in (on_cpu, on_card)
@@ -60,10 +60,13 @@ def solvers(k, distance, codes, *, threads=1, on_fallback=None, **options):
 
 
 @pytest.mark.parametrize(
-    ("streams", "chunk", "places"),
-    [(1, 50, 20), (2, 40, 0.1), (2, 9, 20), (1, 30, 0.1), (2, 60, 0.5)],
-)
-def test_chunks_and_streams_do_not_show(streams, chunk, places, monkeypatch):
+    ("streams", "chunk", "places", "cards"),
+    [
+        (1, 50, 20, 1), (2, 40, 0.1, 1), (2, 9, 20, 1), (1, 30, 0.1, 1), (2, 60, 0.5, 1),
+        (2, 20, 20, 2), (1, 30, 0.1, 3),
+    ],
+)  # fmt: skip
+def test_chunks_streams_and_cards_do_not_show(streams, chunk, places, cards, monkeypatch):
     from gpu import levenshtein as near
     from gpu.levenshtein import planes
 
@@ -76,7 +79,8 @@ def test_chunks_and_streams_do_not_show(streams, chunk, places, monkeypatch):
     rng = np.random.default_rng(1)
     codes = np.unique(rng.integers(0, 4**9, 8, dtype=np.uint64))
     batch = batch_of(130 * scale, codes, 9)
-    on_cpu, on_card = solvers(9, 2, codes, streams=streams, chunk=chunk * scale, threads=2)
+    options = {"streams": streams, "chunk": chunk * scale, "cards": (0,) * cards}
+    on_cpu, on_card = solvers(9, 2, codes, threads=2, **options)
     total = batch.bases.size
     for first, stop in ((0, total), (total // 2, total - 5)):
         step = Step(first, stop, 1)
@@ -144,6 +148,6 @@ def test_tables_that_do_not_fit_are_told():
     patterns = Patterns.of(codes, 12, 1, both=True)
     engine = NearEngine(12, 1, chunk=100, memory_bytes=100_000)
     with pytest.raises(CudaEngineError, match="memory for an index of 10000 patterns: "):
-        list(engine.match([patterns], np.zeros(50, np.uint8), np.array([0, 50]), 0, 50))
+        list(engine.match(list, [patterns], np.zeros(50, np.uint8), np.array([0, 50]), 0, 50))
     with pytest.raises(CudaEngineError, match="memory for the buffers of a chunk: "):
         NearEngine(12, 1, chunk=1_000_000, memory_bytes=100_000)

@@ -133,12 +133,14 @@ def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
         agrees(found(case, "ltb-sliced"), case.expected(), f"{k} {distance}")
 
 
-@pytest.mark.parametrize(("streams", "chunk"), [(1, 8), (2, 11), (3, 9), (2, 1000)])
-def test_chunks_on_streams_agree(streams, chunk):
+@pytest.mark.parametrize(
+    ("streams", "chunk", "cards"), [(1, 8, 1), (2, 11, 1), (3, 9, 1), (2, 1000, 1), (2, 9, 2)]
+)
+def test_chunks_on_streams_agree(streams, chunk, cards):
     from gpu.ltb.stream import LtbEngine
     from trie.snapshots.tree_bitmap import snapshot
 
-    engine = LtbEngine(5, 2, chunk=chunk, streams=streams)
+    engine = LtbEngine(5, 2, chunk=chunk, streams=streams, cards=(0,) * cards)
     for seed in (14, 15):  # another snapshot, and then one of the same again
         case = ltb_cases.make(5, 2, seed, kmers=10, reads=3, length=9)
         tree = snapshot(case.codes, 5)
