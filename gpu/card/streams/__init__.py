@@ -5,7 +5,8 @@
     stream B                    HtoD | kernels | DtoH |        answer | HtoD | ...
 
 The host queues chunks on the slots in turn and waits for one only when its slot is needed again
-(thesis Fig. 20); a single slot gives the serial loop (Fig. 17).
+(thesis Fig. 20); a single slot gives the serial loop (Fig. 17). Each of several devices has its own
+thread for this.
 
 slots        a card and its streams, each with the buffers of one chunk
 flights      chunks in flight on the slots
