@@ -22,6 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ def reaches(
 
     Memory holds one record, and a few chunks of CHUNK_SYMBOLS for each GPU. Several GPUs divide the
     starts of alpha among them for the first chunk, which yields good bounds, and then take chunks
-    in turn.
+    in turn, if there is one for each.
     """
     k = alpha.solvable(k)
     reach = alpha.first_reaches(k)
@@ -111,12 +112,16 @@ def reaches(
     known = Known(alpha, reach)
     texts = chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS)
     seen = 0
-    if len(uses) > 1 and (first := next(texts, None)):
-        seen = sum(map(len, first))
+    if len(uses) > 1:
+        ahead = list(islice(texts, 1 + len(uses)))
+        together = 1 if len(ahead) > len(uses) else len(ahead)
         bounds = split_range(0, alpha.codes.size, len(uses))
         parts = [Share(known, *bound, make, use) for bound, use in zip(bounds, uses, strict=True)]
-        _improve(parts, [first] * len(parts))
+        _improve(parts, [text for text in ahead[:together] for _ in parts])
         del parts  # frees memory of the GPUs
+        seen = sum(len(piece) for text in ahead[:together] for piece in text)
+        texts = chain(ahead[together:], texts)
+        del ahead
     _improve([Share(known, 0, alpha.codes.size, make, use, seen) for use in uses], texts)
     return reach
 

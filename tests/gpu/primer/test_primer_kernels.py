@@ -280,7 +280,7 @@ def test_several_engines(monkeypatch, method):
     alpha = Alpha.of([rng.integers(0, 4, size, dtype=np.uint8) for size in (13, 2, 9)])
     beta = [rng.integers(0, 4, size, dtype=np.uint8) for size in (150, 30, 1, 220, 60)]
     expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"), strands="both")
-    for chunk, cards in ((120, (0, 0)), (200, (0, 0, 0))):
+    for chunk, cards in ((120, (0, 0)), (200, (0, 0, 0)), (240, (0, 0))):
         monkeypatch.setattr(primer, "CHUNK_SYMBOLS", chunk)
         choice = Choice(method, "cuda", cards=cards)
         found = reaches(alpha, iter(beta), 3, choice, strands="both")
