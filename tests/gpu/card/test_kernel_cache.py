@@ -121,11 +121,15 @@ start = threading.Barrier(4)
 sums = []
 
 def launch():
-    words = cuda.to_device(np.zeros(128, np.uint32))
-    for kernel in kernels:
-        start.wait()
-        kernel[1, 128](words)
-    sums.append(int(words.copy_to_host()[0]))
+    try:
+        words = cuda.to_device(np.zeros(128, np.uint32))
+        for kernel in kernels:
+            start.wait()
+            kernel[1, 128](words)
+        sums.append(int(words.copy_to_host()[0]))
+    except BaseException:
+        start.abort()
+        raise
 
 threads = [threading.Thread(target=launch) for _ in range(4)]
 for one in threads:
