@@ -162,20 +162,22 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
     def _in_turn(
         self, prepared: Iterable[Prepared], take: Callable[[ChunkFound], Taken]
     ) -> Iterator[Taken]:
-        for found in self._found_in_turn(prepared):
-            if found.codes is not None:
-                self.kmers.known += found.codes.size
-            yield take(found)
-
-    def _found_in_turn(self, prepared: Iterable[Prepared]) -> Iterator[ChunkFound]:
         with self._flights() as flights:
-            for piece, buffer in prepared:
-                if piece.settled or not self._fits(piece, flights):
-                    yield from flights.drain()
-                if piece.grow and not flights.flying:
-                    self._make_room(piece.symbols, flights)
-                yield from flights.queue(piece, buffer)
-            yield from flights.drain()
+            for found in self._found_in_turn(flights, prepared):
+                if found.codes is not None:
+                    self.kmers.known += found.codes.size
+                yield take(found)
+
+    def _found_in_turn(
+        self, flights: Flights[ChunkFound], prepared: Iterable[Prepared]
+    ) -> Iterator[ChunkFound]:
+        for piece, buffer in prepared:
+            if piece.settled or not self._fits(piece, flights):
+                yield from flights.drain()
+            if piece.grow and not flights.flying:
+                self._make_room(piece.symbols, flights)
+            yield from flights.queue(piece, buffer)
+        yield from flights.drain()
 
     def _fits(self, piece: ChunkPiece, flights: Flights[ChunkFound]) -> bool:
         """Whether the set has room for the windows in flight and those of this chunk."""

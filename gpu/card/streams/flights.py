@@ -93,10 +93,9 @@ class Flights(Generic[Answer]):
 
     def run(self, prepared: Iterable[tuple[Any, Any]]) -> Iterator[Answer]:
         """The answers to all chunks, which come with their buffers and are taken one by one."""
-        with self:
-            for chunk, buffer in prepared:
-                yield from self.queue(chunk, buffer)
-            yield from self.drain()
+        for chunk, buffer in prepared:
+            yield from self.queue(chunk, buffer)
+        yield from self.drain()
 
     def queue(self, chunk: Any, buffer: Any = None) -> Iterator[Answer]:
         """Send a chunk; first, if its slot is in use, yield the oldest answer."""

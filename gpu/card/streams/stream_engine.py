@@ -94,17 +94,19 @@ class StreamEngine(Generic[CardT, Answer]):
         )  # fmt: skip
 
     def _in_turn(self, prepared: Prepared, take: Callable[[Answer], Taken]) -> Iterator[Taken]:
-        for answer in self._flights().run(prepared):
-            yield take(answer)
+        with self._flights() as flights:
+            for answer in flights.run(prepared):
+                yield take(answer)
 
     def _on_card(
         self, take: Callable[[Answer], Taken], card: CardT, prepared: Prepared
     ) -> Iterator[Taken]:
         """What is taken from one device, on its thread."""
         places = [(card, slot) for slot in card.slots]
-        for answer in Flights(self._flight, places, self._ahead.give_back, None).run(prepared):
-            yield take(answer)
-            yield DONE
+        with Flights(self._flight, places, self._ahead.give_back, None) as flights:
+            for answer in flights.run(prepared):
+                yield take(answer)
+                yield DONE
 
     def close(self) -> None:
         """Free device and pinned memory; nothing can be matched afterwards."""
