@@ -116,6 +116,7 @@ def adding(number):
         words[cuda.grid(1)] += number
     return kernel
 
+cuda.current_context()  # numba does not start in several threads at once
 kernels = [jit(adding(number)) for number in range(8)]
 start = threading.Barrier(4)
 sums = []
