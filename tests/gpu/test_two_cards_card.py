@@ -136,7 +136,7 @@ def test_both_gpus_work(folder, two, monkeypatch):
         used.clear()
         words = [str(folder / word) if word.endswith(".fa") else word for word in command.split()]
         out = str(folder / "rows.tsv")
-        assert main([*words, "--device", "cuda", "--quiet", "-o", out]) == 0
+        assert main([*words, "--device", "cuda", "--gpus", "2", "--quiet", "-o", out]) == 0
         assert used == {0, 1}, command
 
 
