@@ -9,6 +9,7 @@ that any number of workers can reach (docs/scaling.md).
 
 from __future__ import annotations
 
+import gzip
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,9 +36,11 @@ from streamer.matching.spec import MatchSpec
 from streamer.output.text_table import Labels
 from streamer.sequences.files import read_pieces, work_on_batches
 from streamer.sequences.read_batch import ReadBatch
+from trie.cpu.forks import CAN_FORK
 
 K = 21
 PATTERNS, EDITS = 100, 3
+PARTS = 16  # small FASTQ.gz files
 STREAM_BATCH = 1 << 24  # bases that a busy daemon matches together
 
 
@@ -90,9 +93,10 @@ def model(name: str, rows: Iterable[Row]) -> Row:
 
 
 def jobs(workers: tuple[int, ...], bases: int) -> Iterator[Row]:
-    """``asm`` with many patterns, and ``match`` of reads from a file, rows included."""
+    """``asm`` with many patterns, and ``match`` of reads from one and many files, with rows."""
     with tempfile.TemporaryDirectory() as folder:
         text, reads = Path(folder) / "text.fa", Path(folder) / "reads.fq"
+        parts = [str(Path(folder) / f"part_{number}.fq.gz") for number in range(PARTS)]
         codes = random_codes(bases, 1)
         # seconds of work, so that the start of tasks hardly counts
         text.write_bytes(b">text\n" + LETTERS[codes[: bases // 2]].tobytes() + b"\n")
@@ -101,12 +105,18 @@ def jobs(workers: tuple[int, ...], bases: int) -> Iterator[Row]:
             for number, start in enumerate(range(0, bases - READ, READ)):
                 letters = LETTERS[codes[start:][:READ]].tobytes()
                 file.write(b"@r%d\n%s\n+\n%s\n" % (number, letters, qualities))
+        lines = reads.read_bytes().split(b"@r")[1:]
+        for number, part in enumerate(parts):
+            some = b"".join(b"@r" + line for line in lines[number::PARTS])
+            Path(part).write_bytes(gzip.compress(some, 1))
+        del lines
         found: dict[str, list[Row]] = {}
         for count in workers:
             with connected(LOCAL, count) as cluster:
                 for name, row in (
                     ("asm", _asm(cluster, str(text), bases // 2, count)),
-                    ("match", _match(cluster, str(reads), codes, bases, count)),
+                    ("match", _match(cluster, [str(reads)], codes, bases, count)),
+                    ("match, FASTQ.gz", _match(cluster, parts, codes, bases, count)),
                 ):
                     found.setdefault(name, []).append(row)
                     yield row
@@ -132,7 +142,7 @@ def _asm(cluster: Cluster, text: str, bases: int, count: int) -> Row:
     return _row(f"asm, {PATTERNS} patterns", count, bases, seconds(alone), seconds(there))
 
 
-def _match(cluster: Cluster, reads: str, codes: Any, bases: int, count: int) -> Row:
+def _match(cluster: Cluster, reads: list[str], codes: Any, bases: int, count: int) -> Row:
     from streamer.matching.reports import REPORTS
     from streamer.matching.running_report import RowAnswer
     from trie.cpu.team import Team
@@ -147,18 +157,20 @@ def _match(cluster: Cluster, reads: str, codes: Any, bases: int, count: int) -> 
 
     def alone() -> None:
         with Team(count) as team:
-            sum(team.results(work_on_batches([reads], lines, team=team), pulls="parse"))
+            works = work_on_batches(reads, lines, team=team, forks=CAN_FORK)
+            sum(team.results(works, pulls="parse"))
 
     def there() -> None:
         size = task_bases(spec, bases, count, depths=False)
         sum(
             lines.size
             for lines in match_lines(
-                cluster, matcher, dictionary, spec, "intervals", "tsv", [reads], size
+                cluster, matcher, dictionary, spec, "intervals", "tsv", reads, size
             )
         )
 
-    return _row("match, intervals", count, bases, seconds(alone), seconds(there))
+    name = f"match, intervals, {len(reads)} file{'s' * (len(reads) > 1)}"
+    return _row(name, count, bases, seconds(alone), seconds(there))
 
 
 def _dictionary(codes: Any, threads: int, **asked: Any) -> tuple[Dictionary, MatchSpec]:

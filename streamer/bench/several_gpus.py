@@ -35,8 +35,7 @@ from trie.snapshots.tree_bitmap import snapshot
 PIECE = 1 << 24  # symbols of a piece of text, as the commands read them
 CHUNK = 1 << 24
 K = 15
-NEAR = ((21, 2), (31, 3))
-"""k and distance of matching where kernels take most of the time."""
+NEAR_K, DISTANCES = 21, (2, 3)  # of matching within a distance
 
 
 ASM_CASES = ((1, 16, 2, 1), (96, 24, 3, 1), (960, 24, 3, 1), (960, 24, 3, 4))
@@ -213,8 +212,8 @@ def matchers(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterat
         row: Row = {"what": "frozen, packed before", "bases": total, "k": k}
         yield row | in_pairs(runs, pairs)
     unlike = batch_of(*_one_read(total, 5))
-    for near_k, distance in NEAR:
-        known = Dictionary.from_batches([batch_of(text, offsets)], near_k, "both")
+    known = Dictionary.from_batches([batch_of(text, offsets)], NEAR_K, "both")
+    for distance in DISTANCES:
         with ExitStack() as stack:
             runs = {}
             for count, cards in uses.items():
@@ -223,7 +222,7 @@ def matchers(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterat
                 )
                 stack.enter_context(closing(matcher))
                 runs[count] = partial(matcher.match, unlike)
-            row = {"what": f"frozen, distance {distance}", "bases": total, "k": near_k}
+            row = {"what": f"frozen, distance {distance}", "bases": total, "k": NEAR_K}
             yield row | in_pairs(runs, pairs)
 
     def grow(cards: tuple[int, ...]) -> None:

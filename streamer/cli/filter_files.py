@@ -29,7 +29,7 @@ from streamer.matching.starting import load_dictionary
 from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles
 from streamer.sequences.files import BATCH_READS, work_on_records
-from streamer.sequences.files_at_once import Works, at_once, runs_of_files
+from streamer.sequences.files_at_once import Works, at_once, readers_of, runs_of_files
 from streamer.sequences.packed_names import PackedNames
 from streamer.sequences.record_buffer import TextPiece
 from streamer.sequences.record_text import first_apart, taken
@@ -185,7 +185,7 @@ class _Inputs:
     ) -> Iterator[Callable[[], R]]:
         """The work on the records of all files; with ``forks``, of small ones in processes."""
         index = 0
-        for run in runs_of_files(self._paths, self._team if forks else None):
+        for run in runs_of_files(self._paths, readers_of(self._team if forks else None)):
             if len(run) == 1:
                 yield from self._works(index, work, batch_reads=BATCH_READS)
             else:

@@ -1,9 +1,10 @@
 """Tasks of ``match`` with a fixed dictionary: batches of reads, whose rows workers format.
 
-Workers read regions of uncompressed FASTQ files themselves if they find the same file under its
-path: sending reads would take longer than such cheap work. For exact matching on a CPU, the matcher
-and its index are stored once per node and shared by all workers there. Otherwise each worker builds
-a matcher from the dictionary. Reports of totals are summed in the calling process.
+Workers read small files, and regions of uncompressed FASTQ files, themselves if they find the same
+file under its path: sending reads would take longer than such cheap work. For exact matching on a
+CPU, the matcher and its index are stored once per node and shared by all workers there. Otherwise
+each worker builds a matcher from the dictionary. Reports of totals are summed in the calling
+process.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from numpy.typing import NDArray
 from streamer.cluster.cluster_tasks import ClusterTasks, Work, part_size
 from streamer.cluster.connecting import Cluster
 from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import REPORTS
 from streamer.matching.result import BatchResult
 from streamer.matching.running_report import RowAnswer
 from streamer.matching.spec import MatchSpec
 from streamer.output.text_table import Format
-from streamer.sequences.files import work_on_batches
+from streamer.sequences.files import read_batches, work_on_batches
 from streamer.sequences.plain_blocks import FileRegion
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
@@ -98,17 +100,47 @@ class FilePart(NamedTuple):
     stop: int
 
 
+class SmallFile(NamedTuple):
+    """A file of any format. version: as of a part. bases: per batch, approximately."""
+
+    path: str
+    version: tuple[int, int] | None
+    bases: int
+
+
 def _version(descriptor: int) -> tuple[int, int]:
     status = os.fstat(descriptor)
     return status.st_size, status.st_mtime_ns
 
 
+def _version_of(path: str) -> tuple[int, int] | None:
+    """The version of a file; None if it cannot be opened."""
+    try:
+        with open(path, "rb") as file:
+            return _version(file.fileno())
+    except OSError:
+        return None
+
+
+def _run_file(prepared: _Prepared, file: SmallFile) -> list[Worked[Any]] | None:
+    """Return the work on all reads of a file; None if it is missing or there is any fault."""
+    if file.version is None or _version_of(file.path) != file.version:
+        return None
+    try:
+        batches = read_batches([file.path], batch_bases=file.bases, batch_reads=TASK_READS)
+        return [Worked(len(some), some.symbols, _run(prepared, some)) for some in batches]
+    except StreamerError:
+        return None
+
+
 def _run_part(
-    prepared: _Prepared, part: ReadBatch | FilePart
-) -> NDArray[np.uint8] | BatchResult | tuple[list[Worked[Any]], int] | None:
+    prepared: _Prepared, part: ReadBatch | FilePart | SmallFile
+) -> NDArray[np.uint8] | BatchResult | list[Worked[Any]] | tuple[list[Worked[Any]], int] | None:
     """Like ``_run``; for a file part, return a ``Parsed``, or None if the file is missing."""
     if isinstance(part, ReadBatch):
         return _run(prepared, part)
+    if isinstance(part, SmallFile):
+        return _run_file(prepared, part)
     try:
         with open(part.path, "rb") as file:
             if _version(file.fileno()) != part.version:
@@ -122,11 +154,19 @@ def _run_part(
 
 
 class _ByWorkers:
-    """Makes tasks of file regions of about ``size`` bytes."""
+    """Makes tasks of small files, and of file regions of about so many ``bases``."""
 
-    def __init__(self, tasks: ClusterTasks, size: int) -> None:
+    def __init__(self, tasks: ClusterTasks, bases: int, readers: int) -> None:
+        self.readers = readers
         self._tasks = tasks
-        self._size = size
+        self._bases = bases
+
+    def whole(self, paths: list[str]) -> Generator[list[Worked[Any]] | None]:
+        """Implement ``Elsewhere.whole``."""
+        files = (os.path.abspath(path) for path in paths)
+        yield from self._tasks.in_order(
+            SmallFile(path, _version_of(path), self._bases) for path in files
+        )
 
     def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
         """Implement ``Elsewhere.parsed``."""
@@ -134,7 +174,7 @@ class _ByWorkers:
         sent: deque[FileRegion] = deque()
 
         def parts() -> Iterator[FilePart]:
-            for region in file_regions(file, self._size):
+            for region in file_regions(file, TEXT_OF_A_BASE * self._bases):
                 sent.append(region)
                 yield FilePart(path, version, region.first, region.stop)
 
@@ -176,9 +216,11 @@ def match_lines(
     matcher: of this process. spec: of the workers' matchers. bases: approximate bases per task.
     """
     tasks = _tasks(cluster, matcher, stored, spec, report, format_)
+    # the rows of a file take too much memory if there is one for each window or hit
+    readers = 0 if REPORTS[report].depths or spec.near else cluster.cpus
     batches = work_on_batches(
         paths, lambda batch: batch, batch_bases=bases, batch_reads=TASK_READS, on_bytes=on_bytes,
-        elsewhere=_ByWorkers(tasks, TEXT_OF_A_BASE * bases),
+        elsewhere=_ByWorkers(tasks, bases, readers),
     )  # fmt: skip
     return results_of(batches, lambda some: tasks.in_order(prefetched(map(call, some))))
 

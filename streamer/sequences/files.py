@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from typing import BinaryIO, TypeVar
 
 from streamer.errors import DataError
-from streamer.sequences.files_at_once import Works, at_once, runs_of_files
+from streamer.sequences.files_at_once import Works, at_once, readers_of, runs_of_files
 from streamer.sequences.filling import CUT, MORE
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
@@ -86,8 +86,8 @@ def work_on_batches(
     Where a team parses in parallel, the thread that parsed a batch has already done the work on it,
     possibly also on batches after a faulty record. forks: a large team may use forked processes, as
     the work has no effect but its result, which can be pickled. small: it may read many files at
-    the same time, since the results take hardly any memory. elsewhere: workers that parse and do
-    the work instead; their results are used.
+    the same time, since the results take hardly any memory. elsewhere: workers that read and do the
+    work instead; their results are used.
     """
 
     def works_on(path: str, alone: Team, count: Callable[[int], None]) -> Works[R]:
@@ -96,8 +96,30 @@ def work_on_batches(
             context=context, team=alone, full=full,
         )  # fmt: skip
 
+    def read_here(path: str, done: int) -> Works[R]:
+        return work_on_batches(
+            [path], work, batch_bases=batch_bases, batch_reads=batch_reads, context=context,
+            on_bytes=None if on_bytes is None else lambda size: on_bytes(done + size),
+            full=full, elsewhere=elsewhere,
+        )  # fmt: skip
+
     done = 0
-    for path, *others in runs_of_files(paths, team if forks or small else None):
+    readers = readers_of(team if forks or small else None)
+    if elsewhere is not None:
+        readers = elsewhere.readers
+    for path, *others in runs_of_files(paths, readers):
+        if elsewhere is not None and others:
+            files = [path, *others]
+            with closing(elsewhere.whole(files)) as whole:
+                for one, worked in zip(files, whole, strict=True):
+                    if worked is None:
+                        yield from read_here(one, done)
+                    else:
+                        yield from (DoneAlready(some.result) for some in worked)
+                    done += size_of_files([one]) or 0
+                    if on_bytes is not None:
+                        on_bytes(done)
+            continue
         if team is not None and others:
             for size, result in at_once([path, *others], works_on, team, forks=forks):
                 if on_bytes is not None:

@@ -24,14 +24,19 @@ SMALL_BYTES = 1 << 26
 """The largest such file: nobody helps with the last one, and results of a thread wait in memory."""
 
 
-def runs_of_files(paths: Iterable[str], team: Team | None) -> Iterator[list[str]]:
-    """Yield files to be read at once, or single ones that all threads of the team share."""
-    if team is None or team.threads < FORK_THREADS:
+def readers_of(team: Team | None) -> int:
+    """How many files a team should read at the same time; 0: one after the other."""
+    return 0 if team is None or team.threads < FORK_THREADS else team.threads
+
+
+def runs_of_files(paths: Iterable[str], readers: int) -> Iterator[list[str]]:
+    """Yield files to be read at once, by so many ``readers``, or single ones that all share."""
+    if not readers:
         yield from ([path] for path in paths)
         return
     for small, run in groupby(paths, _is_small):
         files = list(run)
-        if small and 2 * len(files) >= team.threads:
+        if small and 2 * len(files) >= readers:
             yield files
         else:
             yield from ([path] for path in files)

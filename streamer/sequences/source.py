@@ -84,7 +84,15 @@ def size_of_files(paths: Iterable[str]) -> int | None:
 
 
 class Elsewhere(Protocol):
-    """Remote workers that read files themselves."""
+    """Remote workers that read files themselves.
+
+    readers: how many read whole small files at the same time; 0: none.
+    """
+
+    readers: int
+
+    def whole(self, paths: list[str]) -> Generator[list[Worked[Any]] | None]:
+        """Yield the work on all records of each file, in order; None if it must be read here."""
 
     def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
         """Yield the regions of an entire uncompressed FASTQ file, in order, with the work done."""

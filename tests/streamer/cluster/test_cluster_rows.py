@@ -118,6 +118,50 @@ def test_workers_read_regions_of_fastq(nodes, files, tmp_path, monkeypatch):
     assert rows(COMMANDS["match-fastq"], files, tmp_path, "--cluster", "auto") == expected
 
 
+@pytest.fixture
+def small_files(files, tmp_path):
+    """Some of each format, one of them empty."""
+    fastq, fasta = (Path(files[name]).read_text() for name in ("fastq", "reads"))
+    some, others = fasta[:100_000].rpartition(">")[0], fastq[:200_000].rpartition("@r")[0]
+    contents = {
+        "a.fq.gz": gzip.compress(others.encode()), "b.fa": some.encode(), "c.fq": fastq.encode(),
+        "d.fa.gz": gzip.compress(b""), "e.fa.gz": gzip.compress(some.encode()),
+    }  # fmt: skip
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    return [str(tmp_path / name) for name in contents]
+
+
+@pytest.mark.parametrize("report", ["intervals", "reads", "windows"])
+def test_workers_read_small_files(report, nodes, files, small_files, tmp_path, monkeypatch):
+    line = " ".join(["match", *small_files, "-d {targets} -k 21 --report", report])
+    expected = rows(line, files, tmp_path)
+    assert expected.count(b"\n") > 300
+    if report != "windows":
+        monkeypatch.setattr(match_tasks, "prefetched", None)  # no reads are sent
+    assert rows(line, files, tmp_path, "--cluster", "auto") == expected
+
+
+@pytest.mark.parametrize("fault", ["cut", "letter", "unseen"])
+def test_a_fault_in_a_small_file_comes_behind_the_rows_before_it(
+    fault, nodes, files, small_files, capfd, monkeypatch
+):
+    bad = Path(small_files[2])
+    if fault == "cut":
+        bad.write_bytes(bad.read_bytes()[:-300])
+    elif fault == "letter":
+        bad.write_bytes(bad.read_bytes() + b"@bad\nAC!T\n+\nIIII\n")
+    given = ["match", *small_files, "-d", files["targets"], "-k", "21", "-q", "--report", "reads"]
+    said = []
+    for more in ([], ["--cluster", "auto"]):
+        if more and fault == "unseen":
+            monkeypatch.setattr(match_tasks, "_version_of", lambda path: (1, 1))
+        assert main([*given, *more]) == (fault != "unseen")
+        said.append(capfd.readouterr())
+    assert said[0] == said[1]
+    assert said[1].out.count("\n") > 200
+
+
 @pytest.mark.parametrize("changed", ["size", "time", "path"])
 def test_workers_that_do_not_see_the_file_are_sent_the_reads(
     changed, nodes, files, tmp_path, monkeypatch
