@@ -10,6 +10,7 @@ import typer
 from streamer.cli import daemon_options
 from streamer.cli.choices import READS, SENT_BASES, SENT_READS, QuietOption, say
 from streamer.cli.daemon_options import ConfigOption, KeysOption
+from streamer.watching import SETTLE_SECONDS
 
 if TYPE_CHECKING:
     from streamer.cli.send_mark import SendMark
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 _CORES_A_THREAD = 4
 """The others are for the daemon, which is often on the same machine."""
-
-SETTLE_SECONDS = 5.0
 
 
 def send(

@@ -13,6 +13,7 @@ from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mod
 from streamer.protocol.endpoints import check_endpoint, default_endpoint
 from streamer.protocol.header import MAX_NAME_BYTES
 from streamer.protocol.http_address import check_http_address
+from streamer.watching import SETTLE_SECONDS
 from trie.codes import MAX_K
 from trie.strands import Strands
 
@@ -139,7 +140,7 @@ class WatchTable(ConfigTable):
     """The folder of a sequencing run to watch for reads; without one none is watched."""
 
     directory: str = ""
-    settle: float = Field(default=5.0, ge=0, le=86_400)
+    settle: float = Field(default=SETTLE_SECONDS, ge=0, le=86_400)
     until: list[str] = []
     name: ProducerName = ""
     ledger: str = ""
