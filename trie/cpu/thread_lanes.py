@@ -88,8 +88,9 @@ def in_lanes(
     thread, or on the caller's if there is a single lane. ahead: tasks that a lane may take before
     its first is done. ready: parts that a lane may yield before its first has been used; by default
     it is resumed only when the next part is requested, so a part may lie in a buffer of the lane.
-    An error in a lane is raised where its part would have come; then, or if the caller stops, every
-    lane ends after its current part, and those that it may have ready.
+    An error in a lane is raised where its part would have come, one of ``tasks`` after the parts of
+    those before; then, or if the caller stops, every lane ends after its current part, and those
+    that it may have ready.
     """
     if len(lanes) == 1:
         # no thread for one lane
@@ -97,10 +98,11 @@ def in_lanes(
         return
     runners: list[_Runner[Task, Part]] = []
     waiting: deque[_Runner[Task, Part]] = deque()
+    fault: list[Exception] = []
     try:
         for lane in lanes:
             runners.append(_Runner(partial(run, lane), f"lane_{len(runners)}", ready))
-        for number, task in enumerate(tasks):
+        for number, task in enumerate(_before_fault(tasks, fault)):
             if len(waiting) == ahead * len(runners):
                 yield from waiting.popleft().results()
             runner = runners[number % len(runners)]
@@ -110,11 +112,21 @@ def in_lanes(
             runner.tasks.put(_NO_MORE)
         while waiting:
             yield from waiting.popleft().results()
+        if fault:
+            raise fault.pop()
     finally:
         for runner in runners:
             runner.stop()
         for runner in runners:
             runner.thread.join()
+
+
+def _before_fault(tasks: Iterable[Task], fault: list[Exception]) -> Iterator[Task]:
+    """The tasks; ``fault`` gets an error that ends them."""
+    try:
+        yield from tasks
+    except Exception as error:
+        fault.append(error)
 
 
 def each_task(

@@ -102,6 +102,18 @@ def test_an_error_comes_where_its_part_would_have(lanes, ready):
     assert found == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("lanes", LANES)
+def test_an_error_of_the_tasks_comes_after_the_parts_of_those_before(lanes):
+    def tasks():
+        yield from range(3)
+        raise OSError
+
+    found = []
+    with pytest.raises(OSError):  # noqa: PT011
+        found.extend(in_lanes(range(lanes), tasks(), each_task(lambda _, task: [task])))
+    assert found == [0, 1, 2]
+
+
 @pytest.mark.parametrize("ready", [0, 3])
 @pytest.mark.parametrize("lanes", LANES)
 def test_an_error_of_the_tasks_and_a_caller_that_stops(lanes, ready):
