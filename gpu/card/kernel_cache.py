@@ -56,26 +56,27 @@ def jit(function: Callable[..., None], **options: Any) -> Any:
     return kernel
 
 
-def _load_one_at_a_time() -> None:
-    """Let threads that use one device load a kernel there one after the other.
+def one_at_a_time(load: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``load`` for a kernel's library, by one thread at a time.
 
-    Otherwise both load it, and numba-cuda 0.30.4 stops one of them with an AssertionError.
+    Otherwise threads that use one device would both load it there, and numba-cuda 0.30.4 stops one
+    of them with an AssertionError. Others can be launched meanwhile: loading one that has just been
+    compiled includes its linking, which takes seconds.
     """
-    from numba.cuda import codegen
-
-    libraries: Any = codegen.CUDACodeLibrary
-    load, lock = libraries.get_cufunc, threading.RLock()
 
     @wraps(load)
     def loaded(library: Any) -> Any:
-        with lock:
+        with vars(library).setdefault("_loading", threading.RLock()):
             return load(library)
 
-    libraries.get_cufunc = loaded
+    return loaded
 
 
 if not SIMULATED:
-    _load_one_at_a_time()
+    from numba.cuda import codegen
+
+    _libraries: Any = codegen.CUDACodeLibrary
+    _libraries.get_cufunc = one_at_a_time(_libraries.get_cufunc)
 
 
 class UnknownError(TypeError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -103,6 +105,30 @@ def test_a_second_process_loads_what_the_first_has_compiled(tmp_path):
         )  # fmt: skip
         told.append(ran.stdout.split())
     assert told == [["0", "1"], ["1", "0"]]
+
+
+def test_launches_do_not_wait_for_another_kernel_to_be_linked():
+    class Library:
+        def __init__(self):
+            self.begun, self.loaded, self.calls = threading.Event(), threading.Event(), 0
+
+        def get(self):
+            self.calls += 1
+            self.begun.set()
+            assert self.loaded.wait(DEADLINE)
+            return self.calls
+
+    get = kernel_cache.one_at_a_time(Library.get)
+    slow, other = Library(), Library()
+    with ThreadPoolExecutor(3) as pool:
+        both = [pool.submit(get, slow) for _ in range(2)]
+        assert slow.begun.wait(DEADLINE)
+        other.loaded.set()
+        assert pool.submit(get, other).result(DEADLINE) == 1
+        # the second thread waits for the first
+        assert slow.calls == 1
+        slow.loaded.set()
+        assert sorted(one.result(DEADLINE) for one in both) == [1, 2]
 
 
 TOGETHER = """
