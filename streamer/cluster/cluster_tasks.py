@@ -106,9 +106,14 @@ class ClusterTasks:
         )
 
     @property
+    def workers(self) -> int:
+        """How many tasks run at a time."""
+        return max(1, self.cluster.gpus if self._gpu else self.cluster.cpus)
+
+    @property
     def ahead(self) -> int:
         """The most tasks submitted at a time: each worker has one waiting."""
-        return 2 * max(1, self.cluster.gpus if self._gpu else self.cluster.cpus) + 1
+        return 2 * self.workers + 1
 
     def submit(self, part: Any) -> Any:
         """Submit a task; return a reference to its result."""

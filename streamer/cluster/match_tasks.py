@@ -122,21 +122,21 @@ def _version_of(path: str) -> tuple[int, int] | None:
         return None
 
 
-def _run_file(prepared: _Prepared, file: SmallFile) -> list[Worked[Any]] | None:
-    """Return the work on all reads of a file; None if it is missing or there is any fault."""
+def _run_file(prepared: _Prepared, file: SmallFile) -> list[Any] | None:
+    """Return the results of all reads of a file; None if it is missing or there is any fault."""
     if file.version is None or _version_of(file.path) != file.version:
         return None
     try:
         batches = read_batches([file.path], batch_bases=file.bases, batch_reads=TASK_READS)
-        return [Worked(len(some), some.symbols, _run(prepared, some)) for some in batches]
+        return [_run(prepared, some) for some in batches]
     except StreamerError:
         return None
 
 
 def _run_part(
     prepared: _Prepared, part: ReadBatch | FilePart | SmallFile
-) -> NDArray[np.uint8] | BatchResult | list[Worked[Any]] | tuple[list[Worked[Any]], int] | None:
-    """Like ``_run``; for a file part, return a ``Parsed``, or None if the file is missing."""
+) -> NDArray[np.uint8] | BatchResult | list[Any] | tuple[list[Worked[Any]], int] | None:
+    """Like ``_run``, ``_run_file`` or, for a file part, ``Parsed``: None if the file is missing."""
     if isinstance(part, ReadBatch):
         return _run(prepared, part)
     if isinstance(part, SmallFile):
@@ -161,7 +161,7 @@ class _ByWorkers:
         self._tasks = tasks
         self._bases = bases
 
-    def whole(self, paths: list[str]) -> Generator[list[Worked[Any]] | None]:
+    def whole(self, paths: list[str]) -> Generator[list[Any] | None]:
         """Implement ``Elsewhere.whole``."""
         files = (os.path.abspath(path) for path in paths)
         yield from self._tasks.in_order(
@@ -217,7 +217,7 @@ def match_lines(
     """
     tasks = _tasks(cluster, matcher, stored, spec, report, format_)
     # the rows of a file take too much memory if there is one for each window or hit
-    readers = 0 if REPORTS[report].depths or spec.near else cluster.cpus
+    readers = 0 if REPORTS[report].depths or spec.near else tasks.workers
     batches = work_on_batches(
         paths, lambda batch: batch, batch_bases=bases, batch_reads=TASK_READS, on_bytes=on_bytes,
         elsewhere=_ByWorkers(tasks, bases, readers),

@@ -111,11 +111,10 @@ def work_on_batches(
         if elsewhere is not None and others:
             files = [path, *others]
             with closing(elsewhere.whole(files)) as whole:
-                for one, worked in zip(files, whole, strict=True):
-                    if worked is None:
-                        yield from read_here(one, done)
-                    else:
-                        yield from (DoneAlready(some.result) for some in worked)
+                for one, results in zip(files, whole, strict=True):
+                    yield from (
+                        read_here(one, done) if results is None else map(DoneAlready, results)
+                    )
                     done += size_of_files([one]) or 0
                     if on_bytes is not None:
                         on_bytes(done)

@@ -91,8 +91,8 @@ class Elsewhere(Protocol):
 
     readers: int
 
-    def whole(self, paths: list[str]) -> Generator[list[Worked[Any]] | None]:
-        """Yield the work on all records of each file, in order; None if it must be read here."""
+    def whole(self, paths: list[str]) -> Generator[list[Any] | None]:
+        """Yield the results of all batches of each file, in order; None if it must be read here."""
 
     def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
         """Yield the regions of an entire uncompressed FASTQ file, in order, with the work done."""
