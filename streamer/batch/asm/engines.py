@@ -18,14 +18,17 @@ from streamer.batch.choice import CardUse, Choice, ChosenEngine
 from streamer.errors import UsageError
 from trie.cpu.thread_lanes import each_task, in_lanes
 
-ROWS_AT_ONCE = 1 << 24  # approximate hits in memory at once
+ROWS_AT_ONCE = 1 << 24  # approximate hits of a part; each engine may have two in memory
 BEST_AT_ONCE = 1 << 21  # the same for the report ``best``, where a hit takes up to 150 bytes
 ALWAYS_ENDS = 64  # a block with this few ends is searched however many hits it has
 _FEW = 16  # with at most this part of the hits allowed, the next block is twice as long
 SHARED_BLOCK = 1 << 26  # most symbols per block with several engines
 
 ENGINES = 2
-"""Engines on each GPU: one packs and sends a block while the kernels of the other run."""
+"""Engines on each GPU: one packs and sends a block while the kernels of the other run.
+
+With one thread just one, as in a worker of a cluster, which searches one block at a time.
+"""
 
 
 class AsmEngine(Protocol):
@@ -170,7 +173,7 @@ class Cutters:
 
     def __init__(self, choice: Choice, searches: Searches, threads: int, *, best: bool) -> None:
         most = BEST_AT_ONCE if best else ROWS_AT_ONCE
-        uses = choice.card_uses(sharing=ENGINES)
+        uses = choice.card_uses(sharing=min(ENGINES, threads))
         self._cutters = [Cutter(choice, searches, threads, most, use) for use in uses]
 
     @property

@@ -164,6 +164,21 @@ def test_several_engines_of_a_gpu(monkeypatch):
         assert rows("cuda") == truth
 
 
+def test_one_thread_has_one_engine(monkeypatch):
+    """As a worker of a cluster, which searches one block at a time."""
+    from streamer.batch.asm import engines
+    from streamer.batch.asm.pattern_masks import masks_of, searches
+    from streamer.batch.choice import Choice
+
+    monkeypatch.setattr(engines, "SHARED_BLOCK", 100)
+    wanted = searches([masks_of("ACGAT")], 1, "both")
+    one, more = (
+        engines.Cutters(Choice("bit-parallel", "cuda"), wanted, threads, best=False)
+        for threads in (1, 2)
+    )
+    assert more.block_size == 100 < one.block_size
+
+
 def test_more_hits_than_wanted():
     from gpu.asm import Searcher, TooManyHitsError
     from streamer.batch.asm.pattern_masks import masks_of
