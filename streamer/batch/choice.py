@@ -62,7 +62,7 @@ class Choice:
     def card_uses(self, most: int = 0, sharing: int = 1) -> list[CardUse]:
         """One per engine of a search, ``sharing`` on each of up to ``most`` GPUs (0: any number).
 
-        On the CPU just one. Engines of one GPU do not follow each other in the list.
+        On the CPU just one. With several GPUs, neighbours in the list are on different ones.
         """
         if self.device == "cpu":
             return [CardUse(self.gpu_or_cpu())]

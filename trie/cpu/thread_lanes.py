@@ -4,7 +4,7 @@
     lane A   [ 0 ]  [ 2 ]  [ 4 ] ...
     lane B    [ 1 ]  [ 3 ] ...
 
-A lane stands for a resource that only one thread may use at a time, such as a GPU with its buffers.
+A lane stands for a resource that only one thread may use at a time, such as an engine on a GPU.
 Task i goes to lane i modulo the number of lanes, so the assignment does not depend on timing.
 """
 
