@@ -18,7 +18,7 @@ from streamer.batch.choice import CardUse, Choice, ChosenEngine
 from streamer.errors import UsageError
 from trie.cpu.thread_lanes import each_task, in_lanes
 
-ROWS_AT_ONCE = 1 << 24  # approximate hits of a part; each engine may have two in memory
+ROWS_AT_ONCE = 1 << 24  # approximate hits that all engines find at once
 BEST_AT_ONCE = 1 << 21  # the same for the report ``best``, where a hit takes up to 150 bytes
 ALWAYS_ENDS = 64  # a block with this few ends is searched however many hits it has
 _FEW = 16  # with at most this part of the hits allowed, the next block is twice as long
@@ -174,7 +174,8 @@ class Cutters:
     def __init__(self, choice: Choice, searches: Searches, threads: int, *, best: bool) -> None:
         most = BEST_AT_ONCE if best else ROWS_AT_ONCE
         uses = choice.card_uses(sharing=min(ENGINES, threads))
-        self._cutters = [Cutter(choice, searches, threads, most, use) for use in uses]
+        each = most // len(uses)
+        self._cutters = [Cutter(choice, searches, threads, each, use) for use in uses]
 
     @property
     def block_size(self) -> int:
