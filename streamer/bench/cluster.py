@@ -50,7 +50,7 @@ def tables(
     bases: int = 200_000_000,
     kmers: int = 100_000_000,
 ) -> list[Sheet]:
-    """Streams of ``bases`` bases, and texts of three times as many, on clusters of so many workers.
+    """Streams of ``bases`` bases and texts three times as long, for each number of workers.
 
     kmers: of a dictionary in as many shards.
     """

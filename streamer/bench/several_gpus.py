@@ -37,7 +37,6 @@ CHUNK = 1 << 24
 K = 15
 NEAR_K, DISTANCES = 21, (2, 3)  # of matching within a distance
 
-
 ASM_CASES = ((1, 16, 2, 1), (96, 24, 3, 1), (960, 24, 3, 1), (960, 24, 3, 4))
 """Patterns, their length, k, and by how much the text is longer."""
 

@@ -154,7 +154,7 @@ def _run_part(
 
 
 class _ByWorkers:
-    """Makes tasks of small files, and of file regions of about so many ``bases``."""
+    """Makes tasks of small files and of file regions. bases: in a region, approximately."""
 
     def __init__(self, tasks: ClusterTasks, bases: int, readers: int) -> None:
         self.readers = readers

@@ -90,20 +90,19 @@ def work_on_batches(
     work instead; their results are used.
     """
 
-    def works_on(path: str, alone: Team, count: Callable[[int], None]) -> Works[R]:
+    def works_on(path: str, alone: Team | None, count: Callable[[int], None]) -> Works[R]:
         return work_on_batches(
             [path], work, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=count,
-            context=context, team=alone, full=full,
-        )  # fmt: skip
-
-    def read_here(path: str, done: int) -> Works[R]:
-        return work_on_batches(
-            [path], work, batch_bases=batch_bases, batch_reads=batch_reads, context=context,
-            on_bytes=None if on_bytes is None else lambda size: on_bytes(done + size),
-            full=full, elsewhere=elsewhere,
+            context=context, team=alone, full=full, elsewhere=elsewhere,
         )  # fmt: skip
 
     done = 0
+
+    def has_read(size: int) -> None:
+        """Count the bytes read after the ``done`` ones."""
+        if on_bytes is not None:
+            on_bytes(done + size)
+
     readers = readers_of(team if forks or small else None)
     if elsewhere is not None:
         readers = elsewhere.readers
@@ -112,17 +111,16 @@ def work_on_batches(
             files = [path, *others]
             with closing(elsewhere.whole(files)) as whole:
                 for one, results in zip(files, whole, strict=True):
-                    yield from (
-                        read_here(one, done) if results is None else map(DoneAlready, results)
-                    )
+                    if results is None:
+                        yield from works_on(one, None, has_read)
+                    else:
+                        yield from map(DoneAlready, results)
                     done += size_of_files([one]) or 0
-                    if on_bytes is not None:
-                        on_bytes(done)
+                    has_read(0)
             continue
         if team is not None and others:
             for size, result in at_once([path, *others], works_on, team, forks=forks):
-                if on_bytes is not None:
-                    on_bytes(done + size)
+                has_read(size)
                 yield DoneAlready(result)
             done += size_of_files([path, *others]) or 0
             continue
@@ -137,12 +135,10 @@ def work_on_batches(
                 return work((_with_context(piece, source) if context else piece).reads)
 
             for made in _works(source, buffer, on_reads, team):
-                if on_bytes is not None:
-                    on_bytes(done + source.bytes_read())
+                has_read(source.bytes_read())
                 yield made
             done += source.bytes_read()
-        if on_bytes is not None:
-            on_bytes(done)
+        has_read(0)
 
 
 def work_on_records(

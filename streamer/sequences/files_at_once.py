@@ -30,7 +30,7 @@ def readers_of(team: Team | None) -> int:
 
 
 def runs_of_files(paths: Iterable[str], readers: int) -> Iterator[list[str]]:
-    """Yield files to be read at once, by so many ``readers``, or single ones that all share."""
+    """Yield files that ``readers`` threads or workers read at once, or single ones they share."""
     if not readers:
         yield from ([path] for path in paths)
         return
