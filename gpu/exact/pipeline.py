@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from gpu.card.cuda_errors import translated_driver_errors
 from gpu.card.packing import pack_chunk
 from gpu.card.streams import Flights, LookAhead, StreamEngine, StreamOptions
+from gpu.card.streams.stream_engine import Taken
 from gpu.exact.card import ExactCard
 from gpu.exact.flight import ChunkFound, ChunkPiece, ExactFlight
 from gpu.exact.kmer_set import KmerSet
@@ -47,7 +48,6 @@ MOST_TOGETHER = 16
 """Most chunks per such task: pinning a small buffer takes as long as pinning a large one."""
 
 Prepared = tuple[ChunkPiece, PackedArrays | None]
-Taken = TypeVar("Taken")
 
 
 class Pipeline(StreamEngine[ExactCard, ChunkFound]):
@@ -123,14 +123,6 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
                 with card.active():
                     card.tree(tree, version, method, card.slots[0])
 
-    def run(self, pieces: Iterable[ChunkPiece], *, ahead: bool = False) -> Iterator[ChunkFound]:
-        """The results of the chunks, in order; pieces are taken one by one.
-
-        ahead: threads pack chunks before their turn, one thread per chunk. By default a chunk is
-        split over threads, and waking them takes as long as packing a million symbols.
-        """
-        return self._run(pieces, _itself, ahead=ahead, copies=False)
-
     def map(
         self,
         take: Callable[[ChunkFound], Taken],
@@ -138,39 +130,31 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         *,
         ahead: bool = False,
     ) -> Iterator[Taken]:
-        """``take(result)`` for the result of each chunk, in order; it copies what it needs.
+        """``take(result)`` for the result of each chunk, in order; pieces are taken one by one.
 
-        Each of several devices calls it on its own thread. ahead: as for ``run``.
+        It copies what it needs; each of several devices calls it on its own thread. ahead: threads
+        pack chunks before their turn, one thread per chunk. By default a chunk is split over
+        threads, and waking them takes as long as packing a million symbols.
         """
-        return self._run(pieces, take, ahead=ahead, copies=True)
-
-    def _run(
-        self,
-        pieces: Iterable[ChunkPiece],
-        take: Callable[[ChunkFound], Taken],
-        *,
-        ahead: bool,
-        copies: bool,
-    ) -> Iterator[Taken]:
         prepared: Iterable[Prepared] = ((piece, None) for piece in pieces)
         if ahead:
             prepared = self._ahead.prepared(pieces)
         if len(self.cards) > 1:
             prepared = map(_as_of_now, prepared)
-        return self._taken(prepared, take, copies=copies)
+        return self._taken(prepared, take)
 
-    def _in_turn(
-        self, prepared: Iterable[Prepared], take: Callable[[ChunkFound], Taken]
-    ) -> Iterator[Taken]:
-        with self._flights() as flights:
-            for found in self._found_in_turn(flights, prepared):
-                if found.codes is not None:
-                    self.kmers.known += found.codes.size
-                yield take(found)
-
-    def _found_in_turn(
+    def _answers(
         self, flights: Flights[ChunkFound], prepared: Iterable[Prepared]
     ) -> Iterator[ChunkFound]:
+        for found in self._with_room(flights, prepared):
+            if found.codes is not None:
+                self.kmers.known += found.codes.size
+            yield found
+
+    def _with_room(
+        self, flights: Flights[ChunkFound], prepared: Iterable[Prepared]
+    ) -> Iterator[ChunkFound]:
+        """The results, while the set is made large enough for each chunk before it is sent."""
         for piece, buffer in prepared:
             if piece.settled or not self._fits(piece, flights):
                 yield from flights.drain()
@@ -198,10 +182,6 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         if self.timeline is None:
             return nullcontext()
         return self.timeline.host(number, 0, row="enlarge")
-
-
-def _itself(found: ChunkFound) -> ChunkFound:
-    return found
 
 
 def _as_of_now(prepared: Prepared) -> Prepared:

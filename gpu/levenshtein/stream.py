@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Thread
-from typing import TypeVar, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from gpu.card.streams import (
     StreamSlot,
     overlapping,
 )
+from gpu.card.streams.stream_engine import Taken
 from gpu.levenshtein import NearBuffers, compile_scans, launch
 from gpu.levenshtein.device_index import DeviceIndex, changes_soon
 from gpu.levenshtein.planes import PLANES, packing, plane_words
@@ -48,7 +49,6 @@ FIRST_HITS = 1 << 14  # hits downloaded together with their number, before it is
 MOST_AHEAD = 16  # most threads that pack: these read as fast as memory allows
 Planes = NDArray[np.uint32]
 SetHits = tuple[int, NDArray[np.int64], NDArray[np.uint32]]
-Taken = TypeVar("Taken")
 
 
 def _packing(chunk: BatchChunk, planes: Planes) -> list[Callable[[], None]]:
@@ -219,7 +219,7 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
                 self._compile_ahead()
         bases, offsets = check_batch(bases, offsets)
         chunks = overlapping(bases, offsets, range(first, stop, self._chunk), self._overlap)
-        yield from self._taken(self._ahead.prepared(chunks), take, copies=True)
+        yield from self._taken(self._ahead.prepared(chunks), take)
 
     def _compile_ahead(self) -> None:
         """Compile once, ahead of time, what a larger dictionary needs: the stream never waits."""

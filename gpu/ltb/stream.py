@@ -180,6 +180,6 @@ class LtbEngine(StreamEngine[_LtbCard, _LtbFlight]):
                 copy_into(matches[whole], slot.matches[own], self._threads)
                 copy_into(mismatches[whole], slot.mismatches[own], self._threads)
 
-        for _ in self._taken(self._ahead.prepared(chunks), take, copies=True):
+        for _ in self._taken(self._ahead.prepared(chunks), take):
             pass
         return matches, mismatches

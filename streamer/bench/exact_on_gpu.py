@@ -198,13 +198,15 @@ def growing(total: int) -> Iterator[Row]:
             nothing = Dictionary.empty(k, "canonical")
             worker = TreeWorker(nothing, 1, threads) if with_tree else None
             begin = time.perf_counter()
-            new = 0
-            for found in engine.run(pieces_of(batch, k, chunk, grow=True)):
+
+            def take(found: ChunkFound, worker: TreeWorker | None = worker) -> int:
                 assert found.codes is not None
                 assert found.ordered is not None
-                new += found.codes.size
                 if worker is not None:
                     worker.add(copied(found.ordered, threads), ascending=True)
+                return found.codes.size
+
+            new = sum(engine.map(take, pieces_of(batch, k, chunk, grow=True)))
             took = time.perf_counter() - begin
             row: Row = {"k": k, "new k-mers": new, "tree": with_tree, "s": took}
             row["new/s"] = new / took

@@ -21,7 +21,8 @@ from trie.cpu.thread_lanes import DONE, in_lanes
 
 CardT = TypeVar("CardT", bound=StreamCard[Any])
 Taken = TypeVar("Taken")
-Prepared = Iterable[tuple[Any, Any]]
+Chunks = Iterable[tuple[Any, Any]]
+"""Prepared chunks with their buffers, taken one by one."""
 
 
 class StreamOptions(TypedDict, total=False):
@@ -70,14 +71,11 @@ class StreamEngine(Generic[CardT, Answer]):
     def _flights(self) -> Flights[Answer]:
         return Flights(self._flight, self._places, self._ahead.give_back, self.timeline)
 
-    def _taken(
-        self, prepared: Prepared, take: Callable[[Answer], Taken], *, copies: bool
-    ) -> Iterator[Taken]:
-        """``take(answer)`` for every chunk, in order; chunks come with their buffers, one by one.
+    def _taken(self, prepared: Chunks, take: Callable[[Answer], Taken]) -> Iterator[Taken]:
+        """``take(answer)`` for every chunk, in order; it copies what it needs from the buffers.
 
         With several devices each has its own thread, which sends, lands and takes its chunks; a
-        single chunk needs none, and a timeline has one clock. copies: what is taken does not lie in
-        buffers, so a device need not wait until it has been used.
+        single chunk needs none, and a timeline has one clock.
         """
         if len(self.cards) == 1 or self.timeline is not None:
             yield from self._in_turn(prepared, take)
@@ -90,16 +88,20 @@ class StreamEngine(Generic[CardT, Answer]):
         ahead = len(self.cards[0].slots) + 1
         yield from in_lanes(
             self.cards, chain(first, chunks), partial(self._on_card, take),
-            ahead=ahead, ready=ahead if copies else 0,
+            ahead=ahead, ready=ahead,
         )  # fmt: skip
 
-    def _in_turn(self, prepared: Prepared, take: Callable[[Answer], Taken]) -> Iterator[Taken]:
+    def _in_turn(self, prepared: Chunks, take: Callable[[Answer], Taken]) -> Iterator[Taken]:
         with self._flights() as flights:
-            for answer in flights.run(prepared):
+            for answer in self._answers(flights, prepared):
                 yield take(answer)
 
+    def _answers(self, flights: Flights[Answer], prepared: Chunks) -> Iterator[Answer]:
+        """The answers on all slots in turn; subclasses may do more for a chunk."""
+        return flights.run(prepared)
+
     def _on_card(
-        self, take: Callable[[Answer], Taken], card: CardT, prepared: Prepared
+        self, take: Callable[[Answer], Taken], card: CardT, prepared: Chunks
     ) -> Iterator[Taken]:
         """What is taken from one device, on its thread."""
         places = [(card, slot) for slot in card.slots]

@@ -213,8 +213,10 @@ def test_results_are_copied_out_in_any_order(depths, monkeypatch):
         arrays = {name: getattr(found, name) for name in ("starts", "matches", "words", "sets")}
         return replace(found, **{name: a.copy() for name, a in arrays.items() if a is not None})
 
+    usual = Pipeline.map
+
     def backwards(engine, take, pieces, *, ahead):
-        kept = [copied(found) for found in engine.run(pieces, ahead=ahead)]
+        kept = list(usual(engine, copied, pieces, ahead=ahead))
         return reversed([take(found) for found in reversed(kept)])
 
     monkeypatch.setattr(Pipeline, "map", backwards)
@@ -405,27 +407,6 @@ def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
         )
 
 
-@pytest.mark.parametrize("cards", [1, 2, 3])
-@pytest.mark.parametrize("chunk", [64, 1 << 20, 1 << 25])
-def test_packed_batches_are_shared_by_all_cards(cards, chunk):
-    """Each gets a chunk that is worth it, and no more of them than fit or overlap."""
-    from types import SimpleNamespace
-
-    from streamer.matching.cuda_packed import _PER_CARD, _ROUNDS, PackedMatching
-
-    engine = SimpleNamespace(chunk=chunk, cards=[None] * cards, k=5)
-    path = PackedMatching(engine, "default", 1)
-    for words in (1, 2, 100, 1 << 16, 1 << 18, (1 << 20) - 1, 1 << 20, 1 << 23, 12_345_678):
-        room = path._shared_room(words)
-        assert 2 <= room <= chunk // 32
-        # a chunk that ends in a cut holds one word less
-        chunks = -(-words // (room - 1))
-        if 32 * words > 2 * cards * _PER_CARD:
-            assert chunks >= cards
-        fit = -(-words // cards // (chunk // 32 - 1)) + 1
-        assert chunks <= cards * max(_ROUNDS, fit)
-
-
 def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
     """Half a million of them took most of a minute, where chunks had 64 symbols."""
     from gpu.exact import ChunkPiece, Pipeline, pipeline, slot
@@ -438,25 +419,11 @@ def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
     )
     piece = ChunkPiece(np.zeros(64, np.uint8), np.array([0, 64]))
     for _ in range(2):
-        assert (
-            sum(not found.matches.any() for found in engine.run([piece] * 200, ahead=True)) == 200
-        )
+        empty = engine.map(lambda found: not found.matches.any(), [piece] * 200, ahead=True)
+        assert sum(empty) == 200
     # of two tasks, what they have left over, and the chunks in flight
     assert len(pinned) <= 2 * (3 * pipeline.MOST_TOGETHER + 3)
     engine.close()
-
-
-@pytest.mark.parametrize("mode", ["frozen", "grow"])
-def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
-    from streamer.errors import StreamerError
-
-    reads = make_reads(15, 400, 4)
-    known = Dictionary.from_batches([batch_of(reads)], 15, "forward")
-    refused = pytest.raises(
-        StreamerError, match=r"not enough GPU memory for .*: .* needed, .* available"
-    )
-    with refused:
-        StreamMatcher.of(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
 
 
 @pytest.mark.filterwarnings("ignore:Simulator timings")
@@ -467,7 +434,7 @@ def test_a_timeline_has_every_kind_of_work():
     engine.load(np.zeros(0, np.uint64), np.zeros(0, np.uint32), growing=True)
     bases = np.arange(64, dtype=np.uint8) % 3
     pieces = [ChunkPiece(bases[:32], np.array([0, 32]), 32 * i, grow=True) for i in range(2)]
-    assert [found.codes.size for found in engine.run(pieces)] == [3, 0]
+    assert list(engine.map(lambda found: found.codes.size, pieces)) == [3, 0]
     bars = engine.timeline.activities()
     assert {bar.row for bar in bars} >= {"HtoD", "kernel", "DtoH", "CPU"}
     assert {bar.stream for bar in bars} == {0, 1}

@@ -1,4 +1,4 @@
-"""Parts of packed chunks are laid side by side, on any number of threads."""
+"""Parts of packed chunks are laid side by side, on any number of threads; buffers must fit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.gpu import placement
+from tests.matching_results import batch_of
 
 pytestmark = placement.marks()
 
@@ -54,3 +55,18 @@ def test_parts_are_laid_side_by_side(threads, monkeypatch):
         assert slot.pinned[1][: starts.size].tolist() == starts.tolist()
         assert slot.pinned[0][: 2 * at].tolist() == bases[: 2 * at].tolist()
         assert (slot.pinned[1][starts.size :] == 0xA5A5A5A5).all()
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
+    from streamer.dictionary.targets import Dictionary
+    from streamer.errors import StreamerError
+    from streamer.matching.matcher import StreamMatcher
+
+    reads = [("r", "ACGTTGCA" * 50)]
+    known = Dictionary.from_batches([batch_of(reads)], 15, "forward")
+    refused = pytest.raises(
+        StreamerError, match=r"not enough GPU memory for .*: .* needed, .* available"
+    )
+    with refused:
+        StreamMatcher.of(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
