@@ -22,49 +22,34 @@ from streamer.daemon.drafts import AnyGroup
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.open_connections import ENDED, end, inode
 from streamer.daemon.security import guarded_subscriptions
-from streamer.daemon.security.guarded_subscriptions import MAX_SUBSCRIPTION, GuardedSubscriptions
+from streamer.daemon.security.guarded_subscriptions import (
+    MAX_MESSAGES,
+    MAX_SUBSCRIPTION,
+    GuardedSubscriptions,
+)
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
-from streamer.protocol.transport.curve import descriptor_of
-from streamer.protocol.transport.held import HeldBytes
-from streamer.protocol.transport.sending import Message, send_all
+from streamer.protocol.transport.curve import HANDSHAKE_BYTES, descriptor_of
+from streamer.protocol.transport.held import FRAME_BYTES, HeldBytes
+from streamer.protocol.transport.libzmq import MESSAGE_BYTES
+from streamer.protocol.transport.sending import Message, measure, send_all
 
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper
 
-# subscribers send only the name of a command and a topic; libzmq stores every subscription,
-# whatever it is, in a tree that takes 50 bytes for each of its bytes
-_OPTIONS: dict[int, int] = {
-    zmq.MAXMSGSIZE: MAX_SUBSCRIPTION,
-    # report every subscription and unsubscription, not only the first and last of a topic
-    zmq.XPUB_VERBOSER: 1,
-}
 _SUBSCRIPTIONS_AT_ONCE = 1000
-# between two checks of the connections, while much waits for them
-_LOOK_MILLISECONDS = 5
 # between two log lines
 _REPORT_SECONDS = 10.0
-# the least memory of a message, with what libzmq takes for its frames
-_MESSAGE_BYTES = 4096
-# the size assumed if bytes cannot be counted: that of a message about a batch of one megabyte
+# messages for one subscriber if bytes cannot be counted: one for each of these, the size of a
+# message about a batch of one megabyte
 _LARGE_MESSAGE_BYTES = 128 * 1024
-_LEAST_MESSAGES = 16
-_MOST_MESSAGES = 1 << 30
+_LEAST_MESSAGES, _MOST_MESSAGES = 16, 1 << 30
+# messages are sent together up to this fraction (1/n) of the limit
+_TOGETHER = 64
+# while there is no room: between two checks, for libzmq to free memory, and until messages are lost
+_CHECK_SECONDS, _RELEASE_SECONDS, _LOSE_SECONDS = 0.0005, 0.02, 2.0
 
 log = structlog.get_logger("feed")
-
-
-def high_water(budget: int, *, counted: bool) -> int:
-    """The socket's high-water mark, in messages for one subscriber, from a budget in bytes.
-
-    counted: whether waiting messages are counted in bytes, too.
-
-    Changing it while the socket lives can silence a subscriber for good: libzmq's reader reports
-    its progress only at multiples of half the mark, so a subscriber that has read everything can
-    still count as full.
-    """
-    size = _MESSAGE_BYTES if counted else _LARGE_MESSAGE_BYTES
-    return min(max(_LEAST_MESSAGES, budget // size), _MOST_MESSAGES)
 
 
 class FeedWorker(SocketWorker):
@@ -95,14 +80,12 @@ class FeedWorker(SocketWorker):
             at=at,
             heads=heads,
         )
-        self._guarded: GuardedSubscriptions | None = None
-        if gate is not None:
-            peers = KnownPeers(gate, "feed", strict=True)
-            self._guarded = GuardedSubscriptions(peers, self._core.subscriptions)
+        peers = KnownPeers(gate, "feed", strict=True)
+        self._guarded = GuardedSubscriptions(peers, self._core.subscriptions)
         self._held = HeldBytes()
-        self._backlog = Backlog(board.config.feed.buffer_bytes)
-        # by connection, identified by its inode
-        self._descriptors: dict[int, int] = {}
+        self._limit = board.config.feed.buffer_bytes
+        self._backlog = Backlog(self._limit)
+        self._sent = 0
         self._reported = -_REPORT_SECONDS
         self._novelty_told: list[int] = []
 
@@ -112,28 +95,26 @@ class FeedWorker(SocketWorker):
 
     def work(self) -> None:
         """Publish until asked to stop, then announce the end."""
-        socket = self.bind(
-            zmq.XPUB,
-            {
-                zmq.SNDHWM: high_water(
-                    self._board.config.feed.buffer_bytes, counted=not self._held.missing
-                ),
-                **(_OPTIONS if self._guarded is None else guarded_subscriptions.OPTIONS),
-            },
-        )
+        # with counted bytes there is room for any number. Changing it while the socket lives can
+        # silence a subscriber for good: libzmq's reader reports its progress only at multiples of
+        # half the mark, so a subscriber that has read everything can still count as full
+        most = min(max(_LEAST_MESSAGES, self._limit // _LARGE_MESSAGE_BYTES), _MOST_MESSAGES)
+        options = {
+            zmq.SNDHWM: most if self._held.missing else 0,
+            zmq.MAXMSGSIZE: MAX_SUBSCRIPTION if self.gate is None else HANDSHAKE_BYTES,
+            **guarded_subscriptions.OPTIONS,
+        }
+        socket = self.bind(zmq.XPUB, options)
+        # what waits for a connection that ended is freed at once
+        socket.linger = 0
         poller = self.poller(socket, self.inbox)
         core = self._core
         try:
             while not self.stopping.is_set():
-                most = (
-                    _LOOK_MILLISECONDS
-                    if self._backlog.much(self._held.bytes)
-                    else POLL_MILLISECONDS
-                )
-                wait = min(int(core.seconds_to_beat(time.monotonic()) * 1000), most)
+                wait = min(int(core.seconds_to_beat(time.monotonic()) * 1000), POLL_MILLISECONDS)
                 if socket in dict(poller.poll(wait)):
                     self._subscriptions(socket)
-                if self._guarded is not None and self._guarded.sweep(time.monotonic()):
+                if self._guarded.sweep(time.monotonic()):
                     self._note_subscriptions()
                 self._publish_waiting(socket)
                 if not core.seconds_to_beat(time.monotonic()):
@@ -152,13 +133,11 @@ class FeedWorker(SocketWorker):
         groups, work = self.inbox.take(), self.stage_work
         work.taken = len(groups)
         for group in groups:
-            # before and after each group, since right after a burst nobody has read it
-            self._end_slow()
             with work.step("a group of batches to be laid out and sent"):
                 self._publish(socket, group)
             work.taken -= 1
             work.done += 1
-        self._end_slow()
+        self._board.feed_waiting = self._held.bytes
 
     def _publish(self, socket: zmq.Socket[bytes], group: AnyGroup) -> None:
         """Publish a group that was matched or drafted together."""
@@ -220,55 +199,101 @@ class FeedWorker(SocketWorker):
             self._send(socket, core.tally("novelty", [row], time.time_ns(), version=version))
 
     def _send(self, socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
-        # an XPUB socket never blocks: a subscriber without room misses messages
-        send_all(socket, messages, self._held)
+        """Send messages, as many at once as there is room for."""
+        part: list[Message] = []
+        shares: list[int] = []
+        size = 0
+        for message in messages:
+            held, frames = measure(message)
+            # in libzmq each connection has an entry of its own for each frame
+            listeners = self._core.subscriptions.listeners[bytes(message[0]).decode()]
+            share = frames * MESSAGE_BYTES * listeners
+            held += frames * FRAME_BYTES + share
+            if part and size + held > self._limit // _TOGETHER:
+                self._send_part(socket, part, shares, size)
+                part, shares, size = [], [], 0
+            part.append(message)
+            shares.append(share)
+            size += held
+        self._send_part(socket, part, shares, size)
 
-    def _end_slow(self) -> None:
-        """End the connection of a subscriber that makes libzmq hold too much memory."""
-        held, now = self._held.bytes, time.monotonic()
-        self._board.feed_waiting = held
-        if not self._backlog.wants_look(held, now):
-            return
-        queued: dict[int, int] = {}
-        for connection in list(self._backlog.connections):
-            descriptor = self._descriptors[connection]
-            if inode(descriptor) == connection:
-                queued[connection] = _queued(descriptor)
-            else:
-                del self._descriptors[connection]
-        slow = self._backlog.look(queued, held, now)
-        if slow is not None:
-            end(self._descriptors.pop(slow.connection))
-            self._board.slow_subscribers += 1
-            log.warning(
-                "slow subscriber: its connection is ended",
-                waiting_bytes=held,
-                buffer_bytes=self._board.config.feed.buffer_bytes,
-                behind_seconds=round(slow.behind_seconds, 3),
-                still_seconds=round(slow.still_seconds, 3),
-                kernel_bytes=slow.queued,
-                looks=slow.looks,
-            )
+    def _send_part(
+        self, socket: zmq.Socket[bytes], part: list[Message], shares: list[int], size: int
+    ) -> None:
+        # an XPUB socket never blocks
+        if self._make_room(socket, size):
+            send_all(socket, part, self._held, shares)
+            self._sent += size
+        else:
+            log.error("messages of the feed are lost: no memory becomes free", bytes=size)
+
+    def _make_room(self, socket: zmq.Socket[bytes], size: int) -> bool:
+        """Return once so much more may wait; connections of the slowest subscribers are ended.
+
+        A message beyond the limit fits if nothing else waits. False if it takes too long.
+        """
+        begun = judged = time.monotonic()
+        since, now = begun, begun
+        if self._backlog.wants_look(self._held.bytes, self._sent, now):
+            self._look(now)
+        while (held := self._held.bytes) and held + size > self._limit:
+            now = time.monotonic()
+            if now - begun > _LOSE_SECONDS:
+                return False
+            if now >= judged:
+                self._look(now)
+                ended = self._backlog.slowest(since, now)
+                for connection in ended:
+                    end(self._guarded.descriptors[connection])
+                if ended:
+                    since, judged = now, now + _RELEASE_SECONDS
+                    self._board.slow_subscribers += len(ended)
+                    self._report(
+                        "slow subscribers: their connections are ended",
+                        connections=len(ended),
+                        waiting_bytes=held,
+                        buffer_bytes=self._limit,
+                    )
+            # libzmq frees what an ended connection left when it is called
+            socket.getsockopt(zmq.EVENTS)
+            time.sleep(_CHECK_SECONDS)
+        return True
+
+    def _look(self, now: float) -> None:
+        """Note how much the peers of all connections have not received."""
+        descriptors = self._guarded.descriptors
+        queued = {
+            connection: _queued(descriptors[connection])
+            for connection in self._backlog.connections
+            if inode(descriptors.get(connection, ENDED)) == connection
+        }
+        self._backlog.look(queued, self._sent, now)
+
+    def _report(self, event: str, **fields: int) -> None:
+        """Log a warning, at most once in ten seconds."""
+        now = time.monotonic()
+        if now - self._reported > _REPORT_SECONDS:
+            self._reported = now
+            log.warning(event, **fields)
 
     def _subscriptions(self, socket: zmq.Socket[bytes]) -> None:
-        held = self._core.subscriptions
+        held, guarded = self._core.subscriptions, self._guarded
         before = held.topics
         for _ in range(_SUBSCRIPTIONS_AT_ONCE):
             try:
                 frame = socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                if self._guarded is not None:
-                    self._guarded.caught_up()
+                guarded.caught_up()
                 break
-            message, descriptor = frame.bytes, descriptor_of(frame)
-            if self._guarded is not None:
-                self._note(descriptor)
-                if not self._guarded.obey(socket, frame):
-                    self._end_offender(descriptor)
-            elif message[:1] == b"\x01":
-                self._add(message[1:], descriptor)
-            elif message[:1] == b"\x00":
-                held.remove(message[1:])
+            if not guarded.obey(socket, frame):
+                end(descriptor_of(frame))
+                self._report(
+                    "connection ended: it sent what is no subscription, or too many",
+                    limit_of_unknown_topics=MAX_IGNORED,
+                    limit_a_second=MAX_MESSAGES,
+                )
+        for connection in guarded.descriptors:
+            self._backlog.add(connection, self._sent, time.monotonic())
         if held.topics != before:
             log.debug("subscriptions", topics=sorted(held.topics))
         self._note_subscriptions()
@@ -277,29 +302,6 @@ class FeedWorker(SocketWorker):
         held = self._core.subscriptions
         self._board.topics, self._board.subscriptions = held.topics, held.prefixes.copy()
         self._board.ignored_subscriptions = held.ignored
-
-    def _add(self, prefix: bytes, descriptor: int) -> None:
-        """Add a subscription; a connection with too many that match no topic is ended."""
-        connection = self._note(descriptor)
-        if not self._core.subscriptions.add(prefix, connection):
-            self._end_offender(descriptor)
-
-    def _note(self, descriptor: int) -> int:
-        """Note and return the connection that a descriptor belongs to now."""
-        connection = inode(descriptor)
-        if connection != ENDED:
-            self._descriptors[connection] = descriptor
-            self._backlog.add(connection)
-        return connection
-
-    def _end_offender(self, descriptor: int) -> None:
-        end(descriptor)
-        now = time.monotonic()
-        if now - self._reported > _REPORT_SECONDS:
-            self._reported = now
-            log.warning(
-                "connection ended: too many subscriptions that match no topic", limit=MAX_IGNORED
-            )
 
 
 def _queued(descriptor: int) -> int:

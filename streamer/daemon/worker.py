@@ -125,7 +125,7 @@ class SocketWorker(Worker):
         """Close the socket, give messages in flight a second, and remove its file."""
         if self.door is not None:
             self.door.remove()
-        socket.close()
+        socket.close(linger=_LINGER_MILLISECONDS)
 
     def listen(self) -> Door:
         """Claim the endpoint and listen there; sets ``door`` and ``endpoint``."""

@@ -44,8 +44,8 @@ def sample(process: int, journal: Path, latencies: Sequence[float]) -> Row:
     family = [process, *children]
     p50, p99 = np.percentile(latencies, (50, 99)) if latencies else (np.nan, np.nan)
     return {
-        "daemon_mb": _megabytes(process),
-        "children_mb": sum(map(_megabytes, children)),
+        "daemon_mb": memory(process),
+        "children_mb": sum(map(memory, children)),
         "children": len(children),
         "descriptors": sum(_entries(one, "fd") for one in family),
         "threads": sum(_entries(one, "task") for one in family),
@@ -57,8 +57,8 @@ def sample(process: int, journal: Path, latencies: Sequence[float]) -> Row:
     }
 
 
-def _megabytes(process: int) -> float:
-    """Resident."""
+def memory(process: int) -> float:
+    """The resident megabytes of a process."""
     with suppress(OSError):
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -16,7 +16,7 @@ class FeedSide:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.held = Subscriptions()
-        self.wanted = Counter[bytes]()
+        self.wanted = set[tuple[bytes, int]]()
         self.ignored = Counter[int]()
 
     def take(self, frames: Sequence[bytes]) -> str:
@@ -28,16 +28,15 @@ class FeedSide:
         if kind == b"\1":
             stays = self.held.add(prefix, connection)
             if known:
-                self.wanted[prefix] += 1
+                self.wanted.add((prefix, connection))
             else:
                 self.ignored[connection] += 1
             assert stays == (known or self.ignored[connection] <= MAX_IGNORED)
         elif kind == b"\0":
-            self.held.remove(prefix)
-            if self.wanted[prefix]:
-                self.wanted[prefix] -= 1
+            self.held.remove(prefix, connection)
+            self.wanted.discard((prefix, connection))
         kept = {prefix.encode(): count for prefix, count in self.held.prefixes.items()}
-        assert kept == +self.wanted
+        assert kept == Counter(prefix for prefix, _ in self.wanted)
         assert self.held.ignored == self.ignored.total()
         wires = [
             topic for topic in page.TOPICS if any(f"{topic}.".encode().startswith(p) for p in kept)

@@ -34,8 +34,6 @@ _BURST = 64
 _END_SECONDS = 1.0
 _READ_SECONDS = 0.2
 _STEP = 0.0003
-# seconds between two checks of connections while much waits for them
-_LOOK_SECONDS = 0.005
 
 
 class DaemonThread:
@@ -156,13 +154,14 @@ class FeedThread(DaemonThread):
         self.core = core
         site = daemon.site
         self.server = FeedServer(daemon, site.feed, self.wake, room=site.feed_messages)
-        self._backlog = Backlog(site.feed_bytes)
+        self._limit = site.feed_bytes
+        self._backlog = Backlog(self._limit)
+        self._sent = 0
 
     def work(self) -> Steps:
         clock, core = self.daemon.clock, self.core
         while not self.stopping:
-            most = _LOOK_SECONDS if self._backlog.much(self.server.held) else POLL_SECONDS
-            wait = min(core.seconds_to_beat(clock.now), most)
+            wait = min(core.seconds_to_beat(clock.now), POLL_SECONDS)
             yield self.idle(wait, busy=self.server.inbox)
             self._subscriptions()
             yield from self._publish_waiting()
@@ -180,10 +179,7 @@ class FeedThread(DaemonThread):
         while states and states[0] not in FINAL:
             self._announce(states.popleft())
         while self.inbox:
-            # before and after each group, since right after a burst nobody has read it
-            self._end_slow()
             yield from self._publish(self.inbox.popleft())
-        self._end_slow()
 
     def _publish(self, group: AnyGroup) -> Steps:
         made = group.publications(intervals=True)
@@ -216,27 +212,33 @@ class FeedThread(DaemonThread):
             frames: Frames = []
             for frame in message:
                 frames += frame.frames() if isinstance(frame, Placed) else [bytes(frame)]
+            size = sum(map(len, frames))
+            self._make_room(size)
             self.server.send(frames)
+            self._sent += size
 
-    def _end_slow(self) -> None:
-        held, now = self.server.held, self.daemon.clock.now
-        if not self._backlog.wants_look(held, now):
-            return
-        slow = self._backlog.look(self.server.in_kernel(), held, now)
-        if slow is not None:
-            self.daemon.note(f"ends slow subscriber {slow.connection}")
-            self.server.connections[slow.connection].end()
+    def _make_room(self, size: int) -> None:
+        """End slow subscribers; a step takes no time, so one that reads is not waited for."""
+        server, now = self.server, self.daemon.clock.now
+        while server.held and server.held + size > self._limit:
+            queued = server.in_kernel()
+            known = {n: queued[n] for n in self._backlog.connections if n in queued}
+            self._backlog.look(known, self._sent, now)
+            for number in self._backlog.slowest(float("-inf"), now):
+                self.daemon.note(f"ends slow subscriber {number}")
+                server.connections[number].end()
 
     def _subscriptions(self) -> None:
         subscriptions = self.core.subscriptions
         while self.server.inbox:
             said = self.server.inbox.popleft()
             if said.ended:
-                subscriptions.remove(said.prefix)
+                subscriptions.leave(said.number)
                 continue
             if said.number in self.server.connections:
-                self._backlog.add(said.number)
-            subscriptions.add(said.prefix, said.number)
+                self._backlog.add(said.number, self._sent, self.daemon.clock.now)
+                subscriptions.add(said.prefix, said.number)
+                self.server.connections[said.number].prefixes += (said.prefix,)
 
 
 def numbers_of(group: AnyGroup | Epochs) -> str:

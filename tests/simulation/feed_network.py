@@ -20,10 +20,10 @@ _RECONNECT_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Subscribed:
-    """A connection subscribes to a prefix or unsubscribes from it."""
+    """A connection subscribes to a prefix, or has ended."""
 
     number: int
-    prefix: bytes
+    prefix: bytes = b""
     ended: bool = False
 
 
@@ -86,7 +86,7 @@ class FeedServer:
 
 
 class FeedLink:
-    """A subscriber's connection. queued: bytes that it has not received."""
+    """A subscriber's connection. queued: bytes it has not received. prefixes: those applied."""
 
     def __init__(self, number: int, server: FeedServer, client: FeedClient) -> None:
         self.number = number
@@ -115,7 +115,7 @@ class FeedLink:
         server, client = self._server, self._client
         if server.connections.pop(self.number, None) is None:
             return
-        server.inbox.extend(Subscribed(self.number, p, ended=True) for p in self.prefixes)
+        server.inbox.append(Subscribed(self.number, ended=True))
         server.wake()
         self._up.end(0)
         left = len(self._down.waiting)
@@ -124,7 +124,6 @@ class FeedLink:
         client.lost()
 
     def _subscribe(self, prefix: bytes) -> None:
-        self.prefixes = (*self.prefixes, prefix)
         self._server.inbox.append(Subscribed(self.number, prefix))
         self._server.wake()
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from streamer.daemon.core.rights import Rights
+from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.protocol.feed_messages import encode_denied, encode_notice
 from streamer.protocol.header import PROTOCOL, Header
 from streamer.protocol.schema import FEED, RECORD_TOPICS, TOPICS
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 MAX_IGNORED = 64
 """How many subscriptions that match no topic a connection may make in its lifetime."""
 
-_OFFENDERS = 4096
 # of the rows in a header, as msgpack: a character has four bytes at most, a value a head
 _ROWS_BYTES, _VALUE_BYTES = 12_000, 5
 
@@ -47,48 +46,37 @@ class Publishable(Protocol):
 class Subscriptions:
     """The subscriptions of all connections. A subscription is a prefix of topics.
 
-    Where their connection is known (``add_of``), they are removed when it ends (``leave``).
+    As in ZeroMQ, a connection has a prefix or not, however often it subscribes to it.
 
     prefixes: how many connections have each prefix. A prefix of no topic is not stored but counted
-    in ``ignored``, so there are at most some hundred. topics: those with a subscription.
+    in ``ignored``, so there are at most some hundred. listeners: how many connections receive each
+    topic, as on the wire. topics: those with a subscription.
     """
 
     def __init__(self) -> None:
         self.prefixes: dict[str, int] = {}
         self.ignored = 0
+        self.listeners = Counter[str]()
         self.topics: frozenset[str] = frozenset()
-        # of the latest connections: how many ignored subscriptions each made
-        self._ignored_of: dict[int, int] = {}
-        # prefixes by connection, where that is known, and the key of each connection
-        self._of: dict[int, Counter[str]] = {}
+        # by connection: its prefixes, its key, and how many subscriptions were ignored
+        self._of: dict[int, set[str]] = {}
         self._keys: dict[int, str] = {}
+        self._ignored_of = Counter[int]()
         # by connection: its key, and what that key may not watch
         self.denied: dict[int, tuple[str, dict[str, str]]] = {}
 
-    def add(self, prefix: bytes, connection: int) -> bool:
-        """Add a subscription; returns whether the connection, any number, may stay."""
-        text = _known(prefix)
-        if text is not None:
-            self._count(text, 1)
-            return True
-        self.ignored += 1
-        count = self._ignored_of.pop(connection, 0) + 1
-        self._ignored_of[connection] = count
-        if len(self._ignored_of) > _OFFENDERS:
-            del self._ignored_of[next(iter(self._ignored_of))]
-        return count <= MAX_IGNORED
+    def add(self, prefix: bytes, connection: int, rights: Rights = EVERYTHING) -> bool:
+        """Add a subscription of a connection, any number; returns whether the connection may stay.
 
-    def add_of(
-        self, prefix: bytes, connection: int, rights: Rights
-    ) -> Literal["apply", "leave", "end"]:
-        """Add a subscription of a connection with these rights; returns what to do with it.
-
-        It is applied or ignored, or the connection is ended, as in ``add``. ``denied`` has what is
-        not allowed, with the reason.
+        ``denied`` has what is not allowed, with the reason.
         """
         text = _known(prefix)
         if text is None:
-            return "leave" if self.add(prefix, connection) else "end"
+            self.ignored += 1
+            self._ignored_of[connection] += 1
+            return self._ignored_of[connection] <= MAX_IGNORED
+        if text in self._of.get(connection, ()):
+            return True
         most, why = rights.limits.subscriptions, ""
         if not rights.may_subscribe(text):
             why = str(rights.denial(f"watch '{text}'"))
@@ -96,52 +84,45 @@ class Subscriptions:
             why = f"the key '{rights.name}' has {most} subscriptions already, its limit"
         if why:
             self.deny(text, connection, rights.key, why)
-            return "leave"
-        self._of.setdefault(connection, Counter())[text] += 1
-        self._keys[connection] = rights.key
-        self._count(text, 1)
-        return "apply"
+        else:
+            self._keys[connection] = rights.key
+            self._change(connection, text, 1)
+        return True
 
     def deny(self, prefix: str, connection: int, key: str, why: str) -> None:
         """Note that a connection must not have this prefix."""
         self.denied.setdefault(connection, (key, {}))[1][prefix] = why
 
-    def remove_of(self, prefix: bytes, connection: int) -> None:
+    def remove(self, prefix: bytes, connection: int) -> None:
         """Remove a prefix from a connection, if it has it."""
         text = _known(prefix)
-        held = self._of.get(connection)
-        if text is not None and held is not None and held[text]:
-            held[text] -= 1
-            self._count(text, -1)
+        if text in self._of.get(connection, ()):
+            self._change(connection, str(text), -1)
 
     def topics_of(self, connection: int) -> frozenset[str]:
         """The topics that a connection has subscribed to, as on the wire."""
-        prefixes = tuple(text for text, count in self._of.get(connection, {}).items() if count)
+        prefixes = tuple(self._of.get(connection, ()))
         return frozenset(topic.wire for topic in FEED if topic.wire.startswith(prefixes))
 
     def leave(self, connection: int) -> None:
-        """Remove all subscriptions of a connection that has ended."""
-        self.denied.pop(connection, None)
-        self._keys.pop(connection, None)
-        for text, count in self._of.pop(connection, Counter()).items():
-            if count:
-                self._count(text, -count)
+        """Remove all that is known of a connection that has ended."""
+        for text in [*self._of.get(connection, ())]:
+            self._change(connection, text, -1)
+        for known in (self._of, self._keys, self._ignored_of, self.denied):
+            known.pop(connection, None)
 
     def _held_by(self, key: str) -> int:
-        return sum(self._of[one].total() for one, other in self._keys.items() if other == key)
+        return sum(len(self._of[one]) for one, other in self._keys.items() if other == key)
 
-    def remove(self, prefix: bytes) -> None:
-        """Remove a subscription that some connection had."""
-        text = _known(prefix)
-        if text is not None and text in self.prefixes:
-            self._count(text, -1)
-
-    def _count(self, prefix: str, change: int) -> None:
+    def _change(self, connection: int, prefix: str, change: int) -> None:
+        before = self.topics_of(connection)
+        self._of.setdefault(connection, set()).symmetric_difference_update({prefix})
         count = self.prefixes.pop(prefix, 0) + change
         if count:
             self.prefixes[prefix] = count
-        prefixes = tuple(self.prefixes)
-        self.topics = frozenset(topic.name for topic in FEED if topic.wire.startswith(prefixes))
+        for topic in before ^ self.topics_of(connection):
+            self.listeners[topic] += change
+        self.topics = frozenset(topic.name for topic in FEED if self.listeners[topic.wire])
 
 
 def parted(rows: Sequence[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import zmq
+
 from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.daemon.open_connections import ENDED, end, inode
 from streamer.protocol.header import Reason, WireError
-from streamer.protocol.transport.curve import Sender
+from streamer.protocol.transport.curve import Sender, descriptor_of, sender_of
 
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper
@@ -53,6 +55,10 @@ class KnownPeers:
     def guarded(self) -> bool:
         """Whether the socket needs keys."""
         return self._gate is not None
+
+    def sender(self, frame: zmq.Frame) -> Sender:
+        """The sender of a message."""
+        return sender_of(frame) if self.guarded else Sender("", descriptor_of(frame))
 
     def rights(self, route: bytes, sender: Sender) -> Rights | None:
         """The rights of a message's sender; None if its key was removed: its connection then ends.

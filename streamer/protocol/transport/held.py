@@ -38,8 +38,8 @@ SMALL_BYTES = 32
 """Frames up to this size lie within libzmq's message structure and are not counted."""
 
 _HEAD_BYTES = 32
-_FRAME_BYTES = 128
-"""What libzmq and malloc need for a frame besides its bytes."""
+FRAME_BYTES = 128
+"""What libzmq and malloc need for a frame besides its bytes, once for all connections."""
 
 _INIT_DATA, _SEND, _MALLOC, _FREE = range(4)
 
@@ -101,16 +101,16 @@ def _released() -> Any:
 
 
 @njit(cache=True, nogil=True)
-def send_counted(api, table, message, socket, place, size, flags):
+def send_counted(api, table, message, socket, place, size, further, flags):
     """Send a frame, copied and counted; returns a negative number if it could not be sent.
 
     api: addresses of libzmq's functions. table: ``HeldBytes.table``. message: address of a
-    zmq_msg_t.
+    zmq_msg_t. further: bytes that are counted with it.
     """
     block = np.uint64(_malloc(table[2 + _MALLOC], size + _HEAD_BYTES))
     if block == 0:
         return -1
-    counted = size + _FRAME_BYTES
+    counted = size + FRAME_BYTES + further
     head = carray(pointer(block), 3, np.int64)
     head[0] = counted
     head[1] = np.int64(table[0])

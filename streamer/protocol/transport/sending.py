@@ -54,6 +54,10 @@ class Placed(NamedTuple):
         """Views of the frames, valid while ``owner`` lives."""
         return [_view_at(*pair, _READ) for pair in self._pairs()]
 
+    def sizes(self) -> list[int]:
+        """The sizes of the frames."""
+        return [size for _, size in self._pairs()]
+
     def _pairs(self) -> list[list[int]]:
         numbers = _view_at(self.address, 16 * self.pairs, _READ)
         pairs: list[list[int]] = numbers.cast("q", (self.pairs, 2)).tolist()
@@ -64,9 +68,14 @@ Message = Sequence[Buffer | Placed]
 
 
 def send_all(
-    socket: zmq.Socket[bytes], messages: Sequence[Message], held: HeldBytes | None = None
+    socket: zmq.Socket[bytes],
+    messages: Sequence[Message],
+    held: HeldBytes | None = None,
+    shares: Sequence[int] = (),
 ) -> None:
     """Send messages; never waits. held: counts them as long as they wait in libzmq.
+
+    shares: bytes to count with each message besides its frames, none by default.
 
     For sockets that drop messages for a full peer. zmq.ZMQError if one cannot be sent.
     """
@@ -74,19 +83,21 @@ def send_all(
         return
     sent = 0
     if not LIBZMQ.missing:
-        # address (0: next in the joined bytes), size (below 0: pairs), whether it is the last
+        # address (0: next in the joined bytes), size (below 0: pairs), whether it is the last,
+        # bytes to count with it
         parts: list[int] = []
         small: list[Buffer] = []
-        for message in messages:
+        for message, share in zip(messages, shares or [0] * len(messages), strict=True):
             for frame in message:
                 if isinstance(frame, Placed):
-                    parts += (frame.address, -frame.pairs, 0)
+                    parts += (frame.address, -frame.pairs, 0, share)
                 elif (size := len(frame)) < _SMALL:
                     small.append(frame)
-                    parts += (0, size, 0)
+                    parts += (0, size, 0, share)
                 else:
-                    parts += (np.frombuffer(frame, np.uint8).ctypes.data, size, 0)
-            parts[-1] = 1
+                    parts += (np.frombuffer(frame, np.uint8).ctypes.data, size, 0, share)
+                share = 0
+            parts[-2] = 1
         joined = np.frombuffer(b"".join(small) or b"\0", np.uint8)
         table = np.array(parts, np.int64)
         counting = _NOT_COUNTED if held is None else held.table
@@ -97,6 +108,14 @@ def send_all(
     for number, (frame, last) in enumerate(_each(messages)):
         if number >= sent:
             socket.send(frame, _LAST if last else _MORE)
+
+
+def measure(message: Message) -> tuple[int, int]:
+    """The bytes and the number of the frames of a message."""
+    sizes: list[int] = []
+    for frame in message:
+        sizes += frame.sizes() if isinstance(frame, Placed) else [len(frame)]
+    return sum(sizes), len(sizes)
 
 
 def _each(messages: Sequence[Message]) -> Iterator[tuple[Buffer, bool]]:
@@ -115,8 +134,10 @@ def _send(api, counting, socket, joined, table):
     message = np.empty(MESSAGE_BYTES // 8, np.uint64)
     at = np.uint64(joined.ctypes.data)
     number = 0
-    for part in range(0, table.size, 3):
+    further = np.int64(0)
+    for part in range(0, table.size, 4):
         where, size, last = table[part], table[part + 1], table[part + 2]
+        further += table[part + 3]
         count = -size if size < 0 else 1
         for i in range(count):
             place = np.uint64(where)
@@ -131,7 +152,8 @@ def _send(api, counting, socket, joined, table):
             flags = np.int32(_LAST if last and i == count - 1 else _MORE)
             if counting.size and length > SMALL_BYTES:
                 there = np.uint64(message.ctypes.data)
-                sent = send_counted(api, counting, there, socket, place, length, flags)
+                sent = send_counted(api, counting, there, socket, place, length, further, flags)
+                further = np.int64(0)
             else:
                 sent = _zmq_send(api[SEND], socket, place, length, flags)
             if sent < 0:

@@ -6,6 +6,7 @@ import ast
 import json
 import random
 import signal
+import subprocess
 from contextlib import contextmanager
 
 import msgpack
@@ -102,6 +103,44 @@ def test_a_few_subscriptions_to_what_is_no_topic_do_no_harm(small):
         assert status["subscriptions"] == {"kept": 1, "ignored": MAX_IGNORED}
 
 
+def flood(socket, message, ended):
+    """Send a message again and again until the connection is ended; returns how many were sent."""
+    for sent in range(1, 1_000_000):
+        socket.send(message)
+        if sent % 100 == 0 and ended():
+            return sent
+    pytest.fail("the connection was never ended")
+
+
+@pytest.mark.parametrize("message", [b"\x01word.", b"\x01", b"\x01nothing"])
+def test_who_repeats_a_subscription_without_end_is_ended(small, message):
+    """libzmq keeps what comes until the daemon takes it, and takes it faster than the daemon."""
+    context = zmq.Context()
+    socket = context.socket(zmq.XSUB)
+    socket.sndhwm = 0
+    monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    try:
+        socket.connect(small.endpoints["feed"])
+        flood(socket, message, lambda: monitor.poll(0))
+        with Subscriber(small.endpoints["feed"], ["read"]) as feed:
+            assert feed.wait_for_daemon(DEADLINE)
+    finally:
+        socket.disable_monitor()
+        context.destroy(linger=0)
+    small.wait_for_subscriptions()
+
+
+def test_a_subscription_that_is_repeated_ends_with_its_connection(small):
+    """Words are computed only while somebody subscribes to them."""
+    with (
+        subscribing(small.endpoints["feed"], [b"word.", b"word.", b"beat."]) as socket,
+        Control(small.endpoints["control"]) as control,
+    ):
+        assert socket.poll(DEADLINE * 1000)
+        assert control.status(subscriptions=True)["prefixes"] == {"word.": 1, "beat.": 1}
+    small.wait_for_subscriptions()
+
+
 FOLLOW = """
 import sys
 from streamer.client import Gap, Subscriber
@@ -158,10 +197,7 @@ def test_a_subscriber_that_stopped_takes_no_more_than_its_share(path, tmp_path):
             assert status["slow"] <= slow + 1
             assert status["bytes"] < 16_777_216
             said = json.loads(wait_for_line(child, "slow subscriber"))
-            assert said["waiting_bytes"] > said["buffer_bytes"] == 16_777_216
-            assert said["behind_seconds"] >= said["still_seconds"] >= 0.25
-            assert said["looks"] >= 8
-            assert said["kernel_bytes"] > 0
+            assert said["waiting_bytes"] <= said["buffer_bytes"] == 16_777_216
             until(lambda: control.status()["subscriptions"]["kept"] >= 4, "it comes again")
             send(1)
             control.drain()
@@ -169,6 +205,68 @@ def test_a_subscriber_that_stopped_takes_no_more_than_its_share(path, tmp_path):
     assert seen["read gaps"] >= 1
     assert seen["match gaps"] >= 1
     assert seen["read"] < 331
+
+
+STOP = """
+import sys, zmq
+context = zmq.Context()
+sockets = [context.socket(zmq.SUB) for _ in range(int(sys.argv[2]))]
+for socket in sockets:
+    socket.connect(sys.argv[1])
+    for topic in ("match.", "mismatch.", "read.", "beat."):
+        socket.subscribe(topic)
+for socket in sockets:
+    assert socket.recv_multipart()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_many_that_stopped_take_no_more_than_one(path, tmp_path, transport):
+    """All of them are ended once their share is full; one that reads misses nothing."""
+    rng = random.Random(8)
+    pieces = [GENOME[i : i + 15] + random_dna(rng, 5) for i in range(0, 3900, 30)]
+    reads = [(f"r{i}", "".join(rng.choices(pieces, k=500))) for i in range(50)]
+    limits = ["--set", "ingest.memory_bytes=2_000_000", "--set", "ingest.max_batch_bytes=1_000_000"]
+    limits += ["--set", "feed.buffer_bytes=8_388_608"]
+    if transport == "tcp":
+        limits += ["--set", "feed.endpoint=tcp://127.0.0.1:*"]
+    with process(["run", "--config", path, *limits]) as child:
+        wait_for_line(child, '"ready"')
+        with (
+            Control(f"ipc://{tmp_path}/control") as control,
+            Producer(f"ipc://{tmp_path}/ingest") as producer,
+        ):
+            endpoint = control.status()["endpoints"]["feed"]
+            with (
+                Subscriber(endpoint, ["read"]) as feed,
+                process([endpoint, "40"], STOP, stdin=subprocess.PIPE) as stopped,
+            ):
+                assert feed.wait_for_daemon(DEADLINE)
+                assert stopped.stdout.readline() == "ready\n"
+                stopped.send_signal(signal.SIGSTOP)
+
+                def send(batches):
+                    most = waiting = 0
+                    for _ in range(batches):
+                        producer.send(reads, timeout=DEADLINE)
+                        producer.flush(timeout=DEADLINE, matched=True)
+                        assert feed.receive(DEADLINE)
+                        most = max(most, resident(child))
+                        waiting = max(waiting, control.status()["feed"]["bytes"])
+                    return most, waiting
+
+                before, _ = send(1)
+                most, waiting = send(100)
+                assert 1_000_000 < waiting <= 8_388_608
+                assert most < before + 40
+                assert control.status()["feed"]["slow"] == 40
+                until(lambda: control.status()["subscriptions"]["kept"] == 3, "they are ended")
+                assert (feed.gaps, feed.damaged) == (0, 0)
+            said = json.loads(wait_for_line(child, "slow subscribers"))
+            assert said["connections"] >= 1
+            assert said["waiting_bytes"] <= said["buffer_bytes"] == 8_388_608
 
 
 def requests(count):

@@ -14,7 +14,7 @@ from streamer.protocol.transport.libzmq import LIBZMQ
 from streamer.protocol.transport.sending import send_all
 from tests.waiting import DEADLINE, until
 
-PER_FRAME = held._FRAME_BYTES
+PER_FRAME = held.FRAME_BYTES
 
 
 @pytest.fixture
@@ -69,6 +69,21 @@ def test_what_waits_is_counted_until_it_is_taken(sockets):
         for _ in range(200):
             assert subscribed.poll(DEADLINE * 1000)
             assert subscribed.recv_multipart() == frames
+    nothing_held(count, feed)
+
+
+def test_shares_are_counted_with_their_messages(sockets):
+    feed, subscriber = sockets
+    count, made = HeldBytes(), subscriber()
+    # the kernel's buffer and libzmq's are full
+    filling = [[b"t", bytes(100_000)]] * 100
+    send_all(feed, filling, count)
+    before = count.bytes
+    send_all(feed, [[b"t", bytes(100), b"s"], [b"t", b"s", bytes(100)]], count, [7_000, 90_000])
+    assert count.bytes - before == 2 * (100 + PER_FRAME) + 97_000
+    for _ in range(102):
+        assert made.poll(DEADLINE * 1000)
+        made.recv_multipart()
     nothing_held(count, feed)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore, Subscriptions
 from streamer.daemon.core.heads import Heads
+from streamer.daemon.core.rights import EVERYTHING, KeyLimits
 from streamer.protocol.header import unseal
 from streamer.protocol.schema import FEED, RECORD_TOPICS
 
@@ -131,14 +132,14 @@ def test_a_subscription_is_a_prefix():
     ):
         assert held.add(prefix, 1)
         assert held.topics == topics
-        held.remove(prefix)
+        held.remove(prefix, 1)
         assert not held.topics
     for prefix in (b"x", b"match..", b"MATCH.", b"\xff", b"match.x"):
         assert held.add(prefix, 1)
         assert not held.topics
     assert (held.prefixes, held.ignored) == ({}, 5)
-    held.remove(b"x")
-    held.remove(b"match.")  # none was added
+    held.remove(b"x", 1)
+    held.remove(b"match.", 1)  # it has none
     assert (held.prefixes, held.ignored) == ({}, 5)
 
 
@@ -146,11 +147,30 @@ def test_a_topic_is_wanted_until_its_last_subscription_ends():
     held = Subscriptions()
     for connection in (1, 2):
         held.add(b"read.", connection)
-    held.remove(b"read.")
+    held.remove(b"read.", 1)
     assert held.topics == {"read"}
     assert held.prefixes == {"read.": 1}
-    held.remove(b"read.")
+    assert held.listeners["read."] == 1
+    held.remove(b"read.", 2)
     assert not held.topics
+
+
+@pytest.mark.parametrize("end", ["remove", "leave"])
+def test_a_repeated_subscription_counts_once(end):
+    """As in libzmq, which reports every one of them, and a single end."""
+    held = Subscriptions()
+    limited = EVERYTHING._replace(limits=KeyLimits(subscriptions=1))
+    for _ in range(3):
+        assert held.add(b"word.", 1, limited)
+    assert held.prefixes == {"word.": 1}
+    assert held.listeners["word."] == 1
+    assert not held.denied
+    if end == "remove":
+        held.remove(b"word.", 1)
+    else:
+        held.leave(1)
+    assert not held.topics
+    assert not held.prefixes
 
 
 def test_a_connection_has_few_subscriptions_that_match_nothing():
@@ -164,13 +184,15 @@ def test_a_connection_has_few_subscriptions_that_match_nothing():
     assert held.ignored == MAX_IGNORED + 3
 
 
-def test_memory_of_subscriptions_is_bounded():
+def test_nothing_is_kept_of_a_connection_that_has_left():
     held = Subscriptions()
-    for number in range(20_000):
-        assert held.add(b"nothing", number)
-    assert len(held._ignored_of) <= 4096
-    assert not held.prefixes
     every = {topic.wire[:end] for topic in FEED for end in range(len(topic.wire) + 1)}
-    for number, prefix in enumerate(sorted(every) * 3):
-        assert held.add(prefix.encode(), number)
-    assert held.prefixes == dict.fromkeys(every, 3)
+    for number in range(100):
+        for prefix in ("nothing", *every):
+            assert held.add(prefix.encode(), number)
+    assert held.prefixes == dict.fromkeys(every, 100)
+    assert set(held.listeners.values()) == {100}
+    for number in range(100):
+        held.leave(number)
+    assert not held.prefixes
+    assert not any((held._of, held._keys, held._ignored_of, held.denied))

@@ -9,6 +9,7 @@ import stat
 import msgpack
 import pytest
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from streamer import aio
 from streamer.client import (
@@ -212,6 +213,28 @@ def test_nothing_more_is_sent_to_a_removed_key_that_ignores_everything(tmp_path,
                 sender.send(READS)
             sender.flush(timeout=DEADLINE, matched=True)
         assert not client.socket.poll(200)
+
+
+def test_who_repeats_a_subscription_without_end_is_ended(daemon, keys, tmp_path):
+    """Its key's limit counts it once, and does not keep it from repeating it."""
+    with (
+        PlainClient(zmq.XSUB, daemon.endpoints["feed"], keys["mine"]) as client,
+        control(daemon, keys["all"]) as admin,
+    ):
+        client.socket.send(b"\x01match.")
+        client.socket.send(b"\x01match.")
+        client.socket.send(b"\x01beat.")
+        until(lambda: "beat." in admin.status()["topics"], "its subscriptions")
+        assert admin.status(subscriptions=True)["prefixes"] == {"match.": 1, "beat.": 1}
+        for _ in range(1_000_000):
+            client.socket.send(b"\x01match.")
+            if (
+                client.monitor.poll(0)
+                and recv_monitor_message(client.monitor)["event"] == zmq.EVENT_DISCONNECTED
+            ):
+                break
+        else:
+            pytest.fail("the connection was never ended")
 
 
 def test_a_right_that_is_taken_ends_the_subscriptions_to_it(tmp_path, daemon, keys):

@@ -64,19 +64,17 @@ def test_a_subscription_is_allowed_if_all_topics_that_begin_so_are(prefix, allow
 
 def test_subscriptions_are_kept_by_connection():
     held = Subscriptions()
-    assert held.add_of(b"match.", 1, MATCH) == "apply"
-    assert held.add_of(b"match.", 2, MATCH) == "apply"
-    assert held.add_of(b"delta.", 2, MATCH) == "leave"
-    assert held.add_of(b"nothing", 2, MATCH) == "leave"
+    for prefix, connection in ((b"match.", 1), (b"match.", 2), (b"delta.", 2), (b"nothing", 2)):
+        assert held.add(prefix, connection, MATCH)
     assert held.denied == {2: ("K", {"delta.": "the key 'm' may not watch 'delta.'"})}
     # of a subscription that was denied nothing is taken back
-    held.remove_of(b"delta.", 2)
-    held.remove_of(b"match.", 3)
+    held.remove(b"delta.", 2)
+    held.remove(b"match.", 3)
     assert held.prefixes == {"match.": 2}
     held.leave(2)
     assert held.prefixes == {"match.": 1}
     assert not held.denied
-    held.remove_of(b"match.", 1)
+    held.remove(b"match.", 1)
     held.leave(1)
     assert not held.prefixes
     assert not held.topics
@@ -85,13 +83,14 @@ def test_subscriptions_are_kept_by_connection():
 def test_subscriptions_of_a_key_are_limited_over_its_connections():
     held, limited = Subscriptions(), MATCH._replace(limits=KeyLimits(subscriptions=2))
     other = MATCH._replace(name="o", key="O")
-    assert held.add_of(b"match.", 1, limited) == "apply"
-    assert held.add_of(b"beat.", 2, limited) == "apply"
-    assert held.add_of(b"status.", 2, limited) == "leave"
+    for prefix, connection in ((b"match.", 1), (b"beat.", 2), (b"status.", 2)):
+        held.add(prefix, connection, limited)
     assert "2 subscriptions already" in held.denied[2][1]["status."]
-    assert held.add_of(b"status.", 3, other) == "apply"
+    held.add(b"status.", 3, other)
+    assert held.prefixes == {"match.": 1, "beat.": 1, "status.": 1}
     held.leave(1)
-    assert held.add_of(b"status.", 2, limited) == "apply"
+    held.add(b"status.", 2, limited)
+    assert held.prefixes == {"beat.": 1, "status.": 2}
 
 
 def test_a_pull_of_what_may_not_be_watched_is_denied():
