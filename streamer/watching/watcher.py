@@ -90,6 +90,7 @@ class Watcher:
         self._pending: dict[str, _Pending] = {}
         self._unreadable: set[str] = set()
         self._is_there = True
+        self._waits = False
         self._scanned = self._next_scan = self._next_whole = 0.0
         self._over: float | None = None
         # by mate, because the files of both have the same names
@@ -296,7 +297,13 @@ class Watcher:
 
     def _is_over(self, now: float) -> bool:
         """Return whether the run is over and all of its files have settled."""
-        if not self._folder.over:
+        growing = self._folder.growing()
+        if growing and not self._waits:
+            self._waits = True
+            where = self._folder.absolute(min(growing))
+            self._note(f"a run is over: waits for the end of all others, such as that of {where}")
+        if growing is None or growing:
+            self._over = None
             return False
         if self._over is None:
             # files written before may become visible later
