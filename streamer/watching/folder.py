@@ -31,7 +31,9 @@ class Sighting(NamedTuple):
 
     size: int
     changed: int
-    """Nanoseconds, on any clock."""
+    """When its content changed: nanoseconds, on any clock."""
+    touched: int = 0
+    """When anything of it changed, also its name or owner; no program can set that time."""
 
 
 class Folder:
@@ -119,7 +121,7 @@ class Folder:
                             waiting.append(path + os.sep)
                     elif self._holds_reads(path) and entry.is_file():
                         self._reading.add(below)
-                        found[path] = _seen(entry.stat())
+                        found[path] = state_of(entry.stat())
                 except PermissionError as error:
                     # the folder can be listed, but not searched
                     self._note_unreadable(below, error)
@@ -157,7 +159,7 @@ class Folder:
                     status = os.stat(self.absolute(path))
                     if stat.S_ISREG(status.st_mode) and self._holds_reads(path):
                         self._reading.add(below)
-                        found[path] = _seen(status)
+                        found[path] = state_of(status)
             except OSError:
                 continue
         return found
@@ -228,5 +230,6 @@ def _is_open(name: str) -> bool:
     return not name.startswith(".") and name not in _FAILED
 
 
-def _seen(status: os.stat_result) -> Sighting:
-    return Sighting(status.st_size, status.st_mtime_ns)
+def state_of(status: os.stat_result) -> Sighting:
+    """Return the state of a file."""
+    return Sighting(status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -13,8 +13,8 @@ from streamer.sequences.repeated_names import RepeatedNames
 from streamer.watching.completeness import has_end, may_grow
 from streamer.watching.folder import Folder, Sighting, is_compressed, mate_of
 from streamer.watching.hints import Hints
-from streamer.watching.ledger import NOT_DONE, Ledger
-from streamer.watching.visiting import BatchSizes, FileVisit, Sent
+from streamer.watching.ledger import NOT_DONE, Ledger, Visit
+from streamer.watching.visiting import BatchSizes, FileVisit, Sent, digest_of_ends
 
 # minimum between two scans; also a multiple of the last one's duration
 _SCAN_SECONDS = 3.0
@@ -171,7 +171,7 @@ class Watcher:
 
     def _see(self, path: str, seen: Sighting, now: float) -> None:
         last, file = self._ledger.files.get(path), self._pending.get(path)
-        if last is not None and last.size == seen.size:
+        if last is not None and self._is_same(last, seen):
             self._pending.pop(path, None)
             return
         before = file.seen.size if file else max(last.size, last.offset) if last else 0
@@ -185,6 +185,22 @@ class Watcher:
         elif file.seen != seen:
             file.seen, file.since = seen, now
             file.problem, file.said = "", False
+
+    def _is_same(self, last: Visit, seen: Sighting) -> bool:
+        """Return whether a file is as it was when it was done."""
+        if (last.size, last.changed) != (seen.size, seen.changed):
+            return False
+        if last.touched == seen.touched:
+            return True
+        # renamed, with other permissions, restored, or replaced by a file with the same time
+        try:
+            with open(self._folder.absolute(last.path), "rb") as file:
+                same = digest_of_ends(file, last.size) == last.tail
+        except OSError:
+            return False
+        if same:
+            self._ledger.end(last._replace(touched=seen.touched))
+        return same
 
     # ---- files read ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import pytest
 
 from streamer.watching.folder import UNTIL
 from streamer.watching.ledger import NOT_DONE
+from streamer.watching.visiting import FileVisit
 from tests.streamer.watching.kit import Life, live, named, record, text_of, write
 
 
@@ -138,6 +139,76 @@ def test_a_file_that_shrinks_or_is_another_one_is_one_line(run):
         "a.fastq: has other records than before: they are sent, too",
     ]
     assert life.faults == []
+
+
+def of_one_size(path, names, time=None):
+    """A file whose size depends on the number of its records alone."""
+    data = text_of(names).encode()
+    path.write_bytes(gzip.compress(data, 0, mtime=0) if path.suffix == ".gz" else data)
+    if time:
+        os.utime(path, ns=(time, time))
+
+
+@pytest.mark.parametrize("time", [None, 10**18])
+@pytest.mark.parametrize("name", ["a.fastq", "a.fastq.gz"])
+def test_a_file_replaced_by_one_of_equal_size_is_new(run, name, time):
+    """Also one with the time of the other, and while no watcher runs."""
+    life = live(
+        run,
+        lambda: of_one_size(run / name, named("a", 300), time),
+        *[lambda: None] * 3,
+        lambda: of_one_size(run / name, named("b", 300), time),
+    )
+    size = (run / name).stat().st_size
+    assert life.names == [*named("a", 300), *named("b", 300)]
+    assert life.notes == [f"{name}: has other records than before: they are sent, too"]
+    of_one_size(run / name, named("c", 300), time)
+    assert (run / name).stat().st_size == size
+    again = live(run, mark=life.pieces[-1].mark(len(life.pieces[-1].reads)))
+    assert again.names == named("c", 300)
+
+
+@pytest.mark.parametrize("name", ["a.fastq", "a.fastq.gz"])
+def test_reads_replaced_amid_a_file_are_new(run, name):
+    names = named("a", 900)
+    life = live(
+        run,
+        lambda: of_one_size(run / name, names),
+        *[lambda: None] * 3,
+        lambda: of_one_size(run / name, [*names[:400], "bbbb", *names[401:]]),
+    )
+    assert sorted(life.names) == sorted([*names, *names[:400], "bbbb", *names[401:]])
+
+
+@pytest.mark.parametrize("name", ["a.fastq", "a.fastq.gz"])
+def test_a_file_restored_or_with_other_permissions_is_not_read_again(run, name, monkeypatch):
+    monkeypatch.setattr("streamer.watching.watcher.FileVisit", (visits := Counting(FileVisit)))
+
+    def restore():
+        data, time = (run / name).read_bytes(), (run / name).stat().st_mtime_ns
+        (run / name).unlink()
+        (run / name).write_bytes(data)
+        os.utime(run / name, ns=(time, time))
+
+    of_one_size(run / name, named("a", 300))
+    life = live(run, *[lambda: None] * 3, lambda: (run / name).chmod(0o640), lambda: None, restore)
+    assert life.names == named("a", 300)
+    assert visits.calls == 1
+    (run / name).chmod(0o600)
+    again = live(run, mark=life.pieces[-1].mark(len(life.pieces[-1].reads)))
+    assert (again.names, visits.calls, again.notes) == ([], 1, [])
+
+
+class Counting:
+    """Counts calls of ``function``."""
+
+    def __init__(self, function):
+        self.calls = 0
+        self._function = function
+
+    def __call__(self, *arguments, **options):
+        self.calls += 1
+        return self._function(*arguments, **options)
 
 
 def test_a_folder_that_disappears_is_waited_for(run):
