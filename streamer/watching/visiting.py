@@ -38,10 +38,15 @@ class BatchSizes(TypedDict):
 
 
 class Sent(NamedTuple):
-    """Reads to send. mark: returns the mark after the first so many of them."""
+    """Reads to send. mark: returns the mark after the first so many of them.
+
+    place: their file. before: the records of the file before them.
+    """
 
     reads: ReadBatch
     mark: Callable[[int], bytes]
+    place: str
+    before: int
 
 
 class FileVisit:
@@ -108,7 +113,12 @@ class FileVisit:
                     begun = True
                 rest = part_of(reads, first, len(reads)) if first else reads
                 after = sent.after(rest)
-                piece = Sent(rest, self._marks(visit.number, sent, rest, after))
+                piece = Sent(
+                    rest,
+                    self._marks(visit.number, sent, rest, after),
+                    self._place,
+                    sent.records,
+                )
                 # if closed at the yield, the piece has been delivered
                 sent = after
                 yield piece
