@@ -281,9 +281,10 @@ def test_a_process_that_dies_is_started_again(path):
 def test_it_goes_on_over_a_restart_of_the_daemon(path):
     with running(path, COUNTED) as daemon:
         endpoint = daemon.endpoints["web"]
-        process = daemon.service._web.process
         with events(endpoint) as stream:
+            # the process has answered, so it is known
             next(stream)
+            process = daemon.service._web.process
             daemon.service.drain("the test says so")
             # the stream ends, and nothing is left behind
             for _ in stream:
