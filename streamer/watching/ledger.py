@@ -96,7 +96,8 @@ class Visit(NamedTuple):
     @classmethod
     def of_row(cls, row: Any) -> Visit:
         number, path, *numbers = row
-        return cls(number, os.fsdecode(path), *numbers[:5], Digest(*numbers[5:8]), *numbers[8:])
+        fields = (*numbers[:5], Digest(*numbers[5:8]), *numbers[8:])
+        return cls._make((number, os.fsdecode(path), *fields))
 
     def row(self) -> tuple[Any, ...]:
         return self.number, os.fsencode(self.path), *self[2:7], *self.sent, *self[8:]
