@@ -50,7 +50,8 @@ class RequestTimed(H11Protocol):
         elif self not in (of_address := _waiting[self._address]):
             of_address[self] = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
             if sum(map(len, _waiting.values())) > MOST_WAITING:
-                oldest = next(iter(max(_waiting.values(), key=lambda of_address: len(of_address))))
+                most = max(_waiting, key=lambda address: len(_waiting[address]))
+                oldest = next(iter(_waiting[most]))
                 oldest.transport.abort()
                 oldest._wait_no_more()
 

@@ -120,9 +120,8 @@ def test_a_name_without_a_batch_is_forgotten_after_an_hour(peer):
 def test_names_without_a_batch_make_room_where_names_are_few(monkeypatch, forget_seconds):
     """Soon, and after a restart, too; names with batches and those in use stay."""
     monkeypatch.setattr(module, "MAX_PRODUCERS", 20)
-    known = [
-        KnownProducer("kept", 1, 1, b"", heard=100.0), *(KnownProducer(f"old{i}", 1, 0, b"") for i in range(4))
-    ]  # fmt: skip
+    known = [KnownProducer(f"old{i}", 1, 0, b"") for i in range(4)]
+    known.append(KnownProducer("kept", 1, 1, b"", heard=100.0))
     producers = Producers(100, 100, known, stores_epochs=True, forget_seconds=forget_seconds)
     for number in range(15):
         name = f"new{number}"
