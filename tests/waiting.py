@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import struct
 import termios
 import threading
@@ -19,12 +18,16 @@ A first run that compiles takes a minute, and several on slow, shared cores.
 """
 
 
+# spinning would take the core that what is awaited needs
+_LOOK_SECONDS = 0.002
+
+
 def until(holds: Callable[[], object], what: str) -> None:
     """Return once it holds; AssertionError at the deadline."""
     deadline = time.monotonic() + DEADLINE
     while not holds():
         assert time.monotonic() < deadline, f"waited {DEADLINE:g} s in vain: {what}"
-        os.sched_yield()
+        time.sleep(_LOOK_SECONDS)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import BinaryIO, Self
 
 _NAME_BYTES = 128  # of the file's own name in the name of the temporary file, of up to 255
@@ -18,6 +19,13 @@ _NAME_BYTES = 128  # of the file's own name in the name of the temporary file, o
 _MOST_LINKS = 40  # the most links a path may lead through, as in the kernel
 
 _unfinished: set[str] = set()  # temporary files of this process
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder and its missing parents, all with mode 0700."""
+    for path in reversed([folder, *folder.parents]):
+        if not path.exists():
+            path.mkdir(mode=0o700, exist_ok=True)
 
 
 class WithCommit:

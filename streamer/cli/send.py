@@ -86,8 +86,8 @@ def send(
 
     --watch sends FASTQ and BAM below a folder, as MinKNOW, dorado and bcl-convert leave them: files
     that are complete, and plain FASTQ as it grows. Each record is sent once, also over restarts,
-    re-writes and copies. It ends once a file appears that --until names and all before it is
-    durable; Ctrl-C sends what has been read, and ends with 130.
+    re-writes and copies. It ends once a file that --until names is in the folder of each run and
+    all reads are durable; Ctrl-C sends what has been read, and ends with 130.
     """
     import time
 

@@ -15,6 +15,7 @@ from streamer.client.client_errors import (
     LostBatchesError,
     RefusedError,
     StalledError,
+    TooLargeError,
 )
 from streamer.client.parts import EncodedBatch, Mark, encoded, part_of
 from streamer.client.producer import Producer
@@ -32,10 +33,15 @@ _FLUSH_SECONDS = 0.4
 
 
 class Piece(NamedTuple):
-    """Reads that are sent together. mark: as in ``Producer.send``."""
+    """Reads that are sent together. mark: as in ``Producer.send``.
+
+    place, before: their file, and its records before them, for people.
+    """
 
     reads: EncodedBatch | ReadBatch
     mark: bytes | Mark = b""
+    place: str = ""
+    before: int = 0
 
 
 class Source(Protocol):
@@ -160,16 +166,22 @@ def _without(batch: EncodedBatch | ReadBatch, skipped: int) -> ReadBatch:
 
 
 def send_all(
-    producer: Producer, source: Source, timeout: float, *, heed_seconds: float = 0.02
+    producer: Producer,
+    source: Source,
+    timeout: float,
+    *,
+    heed_seconds: float = 0.02,
+    passed_over: Callable[[TooLargeError, str], None] | None = None,
 ) -> None:
     """Send all reads and wait for their acknowledgement; an error that ends it comes with a line.
 
     heed_seconds: between two looks for answers while no read comes. timeout: seconds without any
-    progress. The line, on standard error, says how far it came.
+    progress. passed_over: called for each read that is too large for the daemon, with its place;
+    the others go on. By default it is an error. The line, on standard error, says how far it came.
     """
     try:
         for piece in prefetched(source, idle=producer.heed, idle_seconds=heed_seconds):
-            producer.send(piece.reads, timeout=timeout, mark=piece.mark)
+            _send(producer, piece, timeout, passed_over)
         producer.flush(timeout=timeout)
     except BaseException as error:
         answered = False
@@ -179,6 +191,30 @@ def send_all(
             with suppress(OSError):
                 say(_how_far(producer, source, answered))
         raise
+
+
+def _send(
+    producer: Producer,
+    piece: Piece,
+    timeout: float,
+    passed_over: Callable[[TooLargeError, str], None] | None,
+) -> None:
+    (reads, mark, *_), done = piece, 0
+    while True:
+        try:
+            producer.send(reads, timeout=timeout, mark=mark)
+            return
+        except TooLargeError as error:
+            if passed_over is None:
+                raise
+            done += error.index + 1
+            passed_over(error, f"{shown_name(piece.place)}: record {piece.before + done}")
+        # even if no reads remain: the mark moves on
+        reads, mark = _without(piece.reads, done), _behind(done, piece.mark)
+
+
+def _behind(done: int, mark: bytes | Mark) -> bytes | Mark:
+    return (lambda more: mark(done + more)) if callable(mark) else mark
 
 
 def _await_answers(producer: Producer, error: BaseException, timeout: float) -> bool:

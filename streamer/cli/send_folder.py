@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from streamer.cli.choices import say, say_error
 from streamer.cli.send_files import Piece, send_all
 from streamer.cli.streams import signals_noted
+from streamer.client.client_errors import TooLargeError
 from streamer.client.producer import Producer
 from streamer.errors import ReportedError, StreamerError
 from streamer.watching.folder import UNTIL, Folder
@@ -38,7 +39,7 @@ class _Source:
 
     def __iter__(self) -> Iterator[Piece]:
         for sent in self._watcher:
-            yield Piece(sent.reads, sent.mark)
+            yield Piece(*sent)
 
     def behind(self, reads: int) -> str:
         return "the same command goes on from there"
@@ -58,12 +59,18 @@ def send_folder(
     """Send all reads until the run is over; how many reads and bases have been acknowledged.
 
     A first signal to end the process stops the reading: what has been read is sent. ReportedError
-    if files or folders were given up.
+    if files or folders were given up, or reads passed over.
     """
 
     def note(line: str) -> None:
         with suppress(OSError):
             say(line)
+
+    over: list[str] = []
+
+    def pass_over(error: TooLargeError, place: str) -> None:
+        say_error(f"{place} ({error.read}): {error.problem}: passed over")
+        over.append(error.read)
 
     folder = Folder(path, until or UNTIL)
     where = ledger or ledger_of(path, producer.name, producer.endpoint)
@@ -88,10 +95,20 @@ def send_folder(
                 note=(lambda line: None) if quiet else note,
                 fault=say_error,
             )
-            send_all(producer, _Source(watcher), timeout, heed_seconds=_HEED_SECONDS)
+            send_all(
+                producer,
+                _Source(watcher),
+                timeout,
+                heed_seconds=_HEED_SECONDS,
+                passed_over=pass_over,
+            )
             if signals and not quiet:
                 reads, bases = f"{watcher.reads:,} reads", f"{watcher.bases:,} bases"
                 note(f"stopped: {reads}, {bases} acknowledged; the same command goes on from there")
+    if over:
+        problem = f"passed over {len(over):,} reads that are too large for the daemon; "
+        problem += f"{producer.reads_acknowledged:,} are acknowledged"
+        raise StreamerError(problem)
     if watcher.given_up:
         problem = f"files or folders given up: {len(watcher.given_up)}"
         raise ReportedError(StreamerError(problem))

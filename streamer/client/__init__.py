@@ -12,6 +12,7 @@ from streamer.client.client_errors import (
     LostBatchesError,
     RefusedError,
     StalledError,
+    TooLargeError,
 )
 from streamer.client.control import Control
 from streamer.client.core.fetch import StoredState
@@ -70,6 +71,7 @@ __all__ = [
     "StoredState",
     "Subscriber",
     "Sync",
+    "TooLargeError",
     "Upgrade",
     "Words",
 ]

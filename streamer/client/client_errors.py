@@ -49,6 +49,19 @@ class DaemonFailedError(DaemonError):
         super().__init__(endpoint, problem)
 
 
+class TooLargeError(DaemonError):
+    """A read does not fit into a batch; those before it were sent.
+
+    read: its name. index: its 0-based position in what was to be sent. problem: without the
+    endpoint.
+    """
+
+    def __init__(self, endpoint: str, read: str, size: int, most: int) -> None:
+        self.read, self.index = read, 0
+        self.problem = f"a message of {size} bytes exceeds {most} bytes (ingest.max_batch_bytes)"
+        super().__init__(endpoint, f"read {read}: {self.problem}")
+
+
 class StalledError(DaemonError, TimeoutError):
     """The daemon answers but makes no progress in time."""
 

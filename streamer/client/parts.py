@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamer.client.account import Batch
-from streamer.client.client_errors import DaemonError
+from streamer.client.client_errors import TooLargeError
 from streamer.protocol.batch_messages import decode_batch, encode_batch, encode_reads
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.context_frame import too_many_labels
@@ -67,12 +67,16 @@ def parts(
     endpoint: str,
     mark: Mark = lambda _: b"",
 ) -> Iterator[Batch]:
-    """Batches of at most ``most`` bytes; DaemonError for a read that is too large by itself."""
+    """Batches of at most ``most`` bytes; TooLargeError for a read that is larger by itself."""
     done = 0
-    for batch in _parts(reads, most, endpoint):
-        done += batch.reads
-        batch.mark = mark(done)
-        yield batch
+    try:
+        for batch in _parts(reads, most, endpoint):
+            done += batch.reads
+            batch.mark = mark(done)
+            yield batch
+    except TooLargeError as error:
+        error.index = done
+        raise
 
 
 def _parts(
@@ -93,9 +97,7 @@ def _parts(
             yield Batch(made.frames, size, made.checksum, count, last)
             return
         if count <= 1:
-            problem = f"read {made.names[0]}: a message of {size} bytes exceeds {most} bytes"
-            problem += " (ingest.max_batch_bytes)"
-            raise DaemonError(endpoint, problem)
+            raise TooLargeError(endpoint, str(made.names[0]), size, most)
     whole = reads.decoded() if isinstance(reads, EncodedBatch) else reads
     half = len(whole) // 2
     for part in _slice(whole, 0, half), _slice(whole, half, len(whole)):

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 _BIND_SECONDS = 30.0
 # one thread moves 2 to 3 GB a second; connections are spread over them
 _IO_THREADS = 4
+_LEAST_DESCRIPTORS = 64
 # for the engine to end, or if it still loads; and the least for each of the other threads
 _JOIN_SECONDS, _LOAD_SECONDS, _LEAST_SECONDS = 10.0, 0.5, 2.0
 # SocketWorker.release gives messages in flight a second
@@ -180,7 +181,10 @@ class Service:
         StreamerError if a socket cannot be bound; nothing is then left behind.
         """
         keep_freed_memory()
-        limit = raise_limit()
+        if (limit := raise_limit()) < _LEAST_DESCRIPTORS:
+            # libzmq would abort the process
+            problem = f"too few file descriptors: {limit} are allowed: raise the limit "
+            raise StreamerError(problem + "(ulimit -n 1024)")
         sys.setswitchinterval(_SWITCH_SECONDS)
         if self._gate is not None:
             self._gate.begin()

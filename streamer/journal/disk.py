@@ -17,6 +17,7 @@ from streamer.journal.journal_errors import (
     JournalUnread,
 )
 from streamer.journal.record import Frame
+from trie.new_file import make_private
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of an OSError that ends once there is room."""
@@ -43,7 +44,7 @@ class Disk:
     def make_directory(self, directory: Path) -> None:
         """Create a private directory and its parents, unless it exists."""
         missing = [path for path in directory.parents if not path.exists()]
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(directory)
         for path in missing:
             self.sync_directory(path.parent)
 

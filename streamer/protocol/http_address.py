@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 
 _ADDRESS = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(?P<port>[0-9]{1,5})"
@@ -33,3 +34,30 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+class Hosts:
+    """The names that an HTTP server may be called by.
+
+    Addresses are always good: only a name can be pointed at another machine. At a loopback address
+    no other than loopback ones are.
+    """
+
+    def __init__(self, endpoint: str, names: Iterable[str]) -> None:
+        host, _ = split_http_address(endpoint)
+        self._local = is_loopback(host)
+        self._names = {"localhost", host.lower(), *(name.lower() for name in names)}
+
+    def allow(self, header: str) -> bool:
+        """Whether a ``Host`` header names this server; its port may be that of a tunnel."""
+        host, colon, port = header.rpartition(":")
+        if not colon or not port.isdigit():
+            host = header
+        host = host.lower().strip("[]").rstrip(".")
+        if host in self._names:
+            return True
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return address.is_loopback or not self._local

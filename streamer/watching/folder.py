@@ -7,12 +7,13 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from streamer.errors import StreamerError
 
 UNTIL = ("final_summary*", "RTAComplete*")
-"""What MinKNOW and Illumina's instruments write last."""
+"""What MinKNOW and Illumina's instruments write last, into the folder of the run."""
 
 _READS = (".fastq", ".fq", ".bam", ".sam", ".cram")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -21,6 +22,8 @@ _PARTIAL = {"tmp", "temp", "part", "partial"}
 _ILLUMINA = re.compile(r"_(?:S[0-9]+|L[0-9]{3})_([RI][0-9])_[0-9]{3}\.f(?:ast)?q(?:\.\w+)?$")
 # reads that fail the sequencer's own quality filter
 _FAILED = {"fastq_fail", "bam_fail"}
+# MinKNOW makes these when a run starts, before its first reads
+_PASSED = {"fastq_pass", "bam_pass"}
 
 
 class Sighting(NamedTuple):
@@ -28,20 +31,32 @@ class Sighting(NamedTuple):
 
     size: int
     changed: int
-    """Nanoseconds, on any clock."""
+    """When its content changed: nanoseconds, on any clock."""
+    touched: int = 0
+    """When anything of it changed, also its name or owner; no program can set that time."""
 
 
 class Folder:
-    """Files by their paths below ``path``, which may itself be a link; others are not followed."""
+    """Files by their paths below ``path``.
+
+    Links are followed, but each folder is entered once: by its own path, or by the first link to
+    it. Links to failed reads, and to folders that contain ``path``, are not followed.
+
+    until: patterns of names that end a run: that of the folder where such a file is. A name of the
+    user's own choice may be in another folder of the run: without reads below it, the mark ends the
+    nearest folder above that has some.
+    """
 
     def __init__(self, path: str, until: Sequence[str]) -> None:
         self.path = path
-        self.over = ""
-        """The first file seen whose name marks the end of a run."""
         self.unreadable: dict[str, str] = {}
         """The folders that could not be read in their last scan, each with a message."""
         self._until = until
         self._names: dict[str, bool] = {}
+        # of the last scan: folders entered, those where reads are or will be, and marks of an end
+        self._entered: set[str] = set()
+        self._reading: set[str] = set()
+        self._marks: set[str] = set()
         try:
             is_folder = stat.S_ISDIR(os.stat(path).st_mode)
         except OSError as error:
@@ -55,30 +70,58 @@ class Folder:
         """Return whether the folder itself exists."""
         return os.path.isdir(self.path)
 
+    def growing(self) -> list[str] | None:
+        """The folders with reads whose run is not over; None if no run is."""
+        ended = tuple(self._ended(mark) for mark in self._marks)
+        return [below for below in self._reading if not below.startswith(ended)] if ended else None
+
+    def _ended(self, mark: str) -> str:
+        """Return the folder that a mark ends."""
+        below, name = _split(mark)
+        if not any(fnmatchcase(name, pattern) for pattern in UNTIL):
+            while below and not any(reading.startswith(below) for reading in self._reading):
+                below = _split(below[:-1])[0]
+        return below
+
     def has_folder(self, paths: Iterable[str]) -> bool:
         """Whether any of the paths is a folder that a scan enters, as its files may be new."""
-        return any(
-            os.path.isdir(self.absolute(path)) and self._enters(path.split(os.sep))
-            for path in paths
-        )
+        for path in paths:
+            below, name = _split(path)
+            if below in self._entered and _is_open(name) and os.path.isdir(self.absolute(path)):
+                return True
+        return False
 
     def scan(self, known: Callable[[str], bool]) -> dict[str, Sighting]:
         """All files with reads, except those for which ``known`` is true: they are not examined."""
         found: dict[str, Sighting] = {}
-        waiting = [""]
-        while waiting:
-            below = waiting.pop()
+        self._entered, self._reading, self._marks = set(), set(), set()
+        entered: set[tuple[int, int]] = set()
+        waiting, links = [""], list[str]()
+        while waiting or links:
+            # links last: a folder that is also there by itself has its own path
+            below = waiting.pop() if waiting else heappop(links)
+            if not self._is_new(below, entered):
+                continue
+            self._entered.add(below)
             for entry in self._entries(below):
                 name = entry.name
                 path = below + name
                 if known(path):
+                    self._reading.add(below)
                     continue
                 try:
-                    if entry.is_dir(follow_symlinks=False):
-                        if not name.startswith(".") and name not in _FAILED:
+                    if entry.is_dir():
+                        if not _is_open(name):
+                            continue
+                        if name in _PASSED:
+                            self._reading.add(path + os.sep)
+                        if entry.is_symlink():
+                            heappush(links, path + os.sep)
+                        else:
                             waiting.append(path + os.sep)
-                    elif self._holds_reads(name) and entry.is_file():
-                        found[path] = _seen(entry.stat())
+                    elif self._holds_reads(path) and entry.is_file():
+                        self._reading.add(below)
+                        found[path] = state_of(entry.stat())
                 except PermissionError as error:
                     # the folder can be listed, but not searched
                     self._note_unreadable(below, error)
@@ -87,16 +130,36 @@ class Folder:
                     continue
         return found
 
+    def _is_new(self, below: str, entered: set[tuple[int, int]]) -> bool:
+        """Whether a folder has not been entered yet, by another path, and may be."""
+        place = self.absolute(below)
+        try:
+            status = os.stat(place)
+        except OSError:
+            # listing it says why
+            return True
+        if (identity := (status.st_dev, status.st_ino)) in entered:
+            return False
+        entered.add(identity)
+        if below and os.path.islink(place.rstrip(os.sep)):
+            target = os.path.realpath(place)
+            inside = os.path.realpath(self.path) + os.sep
+            return os.path.basename(target) not in _FAILED and not inside.startswith(
+                os.path.join(target, "")
+            )
+        return True
+
     def look(self, paths: Iterable[str]) -> dict[str, Sighting]:
         """Return those of the paths that are files with reads."""
         found = {}
         for path in paths:
-            parts = path.split(os.sep)
+            below = _split(path)[0]
             try:
-                if self._enters(parts[:-1]) and self._holds_reads(parts[-1]):
+                if below in self._entered:
                     status = os.stat(self.absolute(path))
-                    if stat.S_ISREG(status.st_mode):
-                        found[path] = _seen(status)
+                    if stat.S_ISREG(status.st_mode) and self._holds_reads(path):
+                        self._reading.add(below)
+                        found[path] = state_of(status)
             except OSError:
                 continue
         return found
@@ -104,15 +167,6 @@ class Folder:
     def absolute(self, path: str) -> str:
         """Return the absolute path of a file."""
         return os.path.join(self.path, path)
-
-    def _enters(self, folders: Sequence[str]) -> bool:
-        """Return whether a scan enters the folder of this path; events come for links, too."""
-        path = self.path
-        for name in folders:
-            path = os.path.join(path, name)
-            if name.startswith(".") or name in _FAILED or os.path.islink(path):
-                return False
-        return True
 
     def _entries(self, below: str) -> Iterator[os.DirEntry[str]]:
         try:
@@ -130,12 +184,13 @@ class Folder:
             f"{self.absolute(below) if below else self.path}: cannot be read: {what}"
         )
 
-    def _holds_reads(self, name: str) -> bool:
+    def _holds_reads(self, path: str) -> bool:
+        name = _split(path)[1]
         holds = self._names.get(name)
         if holds is None:
             holds = self._names[name] = holds_reads(name)
-            if not self.over and any(fnmatchcase(name, pattern) for pattern in self._until):
-                self.over = name
+        if not holds and any(fnmatchcase(name, pattern) for pattern in self._until):
+            self._marks.add(path)
         return holds
 
 
@@ -164,5 +219,17 @@ def holds_reads(name: str) -> bool:
     return _PARTIAL.isdisjoint(stem.split("."))
 
 
-def _seen(status: os.stat_result) -> Sighting:
-    return Sighting(status.st_size, status.st_mtime_ns)
+def _split(path: str) -> tuple[str, str]:
+    """Return the folder of a path, with a separator at its end if it is not empty, and the name."""
+    name = path.rpartition(os.sep)[2]
+    return path[: len(path) - len(name)], name
+
+
+def _is_open(name: str) -> bool:
+    """Return whether a scan enters folders of this name."""
+    return not name.startswith(".") and name not in _FAILED
+
+
+def state_of(status: os.stat_result) -> Sighting:
+    """Return the state of a file."""
+    return Sighting(status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -38,6 +38,13 @@ CREATE TABLE visits (
     records INTEGER NOT NULL, names INTEGER NOT NULL, bases INTEGER NOT NULL
 );
 """
+_VERSION = 2
+# a ledger of version 1 knows files by their size alone: each is read once more and compared
+_FROM_1 = """
+ALTER TABLE visits ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE visits ADD COLUMN touched INTEGER NOT NULL DEFAULT 0;
+UPDATE visits SET tail = -1;
+"""
 _LAST = "number IN (SELECT max(number) FROM visits WHERE number <= ?1 GROUP BY path)"
 _MOST = """number IN (SELECT number FROM (
     SELECT number, max(records) FROM visits WHERE number <= ?1 GROUP BY content
@@ -70,7 +77,9 @@ class Visit(NamedTuple):
     content: the number of the visit that first sent the records that the file begins with. first: a
     digest of the first of them, 0 for none. size: the file's size if it is done at that size, else
     NOT_DONE. offset: where to resume in a growing file, 0 for its beginning. tail: a checksum of
-    what precedes that. sent: the records of the content that have been sent.
+    the beginning and the end of what precedes that, or of the whole file that is done. sent: the
+    records of the content that have been sent. changed, touched: as in ``Sighting``, before the
+    visit.
     """
 
     number: int
@@ -81,14 +90,17 @@ class Visit(NamedTuple):
     offset: int
     tail: int
     sent: Digest
+    changed: int = 0
+    touched: int = 0
 
     @classmethod
     def of_row(cls, row: Any) -> Visit:
-        number, path, content, first, size, offset, tail, *sent = row
-        return cls(number, os.fsdecode(path), content, first, size, offset, tail, Digest(*sent))
+        number, path, *numbers = row
+        fields = (*numbers[:5], Digest(*numbers[5:8]), *numbers[8:])
+        return cls._make((number, os.fsdecode(path), *fields))
 
     def row(self) -> tuple[Any, ...]:
-        return self.number, os.fsencode(self.path), *self[2:-1], *self.sent
+        return self.number, os.fsencode(self.path), *self[2:7], *self.sent, *self[8:]
 
 
 class Ledger:
@@ -134,9 +146,17 @@ class Ledger:
         if application not in (0, _APPLICATION):
             problem = f"{self.path}: is not a ledger of this program"
             raise StreamerError(problem)
+        version = self._db.pragma("user_version")
+        if version > _VERSION:
+            problem = f"{self.path}: was written by a newer version of this program"
+            raise StreamerError(problem)
         if application == 0:
             self._db.execute(_TABLES)
             self._db.pragma("application_id", _APPLICATION)
+        if version < _VERSION:
+            self._db.execute(_FROM_1)
+            self._db.pragma("user_version", _VERSION)
+        if application == 0:
             return self._emptied()
         ((identity,),) = self._db.execute("SELECT id FROM ledger")
         return bytes(identity)
@@ -264,7 +284,7 @@ class Ledger:
 
     def _put(self, visits: list[Visit]) -> None:
         rows = [visit.row() for visit in visits]
-        self._db.executemany(f"REPLACE INTO visits VALUES ({', '.join('?' * 10)})", rows)
+        self._db.executemany(f"REPLACE INTO visits VALUES ({', '.join('?' * 12)})", rows)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

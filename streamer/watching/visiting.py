@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterable
 from itertools import chain
 from os.path import isfile
-from typing import Any, NamedTuple, TypedDict
+from typing import BinaryIO, NamedTuple, TypedDict
 
 from streamer.client.parts import part_of
 from streamer.errors import DataError
@@ -15,10 +16,18 @@ from streamer.sequences.growing import WholeRecords
 from streamer.sequences.read_batch import ReadBatch
 from streamer.watching.contents import begins_with, sent_before
 from streamer.watching.digest import Digest, digest_of_first
-from streamer.watching.folder import mate_of
+from streamer.watching.folder import mate_of, state_of
 from streamer.watching.ledger import NOT_DONE, Ledger, Visit
 
-_TAIL_BYTES = 1024
+_END_BYTES = 4096
+
+
+def digest_of_ends(file: BinaryIO, size: int) -> int:
+    """Return a checksum of the beginning and the end of the first ``size`` bytes of a file."""
+    file.seek(0)
+    begin = file.read(min(size, _END_BYTES))
+    file.seek(max(0, size - _END_BYTES))
+    return crc32c([begin, file.read(min(size, _END_BYTES))])
 
 
 class BatchSizes(TypedDict):
@@ -29,10 +38,15 @@ class BatchSizes(TypedDict):
 
 
 class Sent(NamedTuple):
-    """Reads to send. mark: returns the mark after the first so many of them."""
+    """Reads to send. mark: returns the mark after the first so many of them.
+
+    place: their file. before: the records of the file before them.
+    """
 
     reads: ReadBatch
     mark: Callable[[int], bytes]
+    place: str
+    before: int
 
 
 class FileVisit:
@@ -49,7 +63,7 @@ class FileVisit:
         self,
         ledger: Ledger,
         path: str,
-        file: Any,
+        file: BinaryIO,
         *,
         absolute: Callable[[str], str],
         grows: bool,
@@ -65,6 +79,8 @@ class FileVisit:
         self._absolute = absolute
         self._place = absolute(path)
         self._file = file
+        # as it was before it is read: a change meanwhile is a reason for another visit
+        self._seen = state_of(os.fstat(file.fileno()))
         self._grows = grows
         self._complete = complete
         self._lasting = lasting
@@ -75,13 +91,12 @@ class FileVisit:
 
     def __iter__(self) -> Generator[Sent]:
         """Iterate once, and close it; DataError as in ``read_batches``, or if reading fails."""
-        size = self._file.seek(0, 2)
         before = self._ledger.files.get(self._path)
-        if before is not None and self._goes_on(before, size):
+        if before is not None and self._goes_on(before):
             content, batches, skipped = before, self._batches(before), before.sent.records
         else:
             skipped = 0
-            found = self._from_start(before, size)
+            found = self._from_start(before)
             if found is None:
                 return
             content, batches = found
@@ -98,13 +113,19 @@ class FileVisit:
                     begun = True
                 rest = part_of(reads, first, len(reads)) if first else reads
                 after = sent.after(rest)
-                piece = Sent(rest, self._marks(visit.number, sent, rest, after))
+                piece = Sent(
+                    rest,
+                    self._marks(visit.number, sent, rest, after),
+                    self._place,
+                    sent.records,
+                )
                 # if closed at the yield, the piece has been delivered
                 sent = after
                 yield piece
-            visit = visit._replace(sent=sent, size=size, offset=0)
+            visit = visit._replace(sent=sent, size=self._seen.size, offset=0)
             if self._growing is not None:
                 visit = self._where_it_grows(visit, skipped)
+            visit = self._with_state(visit)
             # the records to send may have vanished meanwhile
             self.done = visit.size != NOT_DONE and bool(visit.content or not sent.records)
         finally:
@@ -130,17 +151,22 @@ class FileVisit:
         )
         return self._growing
 
-    def _goes_on(self, before: Visit, size: int) -> bool:
-        """Return whether the file is unchanged up to where it was read, so reading can resume."""
+    def _with_state(self, visit: Visit) -> Visit:
+        """Return the visit with the state of the file."""
+        end, (_, changed, touched) = visit.offset or visit.size, self._seen
+        tail = digest_of_ends(self._file, end) if end > 0 else 0
+        return visit._replace(tail=tail, changed=changed, touched=touched)
+
+    def _goes_on(self, before: Visit) -> bool:
+        """Return whether the file has only grown since it was read, so reading can resume."""
+        size, changed, _ = self._seen
         if not (self._grows and before.offset and size >= before.offset):
+            return False
+        if size == before.offset and changed != before.changed:
             return False
         content = self._ledger.contents.get(before.content)
         whole = content is not None and before.sent == content.sent
-        return whole and before.tail == self._tail(before.offset)
-
-    def _tail(self, offset: int) -> int:
-        self._file.seek(max(0, offset - _TAIL_BYTES))
-        return crc32c([self._file.read(min(offset, _TAIL_BYTES))])
+        return whole and before.tail == digest_of_ends(self._file, before.offset)
 
     def _where_it_grows(self, visit: Visit, records: int) -> Visit:
         """Return the visit to a growing file after so many records were read."""
@@ -148,14 +174,11 @@ class FileVisit:
         assert growing is not None
         self.problem = growing.problem
         size = NOT_DONE if growing.rest else growing.offset
-        if records != visit.sent.records:
-            # another copy has more records
-            return visit._replace(size=size, offset=0)
-        return visit._replace(size=size, offset=growing.offset, tail=self._tail(growing.offset))
+        # otherwise another copy has more records
+        all_sent = records == visit.sent.records
+        return visit._replace(size=size, offset=growing.offset if all_sent else 0)
 
-    def _from_start(
-        self, before: Visit | None, size: int
-    ) -> tuple[Visit, Iterable[ReadBatch]] | None:
+    def _from_start(self, before: Visit | None) -> tuple[Visit, Iterable[ReadBatch]] | None:
         """Which of its records were sent, and all of them; None if there is nothing to do."""
         new = Visit(0, self._path, 0, 0, NOT_DONE, 0, 0, Digest())
         batches = iter(self._batches())
@@ -170,7 +193,7 @@ class FileVisit:
         whole = longest is not None and self._is_whole(longest)
         if longer and not whole:
             part_of = longest if longest is not None and longest.sent == total else None
-            if not self._is_new(part_of, total, longer, fault, size):
+            if not self._is_new(part_of, total, longer, fault):
                 return None
         if longest is None:
             return self._other(before, new), self._batches()
@@ -203,7 +226,6 @@ class FileVisit:
         total: Digest,
         longer: list[Visit],
         fault: DataError | None,
-        size: int,
     ) -> bool:
         """Return whether to send the records of a file that may be only a part of another.
 
@@ -233,7 +255,7 @@ class FileVisit:
         if self._growing is not None and self._growing.problem is not None:
             self.problem = self._growing.problem
         elif self._complete and part_of is not None:
-            self._end_of_part(self._ledger.contents[part_of], total, size)
+            self._end_of_part(self._ledger.contents[part_of], total)
         return False
 
     def _proof(self, content: int, part: Digest) -> bool | None:
@@ -253,9 +275,8 @@ class FileVisit:
             self._note(f"{self._place}: has other records than before: they are sent, too")
         return new
 
-    def _end_of_part(self, content: Visit, total: Digest, size: int) -> None:
+    def _end_of_part(self, content: Visit, total: Digest) -> None:
         self._note(f"{self._place}: is a part of {content.path}, whose records have been sent")
         self.done = True
-        self._ledger.end(
-            content._replace(number=0, path=self._path, size=size, offset=0, sent=total)
-        )
+        visit = content._replace(number=0, path=self._path, offset=0, sent=total)
+        self._ledger.end(self._with_state(visit._replace(size=self._seen.size)))

@@ -13,8 +13,8 @@ from streamer.sequences.repeated_names import RepeatedNames
 from streamer.watching.completeness import has_end, may_grow
 from streamer.watching.folder import Folder, Sighting, is_compressed, mate_of
 from streamer.watching.hints import Hints
-from streamer.watching.ledger import NOT_DONE, Ledger
-from streamer.watching.visiting import BatchSizes, FileVisit, Sent
+from streamer.watching.ledger import NOT_DONE, Ledger, Visit
+from streamer.watching.visiting import BatchSizes, FileVisit, Sent, digest_of_ends
 
 # minimum between two scans; also a multiple of the last one's duration
 _SCAN_SECONDS = 3.0
@@ -90,6 +90,7 @@ class Watcher:
         self._pending: dict[str, _Pending] = {}
         self._unreadable: set[str] = set()
         self._is_there = True
+        self._waits = False
         self._scanned = self._next_scan = self._next_whole = 0.0
         self._over: float | None = None
         # by mate, because the files of both have the same names
@@ -170,7 +171,7 @@ class Watcher:
 
     def _see(self, path: str, seen: Sighting, now: float) -> None:
         last, file = self._ledger.files.get(path), self._pending.get(path)
-        if last is not None and last.size == seen.size:
+        if last is not None and self._is_same(last, seen):
             self._pending.pop(path, None)
             return
         before = file.seen.size if file else max(last.size, last.offset) if last else 0
@@ -184,6 +185,22 @@ class Watcher:
         elif file.seen != seen:
             file.seen, file.since = seen, now
             file.problem, file.said = "", False
+
+    def _is_same(self, last: Visit, seen: Sighting) -> bool:
+        """Return whether a file is as it was when it was done."""
+        if (last.size, last.changed) != (seen.size, seen.changed):
+            return False
+        if last.touched == seen.touched:
+            return True
+        # renamed, with other permissions, restored, or replaced by a file with the same time
+        try:
+            with open(self._folder.absolute(last.path), "rb") as file:
+                same = digest_of_ends(file, last.size) == last.tail
+        except OSError:
+            return False
+        if same:
+            self._ledger.end(last._replace(touched=seen.touched))
+        return same
 
     # ---- files read ----------------------------------------------------------------------------
 
@@ -296,7 +313,13 @@ class Watcher:
 
     def _is_over(self, now: float) -> bool:
         """Return whether the run is over and all of its files have settled."""
-        if not self._folder.over:
+        growing = self._folder.growing()
+        if growing and not self._waits:
+            self._waits = True
+            where = self._folder.absolute(min(growing))
+            self._note(f"a run is over: waits for the end of all others, such as that of {where}")
+        if growing is None or growing:
+            self._over = None
             return False
         if self._over is None:
             # files written before may become visible later

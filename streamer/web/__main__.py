@@ -20,12 +20,13 @@ from streamer.daemon import logs
 from streamer.daemon.process import give_way
 from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
 from streamer.matching.target_tally import Panel
-from streamer.protocol.http_address import split_http_address
+from streamer.protocol.http_address import Hosts, split_http_address
 from streamer.protocol.keys import ClientKeys
-from streamer.web.broadcast import MAX_PAGES, Broadcast, event
+from streamer.web.broadcast import Broadcast, event
 from streamer.web.following import Follower
-from streamer.web.guard import Guard, Hosts, Token
+from streamer.web.guard import Guard, Token
 from streamer.web.model import RunModel
+from streamer.web.request_time import REQUEST_SECONDS, RequestTimed
 from streamer.web.routes import STATIC, make_app
 
 NICE = 10
@@ -58,11 +59,10 @@ async def serve(task: WebTask) -> None:
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=2 * MAX_PAGES,
-            timeout_keep_alive=15,
+            timeout_keep_alive=REQUEST_SECONDS,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=1 << 14,
-            http="h11",
+            http=RequestTimed,
             ws="none",
         )
     )

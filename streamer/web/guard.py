@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
@@ -23,12 +23,15 @@ from urllib.parse import parse_qs
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streamer.protocol.http_address import is_loopback, split_http_address
+from streamer.protocol.http_address import Hosts
+from streamer.web.broadcast import MAX_PAGES
 
 LOGIN = "/login"
 # of the page that asks for the token
 _STYLE = "/static/page.css"
 _MAX_FORM_BYTES = 4096
+# requests being answered, open pages among them: half of all pages
+_MOST_OF_ADDRESS = MAX_PAGES // 2
 _COOKIE_SECONDS = 30 * 24 * 3600
 
 _HEADERS = {
@@ -42,33 +45,6 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-
-
-class Hosts:
-    """The names that the page may be called by.
-
-    Addresses are always good: only a name can be pointed at another machine. At a loopback address
-    no other than loopback ones are.
-    """
-
-    def __init__(self, endpoint: str, names: Iterable[str]) -> None:
-        host, _ = split_http_address(endpoint)
-        self._local = is_loopback(host)
-        self._names = {"localhost", host.lower(), *(name.lower() for name in names)}
-
-    def allow(self, header: str) -> bool:
-        """Whether a ``Host`` header names this page; its port may be that of a tunnel."""
-        host, colon, port = header.rpartition(":")
-        if not colon or not port.isdigit():
-            host = header
-        host = host.lower().strip("[]").rstrip(".")
-        if host in self._names:
-            return True
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            return False
-        return address.is_loopback or not self._local
 
 
 class Token:
@@ -124,6 +100,7 @@ class Guard:
         self._hosts = hosts
         self._token = token
         self._login = login
+        self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI has it."""
@@ -136,8 +113,19 @@ class Guard:
                 message["headers"] = [*message["headers"], *_missing(given)]
             await send(message)
 
-        answer = await self._answer(scope, receive)
-        await (answer or self._app)(scope, receive, send_guarded)
+        if answer := await self._answer(scope, receive):
+            await answer(scope, receive, send_guarded)
+            return
+        address = (scope.get("client") or ("",))[0]
+        full = self._open[address] >= _MOST_OF_ADDRESS
+        app = PlainTextResponse("too many requests of one address\n", 503) if full else self._app
+        self._open[address] += 1
+        try:
+            await app(scope, receive, send_guarded)
+        finally:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
         """The answer to a request that is not passed on."""

@@ -112,7 +112,10 @@ def folder_faults(given: str, absolute: str) -> Iterator[Fault]:
 def job_faults(jobs: JobsTable, absolute: Sequence[str]) -> Iterator[Fault]:
     """Faults in what jobs need. absolute: the absolute paths of its directories."""
     for at, (name, path) in enumerate(zip(jobs.directories, absolute, strict=True)):
-        if not os.path.isdir(path):
+        if not name:
+            # joined to the folder of the configuration it would be that
+            yield f"jobs.directories.{at}", "is empty: name a folder, '.' for that of this file"
+        elif not os.path.isdir(path):
             yield f"jobs.directories.{at}", f"no such folder: '{name}' (looked for {path})"
     if jobs.directories and importlib.util.find_spec("pyarrow") is None:
         what = "results of jobs need pyarrow: pip install 'kmer-streamer[arrow]'"

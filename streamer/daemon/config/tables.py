@@ -222,6 +222,7 @@ class MetricsTable(ConfigTable):
 
     endpoint: HttpAddress = ""
     target_series: int = Field(default=1000, ge=0, le=1_000_000)
+    hosts: list[str] = []
 
 
 class WebTable(ConfigTable):

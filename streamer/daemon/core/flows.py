@@ -17,13 +17,22 @@ class SyncLimits:
     """Limits on what may be sent at a time.
 
     connections: those with flows. pulls: flows of a connection. pull_bytes: credit of a flow.
-    memory_bytes: credit of all flows.
+    memory_bytes: credit of all flows, of which each connection has a share.
     """
 
     connections: int
     pulls: int
     pull_bytes: int
     memory_bytes: int
+
+    def window(self, asked: int, taken: int) -> int:
+        """Return the credit of a flow; taken: that of the other flows of its connection.
+
+        A quarter of the connection's share is for the flows to come, so there is room for each.
+        """
+        share = self.memory_bytes // self.connections
+        least = share // (4 * self.pulls)
+        return max(1, min(asked, self.pull_bytes, max(least, share - least * self.pulls - taken)))
 
 
 class Stored(NamedTuple):
@@ -69,12 +78,16 @@ class SyncState(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Flow:
-    """A request whose answer is sent as credit allows. window: the most credit that it ever has."""
+    """A request whose answer is sent as credit allows. window: the most credit that it ever has.
+
+    heard: when its client last gave credit.
+    """
 
     route: Route
     number: int
     window: int
     credit: int
+    heard: float = field(default=0.0, kw_only=True)
 
 
 @dataclass(eq=False, slots=True)

@@ -6,6 +6,7 @@ highest sequence accepted in the highest epoch determines which batches were acc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,6 +25,9 @@ _IDLE_SECONDS = 3600.0
 # names that may be forgotten: seconds between two searches, how many are returned at once, and
 # seconds until the same name is returned again
 _LOOK_SECONDS, _AT_ONCE, _AGAIN_SECONDS = 60.0, 1000, 3600.0
+# with so few names left for newcomers, names that never had a batch go as soon as they are silent
+_SPARE_SHARE = 10
+_CROWDED_LOOK_SECONDS, _CROWDED_AT_ONCE = 0.5, 10_000
 # acknowledgements of a producer go to at most this many connections
 MAX_ROUTES = 4
 _LONG_AGO = float("-inf")
@@ -200,18 +204,26 @@ class Producers:
 
     def silent(self, now: float) -> list[str]:
         """Names that may be forgotten, some at a time; a name comes up again after a while."""
-        if not self._forget_seconds or now - self._looked < _LOOK_SECONDS:
+        crowded = self._crowded
+        if not (self._forget_seconds or crowded):
+            return []
+        if now - self._looked < (_CROWDED_LOOK_SECONDS if crowded else _LOOK_SECONDS):
             return []
         self._looked = now
         found = (
             producer
             for producer in self._known.values()
-            if self._is_silent(producer, now) and now - producer.asked > _AGAIN_SECONDS
+            if self._is_silent(producer, now)
+            and now - producer.asked > (_LOOK_SECONDS if crowded else _AGAIN_SECONDS)
         )
-        asked = [*islice(found, _AT_ONCE)]
+        asked = [*islice(found, _CROWDED_AT_ONCE if crowded else _AT_ONCE)]
         for producer in asked:
             producer.asked = now
         return [producer.name for producer in asked]
+
+    @property
+    def _crowded(self) -> bool:
+        return len(self._known) * _SPARE_SHARE > MAX_PRODUCERS * (_SPARE_SHARE - 1)
 
     def forget(self, names: Iterable[str], now: float) -> None:
         """Forget those of these names that are still silent; nothing is stored of them any more."""
@@ -219,9 +231,9 @@ class Producers:
         self._forget([producer.name for producer in known if self._is_silent(producer, now)])
 
     def _is_silent(self, producer: ProducerState, now: float) -> bool:
-        seconds = self._forget_seconds
+        seconds = self._forget_seconds or math.inf
         if not producer.lasting:
-            seconds = min(seconds, _IDLE_SECONDS)
+            seconds = ACTIVE_SECONDS if self._crowded else min(seconds, _IDLE_SECONDS)
         busy = producer.awaited or producer.undurable or producer.queued_bytes
         return not busy and now - producer.heard > seconds
 

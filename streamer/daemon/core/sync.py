@@ -43,6 +43,8 @@ BURST_BYTES = 1 << 18
 _BEAT_SECONDS = 1.0
 # seconds between two messages that tell a pull that it has caught up
 _REACHED_SECONDS = 0.05
+# without reading, a connection makes room for another one if all are taken
+_STUCK_SECONDS = 10.0
 _STREAM_DIGITS = 16
 _GIVEN_UP = "damaged, and given up when the daemon was started"
 _MOST_TOPICS = 64
@@ -65,7 +67,6 @@ class SyncCore:
         self._flows: dict[tuple[Route, int], Flow] = {}
         self._turns: deque[Flow] = deque()
         self._held: set[Route] = set()
-        self._reserved = 0
         # when something was last sent to a connection
         self._spoken: dict[Route, float] = {}
 
@@ -231,6 +232,7 @@ class SyncCore:
                 more = integer(header, "bytes")
                 if flow := self._flows.get((route, number)):
                     flow.credit = min(flow.credit + more, flow.window)
+                    flow.heard = now
             case "heads":
                 self._say(route, "heads", {"id": number} | self._heads(), now=now)
             case "stop":
@@ -275,28 +277,39 @@ class SyncCore:
     def _begin(self, flow: Flow, now: float) -> None:
         """Start a flow; WireError if there is no room for it."""
         limits, route = self._limits, flow.route
-        flow.window = flow.credit = min(flow.window, limits.pull_bytes)
         if (route, flow.number) in self._flows:
             raise WireError(Reason.MALFORMED, f"id {flow.number} is in use on this connection")
-        of_route = sum(other.route == route for other in self._turns)
-        if of_route >= limits.pulls:
+        windows = [other.window for other in self._turns if other.route == route]
+        if len(windows) >= limits.pulls:
             problem = f"a connection may pull {limits.pulls} times at once (sync.pulls)"
             raise WireError(Reason.CREDIT, problem)
         if route not in self._spoken and len(self._spoken) >= limits.connections:
-            problem = f"{limits.connections} connections pull already (sync.connections)"
-            raise WireError(Reason.CREDIT, problem)
-        if self._reserved + flow.window > limits.memory_bytes:
-            free = limits.memory_bytes - self._reserved
-            problem = f"credit {flow.window}, {free} bytes are left (sync.memory_bytes)"
-            raise WireError(Reason.CREDIT, problem)
-        self._reserved += flow.window
+            self._make_room(now)
+        flow.window = flow.credit = limits.window(flow.window, sum(windows))
+        flow.heard = now
         self._flows[route, flow.number] = flow
         self._turns.append(flow)
         self._spoken[route] = now
 
+    def _make_room(self, now: float) -> None:
+        """End the flows of a connection whose client has not read for long; WireError if none."""
+        reading = {flow.route for flow in self._turns if not self._is_stuck(flow, now)}
+        stuck = [flow for flow in self._turns if flow.route not in reading]
+        if not stuck:
+            problem = f"{self._limits.connections} connections pull already (sync.connections)"
+            raise WireError(Reason.CREDIT, problem)
+        longest = min(stuck, key=lambda flow: flow.heard).route
+        problem = "nothing was read: it made room for another connection (sync.connections)"
+        for flow in [flow for flow in stuck if flow.route == longest]:
+            self.abandon(flow, WireError(Reason.CREDIT, problem))
+
+    def _is_stuck(self, flow: Flow, now: float) -> bool:
+        """Whether a flow waits for its client, which has given no credit for long."""
+        waits = flow.credit <= 0 or flow.route in self._held
+        return waits and now - flow.heard >= _STUCK_SECONDS
+
     def _end(self, flow: Flow) -> None:
         del self._flows[flow.route, flow.number]
-        self._reserved -= flow.window
         if flow in self._turns:
             self._turns.remove(flow)
         if not any(other.route == flow.route for other in self._turns):

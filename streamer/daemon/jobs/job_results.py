@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from streamer.errors import StreamerError
+from trie.new_file import make_private
 
 _OURS = re.compile(r"\.?[0-9a-f]{8}\.arrow(\..*\.part)?")
 MAX_PIECE_BYTES = 1 << 16
@@ -22,7 +23,7 @@ class JobResults:
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.folder)
             self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             message = f"jobs.results: {folder}: {(error.strerror or str(error)).lower()}"

@@ -24,7 +24,7 @@ from streamer.daemon.board import Board
 from streamer.daemon.metrics.scrape import Scrape
 from streamer.daemon.watched_stages import MeasuredStage
 from streamer.protocol.endpoints import EndpointError
-from streamer.protocol.http_address import split_http_address
+from streamer.protocol.http_address import Hosts, split_http_address
 
 KEY = "metrics.endpoint"
 PATH = "/metrics"
@@ -53,6 +53,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         address = board.config.metrics.endpoint
         host, port = split_http_address(address)
         self.scrape = Scrape(board, stages)
+        self.hosts = Hosts(address, board.config.metrics.hosts)
         self._begun: dict[Any, float] = {}
         self._lock = threading.Lock()
         try:
@@ -133,6 +134,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the metrics, or with their path."""
+        if not self.server.hosts.allow(self.headers.get("Host", "")):
+            problem = b"the metrics are not called by that name: add it to metrics.hosts\n"
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, problem, "text/plain")
+            return
         if self.path.partition("?")[0] != PATH:
             self._answer(HTTPStatus.NOT_FOUND, f"metrics are at {PATH}\n".encode(), "text/plain")
             return

@@ -125,6 +125,42 @@ def test_what_is_given_up_is_one_line_each_and_exit_code_1(path, run, streamer):
     assert sorted(names) == sorted([*named("b", 50), "c0"])
 
 
+def test_a_read_that_is_too_large_is_passed_over(path, run, streamer):
+    """Each is named and counted; it is passed over once, also as the last one of a run."""
+
+    def large(name):
+        return record(name, length=4000)
+
+    write(run / "a.fastq", text_of(named("a", 5)) + large("x") + large("y") + record("a5"))
+    write(run / "b.fastq.gz", large("z"))
+    (run / "final_summary_x.txt").touch()
+    limit = ["ingest.max_batch_bytes=2000"]
+    with collecting(path, limit) as (daemon, names):
+        code, _, err = streamer(*watch(run, daemon))
+        assert code == 1
+        exceeds = "bytes exceeds 2000 bytes (ingest.max_batch_bytes): passed over"
+        errors = [line for line in said(err, run) if line.startswith("error")]
+        assert [line.partition(": a message of ")[0] for line in errors[:-1]] == [
+            f"error: {where}"
+            for where in (
+                "a.fastq: record 6 (x)",
+                "a.fastq: record 7 (y)",
+                "b.fastq.gz: record 1 (z)",
+            )
+        ]
+        assert all(line.endswith(exceeds) for line in errors[:-1])
+        assert errors[-1] == (
+            "error: passed over 3 reads that are too large for the daemon; 6 are acknowledged"
+        )
+        write(run / "c.fastq", record("c"))
+        code, _, err = streamer(*watch(run, daemon))
+        assert (code, [line for line in said(err, run) if "error" in line]) == (0, [])
+        # more in the same file
+        write(run / "c.fastq", record("c") + large("w") + record("c1"))
+        assert streamer(*watch(run, daemon))[0] == 1
+    assert names == [*named("a", 6), "c", "c1"]
+
+
 def test_a_daemon_that_is_started_anew_is_waited_for(path, run):
     journal = ['journal.durability="os"', f'journal.directory="{run.parent}/journal"']
     with ExitStack() as stack:

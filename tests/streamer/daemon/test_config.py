@@ -10,7 +10,9 @@ import pytest
 
 from streamer.daemon.config import Config, load
 from streamer.daemon.config.toml_lines import key_lines
+from streamer.daemon.jobs.job_results import JobResults
 from streamer.errors import ConfigError
+from streamer.journal.disk import Disk
 from streamer.protocol.endpoints import EndpointError, check_endpoint, claim, run_directory
 from tests.data_files import DATA, ROOT
 
@@ -172,6 +174,28 @@ def test_config_that_is_no_text(tmp_path):
 def test_long_socket_path_is_refused():
     with pytest.raises(ValueError, match="at most 107 bytes"):
         check_endpoint("ipc:///" + "x" * 107)
+
+
+@pytest.mark.parametrize("table", ["journal", "jobs"])
+def test_one_folder_for_state_and_sockets(tmp_path, monkeypatch, table):
+    """Whoever makes it first, makes it private."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    if table == "journal":
+        Disk().make_directory(Path(Config().journal.directory))
+    else:
+        JobResults(Config().jobs.results).close()
+    claim("control.endpoint", f"ipc://{run_directory()}/control.sock")
+    assert run_directory().stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_of_jobs_has_a_name():
+    with pytest.raises(ConfigError) as caught:
+        load(str(CONFIGS / "pass" / "every_key.toml"), ["jobs.directories=['.','']"])
+    problem = "is empty: name a folder, '.' for that of this file"
+    assert [(key, what) for _, key, what in caught.value.faults] == [
+        ("jobs.directories.1", problem)
+    ]
 
 
 def test_run_directory_must_be_private(tmp_path, monkeypatch):

@@ -188,10 +188,11 @@ def test_connections_that_were_never_seen_to_wait_count(tmp_path):
     assert guard.error is None
 
 
-def test_too_low_a_limit_is_one_line(path):
-    with process(["run", "--config", path], LIMITED.format(soft=64, hard=64)) as child:
+@pytest.mark.parametrize("limit", [20, 64])
+def test_too_low_a_limit_is_one_line(path, limit):
+    with process(["run", "--config", path], LIMITED.format(soft=limit, hard=limit)) as child:
         line = wait_for_line(child, "too few file descriptors")
-        assert "too few file descriptors: 64 are allowed" in line
+        assert f"too few file descriptors: {limit} are allowed" in line
         assert "ulimit -n" in line
         assert child.wait(DEADLINE) == 1
 

@@ -179,6 +179,16 @@ def test_formats(path):
             fetch(endpoint, "/")
 
 
+def test_names_of_others_are_refused(path):
+    with running(path, [*ON, 'metrics.hosts=["scraped.example"]']) as daemon:
+        endpoint = daemon.endpoints["metrics"]
+        for host in ("localhost:1", "127.0.0.1", "scraped.example"):
+            assert fetch(endpoint, Host=host)[0]
+        for host in ("evil.example", "127.0.0.1.evil.example", "192.0.2.7", ""):
+            with pytest.raises(urllib.error.HTTPError, match="421"):
+                fetch(endpoint, Host=host)
+
+
 def test_slow_scrapers_hold_up_nobody(path, monkeypatch):
     with running(path, ON) as daemon:
         host, _, port = daemon.endpoints["metrics"].rpartition(":")

@@ -17,7 +17,7 @@ from tests.daemon_sync import asked, parsed
 from tests.stored_batches import Batches
 from tests.streamer.journal.kit import Unreadable, open_small
 
-LIMITS = SyncLimits(4, 4, 1 << 22, 1 << 22)
+LIMITS = SyncLimits(4, 4, 1 << 22, 1 << 25)
 
 
 def open_data_files(directory: Path) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ from streamer.daemon.replaying import MOST_HELD, HandedOver, SyncReplay
 from tests.daemon_sync import asked, parsed
 from tests.sync_records import STREAM
 
-LIMITS = SyncLimits(4, 4, 1 << 22, 1 << 22)
+LIMITS = SyncLimits(4, 4, 1 << 22, 1 << 25)
 RECORDS = 2 * MOST_HELD
 
 

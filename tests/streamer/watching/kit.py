@@ -56,7 +56,9 @@ class Turns:
 class Life:
     """A watcher of ``folder`` from its start to its end: what it said, and the pieces it sent."""
 
-    def __init__(self, folder, ledger, *, mark=b"", steps=(), settle=SETTLE, sizes=(10**6, 4000)):
+    def __init__(
+        self, folder, ledger, *, mark=b"", steps=(), settle=SETTLE, sizes=(10**6, 4000), until=UNTIL
+    ):
         self.pieces = []
         self.rows = []
         self.notes = []
@@ -65,7 +67,7 @@ class Life:
         self.turns = Turns(folder, steps)
         self.ledger = Ledger(str(ledger), mark, "x")
         self.watcher = Watcher(
-            Folder(str(folder), UNTIL),
+            Folder(str(folder), until),
             self.ledger,
             self.turns,
             settle,

@@ -24,7 +24,7 @@ def test_copies_count_once(run):
     assert life.notes == [
         "a.fastq.gz: begins with the 5 records of a.fastq: they count once",
         "copy.fastq.gz: is a part of a.fastq.gz, whose records have been sent",
-        "more/longer.fastq.gz: begins with the 5 records of a.fastq.gz: they count once",
+        "more/longer.fastq.gz: begins with the 5 records of a.fastq: they count once",
         "renamed.fastq.gz: is a part of more/longer.fastq.gz, whose records have been sent",
     ]
 

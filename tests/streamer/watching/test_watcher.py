@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from streamer.watching.folder import UNTIL
 from streamer.watching.ledger import NOT_DONE
+from streamer.watching.visiting import FileVisit
 from tests.streamer.watching.kit import Life, live, named, record, text_of, write
 
 
@@ -139,6 +141,76 @@ def test_a_file_that_shrinks_or_is_another_one_is_one_line(run):
     assert life.faults == []
 
 
+def of_one_size(path, names, time=None):
+    """A file whose size depends on the number of its records alone."""
+    data = text_of(names).encode()
+    path.write_bytes(gzip.compress(data, 0, mtime=0) if path.suffix == ".gz" else data)
+    if time:
+        os.utime(path, ns=(time, time))
+
+
+@pytest.mark.parametrize("time", [None, 10**18])
+@pytest.mark.parametrize("name", ["a.fastq", "a.fastq.gz"])
+def test_a_file_replaced_by_one_of_equal_size_is_new(run, name, time):
+    """Also one with the time of the other, and while no watcher runs."""
+    life = live(
+        run,
+        lambda: of_one_size(run / name, named("a", 300), time),
+        *[lambda: None] * 3,
+        lambda: of_one_size(run / name, named("b", 300), time),
+    )
+    size = (run / name).stat().st_size
+    assert life.names == [*named("a", 300), *named("b", 300)]
+    assert life.notes == [f"{name}: has other records than before: they are sent, too"]
+    of_one_size(run / name, named("c", 300), time)
+    assert (run / name).stat().st_size == size
+    again = live(run, mark=life.pieces[-1].mark(len(life.pieces[-1].reads)))
+    assert again.names == named("c", 300)
+
+
+@pytest.mark.parametrize("name", ["a.fastq", "a.fastq.gz"])
+def test_reads_replaced_amid_a_file_are_new(run, name):
+    names = named("a", 900)
+    life = live(
+        run,
+        lambda: of_one_size(run / name, names),
+        *[lambda: None] * 3,
+        lambda: of_one_size(run / name, [*names[:400], "bbbb", *names[401:]]),
+    )
+    assert sorted(life.names) == sorted([*names, *names[:400], "bbbb", *names[401:]])
+
+
+@pytest.mark.parametrize("name", ["a.fastq", "a.fastq.gz"])
+def test_a_file_restored_or_with_other_permissions_is_not_read_again(run, name, monkeypatch):
+    monkeypatch.setattr("streamer.watching.watcher.FileVisit", (visits := Counting(FileVisit)))
+
+    def restore():
+        data, time = (run / name).read_bytes(), (run / name).stat().st_mtime_ns
+        (run / name).unlink()
+        (run / name).write_bytes(data)
+        os.utime(run / name, ns=(time, time))
+
+    of_one_size(run / name, named("a", 300))
+    life = live(run, *[lambda: None] * 3, lambda: (run / name).chmod(0o640), lambda: None, restore)
+    assert life.names == named("a", 300)
+    assert visits.calls == 1
+    (run / name).chmod(0o600)
+    again = live(run, mark=life.pieces[-1].mark(len(life.pieces[-1].reads)))
+    assert (again.names, visits.calls, again.notes) == ([], 1, [])
+
+
+class Counting:
+    """Counts calls of ``function``."""
+
+    def __init__(self, function):
+        self.calls = 0
+        self._function = function
+
+    def __call__(self, *arguments, **options):
+        self.calls += 1
+        return self._function(*arguments, **options)
+
+
 def test_a_folder_that_disappears_is_waited_for(run):
     write(run / "a.fastq", text_of(["a"]))
     away = run.parent / "away"
@@ -253,7 +325,7 @@ def test_what_is_no_file_is_left_alone(run):
     os.mkfifo(run / "pipe.fastq")
     (run / "folder.fastq").mkdir()
     write(run / "folder.fastq" / "b.fastq.gz", text_of(["b"]))
-    (run / "link.fastq").symlink_to(elsewhere)
+    (run / "link.fastq").symlink_to(run / "folder.fastq")
     (run / "nowhere.fastq").symlink_to(run / "nothing")
     (run / "loop.fastq").symlink_to(run / "loop.fastq")
     (run / "linked.fastq").symlink_to(elsewhere / "a.fastq")
@@ -264,25 +336,88 @@ def test_what_is_no_file_is_left_alone(run):
     assert (life.faults, life.notes) == ([], [])
 
 
-def test_events_below_a_link_to_a_folder_are_of_other_runs(run):
-    """inotify follows links to folders, also to the folder itself; scans do not."""
+def test_events_below_a_link_count_where_a_scan_enters_it(run):
+    """inotify follows links to folders, also to the folder itself."""
     elsewhere = run.parent / "elsewhere"
     elsewhere.mkdir()
     (run / "link").symlink_to(elsewhere)
     (run / "loop").symlink_to(run)
+    (run / "up").symlink_to(run.parent)
 
     def write_all():
         write(elsewhere / "a.fastq", text_of(["a"]))
         write(elsewhere / "below" / "b.fastq", text_of(["b"]))
         write(run / "c.fastq", text_of(["c"]))
-        return {"link/a.fastq", "link/below/b.fastq", "loop/c.fastq", "c.fastq"}
+        return {"link/a.fastq", "link/below/b.fastq", "loop/c.fastq", "c.fastq", "link/below"}
 
     life = Life(run, run.parent / "ledger", steps=[write_all, lambda: {"link"}])
     life.turns._seconds = 0.5
     life.run()
-    assert life.names == ["c"]
+    assert sorted(life.names) == ["a", "b", "c"]
     assert (life.faults, life.notes) == ([], [])
-    assert life.ledger.files.keys() == {"c.fastq"}
+    assert life.ledger.files.keys() == {"link/a.fastq", "link/below/b.fastq", "c.fastq"}
+
+
+def test_linked_folders_are_read_once(run):
+    """Also by several links, in cycles, and from below another link; failed reads never."""
+    data = run.parent / "data"
+    for barcode in ("barcode01", "barcode02"):
+        write(data / "pass" / barcode / "a.fastq.gz", text_of([barcode]))
+    write(data / "fastq_fail" / "bad.fastq.gz", text_of(["bad"]))
+    write(run.parent / "other_run" / "x.fastq.gz", text_of(["x"]))
+    (data / "pass" / "barcode01" / "cycle").symlink_to(data / "pass")
+    write(run / "own" / "c.fastq.gz", text_of(["own"]))
+    for link, target in (
+        ("a_link", run / "own"), ("fastq_pass", data / "pass"), ("again", data / "pass"),
+        ("barcode02", data / "pass/barcode02"), ("failed", data / "fastq_fail"),
+        ("fastq_fail", data / "pass"), ("all", run.parent), ("whole", "/"),
+    ):  # fmt: skip
+        (run / link).symlink_to(target)
+    life = live(run)
+    assert sorted(life.names) == ["barcode01", "barcode02", "own"]
+    assert (life.faults, life.notes) == ([], [])
+    assert len(life.ledger.files) == 3
+
+
+def test_a_run_ends_its_own_folder_only(run):
+    write(run / "run1/fastq_pass/barcode01/a.fastq.gz", text_of(["a"]))
+    (run / "run1/final_summary_1.txt").touch()
+    grown = run / "run2/fastq_pass/barcode01/b.fastq"
+    grown.parent.mkdir(parents=True)
+    life = live(
+        run,
+        *[lambda: None] * 3,
+        *[lambda n=n: write(grown, text_of(named("b", n))) for n in range(1, 6)],
+    )
+    assert life.names == ["a", *named("b", 5)]
+    (waits,) = life.notes
+    others = "waits for the end of all others, such as that of run2/fastq_pass/"
+    assert waits == f"a run is over: {others}"
+
+
+@pytest.mark.parametrize(
+    ("marks", "waits"),
+    [
+        (["run1/final_summary_1.txt", "run2/final_summary_2.txt"], 0),
+        # of a run without reads
+        (["run1/final_summary_1.txt", "empty/final_summary_3.txt"], 1),
+        (["final_summary_x.txt"], 0),
+        (["run1/Logs/FastqComplete.txt"], 1),
+        (["run1/Logs/FastqComplete.txt", "run2/Logs/FastqComplete.txt"], 0),
+        (["Logs/FastqComplete.txt"], 0),
+    ],
+)
+def test_it_ends_once_the_runs_of_all_reads_are_over(run, marks, waits):
+    for number in (1, 2):
+        write(run / f"run{number}/barcode01/a.fastq.gz", text_of([f"a{number}"]))
+    for mark in marks:
+        (run / mark).parent.mkdir(exist_ok=True)
+        (run / mark).touch()
+    life = Life(run, run.parent / "ledger", steps=[lambda: None] * 6, until=(*UNTIL, "FastqC*"))
+    life.run()
+    assert sorted(life.names) == ["a1", "a2"]
+    assert (run / "final_summary_x.txt").exists() == (waits or marks == ["final_summary_x.txt"])
+    assert len(life.notes) == waits
 
 
 @pytest.mark.parametrize("name", [b"\xff\xfe.fastq", b"\xe9 \t\n.fastq.gz", "\u6f22.fq".encode()])

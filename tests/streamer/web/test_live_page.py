@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
 import random
 import signal
 import socket
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from urllib.parse import quote
 
 import pytest
@@ -21,7 +23,8 @@ from streamer.protocol.endpoints import EndpointError
 from tests.daemon_kit import GENOME, reads_of, running, write_fasta
 from tests.waiting import DEADLINE, until
 
-pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")
+uvicorn = pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")
+PlainTextResponse = pytest.importorskip("starlette.responses").PlainTextResponse
 pytestmark = pytest.mark.whole
 
 TOKEN = "0123456789-abcdef"
@@ -281,9 +284,10 @@ def test_a_process_that_dies_is_started_again(path):
 def test_it_goes_on_over_a_restart_of_the_daemon(path):
     with running(path, COUNTED) as daemon:
         endpoint = daemon.endpoints["web"]
-        process = daemon.service._web.process
         with events(endpoint) as stream:
+            # the process has answered, so it is known
             next(stream)
+            process = daemon.service._web.process
             daemon.service.drain("the test says so")
             # the stream ends, and nothing is left behind
             for _ in stream:
@@ -309,3 +313,90 @@ def test_a_page_that_does_not_read_holds_up_nobody(path):
             with events(endpoint) as stream:
                 for _ in range(8):
                     next(stream)
+
+
+def at(endpoint):
+    host, _, port = endpoint.rpartition(":")
+    return host, int(port)
+
+
+def closed(connection):
+    """Whether the other end has closed a connection on which nothing came."""
+    try:
+        return connection.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_half_sent_requests_keep_nobody_out(path):
+    """The oldest make room; a connection that has its answer, or an open page, stays."""
+    with running(path, ON) as daemon, ExitStack() as stack:
+        endpoint = daemon.endpoints["web"]
+        stream = stack.enter_context(events(endpoint))
+        next(stream)
+        half = [stack.enter_context(socket.create_connection(at(endpoint))) for _ in range(600)]
+        for number, connection in enumerate(half):
+            part = (b"", b"GET / HT", b"POST /login HTTP/1.1\r\nHost: localhost\r\n")[number % 3]
+            with suppress(OSError):
+                connection.sendall(part)
+        assert ask(endpoint)[0] == 200
+        until(lambda: sum(map(closed, half)) >= 400, "the oldest are closed")
+        assert ask(endpoint)[0] == 200
+        next(stream)
+
+
+def test_one_address_takes_a_share_of_the_pages(path):
+    """Requests that the guard refuses do not count."""
+    request = b"GET /events HTTP/1.1\r\nHost: %s\r\n\r\n"
+    with running(path, ON) as daemon, ExitStack() as stack:
+        endpoint = daemon.endpoints["web"]
+        for host, count in ((b"evil.example", 150), (b"localhost", 100)):
+            for _ in range(count):
+                page = stack.enter_context(socket.create_connection(at(endpoint), DEADLINE))
+                page.sendall(request % host)
+                assert page.recv(12) == (
+                    b"HTTP/1.1 200" if host == b"localhost" else b"HTTP/1.1 421"
+                )
+        assert ask(endpoint)[0] == 503
+        stack.close()
+        until(lambda: ask(endpoint)[0] == 200, "room again")
+
+
+async def until_closed(reader):
+    """Read what comes until the other end closes."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while part := await reader.read(4096):
+            received += part
+    return received
+
+
+def test_a_request_gets_a_limited_time(monkeypatch):
+    """Sent in small pieces, too; and the next one on a connection that had an answer."""
+    monkeypatch.setattr("streamer.web.request_time.REQUEST_SECONDS", 0.2)
+    server = import_module("streamer.web.request_time").RequestTimed
+    config = uvicorn.Config(PlainTextResponse("here"), lifespan="off", log_config=None)
+    whole = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    async def exchange(text):
+        loop = asyncio.get_running_loop()
+        state = uvicorn.server.ServerState()
+        listening = await loop.create_server(lambda: server(config, state, {}), "127.0.0.1", 0)
+        async with listening:
+            reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+            receiving = asyncio.create_task(until_closed(reader))
+            for byte in text:
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+            received = await asyncio.wait_for(receiving, DEADLINE)
+            writer.close()
+            with suppress(ConnectionResetError):
+                await writer.wait_closed()
+            return received
+
+    assert asyncio.run(exchange(b"")) == b""
+    assert asyncio.run(exchange(whole[:-1])) == b""
+    assert asyncio.run(exchange(whole + whole[:-1])).count(b"here") == 1
+    assert asyncio.run(exchange(whole + whole)).count(b"here") == 2

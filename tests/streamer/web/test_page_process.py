@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.daemon_kit import running
-from tests.waiting import until
+from tests.waiting import DEADLINE, until
 
 pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")
 pytestmark = pytest.mark.whole
@@ -26,7 +26,7 @@ def test_a_process_that_has_not_begun_is_ended_at_once(path, monkeypatch, capfd)
             super().__init__([sys.executable, "-c", IMPORTING], **how)
 
     monkeypatch.setattr("streamer.daemon.web.subprocess.Popen", Importing)
-    monkeypatch.setattr("streamer.daemon.web._END_SECONDS", 5)
+    monkeypatch.setattr("streamer.daemon.web._END_SECONDS", DEADLINE)
     with running(path, ["web.endpoint=127.0.0.1:0"]) as daemon:
         until(lambda: daemon.service._web.process, "the process")
     (child,) = started

@@ -8,6 +8,7 @@ import pytest
 
 from streamer.daemon.core import producers as module
 from streamer.daemon.core.producers import KnownProducer, Producers
+from streamer.protocol.header import WireError
 from tests.ingest_peer import NOW, SETTINGS, Peer, batch, reason
 
 HOUR = 3600.0
@@ -113,6 +114,32 @@ def test_a_name_without_a_batch_is_forgotten_after_an_hour(peer):
     peer.core.begun(peer.core.epochs())
     peer.core.tick(1.1 * HOUR, NOW)
     assert peer.core.silent() == ["p"]
+
+
+@pytest.mark.parametrize("forget_seconds", [0.0, 24 * HOUR])
+def test_names_without_a_batch_make_room_where_names_are_few(monkeypatch, forget_seconds):
+    """Soon, and after a restart, too; names with batches and those in use stay."""
+    monkeypatch.setattr(module, "MAX_PRODUCERS", 20)
+    known = [KnownProducer(f"old{i}", 1, 0, b"") for i in range(4)]
+    known.append(KnownProducer("kept", 1, 1, b"", heard=100.0))
+    producers = Producers(100, 100, known, stores_epochs=True, forget_seconds=forget_seconds)
+    for number in range(15):
+        name = f"new{number}"
+        producers.hear(producers.greet(name, 1), b"", 100.0)
+        producers.begun(name, 1)
+    with pytest.raises(WireError):
+        producers.greet("more", 1)
+    assert producers.silent(101.0) == [f"old{i}" for i in range(4)]
+    producers.forget([f"old{i}" for i in range(4)], 101.0)
+    producers.greet("more", 1)
+    for number in range(3):
+        producers.greet(f"waits{number}", 1)
+    producers.hear(producers.find("new0"), b"", 107.0)
+    names = producers.silent(107.0)
+    assert names == [f"new{number}" for number in range(1, 15)]
+    producers.forget(names, 107.0)
+    # there is room enough now: the usual time counts
+    assert producers.silent(300.0) == []
 
 
 @pytest.mark.parametrize("what", ["hello", "batch", "awaited"])

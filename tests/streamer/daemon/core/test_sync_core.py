@@ -149,22 +149,22 @@ def test_event_words_are_live_only_and_unknown_topics_are_named():
 
 
 def test_limits():
+    """Each connection has a share of the memory, and each of its pulls gets some of it."""
     stream = Records(SyncLimits(connections=2, pulls=2, pull_bytes=1000, memory_bytes=3500))
     stream.commit(["read"])
     stream.pull(b"a", 1, credit=5000)
     stream.pull(b"a", 2, credit=1000)
     stream.pull(b"a", 3)
-    stream.pull(b"b", 1)
+    stream.pull(b"b", 1, credit=10)
     stream.pull(b"c", 1)
-    stream.pull(b"b", 2, credit=501)
-    stream.pull(b"b", 3, credit=500)
+    stream.pull(b"b", 2, credit=5000)
     stream.pull(b"b", 3, credit=1)
     said = [(header["type"], header.get("credit")) for _, header, _ in stream.said()]
-    pulling = [("pulling", 1000), ("pulling", 1000), ("refused", None), ("pulling", 1000)]
     refused = ("refused", None)
     told = ("reached", None)
+    pulling = [("pulling", size) for size in (1000, 314, 10, 1000)]
     assert [one for one in said if one != told] == [
-        *pulling, refused, refused, ("pulling", 500), refused
+        *pulling[:2], refused, pulling[2], refused, pulling[3], refused
     ]  # fmt: skip
     # what ends leaves room
     stream.hear(b"a", type="stop", id=1)
@@ -174,6 +174,34 @@ def test_limits():
     stream.core.gone(b"b")
     stream.pull(b"a", 9)
     assert "pulling" in stream.said_types()
+
+
+def test_pulls_that_never_read_make_room_for_others():
+    """Those that read, or have read everything, stay."""
+    limits = SyncLimits(connections=64, pulls=16, pull_bytes=16 << 20, memory_bytes=256 << 20)
+    stream = Records(limits)
+    for _ in range(9):
+        stream.commit(["read"], 1 << 20)
+    stuck = [b"stuck%d" % number for number in range(62)]
+    for route in stuck:
+        for number in range(16):
+            stream.pull(route, number, credit=1 << 30)
+        stream.now += 0.01
+    for route in (b"reads", b"done"):
+        stream.pull(route, 1, after=9 if route == b"done" else 0, credit=1 << 30)
+    stream.work()
+    stream.pull(b"new", 1)
+    assert [h["reason"] for _, h, _ in stream.said() if h["type"] == "refused"] == ["credit"]
+    for number in range(62):
+        stream.now += 10
+        stream.hear(b"reads", type="credit", id=1, bytes=1)
+        stream.pull(b"new%d" % number, 1, after=9)
+        said = [(route, h["type"]) for route, h, _ in stream.said() if h["type"] != "beat"]
+        assert said[:-1] == [(stuck[number], "refused")] * 16 + [(b"new%d" % number, "pulling")]
+    stream.now += 100
+    stream.hear(b"reads", type="credit", id=1, bytes=1)
+    stream.pull(b"late", 1)
+    assert stream.said_types() == ["refused"]
 
 
 def test_a_pull_without_credit_gets_nothing_more_and_others_do():
