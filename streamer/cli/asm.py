@@ -34,7 +34,8 @@ def asm(
     report: Annotated[
         AsmReport,
         typer.Option(
-            help="all: every end within k. best: of adjacent ends the best, with start and CIGAR."
+            help="all: every end within k. best: the best of adjacent ends and of overlapping "
+            "hits, with start and CIGAR."
         ),
     ] = "all",
     method: Annotated[
