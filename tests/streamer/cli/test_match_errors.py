@@ -129,6 +129,28 @@ def test_dictionary_without_a_kmer(good, tmp_path, streamer):
         assert "no whole 4-mer" in error_line(err)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--save", "saved"),
+        ("--kernel", "walk"),
+        ("--distance", 1, "--semantics", "ltb"),
+        ("--mode", "grow", "--save", "saved"),
+        ("--mode", "grow", "--report", "windows"),
+    ],
+)
+def test_a_dictionary_that_is_too_large_for_a_snapshot(
+    options, good, tmp_path, streamer, monkeypatch
+):
+    monkeypatch.setattr("trie.snapshots.tree_bitmap.MAX_NODES", 3)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = streamer("match", good, "-d", good, "-k", 7, "-q", "--device", "cpu", *options)
+    assert code == 1
+    assert "too large for a snapshot" in error_line(err)
+    assert "at most 3; give fewer records or a smaller k" in err
+    assert not (tmp_path / "saved").exists()
+
+
 def test_nothing_to_match_is_no_error(good, tmp_path, streamer):
     empty = tmp_path / "empty.fq"
     empty.write_bytes(b"")
