@@ -14,6 +14,8 @@ per second and thread, with 256-bit vectors.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +28,7 @@ from trie.cpu.jit import njit
 
 LANES = 64
 TILE = 64
-SET = 16
+SET: Final = np.uint8(16)
 
 FAR = np.int16(0x7FFF)
 
