@@ -92,7 +92,7 @@ def test_records_that_can_never_match_are_named(tmp_path, monkeypatch):
     long, gaps = ("long", "N" * 1000 + letters), ("gaps", "ACGTN" * 400)
     few = [(f"f{n}", "ACGT") for n in range(10)]
     first = write_fasta(tmp_path / "a.fa", [long, gaps, ("ok", letters[:9])])
-    second = write_fasta(tmp_path / "b.fa", [*few, ("ok", letters[:9])])
+    second = write_fasta(tmp_path / "b.fa", [*few, ("ok2", letters[:9])])
     said = []
     for strands in ("forward", "canonical", "both"):
         Dictionary.from_files([first, second], 9, strands, on_notice=said.append)
