@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from streamer.errors import StreamerError
+from streamer.errors import SnapshotTooLargeError, StreamerError
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -209,7 +209,7 @@ class GpuOrCpu:
             except OutOfMemoryError as error:
                 problem, short = str(error), True
                 continue  # the frames of the failed call have freed their memory by then
-            except CudaEngineError as error:
+            except (CudaEngineError, SnapshotTooLargeError) as error:
                 if self._on_fallback is None:
                     raise StreamerError(_advised(error)) from error
                 problem = str(error)

@@ -48,6 +48,10 @@ def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
         raise UsageError(message)
 
 
+class SnapshotTooLargeError(StreamerError):
+    """A dictionary whose trie has more nodes than a snapshot can number."""
+
+
 class ReaderGoneError(StreamerError):
     """The output pipe has lost its reader: there is nothing to report or to do."""
 

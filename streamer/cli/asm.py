@@ -34,7 +34,8 @@ def asm(
     report: Annotated[
         AsmReport,
         typer.Option(
-            help="all: every end within k. best: of adjacent ends the best, with start and CIGAR."
+            help="all: every end within k. best: the best of adjacent ends and of overlapping "
+            "hits, with start and CIGAR."
         ),
     ] = "all",
     method: Annotated[
@@ -69,6 +70,9 @@ def asm(
         pattern, patterns, partial(masks_of, iupac=iupac)
     )
     check_patterns(masks, names, k, source=source)
+    codes = [int((one == 0).sum()) for one in masks]
+    remedy = "--iupac lets them match the bases they stand for"
+    pattern_search.check_codes(codes, names, k, source, remedy, quiet=quiet)
     lengths = [len(one) for one in masks]
     columns = [*COLUMNS, "cigar"] if report == "best" else COLUMNS
     wanted = searches(masks, k, strands)

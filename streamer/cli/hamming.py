@@ -50,11 +50,14 @@ def hamming(
     from streamer.batch.hits import COLUMNS
     from streamer.batch.records import NamedSequence
     from streamer.output.text_table import Labels
-    from trie.codes import encode
+    from trie.codes import GAP, encode
     from trie.cpu.compiling import compile_notice
 
     source, names, codes = pattern_search.read_patterns(pattern, patterns, encode)
     records = list(map(NamedSequence, names, codes))
+    gaps = [int((one == GAP).sum()) for one in codes]
+    remedy = "write out their variants, or use asm --iupac"
+    pattern_search.check_codes(gaps, names, k, source, remedy, quiet=quiet)
     if cluster is not None:
         form = pattern_search.line_format(format_)
         from streamer.batch.hamming.oriented import orient

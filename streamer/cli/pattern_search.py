@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from streamer.cli.choices import READS
+from streamer.cli.choices import READS, say
 from streamer.cli.file_checks import check_files
 from streamer.errors import DataError, UsageError
 from trie.strands import PatternStrands
@@ -65,6 +65,28 @@ def read_patterns(
             ) from None
         names.append(name)
     return source, names, converted
+
+
+def check_codes(
+    codes: Sequence[int], names: Sequence[str], k: int, source: str, remedy: str, *, quiet: bool
+) -> None:
+    """Warn of patterns with more ambiguity codes than k; DataError if all patterns have.
+
+    codes: how many letters of each pattern match nothing.
+    """
+    never = [name for name, count in zip(names, codes, strict=True) if count > k]
+    if not never:
+        return
+    from streamer.dictionary.target_sets import first_names
+
+    problem = (
+        f"{len(never):,} of {len(names):,} patterns can never match, they have more than k = {k} "
+        f"ambiguity codes: {first_names(never)}; {remedy}"
+    )
+    if len(never) == len(names):
+        raise DataError(problem, file=source)
+    if not quiet:
+        say(f"warning: {source}: {problem}")
 
 
 def line_format(format_: RowsFormat) -> Format:

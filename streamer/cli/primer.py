@@ -12,6 +12,7 @@ import typer
 from streamer.cli import choices, effort
 from streamer.cli.choices import say
 from streamer.cli.file_checks import check_files
+from streamer.cli.pattern_search import read_patterns
 from streamer.errors import UsageError
 from trie.strands import PrimerStrands
 
@@ -99,11 +100,12 @@ def primer(
     files = {"--bed": bed, "--fasta": fasta, "--plot": plot, "--known-table": known_table}
     check_files([alpha, beta, *([known] if known is not None else [])], output, files)
 
+    from streamer.batch.asm.pattern_masks import masks_of
     from streamer.batch.plots import check_plot
     from streamer.batch.primer import DEFAULT, METHODS, reaches
     from streamer.batch.primer.beta_pieces import piece_symbols
     from streamer.batch.primer.design import PrimerLimits
-    from streamer.batch.primer.known import MOST_LETTERS, known_primers
+    from streamer.batch.primer.known import MOST_LETTERS, check_primers
     from streamer.batch.primer.problem import Alpha
     from streamer.batch.primer.report import PrimerReport
     from streamer.batch.primer.track import FORMATS, check_tracks
@@ -149,21 +151,22 @@ def primer(
         named = list(records(alpha))
         if plot is not None:
             check_tracks(alpha, len(named))
-        placed = [] if known is None else known_primers(known)
+        if known is not None:
+            source, names, primers = read_patterns(None, known, partial(masks_of, iupac=True))
+            check_primers(primers, names, source)
         joined = Alpha.of([record.codes for record in named])
         with progress("reading beta", size_of_files([beta]), quiet=quiet) as show:
             overlap = joined.longest() + joined.solvable(k)
             size = piece_symbols(overlap, both=both)
             host = _Host(pieces(beta, overlap, size, show))
-            source = prefetched(host, depth=1)
-            reach = solve(joined, source, k)
+            reach = solve(joined, prefetched(host, depth=1), k)
         if joined.longest() and not host.has_bases and not quiet:
             say(f"warning: {shown_name(beta)} holds no bases: nothing rules a candidate out")
         report = PrimerReport(named, joined, reach, k, PrimerLimits(**given) if given else None)
         if known is not None:
             overlap = 2 * MOST_LETTERS + 1
-            source = pieces(beta, overlap, piece_symbols(overlap, both=both))
-            report.place(placed, source, threads=threads, both=both)
+            again = pieces(beta, overlap, piece_symbols(overlap, both=both))
+            report.place(names, primers, again, threads=threads, both=both)
         report.write(output, format_, bed=bed, fasta=fasta, plot=plot, known_table=known_table)
 
 

@@ -16,7 +16,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import TargetSets, bounds_of, gathered, intern_runs
+from streamer.dictionary.target_sets import (
+    SHOWN_TARGETS,
+    TargetSets,
+    bounds_of,
+    first_names,
+    gathered,
+    intern_runs,
+)
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import check_k
 from trie.cpu.jit import njit
@@ -46,6 +53,44 @@ class _Windows(NamedTuple):
         return self.owners[shard]
 
 
+class KmerlessRecords:
+    """Which records hold no k-mer, and whether they are shorter than k."""
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+        # by record: 0 shorter than k, 1 no window without a gap code, 2 some
+        self._states = bytearray()
+
+    def add(self, reads: ReadBatch, starts: NDArray[np.int64], first: int) -> None:
+        """Add records from number ``first`` on; starts: int64, of their windows, ascending."""
+        states = np.array(reads.lengths >= self._k, dtype=np.uint8)
+        states[holding(reads, starts)] = 2
+        if first < len(self._states):
+            states[0] = max(states[0], self._states[first])
+        self._states[first:] = states.tobytes()
+
+    def among(self, names: Sequence[str], first: int = 0) -> str:
+        """Name the records from ``first`` on that hold no k-mer, with the reason; empty if none."""
+        states = np.frombuffer(self._states, np.uint8)[first:]
+        reasons = (
+            (1, "ambiguity codes in every window (write out their variants, or use asm --iupac)"),
+            (0, f"fewer than {self._k} bases (give longer records or a smaller k)"),
+        )
+        parts = []
+        for state, why in reasons:
+            where = np.flatnonzero(states == state).tolist()
+            if where:
+                shown = first_names([names[first + at] for at in where[: SHOWN_TARGETS + 1]])
+                parts.append(f"{len(where):,} of {states.size:,} records have {why}: {shown}")
+        return "; ".join(parts)
+
+
+def holding(reads: ReadBatch, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which reads hold a window; starts: int64, of all windows, ascending."""
+    held: NDArray[np.bool_] = np.diff(np.searchsorted(starts, reads.offsets)) > 0
+    return held
+
+
 class KmerCollector:
     """Collects the windows of records. canonical: k-mers are canonical codes."""
 
@@ -56,6 +101,7 @@ class KmerCollector:
         self._threads = threads
         self._pieces: list[_Windows] = []
         self._names: list[str] = []
+        self._kmerless = KmerlessRecords(k)
 
     @property
     def records(self) -> int:
@@ -66,6 +112,7 @@ class KmerCollector:
         """Add windows of records from number ``first`` on: ``records``, or one less to continue."""
         self._names[first:] = reads.names
         codes, starts = window_codes(reads.bases, reads.offsets, self._k, canonical=self._canonical)
+        self._kmerless.add(reads, starts, first)
         if not codes.size:
             return
         several = len(reads) > 1
@@ -81,6 +128,10 @@ class KmerCollector:
             if order is not None:
                 owners = owners[order]
         self._pieces.append(_Windows(codes, bounds, owners))
+
+    def kmerless(self, first: int = 0) -> str:
+        """Name the records from number ``first`` on that hold no k-mer; empty if all hold one."""
+        return self._kmerless.among(self._names, first)
 
     def finish(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32], TargetSets]:
         """Return the distinct codes, ascending, the target set of each, and the sets."""

@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.collecting import KmerCollector
+from streamer.dictionary.collecting import KmerCollector, holding
 from streamer.dictionary.record_bases import RecordBases, RecordCollector, joined_records
-from streamer.dictionary.target_sets import SHOWN_TARGETS, TargetSets, side_by_side, united
+from streamer.dictionary.target_sets import (
+    SHOWN_TARGETS,
+    TargetSets,
+    confusing_names,
+    first_names,
+    side_by_side,
+    united,
+)
 from streamer.errors import StreamerError, UsageError, check_choice
 from streamer.sequences.files import read_pieces
 from streamer.sequences.read_batch import ReadBatch
@@ -23,7 +30,7 @@ from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 from trie.strands import STRANDS, Strands
 from trie.trees.shards import sort_unique
-from trie.windows import NO_SET
+from trie.windows import NO_SET, window_codes
 
 __all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "TargetSets"]
 
@@ -72,7 +79,8 @@ class Dictionary:
         k-mers as they stand in the records, with strands ``forward``, whatever ``strands`` is.
         keep_records: keep the bases of all records, a byte each, which makes matching on a CPU
         several times as fast; not possible if any file is a saved dictionary, which has none.
-        on_notice: called with one line about a file that lacks targets. team: the threads that read
+        on_notice: called with one line about files that lack targets, records that hold no k-mer
+        and can never match, and names that reports cannot tell apart. team: the threads that read
         files and collect k-mers; all cores by default. UsageError without files, and for unknown
         strands.
 
@@ -95,26 +103,45 @@ class Dictionary:
             raise UsageError(problem)
         known_as = "forward" if as_stored else strands
         parts = []
+        kmerless: dict[str, str] = {}
         for saved, group in groupby(names, is_saved):
-            if saved:
-                loaded = (load_dictionary(path, k, strands, on_notice) for path in group)
-                parts += [part.known_as(known_as) for part in loaded]
-            else:
-                parts.append(cls._from_records(list(group), k, known_as, keep_records, team))
+            for path in group if saved else ():
+                part = load_dictionary(path, k, strands, on_notice).known_as(known_as)
+                if without := part.targets.without_kmers:
+                    kmerless[path] = f"{len(without):,} targets: {first_names(without)}"
+                parts.append(part)
+            if not saved:
+                paths_of_group = list(group)
+                parts.append(
+                    cls._from_records(paths_of_group, k, known_as, keep_records, team, kmerless)
+                )
         dictionary = _merged(parts, both=strands == "both")
+        # one line, however many files and records there are
+        kmerless = dict(islice(kmerless.items(), SHOWN_TARGETS))
         if not dictionary.codes.size:
-            message = (
-                f"{', '.join(map(shown_name, names))}: the dictionary holds no whole {k}-mer: "
-                f"give longer records or a smaller k"
-            )
+            why = "; ".join(kmerless.values()) or "no records"
+            files = ", ".join(map(shown_name, kmerless or names))
+            message = f"{files}: the dictionary holds no whole {k}-mer: {why}"
             raise StreamerError(message)
+        if kmerless and on_notice is not None:
+            never = "; ".join(f"{shown_name(path)}: {why}" for path, why in kmerless.items())
+            on_notice(f"warning: without a whole {k}-mer nothing can match: {never}")
+        if on_notice is not None:
+            for line in confusing_names(dictionary.targets.names):
+                on_notice(f"warning: {line}")
         return dictionary
 
     @classmethod
     def _from_records(
-        cls, paths: Sequence[str], k: int, strands: Strands, keep: bool, team: Team | None
+        cls,
+        paths: Sequence[str],
+        k: int,
+        strands: Strands,
+        keep: bool,
+        team: Team | None,
+        kmerless: dict[str, str],
     ) -> Dictionary:
-        """Read every window of every record of sequence files."""
+        """Read every window of every record of sequence files; note in which there is none."""
         kept = RecordCollector(keeps=keep)
         collector = KmerCollector(k, canonical=strands != "forward", threads=usable_cores())
         for path in paths:
@@ -122,6 +149,8 @@ class Dictionary:
             for piece in read_pieces(path, k - 1, size=_PIECE, team=team):
                 collector.add(piece.reads, before + piece.first)
                 kept.add(piece, before + piece.first)
+            if why := collector.kmerless(before):
+                kmerless[path] = why
         return cls(k, strands, *collector.finish(), kept.finish())
 
     @classmethod
@@ -165,20 +194,21 @@ class Dictionary:
         return Dictionary(self.k, strands, codes, sets, TargetSets.empty())
 
 
-def target_names(paths: Iterable[str]) -> list[str] | None:
-    """Return the record names of sequence files, in order, whatever k is; DataError as in reading.
+def target_names(paths: Iterable[str], k: int) -> dict[str, bool] | None:
+    """Return the record names of sequence files, in order, and which hold a k-mer.
 
-    Returns None if any is a saved dictionary.
+    Returns None if any is a saved dictionary; DataError as in reading.
     """
     from streamer.dictionary.saved_dictionary import is_saved
 
-    names: list[str] = []
+    names: dict[str, bool] = {}
     for path in paths:
         if is_saved(path):
             return None
-        before = len(names)
-        for piece in read_pieces(path, 0, size=_PIECE):
-            names[before + piece.first :] = piece.reads.names
+        for piece in read_pieces(path, k - 1, size=_PIECE):
+            _, starts = window_codes(piece.reads.bases, piece.reads.offsets, k, canonical=False)
+            for name, held in zip(piece.reads.names, holding(piece.reads, starts), strict=True):
+                names[name] = names.get(name, False) or held
     return names
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import bounds_of, unknown_names
+from streamer.dictionary.target_sets import bounds_of, check_kmers, unknown_names
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
@@ -61,7 +61,7 @@ class Decider:
     """Decides by a dictionary that does not change; counts and learns nothing.
 
     matcher: a fixed, exact one of that dictionary, which may be shared; None to create one, which
-    ``close`` then closes. Raises StreamerError for a name that no target has.
+    ``close`` then closes. Raises StreamerError for a name that no target with k-mers has.
     """
 
     def __init__(
@@ -71,10 +71,11 @@ class Decider:
         self._rule = rule
         self.targets = dictionary.targets
         listed = rule.enrich or rule.deplete
+        key = "enrich" if rule.enrich else "deplete"
         if missing := unknown_names(listed, dictionary.targets):
-            key = "enrich" if rule.enrich else "deplete"
             message = f"decision.{key}: the dictionary has no target called {missing}"
             raise StreamerError(message)
+        check_kmers(listed, dictionary.targets, dictionary.k, f"decision.{key}")
         yes, no = (STOP_RECEIVING, UNBLOCK) if rule.enrich else (UNBLOCK, STOP_RECEIVING)
         wanted = set(listed)
         # by target; the last element, index -1, serves unassigned reads

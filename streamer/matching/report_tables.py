@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching.reports import Columns
-from streamer.output.text_table import Column, Labels, Lookup, Table, distinct
+from streamer.output.text_table import Column, Labels, Lookup, NameLists, Table, distinct
 from trie.codes import decode_kmers
 from trie.strands import SIGNS
 from trie.windows import NO_SET
@@ -56,13 +56,13 @@ class ReportTables:
 
     def _target_names(self, sets: NDArray[Any]) -> Column:
         if len(self._targets) > _FEW_SETS:
-            return distinct(sets, lambda ids: [*map(self._targets.label, ids.tolist())])
+            return distinct(sets, lambda ids: [*map(self._targets.shown, ids.tolist())], NameLists)
         return self._set_names.gather(np.minimum(sets, len(self._targets)))
 
     @cached_property
     def _set_names(self) -> Labels:
         """Return the names of all sets, followed by that of no set."""
-        return Labels([*map(self._targets.label, [*range(len(self._targets)), int(NO_SET)])])
+        return NameLists([*map(self._targets.shown, [*range(len(self._targets)), int(NO_SET)])])
 
 
 def bit_lists(bitmaps: NDArray[Any]) -> Lookup:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.match_engine import SpanFound
-from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
+from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot, built
 from trie.codes import with_reverse_complements
 from trie.snapshots.tree_bitmap import snapshot
 
@@ -100,7 +101,7 @@ class Snapshots:
             codes = self._dictionary.codes
             if self._dictionary.strands == "both":
                 codes = with_reverse_complements(codes, self._dictionary.k)
-            self._only = VersionedSnapshot(snapshot(codes, self._dictionary.k), self.version)
+            self._only = built(partial(snapshot, codes, self._dictionary.k), self.version)
         return self._only
 
     def latest(self) -> VersionedSnapshot:

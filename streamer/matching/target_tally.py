@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from streamer.dictionary.target_sets import check_kmers
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
@@ -40,13 +41,16 @@ class Panel:
     reads: int = 0
 
     def check(self, dictionary: Dictionary) -> None:
-        """Raise StreamerError, with its key, for a target that the dictionary does not have."""
+        """Raise StreamerError, with its key, for a target that is not there or can never match."""
         known = set(dictionary.targets.names)
         for group, names in self.groups.items():
             for at, name in enumerate(names):
                 if name not in known:
                     problem = f"panel.groups.{group}.{at}: no target of the dictionary is '{name}'"
                     raise StreamerError(problem)
+            check_kmers(names, dictionary.targets, dictionary.k, f"panel.groups.{group}")
+        if not self.groups and (self.breadth or self.depth or self.reads):
+            check_kmers(known, dictionary.targets, dictionary.k, "panel")
 
     def reached(self, reads: int, breadth: float, depth: float) -> bool:
         """Return whether all thresholds are reached."""

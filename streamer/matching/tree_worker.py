@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
@@ -20,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
+from streamer.errors import SnapshotTooLargeError
 from trie.codes import with_reverse_complements
 from trie.cpu.stage_work import StageWork
 from trie.cpu.threads import in_background
-from trie.snapshots.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TooManyNodesError, TreeBitmap
 from trie.trees.hybrid_tree import HybridTreeBitmap
 from trie.trees.shards import sort_unique
 
@@ -50,6 +52,18 @@ class VersionedSnapshot(NamedTuple):
 
     tree: TreeBitmap
     version: int
+
+
+def built(build: Callable[[], TreeBitmap], version: int) -> VersionedSnapshot:
+    """Return the snapshot that ``build`` makes; SnapshotTooLargeError if it has too many nodes."""
+    try:
+        return VersionedSnapshot(build(), version)
+    except TooManyNodesError as error:
+        message = (
+            f"the dictionary is too large for a snapshot, which --save, a GPU, --kernel walk and "
+            f"--semantics ltb need: {error}; give fewer records or a smaller k"
+        )
+        raise SnapshotTooLargeError(message) from error
 
 
 class TreeWorker:
@@ -160,7 +174,7 @@ class TreeWorker:
             self._open = None
         return self._begin(
             "a snapshot",
-            lambda: VersionedSnapshot(self._tree.to_tree_bitmap(threads=self._threads), version),
+            lambda: built(partial(self._tree.to_tree_bitmap, threads=self._threads), version),
         )
 
     def _begin(self, what: str, task: Callable[[], _T]) -> Future[_T]:

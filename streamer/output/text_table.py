@@ -94,6 +94,18 @@ class Labels:
         return _separated(joined)
 
 
+class NameLists(Labels):
+    """Lists of names, or None: joined by ``;`` in TSV, arrays in JSON."""
+
+    def _in_rows(self, format_: Format) -> Texts:
+        if not len(self.texts):
+            return _NO_TEXTS
+        if format_ == "jsonl":
+            whole = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+            return _separated("\0".join(map(whole, self.texts)))
+        return _separated("\0".join("." if one is None else ";".join(one) for one in self.texts))
+
+
 def _separated(joined: str) -> Texts:
     """Return texts that were joined by NUL."""
     letters = np.frombuffer(f"{joined}\0".encode(), dtype=np.uint8)
@@ -187,10 +199,14 @@ def same(value: Any, rows: int) -> Lookup:
     return Lookup(Labels([value]), np.zeros(rows, dtype=np.int64))
 
 
-def distinct(values: NDArray[Any], shown: Callable[[NDArray[Any]], Sequence[Any]]) -> Lookup:
+def distinct(
+    values: NDArray[Any],
+    shown: Callable[[NDArray[Any]], Sequence[Any]],
+    labels: type[Labels] = Labels,
+) -> Lookup:
     """Return a column of ``shown`` applied to each value; it receives each distinct value once."""
     present, index = np.unique(values, return_inverse=True)
-    return Lookup(Labels(shown(present)), index)
+    return Lookup(labels(shown(present)), index)
 
 
 def _numbers(column: Column) -> NDArray[Any]:

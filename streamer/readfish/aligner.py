@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from readfish._loggers import setup_logger
 from readfish.plugins.abc import AlignerABC
-from readfish.plugins.utils import Strand
 
-from streamer.dictionary.target_sets import unknown_names
+from streamer.dictionary.target_sets import check_kmers, first_names, unknown_names
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
 from streamer.readfish.hit_finder import HitFinder
 from trie.cpu.threads import usable_cores
+
+_Interval = tuple[float, float]
 
 if TYPE_CHECKING:
     from readfish._config import Barcode, Region, _Condition
@@ -69,14 +72,23 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
             raise ValueError(message)
         self._log = None if debug_log is None else setup_logger(__name__, log_file=debug_log)
         self._paths = [given[0]] if isinstance(given[0], str) else [*given[0]]
+        if isinstance(targets, str):
+            message = "targets is a list of names of contigs, not a file"
+            raise ValueError(message)
         self._targets = [*targets]
         self._rule = Assignment(min_windows, min_fraction)
-        self._dictionary = Dictionary.from_files(self._paths, k)
+        # why targets of the TOML file are refused; readfish shows them to ``describe`` alone
+        self._refused = ""
+        warn = logging.getLogger(__name__).warning
+        self._dictionary = Dictionary.from_files(self._paths, k, on_notice=warn)
         self.validate()
         self._finder = HitFinder(self._dictionary, self._rule, threads or usable_cores())
 
     def validate(self) -> None:
-        """Raise StreamerError if contig names repeat, or if a target is not in the reference."""
+        """Raise StreamerError if contig names repeat, or for a target that cannot be matched.
+
+        That is one that is not in the reference, without a k-mer, or an interval of a contig.
+        """
         names = self._dictionary.targets.names
         if self._dictionary.records is None:
             message = "saved dictionaries have no contigs: name the FASTA files as the reference"
@@ -85,17 +97,19 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
             twice = next(name for at, name in enumerate(names) if name in names[:at])
             message = f"{self._shown}: two records are called {twice}"
             raise StreamerError(message)
-        self._check(self._targets, "targets of the plugin")
+        if self._refused:
+            raise StreamerError(self._refused)
+        self._check(dict.fromkeys(self._targets, ()), "targets of the plugin")
 
     @property
     def initialised(self) -> bool:
-        """True: the reference is read when the plugin is loaded."""
-        return True
+        """Whether no target is refused; the reference is read when the plugin is loaded."""
+        return not self._refused
 
     def describe(self, regions: Sequence[Region], barcodes: Mapping[str, Barcode]) -> str:
         """Describe the reference, and the targets of each condition in it.
 
-        Raises SystemExit, as readfish's own aligners do, for a target that is not in the reference.
+        Raises SystemExit, as readfish's own aligners do, for a target that cannot be matched.
         """
         dictionary, rule = self._dictionary, self._rule
         lines = [
@@ -106,13 +120,14 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         ]
         for kind, conditions in (("region", regions), ("barcode", barcodes.values())):
             for condition in conditions:
-                names = _contigs(condition)
+                targets = _targets(condition)
                 try:
-                    self._check(names, f"targets of {kind} {condition.name}")
+                    self._check(targets, f"targets of {kind} {condition.name}")
                 except StreamerError as error:
-                    raise SystemExit(str(error)) from None
+                    self._refused = str(error)
+                    raise SystemExit(self._refused) from None
                 lines.append(
-                    f"{kind.capitalize()} {condition.name}: {len(names):,} target contigs."
+                    f"{kind.capitalize()} {condition.name}: {len(targets):,} target contigs."
                 )
         return "\n".join(lines)
 
@@ -134,13 +149,34 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
     def _shown(self) -> str:
         return ", ".join(self._paths)
 
-    def _check(self, names: Iterable[str], whose: str) -> None:
-        if missing := unknown_names(sorted(names), self._dictionary.targets):
+    def _check(self, targets: Mapping[str, Iterable[_Interval]], whose: str) -> None:
+        """Raise StreamerError for contigs that are unknown or without k-mers, and for intervals."""
+        known, records = self._dictionary.targets, self._dictionary.records
+        assert records is not None
+        lengths = dict(zip(known.names, np.diff(records.offsets).tolist(), strict=True))
+        parts = [
+            f"{name},{start:.0f},{end:.0f}"
+            for name, intervals in targets.items()
+            for start, end in intervals
+            if start > 0 or end < lengths.get(name, 0)
+        ]
+        parts += [name for name in targets if name not in lengths and "," in name]
+        if parts:
+            message = (
+                f"{whose}: a hit covers a whole contig, so intervals cannot be matched: "
+                f"{first_names(parts)}; cut them out as records (streamer regions), and name these"
+            )
+            raise StreamerError(message)
+        if missing := unknown_names(sorted(targets), known):
             message = f"{whose}: not in {self._shown}: {missing}"
             raise StreamerError(message)
+        check_kmers(targets, known, self._dictionary.k, whose)
 
 
-def _contigs(condition: _Condition) -> set[str]:
-    """Return the contigs that a condition of the TOML file names as targets."""
-    by_strand = condition.targets._targets
-    return {contig for strand in Strand for contig in by_strand[strand]}
+def _targets(condition: _Condition) -> dict[str, list[_Interval]]:
+    """Return the intervals that a condition of the TOML file names as targets, by contig."""
+    targets: dict[str, list[_Interval]] = {}
+    for by_contig in condition.targets._targets.values():
+        for contig, intervals in by_contig.items():
+            targets.setdefault(contig, []).extend(intervals)
+    return targets

@@ -254,6 +254,24 @@ def test_a_growing_dictionary_says_that_it_uses_one_gpu(folder, capsys):
         assert said.count("a growing dictionary uses one GPU, not 2: ") == lines
 
 
+@pytest.mark.parametrize("name", grouped(["match", "ltb"]))
+def test_a_dictionary_that_is_too_large_for_a_snapshot(name, run, usual, monkeypatch):
+    """The CPU needs none to match exactly."""
+    _, rows = usual(name)
+    monkeypatch.setattr("trie.snapshots.tree_bitmap.MAX_NODES", 9)
+    problem = "the dictionary is too large for a snapshot, .* nodes, .*"
+    code, found, said = run(name, "auto", faults.FailingGpu())
+    if name == "match":
+        assert (code, found) == (0, rows)
+        assert re.fullmatch(rf"streamer: {problem}; matching on the CPU\n", said)
+    else:
+        assert (code, found) == (1, "")
+        assert re.fullmatch(rf"streamer: error: {problem}\n", said)
+    code, found, said = run(name, "cuda", faults.FailingGpu())
+    assert (code, found) == (1, "")
+    assert re.fullmatch(rf"streamer: error: {problem}\n", said)
+
+
 LONG = {
     "asm": ["asm", "long.fa", "--pattern", "ACGTACGGA", "--pattern", "TTGACATAC", "-k", "1"],
     "hamming": ["hamming", "some.fa", "--pattern", "ACGTAC", "-k", "1", "--method", "naive"],

@@ -61,8 +61,34 @@ def every_end(texts, patterns, k, strands="both", iupac=False):
     return [(text, end, distance, strand, index) for text, end, index, strand, distance in rows]
 
 
+def start_of(text, end, distance, pattern, iupac=False):
+    """The start of an optimal alignment: as long as the pattern if possible, else the shortest."""
+    column = list(range(len(pattern) + 1))
+    lengths = [0] if column[-1] == distance else []
+    for length, t in enumerate(text[:end][::-1], 1):
+        above_left, column[0] = column[0], length
+        for i, p in enumerate(reversed(pattern), 1):
+            best = above_left + (not equal(p, t, iupac))
+            best = min(best, column[i - 1] + 1, column[i] + 1)
+            above_left, column[i] = column[i], best
+        if column[-1] == distance:
+            lengths.append(length)
+        if length == len(pattern) + distance:
+            break
+    return end - min(lengths, key=lambda length: (length != len(pattern), length))
+
+
+def without_overlaps(hits):
+    """Hits (start, end, distance) in the order of distance, then end, but none of a taken span."""
+    taken = []
+    for start, end, distance in sorted(hits, key=lambda hit: (hit[2], hit[1])):
+        if all(end <= other[0] or other[1] <= start for other in taken):
+            taken.append((start, end, distance))
+    return taken
+
+
 def best_ends(texts, patterns, k, strands="both", iupac=False):
-    """As ``every_end``, one row per maximal run of adjacent ends: the least distance, leftmost."""
+    """The least distance of each maximal run of adjacent ends, leftmost; none that overlap."""
     runs = {}
     for text, end, distance, strand, index in every_end(texts, patterns, k, strands, iupac):
         of_one = runs.setdefault((text, index, strand), [])
@@ -72,8 +98,12 @@ def best_ends(texts, patterns, k, strands="both", iupac=False):
             of_one.append([(end, distance)])
     rows = []
     for (text, index, strand), found in runs.items():
+        pattern = patterns[index] if strand == "+" else turned(patterns[index])
+        hits = []
         for run in found:
             distance, end = min((d, e) for e, d in run)
+            hits.append((start_of(texts[text], end, distance, pattern, iupac), end, distance))
+        for _, end, distance in without_overlaps(hits):
             rows.append((text, end, index, strand, distance))
     rows.sort()
     return [(text, end, distance, strand, index) for text, end, index, strand, distance in rows]

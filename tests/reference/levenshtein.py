@@ -78,11 +78,20 @@ def nearest(kmers, text, distance, *, both=True):
 
 
 def best_of_runs(rows):
-    """One row per maximal run of adjacent ends: the least distance, leftmost of equal ones."""
+    """One row per maximal run of adjacent ends: the least distance, leftmost of equal ones.
+
+    Of one k-mer and strand, each takes its span in the order of distance, then end.
+    """
     runs = []
     for row in rows:
         if runs and row[1] == runs[-1][-1][1] + 1:
             runs[-1].append(row)
         else:
             runs.append([row])
-    return [min(run, key=lambda row: (row[2], row[1])) for run in runs]
+    taken = []
+    best = [min(run, key=lambda row: (row[2], row[1])) for run in runs]
+    for row in sorted(best, key=lambda row: (row[2], row[1])):
+        of_same = [other for other in taken if other[3:] == row[3:]]
+        if all(row[1] <= other[0] or other[1] <= row[0] for other in of_same):
+            taken.append(row)
+    return sorted(taken, key=lambda row: row[1])

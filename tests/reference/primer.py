@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
+BASES = {
+    "A": "A", "C": "C", "G": "G", "T": "T", "R": "AG", "Y": "CT", "S": "CG", "W": "AT",
+    "K": "GT", "M": "AC", "B": "CGT", "D": "AGT", "H": "ACT", "V": "ACG", "N": "ACGT",
+}  # fmt: skip
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 
@@ -41,6 +47,15 @@ def texts(betas, strands):
 def longest(alpha, betas, k, strands="forward"):
     """As ``longest_prefix``, over every record of beta."""
     return max(longest_prefix(clean(alpha), beta, k) for beta in texts(betas, strands))
+
+
+def differences(primer, betas, strands="forward"):
+    """The least differences of a primer, over the variants that its letters stand for."""
+    variants = map("".join, product(*(BASES[letter] for letter in primer)))
+    return min(
+        next(d for d in range(len(one) + 1) if longest(one, betas, d + 1, strands) == len(one))
+        for one in variants
+    )
 
 
 def primers(alphas, betas, k, strands="forward"):

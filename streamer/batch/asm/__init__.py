@@ -69,8 +69,9 @@ def search(
     text, patterns: letters (bytes, str or uint8 array), one or a sequence of them; the fields
     ``text`` and ``pattern`` are their indices. Rows are ordered by text, end, pattern, ``+`` before
     ``-``. With report ``all``, the start is -1; with ``best``, start and ``cigar`` are those of one
-    optimal alignment. ``iupac``: an ambiguity code in a pattern matches its bases. ``gpus``: the
-    most GPUs to use, 0 for all.
+    optimal alignment, and of hits of a pattern and strand that overlap the nearest stays.
+    ``iupac``: an ambiguity code in a pattern matches its bases. ``gpus``: the most GPUs to use, 0
+    for all.
 
     Raises UsageError for an unknown option, DataError for an empty pattern or one not longer than
     k, InvalidBaseError (a ValueError) for a letter that is not DNA.

@@ -1,4 +1,7 @@
-"""The two reports: every end, or the best of each maximal run of adjacent ends."""
+"""The two reports: every end, or the best of each maximal run of adjacent ends.
+
+Of the best ends of a search that overlap, only the nearest is reported.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from streamer.batch.asm.found import EndsFound, repeated
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.hits import NO_START, Hits
 from trie.codes import encode
+from trie.overlaps import disjoint
 
 _BEHIND_ALL = 1 << 62
 
@@ -93,11 +97,13 @@ class _Rows:
 class BlockRuns:
     """The best end of each run of a block, before runs of several blocks are joined.
 
-    first: the number of its first record. begun: the row of each search whose run may have begun in
-    the previous block. going: bool, the runs that may continue in the next block.
+    first: the number of its first record. known: the first text and end that later blocks may have
+    hits at. begun: the row of each search whose run may have begun in the previous block. going:
+    bool, the runs that may continue in the next block.
     """
 
     first: int
+    known: tuple[int, int]
     rows: _Rows
     begun: dict[int, int]
     going: NDArray[np.bool_]
@@ -121,13 +127,18 @@ def runs_of(block: Block, found: EndsFound, searches: Searches) -> BlockRuns:
     }
     going = (found.ends[last] == block.symbols.size) & block.continues
     rows = _aligned(block, found.at(best), piece[best], searches)
-    return BlockRuns(block.first, rows, begun, going)
+    known = (_BEHIND_ALL, 0)
+    if block.continues:
+        stop = block.offsets[-1] + block.stops[-1] - block.starts[-1]
+        known = (int(block.records[-1]), int(stop) + 1)
+    return BlockRuns(block.first, known, rows, begun, going)
 
 
 class BestEnds:
     """Finds the best of each run, block by block: a run may continue in the next block.
 
-    Rows of a block wait while an open run may have its best end before theirs.
+    Rows of a block wait while an open run may have its best end before theirs, and while a hit
+    behind them may decide which of those that overlap stay.
     """
 
     def __init__(self, searches: Searches) -> None:
@@ -137,6 +148,7 @@ class BestEnds:
         # run may last a whole record, and waiting rows are not examined each time
         self._waiting: list[tuple[int, int, int, _Rows]] = []
         self._number = 0
+        self._disjoint = _DisjointHits(searches)
 
     def add(self, block: BlockRuns) -> Hits:
         """Return the rows that are final once the next block has been searched."""
@@ -153,22 +165,22 @@ class BestEnds:
         done[0] = rows.at(~block.going)
         self._open = rows.at(block.going)
         self._wait(_in_order(_Rows.joined(done)))
-        return self._certain()
+        return self._certain(block.known)
 
     def finish(self) -> Hits:
         """Return the rows that waited for the last block."""
         self._wait(_in_order(self._open))
         self._open = _Rows.nothing()
-        return self._certain()
+        return self._certain((_BEHIND_ALL, 0))
 
     def _wait(self, rows: _Rows) -> None:
         if rows.text.size:
             self._number += 1
             heappush(self._waiting, (int(rows.text[0]), int(rows.end[0]), self._number, rows))
 
-    def _certain(self) -> Hits:
+    def _certain(self, known: tuple[int, int]) -> Hits:
         """Return the rows before all open runs; only the last record, which continues, has any."""
-        text, end = _BEHIND_ALL, 0
+        text, end = known
         if self._open.text.size:
             text, end = int(self._open.text[0]), int(self._open.end.min())
         early = []
@@ -179,6 +191,7 @@ class BestEnds:
             early.append(rows.at(slice(count)))
             self._wait(rows.at(slice(count, None)))
         rows = early[0] if len(early) == 1 else _in_order(_Rows.joined([_Rows.nothing(), *early]))
+        rows = self._disjoint.add(rows, text, end)
         return Hits(
             text=rows.text.astype(np.int32),
             start=rows.start,
@@ -188,6 +201,35 @@ class BestEnds:
             pattern=self._searches.pattern[rows.search],
             cigar=rows.cigar.tolist(),
         )
+
+
+class _DisjointHits:
+    """Drops each hit that overlaps a better one of its search: of less distance, then less end.
+
+    Whether a hit stays depends on the better ones that overlap it, and so on. Each step ahead is
+    shorter than ``reach`` and to less distance, so k steps bound how long a hit waits.
+    """
+
+    def __init__(self, searches: Searches) -> None:
+        self._reach = searches.reach
+        self._ahead = searches.k * searches.reach
+        # rows returned that later ones may overlap, then all that wait
+        self._returned = 0
+        self._rows = _Rows.nothing()
+
+    def add(self, rows: _Rows, text: int, end: int) -> _Rows:
+        """Return the rows that stay, in order; all hits before ``end`` in ``text`` are known."""
+        if self._rows.text.size:
+            rows = _Rows.joined([self._rows, rows])
+        keys = [rows.text, rows.search.astype(np.int64)]
+        stays = disjoint(keys, rows.start, rows.end, rows.distance, self._reach)
+        settled = (rows.text < text) | (rows.end + self._ahead < end)
+        near = (rows.text == text) & (rows.end + self._ahead + self._reach >= end)
+        final = rows.at((settled & stays)[self._returned :].nonzero()[0] + self._returned)
+        before, waiting = rows.at(settled & stays & near), rows.at(~settled)
+        self._returned = before.text.size
+        self._rows = _Rows.joined([before, waiting])
+        return final
 
 
 def _in_order(rows: _Rows) -> _Rows:

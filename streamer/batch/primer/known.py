@@ -1,42 +1,44 @@
-"""Existing primers: where they lie on alpha, and their least differences from beta."""
+"""Existing primers: where they lie on alpha, and their least differences from beta.
+
+Their letters are sets of bases (``asm.pattern_masks``): an ambiguity code matches its bases.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from streamer.batch.asm.pattern_masks import Masks, reverse_complement
 from streamer.batch.primer.beta_pieces import chunks, joined
 from streamer.batch.primer.cpu_text import CpuText
 from streamer.batch.primer.problem import Alpha, Columns
-from streamer.batch.records import Codes, NamedSequence, records, reverse_complement
+from streamer.batch.primer.window_scan import SET
+from streamer.batch.records import Codes
 from streamer.errors import DataError
-from streamer.sequences.source import shown_name
-from trie.codes import GAP
 
 MOST_LETTERS = 1000
 """The longest known primer allowed: differences take 16 bits; real primers are far shorter."""
 
 
-def known_primers(path: str) -> list[NamedSequence]:
-    """Read the primers of a file; raise DataError for a sequence too long to be one."""
-    found = list(records(path))
-    for number, record in enumerate(found, 1):
-        if record.codes.size > MOST_LETTERS:
-            problem = f"{record.codes.size} letters are no primer, {MOST_LETTERS} are the most"
-            raise DataError(problem, file=shown_name(path), record=number, name=record.name)
-    return found
+def check_primers(primers: Sequence[Masks], names: Sequence[str], source: str) -> None:
+    """Raise DataError for a sequence too long to be a primer."""
+    for number, (primer, name) in enumerate(zip(primers, names, strict=True), 1):
+        if primer.size > MOST_LETTERS:
+            problem = f"{primer.size} letters are no primer, {MOST_LETTERS} are the most"
+            raise DataError(problem, file=source, record=number, name=name)
 
 
 def differences(
-    primers: list[Codes], beta: Iterable[Codes], threads: int, *, both: bool
+    primers: Sequence[Masks], beta: Iterable[Codes], threads: int, *, both: bool
 ) -> Columns:
     """Return the least differences of each primer from any substring of beta: int64[primers].
 
     This is at most its length, the distance from the empty substring; a gap costs one.
     """
-    alpha = Alpha.of(primers)
+    alpha = Alpha.of([primer | SET for primer in primers])
     least = np.diff(alpha.offsets)
     some = np.flatnonzero(least)
     if some.size == 0:
@@ -58,17 +60,21 @@ class PrimerPlace:
     strand: str
 
 
-def places(primer: Codes, records: list[Codes]) -> list[PrimerPlace]:
+def places(primer: Masks, records: Sequence[Codes]) -> list[PrimerPlace]:
     """Find every exact occurrence of a primer in the records of alpha, on either strand."""
     found: list[PrimerPlace] = []
-    if (primer == GAP).any():  # a gap equals nothing, not even a gap in alpha
-        return found
-    wanted = {"+": primer.tobytes(), "-": reverse_complement(primer).tobytes()}
-    for index, record in enumerate(records):
+    wanted = {"+": _expression(primer), "-": _expression(reverse_complement(primer))}
+    for index, record in enumerate(records if primer.size else ()):
         text = record.tobytes()
-        for strand, letters in wanted.items():
-            at = text.find(letters) if letters else -1
-            while at >= 0:
-                found.append(PrimerPlace(index, at, at + len(letters), strand))
-                at = text.find(letters, at + 1)
+        for strand, expression in wanted.items():
+            match = expression.search(text)
+            while match is not None:
+                found.append(PrimerPlace(index, *match.span(), strand))
+                match = expression.search(text, match.start() + 1)
     return sorted(found, key=lambda place: (place.alpha, place.start, place.strand))
+
+
+def _expression(primer: Masks) -> re.Pattern[bytes]:
+    """Return an expression for base codes that the letters match."""
+    bases = [bytes(code for code in range(4) if one >> code & 1) for one in primer.tolist()]
+    return re.compile(b"".join(one if len(one) == 1 else b"[" + one + b"]" for one in bases))

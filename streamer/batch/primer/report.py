@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.asm.pattern_masks import Masks
 from streamer.batch.primer import design, known
 from streamer.batch.primer.problem import Alpha
 from streamer.batch.primer.track import Bar, Track, plot
@@ -67,15 +68,15 @@ class PrimerReport:
         return rows
 
     def place(
-        self, primers: Sequence[NamedSequence], beta: Iterable[Codes], *, threads: int, both: bool
-    ) -> None:
+        self, names: Sequence[str], primers: Sequence[Masks], beta: Iterable[Codes], *,
+        threads: int, both: bool,
+    ) -> None:  # fmt: skip
         """Find primers on alpha and count their least differences from beta."""
-        codes = [primer.codes for primer in primers]
-        counts = known.differences(codes, beta, threads or usable_cores(), both=both)
+        counts = known.differences(primers, beta, threads or usable_cores(), both=both)
         texts = [record.codes for record in self._records]
         self._known = [
-            (primer.name, count, known.places(primer.codes, texts))
-            for primer, count in zip(primers, counts.tolist(), strict=True)
+            (name, count, known.places(primer, texts))
+            for name, primer, count in zip(names, primers, counts.tolist(), strict=True)
         ]
 
     def write(

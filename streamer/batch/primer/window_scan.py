@@ -4,6 +4,7 @@
                the compiler turns rows of 64 words of 32 bits into vectors
     rows       a window is aligned to the bottom of its 32 * words rows: its last row is the top bit
                of the last word, whatever its length, and its difference is the carry out of there
+    sets       a window's symbol above SET is a set of bases, which it matches: SET | bits 3-0
     free rows  those above match every symbol (all ones in the masks, 0 in vp), so D is 0 there
 
 vp, vn, ph, mh as in ``hook``. Only the minimum of D's last row over each tile of TILE columns is
@@ -12,6 +13,8 @@ per second and thread, with 256-bit vectors.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +28,7 @@ from trie.cpu.jit import njit
 
 LANES = 64
 TILE = 64
+SET: Final = np.uint8(16)
 
 FAR = np.int16(0x7FFF)
 
@@ -43,7 +47,11 @@ def _masks(codes, firsts, ends, words):
                     masks[c, row >> 5, lane] |= bit
             else:
                 symbol = codes[firsts[lane] + row - free]
-                if symbol != GAP:
+                if symbol >= SET:
+                    for c in range(4):
+                        if symbol >> c & 1:
+                            masks[c, row >> 5, lane] |= bit
+                elif symbol != GAP:
                     masks[symbol, row >> 5, lane] |= bit
     return masks
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,6 +35,8 @@ from streamer.matching.spec import MatchSpec
 from streamer.protocol.endpoints import can_be_bound, is_local, is_utf8
 from streamer.protocol.http_address import is_loopback, split_http_address
 from streamer.protocol.keys import KeysError
+
+_NO_KMER = "no whole k-mer, its records are too short or full of ambiguity codes"
 
 # the key, what is wrong, and other keys involved
 Fault = tuple[str, str, *tuple[str, ...]]
@@ -123,15 +125,23 @@ def job_faults(jobs: JobsTable, absolute: Sequence[str]) -> Iterator[Fault]:
 
 
 def target_faults(
-    decision: DecisionTable, panel: PanelTable, known: Collection[str]
+    decision: DecisionTable, panel: PanelTable, known: Mapping[str, bool]
 ) -> Iterator[Fault]:
-    """Names of targets that the dictionary does not have."""
+    """Names of targets that the dictionary does not have, or that hold no k-mer."""
+    # imported late, since it loads kernels
+    from streamer.dictionary.target_sets import first_names
+
     lists = {"decision.enrich": decision.enrich, "decision.deplete": decision.deplete}
     lists |= {f"panel.groups.{group}": names for group, names in panel.groups.items()}
     for key, names in lists.items():
         for at, name in enumerate(names):
             if name not in known:
                 yield f"{key}.{at}", f"no target of the dictionary is '{name}'"
+            elif not known[name]:
+                yield f"{key}.{at}", f"'{name}' can never match: {_NO_KMER}"
+    without = [name for name, held in known.items() if not held]
+    if panel.limits and not panel.groups and without:
+        yield "panel", f"can never match: {first_names(without)}: {_NO_KMER}"
 
 
 def key_faults(given: str, absolute: str) -> Iterator[Fault]:

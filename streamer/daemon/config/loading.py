@@ -139,18 +139,18 @@ def load(
 
 def _target_faults(config: Config) -> Iterator[Fault]:
     """Check the names of targets, if there are any."""
-    if not (config.decision.names or config.panel.groups):
+    if not (config.decision.names or config.panel.groups or config.panel.limits):
         return
     # imported late, since it loads kernels
     from streamer.dictionary.targets import target_names
 
     try:
-        known = target_names(config.dictionary.sources)
+        known = target_names(config.dictionary.sources, config.dictionary.k)
     except StreamerError as error:
         yield "dictionary.sources", str(error)
         return
     if known is not None:
-        yield from target_faults(config.decision, config.panel, set(known))
+        yield from target_faults(config.decision, config.panel, known)
 
 
 def _absolute(folder: Path, path: str) -> str:

@@ -13,6 +13,7 @@ from streamer.matching.spec import MatchSpec, Semantics
 from streamer.sequences.read_batch import ReadBatch
 from trie.ascending import places
 from trie.levenshtein import Nearest
+from trie.overlaps import disjoint
 from trie.windows import NO_SET
 
 
@@ -101,7 +102,8 @@ class ApproximateResult:
         """Return the rows that are the best of their cluster.
 
         A cluster is a maximal run of adjacent ends of one read; the best row has the least
-        distance, the leftmost among equals.
+        distance, the leftmost among equals. Of those of one k-mer and strand that overlap, the one
+        with the least distance stays, then the one with the least end.
         """
         if not len(self):
             return np.zeros(0, dtype=np.int64)
@@ -109,7 +111,14 @@ class ApproximateResult:
         apart = (np.diff(self.read) != 0) | (np.diff(self.end) != 1)
         begins = np.concatenate(([0], np.flatnonzero(apart) + 1))
         ranked = (self.distance.astype(np.int64) << 48) | rows
-        return np.minimum.reduceat(ranked, begins) & ((1 << 48) - 1)
+        best = np.minimum.reduceat(ranked, begins) & ((1 << 48) - 1)
+        start, end = self.start[best], self.end[best]
+        keys = [
+            self.read[best],
+            self.code[best].astype(np.int64),
+            self.strand[best].astype(np.int64),
+        ]
+        return best[disjoint(keys, start, end, self.distance[best], int((end - start).max()))]
 
 
 def _targets(codes: NDArray[np.uint64], stored: Dictionary, threads: int) -> NDArray[np.uint32]:

@@ -129,6 +129,70 @@ def test_dictionary_without_a_kmer(good, tmp_path, streamer):
         assert "no whole 4-mer" in error_line(err)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--save", "saved"),
+        ("--kernel", "walk"),
+        ("--distance", 1, "--semantics", "ltb"),
+        ("--mode", "grow", "--save", "saved"),
+        ("--mode", "grow", "--report", "windows"),
+    ],
+)
+def test_a_dictionary_that_is_too_large_for_a_snapshot(
+    options, good, tmp_path, streamer, monkeypatch
+):
+    monkeypatch.setattr("trie.snapshots.tree_bitmap.MAX_NODES", 3)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = streamer("match", good, "-d", good, "-k", 7, "-q", "--device", "cpu", *options)
+    assert code == 1
+    assert "too large for a snapshot" in error_line(err)
+    assert "at most 3; give fewer records or a smaller k" in err
+    assert not (tmp_path / "saved").exists()
+
+
+def test_records_that_can_never_match_are_named(good, tmp_path, streamer):
+    """With a distance too, and from a saved dictionary, which does not hold the cause."""
+    some = write_fasta(tmp_path / "some.fa", [*GOOD, ("degenerate", "GTGYCAGC"), ("tiny", "ACG")])
+    saved = tmp_path / "saved.kmers"
+    for options in ((), ("--distance", 1), ("--mode", "grow"), ("--save", saved)):
+        code, _, err = streamer("match", good, "-d", some, "-k", 6, "--device", "cpu", *options)
+        assert code == 0
+        assert err.count("warning: ") == 1
+        assert f"{some}: 1 of 3 records have ambiguity codes in every window" in err
+        assert "--iupac): degenerate; 1 of 3 records have fewer than 6 bases" in err
+    code, _, err = streamer("match", good, "-d", saved, "-k", 6, "--device", "cpu")
+    assert code == 0
+    assert f"{saved}: 2 targets: degenerate, tiny\n" in err
+    out = tmp_path / "out.fa"
+    code, _, err = streamer(
+        "filter", good, "-d", some, "-k", 6, "--keep", "--device", "cpu", "-o", out
+    )
+    assert code == 0
+    assert "--iupac): degenerate; " in err
+
+
+@pytest.mark.parametrize("command", ["asm", "hamming"])
+def test_patterns_with_more_codes_than_k_are_named(command, good, tmp_path, streamer):
+    patterns = write_fasta(tmp_path / "p.fa", [("p", "ACGTAN"), ("q", "NCGTRA"), ("r", "CGTYNN")])
+    run = (command, good, "--patterns", patterns, "--device", "cpu")
+    code, rows, err = streamer(*run, "-k", 1)
+    assert code == 0
+    assert len(rows.splitlines()) > 1
+    line = f"warning: {patterns}: 2 of 3 patterns can never match, they have more than k = 1"
+    assert err.count(line) == err.count("warning: ") == 1
+    assert "ambiguity codes: q, r; " in err
+    code, out, err = streamer(*run, "-k", 0, "-q")
+    assert (code, out) == (1, "")
+    assert f"{patterns}: 3 of 3 patterns can never match" in error_line(err)
+    code, _, err = streamer(*run, "-k", 3)
+    assert (code, err.count("warning")) == (0, 0)
+    if command == "asm":
+        code, rows, err = streamer(*run, "-k", 0, "--iupac")
+        assert (code, err.count("warning")) == (0, 0)
+        assert len(rows.splitlines()) > 1
+
+
 def test_nothing_to_match_is_no_error(good, tmp_path, streamer):
     empty = tmp_path / "empty.fq"
     empty.write_bytes(b"")

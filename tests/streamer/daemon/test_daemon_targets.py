@@ -227,6 +227,27 @@ def test_the_panel_and_the_memory_of_gpus_on_request(tmp_path, monkeypatch):
         daemon.service.board.cards = ()
 
 
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ('[panel]\ngroups = { g = ["one", "few"] }\n', "panel.groups.g"),
+        ("[panel]\nenough_reads = 9\n", "panel"),
+        ('[decision]\nenrich = ["few"]\n', "decision.enrich"),
+    ],
+)
+def test_targets_without_a_kmer_are_refused_with_their_key(tmp_path, more, key, capsys):
+    path = counting(tmp_path, [("one", GENOME[:900]), ("few", "ACGTN" * 20)], more)
+    with pytest.raises(StreamerError, match=rf"{key}: can never match, .*: few"), running(path):
+        pass
+    capsys.readouterr()
+    assert main(["validate", "--config", path]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{key}" in line
+    assert "can never match" in line
+    assert "few" in line
+    assert "no whole k-mer" in line
+
+
 def test_unknown_targets_of_a_panel_are_refused_with_their_key(tmp_path):
     panel = '[panel]\ngroups = { g = ["one", "nobody"] }\n'
     path = counting(tmp_path, [("one", GENOME[:900])], panel)

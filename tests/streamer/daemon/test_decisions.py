@@ -297,6 +297,9 @@ def test_a_reload_changes_what_is_decided(tmp_path):
         write_fasta(tmp_path / "ref.fa", records[1:])
         with pytest.raises(RefusedError, match="no target called virus"):
             control.reload()
+        write_fasta(tmp_path / "ref.fa", [("virus", "ACGTN" * 50), *records[1:]])
+        with pytest.raises(RefusedError, match=r"deplete: can never match, .*: virus"):
+            control.reload()
         assert control.ask(reads)[0][1:3] == ("stop_receiving", "host")
 
 

@@ -10,7 +10,8 @@ import pytest
 from streamer.client import Control, RefusedError, Retract, Settled, Subscriber
 from streamer.daemon import reload as reload_room
 from streamer.daemon.restore import put_snapshot
-from tests.daemon_kit import Raw, list_batch, random_dna, running, write_fasta
+from streamer.errors import StreamerError
+from tests.daemon_kit import Raw, Running, list_batch, random_dna, running, write_fasta
 from tests.faults.plain_fold import PlainFold
 from tests.reference.exact import dictionary_of
 from tests.reload_kit import (
@@ -258,6 +259,22 @@ def test_what_cannot_be_loaded_changes_nothing(tmp_path):
     fold = folded(stored(tmp_path))
     assert not fold.settled
     assert fold.answers() == answers(batches * 2, sources)
+
+
+def test_a_dictionary_too_large_for_a_snapshot_stays_out(tmp_path, monkeypatch):
+    before, after = sources_of(random.Random(20)), sources_of(random.Random(21))
+    walks = ["matching.kernel=walk"]
+    with reloadable(tmp_path, before, overrides=walks) as (_, control):
+        monkeypatch.setattr("trie.snapshots.tree_bitmap.MAX_NODES", 9)
+        write_fasta(tmp_path / "ref.fa", after)
+        with pytest.raises(RefusedError, match="too large for a snapshot"):
+            control.reload()
+        assert control.status()["state"] == "running"
+        assert control.status()["dictionary"]["version"] == 1
+    daemon = Running(tmp_path / "streamer.toml", walks)
+    daemon.join()
+    assert isinstance(daemon.error, StreamerError)
+    assert "too large for a snapshot" in str(daemon.error)
 
 
 def test_one_reload_at_a_time(tmp_path, monkeypatch):

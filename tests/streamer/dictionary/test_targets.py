@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
 
+from streamer.dictionary import targets
 from streamer.dictionary.targets import NO_SET, Dictionary
 from streamer.errors import StreamerError
 from tests.data_files import write_fasta
@@ -60,7 +62,50 @@ def test_several_files(tmp_path):
     assert known_by(dictionary) == {"ACGTT": [0, 1], "GGGGG": [2]}
 
 
-def test_no_kmer_names_the_files(tmp_path):
-    path = write_fasta(tmp_path / "short.fa", [("a", "ACG"), ("b", "ACNGT")])
-    with pytest.raises(StreamerError, match=r"short\.fa: the dictionary holds no whole 4-mer"):
+CODES = "ambiguity codes in every window (write out their variants, or use asm --iupac)"
+SHORT = "fewer than {} bases (give longer records or a smaller k)"
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        ([("a", "ACG")], f"1 of 1 records have {SHORT.format(4)}: a"),
+        ([("a", "ACNGTN")], f"1 of 1 records have {CODES}: a"),
+        (
+            [("a", "ACG"), ("b", "ACNGT"), ("c", "")],
+            f"1 of 3 records have {CODES}: b; 2 of 3 records have {SHORT.format(4)}: a, c",
+        ),
+        ([], "no records"),
+    ],
+)
+def test_no_kmer_names_the_files_and_the_cause(records, why, tmp_path):
+    path = write_fasta(tmp_path / "short.fa", records)
+    message = f"{path}: the dictionary holds no whole 4-mer: {why}"
+    with pytest.raises(StreamerError, match=f"^{re.escape(message)}$"):
         Dictionary.from_files([path], 4, "canonical")
+
+
+def test_records_that_can_never_match_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(targets, "_PIECE", 50)
+    rng = random.Random(7)
+    letters = "".join(rng.choices("ACGT", k=3000))
+    long, gaps = ("long", "N" * 1000 + letters), ("gaps", "ACGTN" * 400)
+    few = [(f"f{n}", "ACGT") for n in range(10)]
+    first = write_fasta(tmp_path / "a.fa", [long, gaps, ("ok", letters[:9])])
+    second = write_fasta(tmp_path / "b.fa", [*few, ("ok2", letters[:9])])
+    said = []
+    for strands in ("forward", "canonical", "both"):
+        Dictionary.from_files([first, second], 9, strands, on_notice=said.append)
+    assert said == 3 * [
+        f"warning: without a whole 9-mer nothing can match: "
+        f"{first}: 1 of 3 records have {CODES}: gaps; {second}: 10 of 11 records have "
+        f"{SHORT.format(9)}: f0, f1, f2, f3, f4, f5, f6, f7, ..."
+    ]
+    found = Dictionary.from_files([first, second], 9).targets.without_kmers
+    assert found == ["gaps", *(name for name, _ in few)]
+    # another record of that name has k-mers
+    twice = write_fasta(tmp_path / "c.fa", [("ok", "ACG"), ("ok", letters[:9])])
+    assert Dictionary.from_files(twice, 9).targets.without_kmers == []
+    said.clear()
+    Dictionary.from_files(write_fasta(tmp_path / "d.fa", [long]), 9, on_notice=said.append)
+    assert said == []

@@ -176,10 +176,35 @@ def test_json_lines(tmp_path, streamer):
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert rows == [
-        {"read": "r1", "start": 0, "end": 9, "event": "match", "windows": 5, "target": "t"},
+        {"read": "r1", "start": 0, "end": 9, "event": "match", "windows": 5, "target": ["t"]},
         {"read": "r1", "start": 5, "end": 10, "event": "mismatch", "windows": 1, "target": None},
         {"read": 'q"u\\', "start": 0, "end": 7, "event": "mismatch", "windows": 3, "target": None},
     ]  # fmt: skip
+
+
+def test_names_that_look_like_several_or_repeat(tmp_path, streamer):
+    """The column cannot be split in TSV; JSON has lists. One line says so, and what to do."""
+    texts = ["ACGTACGGATTC", "TTGACCATGGAC", "GGATCCATTTGA"]
+    names = ["s1;size=5;", 'a"b;c', ".", "Hong Kong/1", "Hong Kong/2"]
+    records = list(zip(names, [texts[0], texts[0], texts[1], texts[2], texts[2]], strict=True))
+    dictionary = write_fasta(tmp_path / "d.fa", records)
+    reads = write_fasta(tmp_path / "r.fa", list(zip("xyz", texts, strict=True)))
+    lists = [["s1;size=5;", 'a"b;c'], ["."], ["Hong", "Hong"]]
+    run = ("match", reads, "-d", dictionary, "-k", 9, "--device", "cpu")
+    for options in ((), ("--report", "windows"), ("--distance", 1, "--report", "best")):
+        code, out, err = streamer(*run, *options, "--format", "jsonl")
+        assert code == 0
+        rows = [json.loads(line) for line in out.splitlines()]
+        found = {row["read"]: row["target"] for row in rows}
+        assert found == dict(zip("xyz", lists, strict=True))
+        assert [line for line in err.splitlines() if "warning" in line] == [
+            "streamer: warning: 1 target names repeat, so rows do not tell their records apart: "
+            "Hong; a name ends at the first blank: replace blanks, or rename",
+            "streamer: warning: 3 target names hold ';', which joins names in the column target, "
+            'or are dots: s1;size=5;, a"b;c, .; use --format jsonl, which has lists, or rename',
+        ]
+    _, out, _ = streamer(*run, "--quiet")
+    assert {row[-1] for row in rows_of(out)} == {";".join(names) for names in lists}
 
 
 def test_output_file_and_standard_input(tmp_path, streamer, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamer.output import text_table as module
-from streamer.output.text_table import NULL, Labels, Lookup, Table, distinct, same, texts
+from streamer.output.text_table import NULL, Labels, Lookup, NameLists, Table, distinct, same, texts
 from streamer.sequences.packed_names import PackedNames
 
 EDGES = [0, 1, 9, 10, 99, 100, -1, -10, 10**18 - 1, 10**18, 2**63 - 1, 1 - 2**63, NULL]
@@ -111,3 +111,12 @@ def test_head_and_padding():
     padded = table.head(1).padded(["b", "c", "a"])
     assert padded.records() == [{"b": "v", "c": None, "a": 0}]
     assert b"".join(padded.formatted("tsv")) == b"v\t.\t0\n"
+
+
+def test_lists_of_names():
+    lists = [["a"], ["b;c", 'd"\\', "é"], None, []]
+    table = Table({"n": np.arange(4), "names": NameLists(lists).gather(np.array([1, 0, 2, 3]))})
+    order = [lists[1], lists[0], None, []]
+    assert table.records() == [{"n": n, "names": names} for n, names in enumerate(order)]
+    rows = b"".join(table.formatted("tsv")).decode().splitlines()
+    assert rows == ['0\tb;c;d"\\;é', "1\ta", "2\t.", "3\t"]

@@ -208,11 +208,33 @@ def _begins_at_the_second_look(analysis):
 def test_readfish_validates_the_file(genome, tmp_path, capsys):
     _, path = genome
     with pytest.raises(SystemExit) as ended:
-        main(["validate", str(toml(tmp_path, path, targets=["virus", "host,10,20,+"]))])
+        main(["validate", str(toml(tmp_path, path, targets=["virus", "host,0,2000,+"]))])
     assert ended.value.code == 0
+    bed = tmp_path / "targets.bed"
+    bed.write_text("virus\t100\t900\tx\t0\t+\nvirus\t100\t900\tx\t0\t-\n")
+    for targets, part in (
+        (["host", "virus,100,900,+", "virus,100,900,-"], "virus,100,900"),
+        (["host,0,1999,-"], "host,0,1999"),
+        (["host,1500,9000,+"], "host,1500,9000"),
+        (str(bed), "virus,100,900"),
+    ):
+        conf = Conf.from_file(toml(tmp_path, path, targets=targets), 512)
+        aligner = conf.mapper_settings.load_object("Aligner")
+        with pytest.raises(SystemExit, match=f"region all: .* intervals cannot .*: {part}"):
+            aligner.describe(conf.regions, conf.barcodes)
+        assert not aligner.initialised
+        with pytest.raises(StreamerError, match=part):
+            aligner.validate()
+        aligner.disconnect()
     with pytest.raises(SystemExit) as ended:
         main(["validate", str(toml(tmp_path, path, targets=["virus", "viruz"]))])
     assert ended.value.code == f"targets of region all: not in {path}: viruz"
+    short = write_fasta(tmp_path / "short.fa", [*genome[0], ("few", "ACGT"), ("gaps", "ACGTN" * 9)])
+    with pytest.raises(SystemExit) as ended:
+        main(["validate", str(toml(tmp_path, short, targets=["virus", "few", "gaps"]))])
+    assert ended.value.code == (
+        f"targets of region all: can never match, no {K}-mer without an ambiguity code: few, gaps"
+    )
     with pytest.raises(SystemExit) as ended:
         main(["validate", str(toml(tmp_path, path, targets=["virus"], more='targets = ["hast"]'))])
     assert ended.value.code == 1
@@ -229,6 +251,8 @@ def test_readfish_validates_the_file(genome, tmp_path, capsys):
         ({"min_fraction": 1.5}, "min_fraction from 0 to 1"),
         ({"k": 32}, "32"),
         ({"targets": ["host", "nowhere"]}, "targets of the plugin: not in .*: nowhere"),
+        ({"targets": ["host,10,20,+"]}, "of the plugin: .* intervals cannot .*: host,10,20"),
+        ({"targets": "host.bed"}, "a list of names"),
         ({"twice": True}, "two records are called virus"),
     ],
 )

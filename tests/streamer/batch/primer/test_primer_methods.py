@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from streamer.batch import primer
+from streamer.batch.asm.pattern_masks import masks_of
 from streamer.batch.choice import Choice
 from streamer.batch.primer import known, seeds, shared_windows
 from streamer.batch.primer.cpu_text import CpuText
@@ -193,13 +194,37 @@ def test_more_windows_than_a_table_has(monkeypatch):
     assert max(tables) == 5
 
 
-def test_known_primers_lie_where_all_letters_are_equal():
+def test_known_primers_lie_where_all_letters_match():
     alpha = [encode("AACGNTTCGTTA"), encode("ACGNTT")]
-    found = known.places(encode("AACG"), alpha)
-    assert [(one.alpha, one.start, one.end, one.strand) for one in found] == [
-        (0, 0, 4, "+"), (0, 7, 11, "-"),
-    ]  # fmt: skip
-    assert known.places(encode("CGNTT"), alpha) == []
+
+    def found(letters):
+        places = known.places(masks_of(letters, iupac=True), alpha)
+        return [(one.alpha, one.start, one.end, one.strand) for one in places]
+
+    assert found("AACG") == [(0, 0, 4, "+"), (0, 7, 11, "-")]
+    assert found("AASW") == []
+    assert found("AANG") == [(0, 0, 4, "+"), (0, 7, 11, "-")]
+    assert found("CGNTT") == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_degenerate_primer_is_as_near_as_its_nearest_variant(seed):
+    rng = np.random.default_rng(seed)
+    host = "".join(rng.choice(list("ACGTN"), 400, p=[0.24, 0.24, 0.24, 0.24, 0.04]))
+    primers = []
+    for size in (1, 5, 12, 33, 70):
+        start = int(rng.integers(0, 400 - size))
+        letters = list(host[start : start + size].replace("N", "A"))
+        for at in rng.integers(0, size, 3):
+            letters[at] = rng.choice(list("RYKMSWBDHVN"))
+        for at in rng.integers(0, size, 2):
+            letters[at] = rng.choice(list("ACGT"))
+        primers.append("".join(letters))
+    for both, strands in ((False, "forward"), (True, "both")):
+        sets = [masks_of(letters, iupac=True) for letters in primers]
+        found = known.differences(sets, [encode(host)], 2, both=both)
+        for letters, differences in zip(primers, found.tolist(), strict=True):
+            assert differences == oracle.differences(letters, [host], strands), letters
 
 
 def test_letters_of_any_form():
