@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 from streamer import __version__
 from streamer.cli.choices import say_error
 from streamer.cli.streams import lose_messages
-from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError
+from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError, start_warnings
 from trie.cpu import memory_limit
 from trie.cpu.interrupts import Interrupts, interrupts_as_such
 
@@ -76,6 +76,7 @@ def _options(
 ) -> None:
     """Options of the program itself; ``--debug`` was removed from the line before."""
     memory_limit.prepare()
+    start_warnings()
     if context.invoked_subcommand != "run":
         # the daemon's log counts lost lines itself
         lose_messages()

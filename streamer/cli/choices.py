@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from streamer.errors import printable
 from streamer.matching.spec import Device
 
 FormatChoice = Literal["tsv", "jsonl"]
@@ -65,12 +66,13 @@ OutputOption = Annotated[
         help="Write rows there once they are complete; .gz, .bz2, .xz, .zst: compressed.",
     ),
 ]
+
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]
 
 
 def say(line: str) -> None:
-    """Write a line of the program to standard error."""
-    typer.echo(f"streamer: {line}", err=True)
+    """Write a line of the program to standard error, with its control characters escaped."""
+    typer.echo(f"streamer: {printable(line)}", err=True)
 
 
 def say_error(line: str) -> None:

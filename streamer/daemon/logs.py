@@ -21,6 +21,8 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
+from streamer import errors
+
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "console", "json"]
 
@@ -52,6 +54,7 @@ def configure(level: Level = "info", format_: Format = "auto") -> bool:
         cache_logger_on_first_use=False,
     )
     warnings.showwarning = _log_warning
+    errors.on_warning = structlog.get_logger("streamer").warning
     return human
 
 

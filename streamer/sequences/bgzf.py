@@ -95,10 +95,14 @@ class Watched:
             self._zeros = 0
         self._zeros += len(end) - len(body)
 
+    @property
+    def bgzf(self) -> bool:
+        """Whether the file begins with a block of BGZF."""
+        return self._begin.startswith(GZIP_WITH_EXTRA) and self._begin[_EXTRA] == END_BLOCK[_EXTRA]
+
     def lacks_end_block(self) -> bool:
         """Whether the file, once fully read, is BGZF without its end block."""
-        bgzf = self._begin.startswith(GZIP_WITH_EXTRA) and self._begin[_EXTRA] == END_BLOCK[_EXTRA]
-        return bgzf and not (self._end == _TO_ZEROS and self._zeros >= _ZEROS)
+        return self.bgzf and not (self._end == _TO_ZEROS and self._zeros >= _ZEROS)
 
 
 def block_groups(file: Packed, most: int, *, whole: bool) -> Iterator[NDArray[np.uint8]]:

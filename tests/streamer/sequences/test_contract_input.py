@@ -12,10 +12,13 @@ from contextlib import nullcontext
 from functools import partial
 
 import pytest
+from xopen import xopen
 
 from streamer.errors import DataError
+from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.files import read_batches
+from tests.streamer.sequences.kit import bgzf_block
 
 pytestmark = pytest.mark.whole
 
@@ -59,9 +62,96 @@ def test_a_damaged_second_member_is_told(names, name):
     assert "reads: " in names(COMPRESS[name](FIRST) + bytes(second))
 
 
-@pytest.mark.parametrize("name", COMPRESS)
-def test_other_bytes_behind_the_last_member_are_told(names, name):
-    assert "reads: " in names(COMPRESS[name](FIRST) + b">r9\nACGTA\n")
+def test_other_bytes_behind_xz_are_an_error(names):
+    assert "reads: " in names(lzma.compress(FIRST) + b">r9\nACGTA\n")
+
+
+@pytest.fixture
+def warned(tmp_path, streamer):
+    """The names of the reads in a file with some content, and what is said about it."""
+
+    def read(content, *options):
+        path = tmp_path / "reads"
+        path.write_bytes(content)
+        code, out, err = streamer(
+            "match", path, "--seed", 0, "-k", 4, "--report", "reads", "-q", *options
+        )
+        assert code == 0, err
+        return [line.split("\t")[0] for line in out.splitlines()[1:]], err.replace(str(path), "F")
+
+    return read
+
+
+IGNORED = "streamer: warning: F: other bytes follow the compressed data: they are ignored\n"
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize(
+    "bytes_behind", [b"\n", b"ab", b">r9\nACGTA\n", b"\0\0more", b"x" * 99_999]
+)
+@pytest.mark.parametrize("name", ["gz", "bz2", "BGZF"])
+def test_other_bytes_behind_the_last_member_are_ignored_aloud(warned, name, bytes_behind, threads):
+    content = b"".join(map(bgzf_block, (FIRST, SECOND))) + END_BLOCK if name == "BGZF" else b""
+    content = content or COMPRESS[name](FIRST) + COMPRESS[name](SECOND)
+    if name == "bz2":
+        bytes_behind = bytes_behind.lstrip(b"\0")
+    assert warned(content + bytes_behind, "--threads", threads) == (
+        [f"r{i}" for i in range(6)],
+        IGNORED,
+    )
+
+
+def test_other_bytes_between_blocks_of_bgzf_are_an_error(names):
+    first, second = map(bgzf_block, (FIRST, SECOND))
+    assert "no block" in names(first + b"other bytes" + second + END_BLOCK)
+
+
+SKIPPED = b"\x50\x2a\x4d\x18\x04\0\0\0size"
+
+
+def zstd(data):
+    file = io.BytesIO()
+    with xopen(file, "wb", format="zst", threads=0) as packer:
+        packer.write(data)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("first", [0x50, 0x5F])
+def test_zstd_behind_frames_to_skip(warned, names, first):
+    """As pzstd writes it."""
+    skipped = bytes([first]) + SKIPPED[1:]
+    content = skipped + zstd(FIRST) + skipped + zstd(SECOND)
+    assert warned(content) == ([f"r{i}" for i in range(6)], "")
+    for stop in range(6, len(content)):
+        if stop not in (len(skipped), len(skipped + zstd(FIRST)), len(content) - len(zstd(SECOND))):
+            assert "reads: " in names(content[:stop]), stop
+
+
+FASTA = b">r0\nACGTACG\n>r1\nACGTA\n"
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("content", [FIRST, FASTA, b"\n" + FIRST])
+def test_a_byte_order_mark_is_skipped(warned, content, compress):
+    assert warned(compress(b"\xef\xbb\xbf" + content)) == (["r0", "r1"], "")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("content", [FIRST, FASTA])
+def test_utf_16_is_named(names, content, encoding):
+    said = names(content.decode().encode(encoding))
+    assert said.endswith("reads: is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8\n")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_another_header_behind_plus_is_ignored_aloud(warned, threads, sizes):
+    sizes(400, 100)
+    content = b"".join(READS[:2]) + b"".join(READS[2:]).replace(b"+\n", b"+SRR1.1 x\n")
+    said = "streamer: warning: F: line 11: the header after '+' is not the one after '@': it is "
+    found = warned(content * 20, "--threads", threads)
+    assert found == ([f"r{i}" for i in range(6)] * 20, said + "ignored, here and below\n")
+    whole = content.replace(b"+SRR1.1 x", b"+")
+    assert warned(whole * 20, "--threads", threads)[1] == ""
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
