@@ -9,6 +9,7 @@ import typer
 
 from streamer.errors import printable
 from streamer.matching.spec import Device
+from streamer.output.formats import RowsFormat
 
 FormatChoice = Literal["tsv", "jsonl"]
 
@@ -45,17 +46,11 @@ ProfileOption = Annotated[
 FormatOption = Annotated[FormatChoice, typer.Option("--format", help="Format of the rows.")]
 
 
-def _check_format(value: str) -> str:
-    if value == "arrow":
-        from streamer.output.rows import check_arrow
-
-        check_arrow()
-    return value
-
-
 RowsFormatOption = Annotated[
-    Literal["tsv", "jsonl", "arrow"],
-    typer.Option("--format", callback=_check_format, help="Format of the rows; arrow: IPC file."),
+    RowsFormat | None,
+    typer.Option(
+        "--format", help="Format of the rows. Default: by the suffix of FILE (-o), else tsv."
+    ),
 ]
 OutputOption = Annotated[
     str | None,
@@ -63,7 +58,7 @@ OutputOption = Annotated[
         "-o",
         "--output",
         metavar="FILE",
-        help="Write rows there once they are complete; .gz, .bz2, .xz, .zst: compressed.",
+        help="Write rows there once they are complete; .gz, .bgz, .bz2, .xz, .zst: compressed.",
     ),
 ]
 

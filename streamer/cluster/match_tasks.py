@@ -135,7 +135,7 @@ def _run_file(prepared: _Prepared, file: SmallFile) -> list[Any] | None:
 
 def _run_part(
     prepared: _Prepared, part: ReadBatch | FilePart | SmallFile
-) -> NDArray[np.uint8] | BatchResult | list[Any] | tuple[list[Worked[Any]], int] | None:
+) -> NDArray[np.uint8] | BatchResult | list[Any] | tuple[list[Worked[Any]], int, int] | None:
     """Like ``_run``, ``_run_file`` or, for a file part, ``Parsed``: None if the file is missing."""
     if isinstance(part, ReadBatch):
         return _run(prepared, part)

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 from xopen import xopen
 
-from streamer.sequences.bgzf import END_BLOCK
+from streamer.output.bgzf_writer import END_BLOCK
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.cram import END as CRAM_END
 from streamer.sequences.cram import MAGIC as CRAM

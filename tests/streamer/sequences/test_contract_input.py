@@ -15,7 +15,7 @@ import pytest
 from xopen import xopen
 
 from streamer.errors import DataError
-from streamer.sequences.bgzf import END_BLOCK
+from streamer.output.bgzf_writer import END_BLOCK
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.files import read_batches
 from tests.streamer.sequences.kit import bgzf_block

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from streamer.sequences.bgzf import END_BLOCK
+from streamer.output.bgzf_writer import END_BLOCK
 from streamer.watching.completeness import has_end, may_grow
 from tests.streamer.watching.kit import named, text_of
 
