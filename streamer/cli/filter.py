@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from streamer.cli.choices import DeviceOption, ProfileOption, QuietOption, ThreadsOption
-from streamer.cli.file_checks import check_files
+from streamer.cli.file_checks import check_different, check_files
 from streamer.errors import UsageError
 from streamer.output.output_file import suffix_of
 from trie.strands import Strands
@@ -112,6 +112,8 @@ def filter_(
             message = f"{path}: FASTQ and FASTA are written, not {suffix_of(path)}: rename it"
             raise UsageError(message)
     check_files([*reads, *dictionary], output, {"--output2": output2, "--summary": summary})
+    if pairs:
+        check_different(reads)
 
     from streamer.cli.filter_files import FilterRun, filter_files
     from streamer.matching.assignment import Assignment

@@ -19,7 +19,7 @@ from streamer.cli.choices import (
     dictionary_option,
     say,
 )
-from streamer.cli.file_checks import check_files
+from streamer.cli.file_checks import check_files, warn_of_references
 from streamer.errors import UsageError
 from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Semantics
 from streamer.output.formats import line_format, rows_format
@@ -204,6 +204,8 @@ def match(
         raise UsageError(message)
     check_files([*reads, *spec.sources], output, {"--save": save})
     format_ = rows_format(format_, output)
+    if spec.sources and len(reads) > 1:
+        warn_of_references(reads)
     if save is not None:
         from streamer.output.output_file import compression_of
         from trie.snapshots.snapshot_file import check_place

@@ -85,6 +85,12 @@ def size_of_files(paths: Iterable[str]) -> int | None:
     return total
 
 
+def is_fasta(path: str) -> bool:
+    """Return whether a file begins as FASTA does; False if it cannot be read."""
+    with ExitStack() as stack:
+        return SequenceSource(path, stack).fasta
+
+
 class Elsewhere(Protocol):
     """Remote workers that read files themselves.
 
@@ -162,6 +168,15 @@ class SequenceSource:
     def fastq(self) -> bool:
         """Whether it is FASTQ."""
         return isinstance(self._parser, FastqParser)
+
+    @property
+    def fasta(self) -> bool:
+        """Whether it is FASTA; False if it cannot be read."""
+        try:
+            self._open(RecordBuffer(self._shown, 0, 0))
+        except DataError:
+            return False
+        return isinstance(self._parser, FastaParser)
 
     def read_header(self, first: RecordText) -> None:
         """Take the read groups from what precedes the first records, in SAM and BAM."""

@@ -180,3 +180,20 @@ def test_an_input_is_never_written_over(good, tmp_path, streamer):
     assert "no.fa: no such file" in error_line(err)
     assert kept.read_text() == "kept"
     assert Path(good).read_bytes() == before
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_reference_among_the_reads_is_noticed(order, good, tmp_path, streamer):
+    """As after ``-d A B``."""
+    fastq, fasta = tmp_path / "reads.fq", tmp_path / "other.fa"
+    fastq.write_text("@a\nACGTACG\n+\nIIIIIII\n")
+    fasta.write_text(">b\nACGTACG\n")
+    both = [(fasta, fastq)[at] for at in order]
+    said = (
+        f"streamer: warning: {fasta} is FASTA and is matched as reads, as other files are: each "
+        "file of a dictionary needs its own -d\n"
+    )
+    code, _, err = streamer("match", "-d", good, *both, "-k", 4, "-q")
+    assert (code, err) == (0, said)
+    for files in ([fasta], [fastq], [fasta, fasta], [fastq, fastq]):
+        assert streamer("match", "-d", good, *files, "-k", 4, "-q")[::2] == (0, "")
