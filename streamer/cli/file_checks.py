@@ -49,13 +49,13 @@ def check_files(
 def check_different(paths: Sequence[str]) -> None:
     """UsageError if one of the files is given twice, perhaps by another name."""
     known: dict[tuple[int, int], str] = {}
-    for path in paths:
-        status = os.stat(path) if os.path.isfile(path) else None
-        if status is not None:
-            before = known.setdefault((status.st_dev, status.st_ino), path)
-            if before is not path:
-                message = f"{path} and {before} are the same file: give R1 and R2 of each pair"
-                raise UsageError(message)
+    for path in filter(os.path.isfile, paths):
+        status = os.stat(path)
+        place = status.st_dev, status.st_ino
+        if place in known:
+            message = f"{path} and {known[place]} are the same file: give R1 and R2 of each pair"
+            raise UsageError(message)
+        known[place] = path
 
 
 def warn_of_references(reads: Sequence[str]) -> None:

@@ -16,9 +16,10 @@ from xopen import xopen
 
 from streamer.errors import DataError
 from streamer.output.bgzf_writer import END_BLOCK
+from streamer.sequences import record_limit
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
-from streamer.sequences.files import read_batches
-from tests.streamer.sequences.kit import bgzf_block
+from streamer.sequences.files import read_batches, read_pieces
+from tests.streamer.sequences.kit import bam_of, bgzf_block
 
 pytestmark = pytest.mark.whole
 
@@ -199,3 +200,70 @@ def test_all_reads_in_front_of_a_cut(name, tmp_path, inflating):
     with pytest.raises(DataError, match=f"record {there + 1}: the compressed stream is truncated"):
         batches.extend(iter(read_batches([str(path)])))
     assert sum(map(len, batches)) == there
+
+
+def sam_of(records):
+    rows = (f"{name}\t4\t*\t0\t0\t*\t*\t0\t0\t{text}\t*\n" for name, text in records)
+    return "@HD\tVN:1.6\n" + "".join(rows)
+
+
+LONG = [("r0", "ACGTACGT" * 5), ("r1", "ACGTACG"), ("r2", "ACGTA" * 9), ("r3", "ACGTTG" * 9)]
+WITH_LONG = {
+    "FASTA": "".join(f">{name} x\n{text[:11]}\n{text[11:]}\n" for name, text in LONG).encode(),
+    "FASTQ": "".join(f"@{n} x\n{text}\n+\n{'I' * len(text)}\n" for n, text in LONG).encode(),
+    "SAM": sam_of(LONG).encode(),
+    "BAM": bam_of(LONG),
+}
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("name", WITH_LONG)
+def test_a_record_over_the_limit_is_refused(name, threads, compress, tmp_path, streamer, sizes):
+    sizes(100, 40)
+    path = tmp_path / "reads"
+    path.write_bytes(compress(WITH_LONG[name]))
+    words = ("match", path, "--seed", 0, "-k", 4, "--report", "reads", "-q", "--threads", threads)
+    for limit in (45, 53):
+        code, out, err = streamer("--max-record", limit, *words)
+        wanted = [f"r{i}" for i in range(2 + (limit == 45) + (limit == 53))]
+        assert (code, [row.split("\t")[0] for row in out.splitlines()[1:]]) == (1, wanted)
+        number = len(wanted) + 1
+        assert err == (
+            f"streamer: error: {path}: record {number} (r{number - 1}): more than {limit} bases: "
+            "cut the record into parts, or raise the limit: "
+            "streamer --max-record BASES COMMAND ...\n"
+        )
+    assert streamer("--max-record", 54, *words)[0] == 0
+    assert streamer(*words)[0] == 0
+
+
+def test_fasta_in_parts_has_no_limit(tmp_path, streamer):
+    path = tmp_path / "reads"
+    path.write_bytes(WITH_LONG["FASTA"])
+    for words in (("asm", path, "--pattern", "ACGTTG"), ("match", path, "-d", path)):
+        limit = 54 if words[0] == "match" else 5
+        assert streamer("--max-record", limit, *words, "-k", 4, "-q")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["FASTQ", "SAM", "BAM"])
+def test_a_record_without_end_is_given_up(name, monkeypatch, sizes, tmp_path):
+    """Long before the file ends, so that memory is bounded."""
+    sizes(100, 40)
+    monkeypatch.setattr(record_limit, "LONGEST_HEADER", 1000)
+    path = tmp_path / "reads"
+    record = {
+        "FASTQ": b"@r\n" + b"A" * 50_000,
+        "SAM": b"r\t4\t*\t0\t0\t*\t*\t0\t0\t" + b"A" * 50_000,
+        "BAM": bam_of([("r", "A" * 50_000)])[:-1],
+    }[name]
+    path.write_bytes(record)
+    said = r"reads: record 1: more than 500 bases: cut the record"
+    record_limit.limit_records(500)
+    try:
+        with pytest.raises(DataError, match=said):
+            list(read_batches([str(path)]))
+        with pytest.raises(DataError, match=said):
+            list(read_pieces(str(path), 3))
+    finally:
+        record_limit.limit_records(record_limit.MOST_BASES)
