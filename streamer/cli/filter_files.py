@@ -109,9 +109,9 @@ def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
             ):
                 for chosen in _chosen(run, matcher, team, show):
                     if chosen.mates is not None:
-                        names = " and ".join(chosen.mates)
+                        both = " and ".join(chosen.mates)
                         problem = "pairs in one file are torn: give R1 and R2 with --pairs"
-                        warn(f"{names} follow each other: {problem}", problem)
+                        warn(f"{both} follow each other: {problem}", problem)
                     with team.stages.spent("write"):
                         for filtered in chosen.counted:
                             counts.add(filtered)
