@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -111,3 +112,27 @@ def printable(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+
+
+def _to_stderr(line: str) -> None:
+    print(f"streamer: warning: {printable(line)}", file=sys.stderr)
+
+
+on_warning: Callable[[str], object] = _to_stderr
+"""Takes each warning; the daemon sends them to its log."""
+
+_warned: set[str] = set()
+
+
+def warn(line: str, once: str | None = None) -> None:
+    """Report what is odd about an input that can be read, once for each ``once`` (or line)."""
+    if (once or line) not in _warned:
+        _warned.add(once or line)
+        on_warning(line)
+
+
+def start_warnings() -> None:
+    """Send warnings to standard error, also those that were reported before."""
+    global on_warning
+    on_warning = _to_stderr
+    _warned.clear()

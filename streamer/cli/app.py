@@ -18,7 +18,8 @@ from typer.exceptions import TyperException
 from streamer import __version__
 from streamer.cli.choices import say_error
 from streamer.cli.streams import lose_messages
-from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError
+from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError, start_warnings
+from streamer.sequences.record_limit import MOST_BASES, limit_records
 from trie.cpu import memory_limit
 from trie.cpu.interrupts import Interrupts, interrupts_as_such
 
@@ -69,6 +70,17 @@ def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")
     ] = False,
+    max_record: Annotated[
+        int,
+        typer.Option(
+            "--max-record",
+            min=1,
+            metavar="BASES",
+            envvar="STREAMER_MAX_RECORD",
+            help="Refuse a longer record, except where records are read in parts: those of "
+            "dictionaries and of texts to search.",
+        ),
+    ] = MOST_BASES,
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
@@ -76,6 +88,8 @@ def _options(
 ) -> None:
     """Options of the program itself; ``--debug`` was removed from the line before."""
     memory_limit.prepare()
+    start_warnings()
+    limit_records(max_record)
     if context.invoked_subcommand != "run":
         # the daemon's log counts lost lines itself
         lose_messages()

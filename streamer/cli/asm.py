@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from streamer.cli import choices, effort, pattern_search
+from streamer.output.formats import line_format, rows_format
 
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
@@ -49,7 +50,7 @@ def asm(
     gpus: choices.GpusOption = 0,
     threads: choices.ThreadsOption = 0,
     cluster: choices.ClusterOption = None,
-    format_: choices.RowsFormatOption = "tsv",
+    format_: choices.RowsFormatOption = None,
     output: choices.OutputOption = None,
     quiet: choices.QuietOption = False,
 ) -> None:
@@ -59,6 +60,7 @@ def asm(
     k substitutions, insertions and deletions. Rows go to standard output.
     """
     pattern_search.check_search(text, pattern, patterns, output)
+    format_ = rows_format(format_, output)
 
     from streamer.batch.asm import DEFAULT, METHODS, find
     from streamer.batch.asm.pattern_masks import check_patterns, masks_of, searches
@@ -79,7 +81,7 @@ def asm(
     pattern_names = Labels(names)
     texts = _Texts()
     if cluster is not None:
-        form = pattern_search.line_format(format_)
+        form = line_format(format_, "--cluster")
         from streamer.cluster import pattern_tasks
         from streamer.cluster.connecting import connected
 

@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from streamer.errors import printable
 from streamer.matching.spec import Device
+from streamer.output.formats import RowsFormat
 
 FormatChoice = Literal["tsv", "jsonl"]
 
@@ -44,17 +46,11 @@ ProfileOption = Annotated[
 FormatOption = Annotated[FormatChoice, typer.Option("--format", help="Format of the rows.")]
 
 
-def _check_format(value: str) -> str:
-    if value == "arrow":
-        from streamer.output.rows import check_arrow
-
-        check_arrow()
-    return value
-
-
 RowsFormatOption = Annotated[
-    Literal["tsv", "jsonl", "arrow"],
-    typer.Option("--format", callback=_check_format, help="Format of the rows; arrow: IPC file."),
+    RowsFormat | None,
+    typer.Option(
+        "--format", help="Format of the rows. Default: by the suffix of FILE (-o), else tsv."
+    ),
 ]
 OutputOption = Annotated[
     str | None,
@@ -62,15 +58,16 @@ OutputOption = Annotated[
         "-o",
         "--output",
         metavar="FILE",
-        help="Write rows there once they are complete; .gz, .bz2, .xz, .zst: compressed.",
+        help="Write rows there once they are complete; .gz, .bgz, .bz2, .xz, .zst: compressed.",
     ),
 ]
+
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]
 
 
 def say(line: str) -> None:
-    """Write a line of the program to standard error."""
-    typer.echo(f"streamer: {line}", err=True)
+    """Write a line of the program to standard error, with its control characters escaped."""
+    typer.echo(f"streamer: {printable(line)}", err=True)
 
 
 def say_error(line: str) -> None:

@@ -6,7 +6,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from streamer.errors import StreamerError, UsageError
+from streamer.errors import StreamerError, UsageError, warn
+
+_LOOKED_AT = 8
+"""The first and the last files of reads, this many, whose format is looked up."""
 
 
 def check_files(
@@ -41,6 +44,32 @@ def check_files(
             message = f"{option} {file}: rows go to standard output; name another file"
             raise UsageError(message)
     _check_outputs([path for path in outputs if path and path != "-"])
+
+
+def check_different(paths: Sequence[str]) -> None:
+    """UsageError if one of the files is given twice, perhaps by another name."""
+    known: dict[tuple[int, int], str] = {}
+    for path in filter(os.path.isfile, paths):
+        status = os.stat(path)
+        place = status.st_dev, status.st_ino
+        if place in known:
+            message = f"{path} and {known[place]} are the same file: give R1 and R2 of each pair"
+            raise UsageError(message)
+        known[place] = path
+
+
+def warn_of_references(reads: Sequence[str]) -> None:
+    """Warn of FASTA among other reads: people give further dictionary files after one ``-d``."""
+    from streamer.sequences.source import is_fasta
+
+    some = (*reads[:_LOOKED_AT], *reads[_LOOKED_AT:][-_LOOKED_AT:])
+    kinds = {path: is_fasta(path) for path in some if os.path.isfile(path)}
+    if len(set(kinds.values())) == 2:
+        first = next(path for path in kinds if kinds[path])
+        warn(
+            f"{first} is FASTA and is matched as reads, as other files are: "
+            "each file of a dictionary needs its own -d"
+        )
 
 
 def _check_outputs(paths: list[str]) -> None:

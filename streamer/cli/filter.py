@@ -7,9 +7,16 @@ from typing import Annotated
 import typer
 
 from streamer.cli.choices import DeviceOption, ProfileOption, QuietOption, ThreadsOption
-from streamer.cli.file_checks import check_files
+from streamer.cli.file_checks import check_different, check_files
 from streamer.errors import UsageError
+from streamer.output.output_file import suffix_of
 from trie.strands import Strands
+
+_OTHERS = (
+    ".bam", ".sam", ".cram", ".arrow", ".parquet", ".tsv", ".csv", ".json", ".jsonl", ".zip",
+    ".lz4", ".lzma", ".br", ".z",
+)  # fmt: skip
+"""Suffixes of formats that are not written."""
 
 
 def filter_(
@@ -60,7 +67,7 @@ def filter_(
             "--output",
             metavar="FILE",
             help="Write the records there once all are read, instead of to standard output; "
-            ".gz, .bz2, .xz, .zst: compressed.",
+            ".gz, .bgz, .bz2, .xz, .zst: compressed.",
         ),
     ] = None,
     output2: Annotated[
@@ -100,7 +107,13 @@ def filter_(
     if [*reads, *dictionary].count("-") > 1:
         message = "standard input (-) can be read only once"
         raise UsageError(message)
+    for path in output, output2:
+        if suffix_of(path) in _OTHERS:
+            message = f"{path}: FASTQ and FASTA are written, not {suffix_of(path)}: rename it"
+            raise UsageError(message)
     check_files([*reads, *dictionary], output, {"--output2": output2, "--summary": summary})
+    if pairs:
+        check_different(reads)
 
     from streamer.cli.filter_files import FilterRun, filter_files
     from streamer.matching.assignment import Assignment

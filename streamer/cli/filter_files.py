@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
 from streamer.device_choice import choose_device
 from streamer.dictionary.target_sets import TargetSets
-from streamer.errors import DataError
+from streamer.errors import DataError, warn
 from streamer.matching.assignment import Assignment
 from streamer.matching.filter_counts import FilterCounts, Filtered
 from streamer.matching.matcher import StreamMatcher
@@ -32,7 +33,7 @@ from streamer.sequences.files import BATCH_READS, work_on_records
 from streamer.sequences.files_at_once import Works, at_once, readers_of, runs_of_files
 from streamer.sequences.packed_names import PackedNames
 from streamer.sequences.record_buffer import TextPiece
-from streamer.sequences.record_text import first_apart, taken
+from streamer.sequences.record_text import RecordText, first_apart, taken
 from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.compiling import compile_notice
 from trie.cpu.forks import CAN_FORK
@@ -48,10 +49,14 @@ _ENDLESS = 1 << 62
 
 
 class Chosen(NamedTuple):
-    """The bytes for each output, and what to count."""
+    """The bytes for each output, and what to count.
+
+    mates: the names of two reads of one pair that follow each other, although there are no pairs.
+    """
 
     outputs: list[NDArray[np.uint8]]
     counted: list[Filtered]
+    mates: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,10 @@ def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
                 profiled(profile, run.spec.threads, run.reads) as team,
             ):
                 for chosen in _chosen(run, matcher, team, show):
+                    if chosen.mates is not None:
+                        both = " and ".join(chosen.mates)
+                        problem = "pairs in one file are torn: give R1 and R2 with --pairs"
+                        warn(f"{both} follow each other: {problem}", problem)
                     with team.stages.spent("write"):
                         for filtered in chosen.counted:
                             counts.add(filtered)
@@ -165,8 +174,19 @@ def _choice(
             barcodes = None if piece.reads.context is None else piece.reads.context.barcode
             counted.append(Filtered(each, let_out, piece.reads.offsets, barcodes))
         if run.output2 is None:
-            return Chosen([taken(texts, let_out)], counted)
+            mates = None if run.pairs else _mates_among(pieces[0].reads.names)
+            return Chosen([taken(texts, let_out)], counted, mates)
         return Chosen([taken([text], let_out) for text in texts], counted)
+
+
+def _mates_among(names: Sequence[str]) -> tuple[str, str] | None:
+    """The first two names, if they are those of mates (``first_apart``), as are the next two."""
+    some = [names[at] for at in range(min(len(names), 4))]
+    for one, other in zip(some[::2], some[1::2], strict=False):
+        numbered = one[-1:] == "1" and other[-1:] == "2" and not one[-2:-1].isalnum()
+        if one != other and not (numbered and one[:-1] == other[:-1]):
+            return None
+    return (some[0], some[1]) if len(some) > 1 else None
 
 
 class _Inputs:
@@ -235,7 +255,10 @@ class _Inputs:
         format_ = "FASTQ" if fastq else "FASTA"
         self._format = self._format or format_
         if format_ != self._format:
-            problem = f"is {format_}, the files before it are {self._format}"
+            problem = (
+                f"is {format_}, the files before it are {self._format}: give files of one format, "
+                "and each file of the dictionary with its own -d"
+            )
             raise DataError(problem, file=shown_name(path))
 
 
@@ -280,9 +303,37 @@ def _check_mates(pieces: tuple[TextPiece, ...], before: int, paths: Sequence[str
     names = [piece.reads.names for piece in pieces]
     assert isinstance(names[0], PackedNames)
     assert isinstance(names[1], PackedNames)
+    if not before:
+        _check_copy(pieces, paths)
     at = first_apart(names[0], names[1])
     if at >= 0:
         number = before + at + 1
         mate = f"record {number} ({names[0][at]}) of {paths[0]}"
         problem = f"the name is not that of the other read of the pair, {mate}"
         raise DataError(problem, file=paths[1], record=number, name=names[1][at])
+
+
+_MATE = re.compile(rb"[@>](?:\S*/| *\S+\s+)([12])(?:\s|$|:[YN]:)")
+"""The number of a read in its pair: NAME/1, or NAME 1:N:0:..."""
+
+
+def _check_copy(pieces: tuple[TextPiece, ...], paths: Sequence[str]) -> None:
+    """DataError if the first reads of two files are not R1 and R2, or those of one file."""
+    texts = [piece.text for piece in pieces if piece.text is not None]
+    headers = [bytes(text[a:b]) for text, (a, *_), (b, *_) in (one.between(0, 1) for one in texts)]
+    mates = [found[1].decode() for header in headers if (found := _MATE.match(header))]
+    problem = None
+    if len(mates) == 2 and mates != ["1", "2"]:
+        problem = f"has R{mates[1]} of the pairs, and {paths[0]} has R{mates[0]}"
+    elif (
+        pieces[0].reads.symbols
+        and len({taken([text], _all(text)).tobytes() for text in texts}) == 1
+    ):
+        problem = f"has the records of {paths[0]}"
+    if problem is not None:
+        problem += ": give R1 and R2 of each pair"
+        raise DataError(problem, file=paths[1])
+
+
+def _all(text: RecordText) -> NDArray[np.bool_]:
+    return np.ones(len(text.places), np.bool_)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from streamer.cli import choices, effort, pattern_search
+from streamer.output.formats import line_format, rows_format
 
 HammingMethod = Literal[
     "bit-sliced", "pigeonhole", "naive", "shift-add",
@@ -35,7 +36,7 @@ def hamming(
     gpus: choices.GpusOption = 1,  # two were slower: hits come faster than the host can handle
     threads: choices.ThreadsOption = 0,
     cluster: choices.ClusterOption = None,
-    format_: choices.RowsFormatOption = "tsv",
+    format_: choices.RowsFormatOption = None,
     output: choices.OutputOption = None,
     quiet: choices.QuietOption = False,
 ) -> None:
@@ -45,6 +46,7 @@ def hamming(
     most k substitutions. Rows go to standard output.
     """
     pattern_search.check_search(text, pattern, patterns, output)
+    format_ = rows_format(format_, output)
 
     from streamer.batch.hamming import DEFAULT, METHODS, HammingSearch
     from streamer.batch.hits import COLUMNS
@@ -59,7 +61,7 @@ def hamming(
     remedy = "write out their variants, or use asm --iupac"
     pattern_search.check_codes(gaps, names, k, source, remedy, quiet=quiet)
     if cluster is not None:
-        form = pattern_search.line_format(format_)
+        form = line_format(format_, "--cluster")
         from streamer.batch.hamming.oriented import orient
         from streamer.cluster import pattern_tasks
         from streamer.cluster.connecting import connected

@@ -13,20 +13,22 @@ from streamer.errors import StreamerError
 
 if TYPE_CHECKING:
     from streamer.client.control import Control
+    from streamer.output.formats import RowsFormat
 
 _LOOK_SECONDS = 0.2
 _STEPS = 10_000
 _ENDED = ("done", "failed", "cancelled", "interrupted")
 
 
-def check_rows(output: str | None, format_: str) -> None:
-    """Fail before the work begins if the rows cannot be written or the result cannot be read."""
+def check_rows(output: str | None, given: RowsFormat | None) -> RowsFormat:
+    """Return the format; fail early if rows cannot be written or the result cannot be read."""
     from streamer.cli.file_checks import check_files
-    from streamer.output.rows import check_arrow
+    from streamer.output.formats import check_arrow, rows_format
 
     check_files([], output)
-    if format_ != "arrow":
+    if given != "arrow":
         check_arrow()
+    return rows_format(given, output)
 
 
 def follow_job(control: Control, job: str, *, quiet: bool, cancelled: bool = False) -> None:
@@ -52,7 +54,7 @@ def _end_of(job: dict[str, Any]) -> str:
 def write_rows(control: Control, job: str, output: str | None, format_: Any) -> None:
     """Write the rows of a job in a format, to a file or standard output (None or ``-``)."""
     from streamer.output.output_file import OutputFile
-    from streamer.output.rows import RowWriter
+    from streamer.output.rows import open_rows
 
     if format_ == "arrow":
         with OutputFile(output, verb="cannot write rows") as file:
@@ -63,7 +65,7 @@ def write_rows(control: Control, job: str, output: str | None, format_: Any) -> 
 
     with _local(control, job) as path:
         columns, tables = arrow_tables(path)
-        with RowWriter(output, format_, columns) as writer:
+        with open_rows(output, format_, columns) as writer:
             for table in tables:
                 writer.write(table)
 

@@ -33,8 +33,8 @@ def jobs(
         str | None, typer.Option("-o", "--output", metavar="FILE", help="Where --result goes.")
     ] = None,
     format_: Annotated[
-        Literal["table", "tsv", "jsonl", "arrow"] | None,
-        typer.Option("--format", help="Of the list: table, tsv or jsonl; of rows also arrow."),
+        Literal["table", "tsv", "jsonl", "arrow", "parquet"] | None,
+        typer.Option("--format", help="Of the list: table, tsv, jsonl; of rows: all but table."),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -50,14 +50,14 @@ def jobs(
     if output is not None and not result:
         message = "--output goes with --result"
         raise UsageError(message)
-    if format_ == ("table" if result else "arrow"):
+    if format_ in (("table",) if result else ("arrow", "parquet")):
         message = f"--format {format_} goes {'without' if result else 'with'} --result"
         raise UsageError(message)
 
     from streamer.cli.job_rows import check_rows, follow_job, write_rows
 
     if result:
-        check_rows(output, format_ or "tsv")
+        form = check_rows(output, None if format_ == "table" else format_)
     with open_control(at, config, keys) as control:
         if job is None:
             _show(control.jobs(), format_)
@@ -69,7 +69,7 @@ def jobs(
         if wait:
             follow_job(control, job, quiet=quiet, cancelled=cancel)
         if result:
-            write_rows(control, job, output, format_ or "tsv")
+            write_rows(control, job, output, form)
         elif not (asked and quiet):
             _show([control.job(job)], format_)
 

@@ -13,6 +13,7 @@ from streamer.cli import choices, effort
 from streamer.cli.choices import say
 from streamer.cli.file_checks import check_files
 from streamer.errors import DataError, UsageError, printable
+from streamer.output.formats import rows_format
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +78,7 @@ def lcs(
     device: choices.DeviceOption = "auto",
     threads: choices.ThreadsOption = 0,
     cluster: choices.ClusterOption = None,
-    format_: choices.RowsFormatOption = "tsv",
+    format_: choices.RowsFormatOption = None,
     output: choices.OutputOption = None,
     quiet: choices.QuietOption = False,
 ) -> None:
@@ -91,6 +92,7 @@ def lcs(
         message = f"--length-only finds no subsequence, which {asked[0]} needs"
         raise UsageError(message)
     check_files([a, b], output, files)
+    format_ = rows_format(format_, output)
     if cluster is not None and (method not in (None, "adaptive", "systolic") or device == "cuda"):
         message = "--cluster runs the methods adaptive and systolic, on CPUs"
         raise UsageError(message)

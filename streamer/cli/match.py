@@ -10,18 +10,19 @@ from streamer.cli.choices import (
     READS,
     ClusterOption,
     DeviceOption,
-    FormatOption,
     GpusOption,
     OutputOption,
     ProfileOption,
     QuietOption,
+    RowsFormatOption,
     ThreadsOption,
     dictionary_option,
     say,
 )
-from streamer.cli.file_checks import check_files
+from streamer.cli.file_checks import check_files, warn_of_references
 from streamer.errors import UsageError
 from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Semantics
+from streamer.output.formats import line_format, rows_format
 from trie.strands import Strands
 
 ReportName = Literal[
@@ -143,7 +144,7 @@ def match(
     threads: ThreadsOption = 0,
     cluster: ClusterOption = None,
     profile: ProfileOption = False,
-    format_: FormatOption = "tsv",
+    format_: RowsFormatOption = None,
     output: OutputOption = None,
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the dictionary as it is at the end.")
@@ -202,6 +203,9 @@ def match(
         message = "standard input (-) can be read only once"
         raise UsageError(message)
     check_files([*reads, *spec.sources], output, {"--save": save})
+    format_ = rows_format(format_, output)
+    if spec.sources and len(reads) > 1:
+        warn_of_references(reads)
     if save is not None:
         from streamer.output.output_file import compression_of
         from trie.snapshots.snapshot_file import check_place
@@ -223,7 +227,8 @@ def match(
     elif cluster is not None:
         from streamer.cli.match_cluster import match_on_cluster
 
-        match_on_cluster(cluster, reads, spec, asked, format_, output, save, quiet=quiet)
+        lines = line_format(format_, "--cluster")
+        match_on_cluster(cluster, reads, spec, asked, lines, output, save, quiet=quiet)
         return
     match_files(reads, spec, asked, format_, output, save, quiet=quiet, profile=profile, gpus=gpus)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.cli import effort
-from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
+from streamer.cli.choices import SENT_BASES, SENT_READS, say
 from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
 from streamer.device_choice import choose_device, stream_cards
@@ -32,7 +32,8 @@ from streamer.matching.running_report import (
 )
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import load_dictionary
-from streamer.output.rows import RowWriter
+from streamer.output.formats import RowsFormat
+from streamer.output.rows import Rows, RowWriter, open_rows
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, work_on_batches
 from streamer.sequences.read_batch import ReadBatch, joined_batches
 from streamer.sequences.source import size_of_files
@@ -93,7 +94,7 @@ def match_files(
     reads: list[str],
     spec: MatchSpec,
     asked: Asked,
-    format_: FormatChoice,
+    format_: RowsFormat,
     output: str | None,
     save: str | None,
     *,
@@ -122,7 +123,7 @@ def match_files(
         with closing(matcher):
             answer = asked.answer(matcher)
             with (
-                RowWriter(output, format_, answer.columns) as writer,
+                open_rows(output, format_, answer.columns) as writer,
                 progress("matching", size_of_files(reads), quiet=quiet) as show,
                 profiled(profile, spec.threads, reads) as team,
             ):
@@ -146,13 +147,15 @@ def match_files(
                 }  # fmt: skip
                 parts: Iterator[Iterable[Lines]]
                 rows = isinstance(answer, RowAnswer)
+                # Arrow has threads, which a forked process lacks
+                forks = CAN_FORK and isinstance(writer, RowWriter)
                 if matcher.side_by_side and not answer.ordered:
                     works = (
                         # the rows of all windows of a region would be too many
                         (partial(run.work, batch) for batch in read_batches(reads, **options))
                         if answer.depths
                         else work_on_batches(
-                            reads, run.work, forks=rows and CAN_FORK, small=not rows, **options
+                            reads, run.work, forks=rows and forks, small=not rows, **options
                         )
                     )
                     parts = team.results(works, pulls="parse", works="match", takes="write")
@@ -182,7 +185,7 @@ class _Run:
 
     matcher: StreamMatcher
     answer: Answer
-    writer: RowWriter
+    writer: Rows
     team: Team
     grown: StoredKmers
     notice: Callable[[str], None] | None

@@ -15,8 +15,9 @@ from trie.strands import PatternStrands
 
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
-    from streamer.output.rows import Rows, RowsFormat
-    from streamer.output.text_table import Format, Labels
+    from streamer.output.formats import RowsFormat
+    from streamer.output.rows import Rows
+    from streamer.output.text_table import Labels
     from streamer.sequences.record_buffer import TextPiece
 
 T = TypeVar("T")
@@ -87,14 +88,6 @@ def check_codes(
         raise DataError(problem, file=source)
     if not quiet:
         say(f"warning: {source}: {problem}")
-
-
-def line_format(format_: RowsFormat) -> Format:
-    """The format for rows that a cluster's workers make; UsageError unless it has lines."""
-    if format_ == "arrow":
-        message = "--cluster: its rows are lines, --format tsv or jsonl"
-        raise UsageError(message)
-    return format_
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from streamer.cli.choices import say
 from streamer.cli.file_checks import check_files
 from streamer.cli.pattern_search import read_patterns
 from streamer.errors import UsageError
+from streamer.output.formats import rows_format
 from trie.strands import PrimerStrands
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def primer(
     gpus: choices.GpusOption = 0,
     threads: choices.ThreadsOption = 0,
     cluster: choices.ClusterOption = None,
-    format_: choices.RowsFormatOption = "tsv",
+    format_: choices.RowsFormatOption = None,
     output: choices.OutputOption = None,
     min_length: Annotated[int | None, _design(min=8, max=60, help="Shortest primer; 18.")] = None,
     max_length: Annotated[int | None, _design(min=8, max=60, help="Longest primer; 27.")] = None,
@@ -96,6 +97,10 @@ def primer(
         raise UsageError(message)
     if known is not None and (beta == "-" or Path(beta).is_fifo()):
         message = "with --known BETA is read twice: it cannot be standard input or a pipe"
+        raise UsageError(message)
+    format_ = rows_format(format_, output)
+    if known_table is not None and rows_format(None, known_table) != "tsv":
+        message = f"--known-table {known_table}: its rows are TSV: rename it"
         raise UsageError(message)
     files = {"--bed": bed, "--fasta": fasta, "--plot": plot, "--known-table": known_table}
     check_files([alpha, beta, *([known] if known is not None else [])], output, files)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Literal
 
+from streamer.errors import printable
+
 SHOW_AFTER_SECONDS = 2.0
 
 follow: Callable[[int, int | None], None] | None = None
@@ -41,7 +43,7 @@ def progress(
     )
 
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         *(
             (DownloadColumn(), TransferSpeedColumn())
@@ -52,7 +54,7 @@ def progress(
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(label, total=total)
+    task = bar.add_task(printable(label), total=total)
     started = time.monotonic()
 
     def show(done: int) -> None:

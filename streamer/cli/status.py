@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
+from streamer.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ def status(
     elif format_ == "tsv":
         typer.echo("#key\tvalue")
         for key, value in _flat(answer):
-            typer.echo(f"{key}\t{'.' if value in (None, '') else value}")
+            typer.echo(f"{key}\t{'.' if value in (None, '') else printable(str(value))}")
     else:
         print_table(answer)
 

@@ -36,12 +36,12 @@ def submit(
     from streamer.errors import UsageError
 
     job = read_line(line)
-    output, format_ = job.given.get("output"), job.given.get("format_", "tsv")
+    output, format_ = job.given.get("output"), job.given.get("format_")
     if not wait and job.given:
         message = f"{', '.join(sorted(job.given)).replace('_', '')}: needs --wait"
         raise UsageError(message)
     if wait:
-        check_rows(output, format_)
+        format_ = check_rows(output, format_)
     with open_control(at, config, keys) as control:
         submitted = control.submit([job.command, *job.arguments], os.getcwd())["id"]
         if not wait:

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from streamer.cli.choices import FormatOption, OutputOption
+from streamer.cli.choices import OutputOption, RowsFormatOption
 from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
+from streamer.output.formats import rows_format
 
 
 def targets(
@@ -17,7 +18,7 @@ def targets(
     by: Annotated[
         Literal["barcode"] | None, typer.Option(help="All rows for each barcode.")
     ] = None,
-    format_: FormatOption = "tsv",
+    format_: RowsFormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """Print the rows of match --report targets of all reads that a daemon has matched.
@@ -25,9 +26,10 @@ def targets(
     The daemon counts them only with answers.targets = true.
     """
     from streamer.client.message_tables import rows_table
-    from streamer.output.rows import RowWriter
+    from streamer.output.rows import open_rows
 
+    format_ = rows_format(format_, output)
     with open_control(at, config, keys) as control:
         columns, rows = control.targets(by_barcode=by == "barcode")
-    with RowWriter(output, format_, columns) as writer:
+    with open_rows(output, format_, columns) as writer:
         writer.write(rows_table(columns, rows))

@@ -34,7 +34,7 @@ _SEED = 1
 
 def write_files(folder: Path) -> None:
     """Write the files that jobs read."""
-    from streamer.sequences.bgzf import END_BLOCK, packed_blocks  # imports numba
+    from streamer.output.bgzf_writer import END_BLOCK, packed_blocks  # imports numba
 
     rng = random.Random(_SEED)
     reference = "".join(rng.choices("ACGT", k=6000))

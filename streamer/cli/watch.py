@@ -14,6 +14,7 @@ from streamer.cli.cursor_file import CursorFile
 from streamer.cli.file_checks import check_files
 from streamer.cli.streams import signals_noted
 from streamer.errors import StreamerError, UsageError
+from streamer.output.formats import line_format, rows_format
 
 if TYPE_CHECKING:
     from streamer.client.core.positions import Cursor
@@ -45,8 +46,9 @@ def watch(
         float | None, typer.Option("--for", min=0.0, help="End after this many seconds.")
     ] = None,
     format_: Annotated[
-        FormatChoice, typer.Option("--format", help="Rows as TSV or JSON lines.")
-    ] = "tsv",
+        FormatChoice | None,
+        typer.Option("--format", help="Rows as TSV or JSON lines. Default: by --output, else TSV."),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", help="Write to a file, complete when watch ends."),
@@ -79,6 +81,7 @@ def watch(
     from streamer.output.rows import RowWriter
 
     check_files([], output, {"--from-cursor": cursor})
+    lines = line_format(rows_format(format_, output), "watch")
     place = None if cursor is None else CursorFile(cursor, live=output in (None, "-"))
     answer_seconds = daemon_options.ANSWER_SECONDS
     endpoint = daemon_options.endpoint_of("feed", from_, config)
@@ -99,8 +102,8 @@ def watch(
         with (
             noting as signals,
             _FeedRows(
-                RowWriter(output, format_, columns, keep=True),
-                columns if format_ == "tsv" else None,
+                RowWriter(output, lines, columns, keep=True),
+                columns if lines == "tsv" else None,
                 count,
                 place,
             ) as rows,

@@ -135,7 +135,7 @@ def _run_file(prepared: _Prepared, file: SmallFile) -> list[Any] | None:
 
 def _run_part(
     prepared: _Prepared, part: ReadBatch | FilePart | SmallFile
-) -> NDArray[np.uint8] | BatchResult | list[Any] | tuple[list[Worked[Any]], int] | None:
+) -> NDArray[np.uint8] | BatchResult | list[Any] | tuple[list[Worked[Any]], int, int] | None:
     """Like ``_run``, ``_run_file`` or, for a file part, ``Parsed``: None if the file is missing."""
     if isinstance(part, ReadBatch):
         return _run(prepared, part)
@@ -150,7 +150,7 @@ def _run_part(
             done = parsed(region, buffer, lambda piece: _run(prepared, piece.reads), Stages())
     except OSError:
         return None
-    return None if done.worked is None else (done.worked, done.lines)
+    return None if done.worked is None else (done.worked, done.lines, done.plus)
 
 
 class _ByWorkers:
@@ -179,8 +179,8 @@ class _ByWorkers:
                 yield FilePart(path, version, region.first, region.stop)
 
         for found in self._tasks.in_order(parts()):
-            worked, lines = found or (None, 0)
-            yield Parsed(sent.popleft(), worked, lines)
+            worked, lines, plus = found or (None, 0, 0)
+            yield Parsed(sent.popleft(), worked, lines, plus=plus)
 
 
 MATCH = Work(_Prepared, _run_part)

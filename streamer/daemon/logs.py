@@ -20,6 +20,9 @@ from contextlib import contextmanager
 from typing import Any, Literal, TextIO
 
 import structlog
+from structlog.typing import EventDict
+
+from streamer import errors
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "console", "json"]
@@ -44,6 +47,7 @@ def configure(level: Level = "info", format_: Format = "auto") -> bool:
             structlog.processors.add_log_level,
             stamp,
             structlog.processors.format_exc_info,
+            *([_printable] if human else []),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -52,7 +56,16 @@ def configure(level: Level = "info", format_: Format = "auto") -> bool:
         cache_logger_on_first_use=False,
     )
     warnings.showwarning = _log_warning
+    errors.on_warning = structlog.get_logger("streamer").warning
     return human
+
+
+def _printable(logger: object, method: str, event: EventDict) -> EventDict:
+    """Escape control characters: names of files and reads may hold any, and JSON escapes them."""
+    return {
+        key: errors.printable(value) if isinstance(value, str) and key != "exception" else value
+        for key, value in event.items()
+    }
 
 
 def error(text: str) -> None:

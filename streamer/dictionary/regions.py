@@ -69,7 +69,7 @@ def records_of(
 def _lines(path: str) -> list[str]:
     try:
         # in this process: errors of a child process would have no type
-        with xopen(path, encoding="utf-8", threads=0) as file:
+        with xopen(path, encoding="utf-8-sig", threads=0) as file:
             return [*file]
     except UnicodeDecodeError:
         problem = "not BED: it is not UTF-8 text"

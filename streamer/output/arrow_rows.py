@@ -1,19 +1,20 @@
-"""Write rows to an Arrow IPC file of several record batches, and read such a file.
+"""Write rows to an Arrow IPC or Parquet file, and read an Arrow IPC file.
 
-Memory is bounded: a batch has up to 65,536 rows, is compressed with LZ4, and is written
-immediately. ``arrow_schema`` gives each column the type of its name, so a file without rows has a
-schema too.
+Memory is bounded: a batch of IPC has up to 65,536 rows, is compressed with LZ4, and is written
+immediately; a row group of Parquet has at least as many, except for the last one. ``arrow_schema``
+gives each column the type of its name, so a file without rows has a schema too.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow.parquet import ParquetWriter
 
 from streamer.errors import StreamerError
 from streamer.output.output_file import OutputFile
@@ -23,7 +24,8 @@ from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, text
 ROWS_A_BATCH = 1 << 16
 
 TEXTS = frozenset(
-    ("text", "pattern", "strand", "cigar", "alpha", "sequence", "a", "b")
+    ("text", "pattern", "strand", "cigar", "alpha", "sequence", "a", "b",
+     "read", "event", "target", "best_target", "kmer", "distances", "depths", "barcode")
 )  # fmt: skip
 REALS = frozenset(
     ("gc", "tm", "hairpin_tm", "dimer_tm", "pair_dimer_tm", "identity", "column_identity")
@@ -31,41 +33,65 @@ REALS = frozenset(
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the column types of ``asm``, ``hamming``, ``primer`` and ``lcs``."""
-    return pa.schema([(name, _type(name)) for name in columns])
-
-
-def _type(name: str) -> pa.DataType:
-    if name in TEXTS:
-        return pa.string()
-    return pa.float64() if name in REALS else pa.int64()
+    """Return the types of the columns of any table."""
+    # the depth of a target is a ratio, that of a window is not
+    reals = REALS | {"breadth", "depth"} if "breadth" in columns else REALS
+    types = {name: pa.string() for name in TEXTS} | {name: pa.float64() for name in reals}
+    return pa.schema([(name, types.get(name, pa.int64())) for name in columns])
 
 
 class ArrowWriter(Rows):
-    """Writes tables to an Arrow IPC file, or to standard output (None or ``-``), as one file."""
+    """Writes tables to an Arrow IPC or Parquet file, or to standard output (None or ``-``)."""
 
-    def __init__(self, path: str | None, columns: Sequence[str]) -> None:
+    def __init__(self, path: str | None, columns: Sequence[str], *, parquet: bool = False) -> None:
         self._schema = arrow_schema(columns)
         self._file = OutputFile(path, verb="cannot write rows")
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
         self._sink = _Sink(self._file)
-        self._writer = pa.ipc.new_file(
-            pa.PythonFile(self._sink, "w"), self._schema, options=options
-        )
+        sink = pa.PythonFile(self._sink, "w")
+        self._parquet = parquet
+        self._waiting: list[pa.RecordBatch] = []
+        if parquet:
+            self._writer: Any = ParquetWriter(sink, self._schema)
+        else:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            self._writer = pa.ipc.new_file(sink, self._schema, options=options)
 
     def write(self, table: Table) -> None:
         """Write the rows of a table; raise StreamerError if that fails."""
-        table = table.padded(self._schema.names)
+        for batch in self._batches(table):
+            self._write(batch)
+
+    def formatted(self, tables: Iterable[Table]) -> Iterator[memoryview]:
+        """Yield the rows of tables as messages of Arrow IPC for ``put``; thread-safe."""
+        for table in tables:
+            for batch in self._batches(table):
+                yield memoryview(batch.serialize())
+
+    def put(self, data: bytes | memoryview) -> None:
+        """Write rows that ``formatted`` made."""
+        self._write(pa.ipc.read_record_batch(pa.py_buffer(data), self._schema))
+
+    def _batches(self, table: Table) -> Iterator[pa.RecordBatch]:
+        columns = table.padded(self._schema.names).columns.values()
         for first in range(0, table.rows, ROWS_A_BATCH):
-            arrays = [
-                _array(_part(column, first), _type(name)) for name, column in table.columns.items()
-            ]
+            arrays = map(_array, (_part(column, first) for column in columns), self._schema.types)
+            yield pa.record_batch(list(arrays), schema=self._schema)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        if not self._parquet or sum(map(len, self._waiting)) >= ROWS_A_BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
             with self._sink.errors():
-                self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+                self._writer.write_table(pa.Table.from_batches(waiting))
 
     def commit(self) -> None:
         """Finish the file and put it in its place."""
         try:
+            self._flush()
             with self._sink.errors():
                 self._writer.close()
         except BaseException:

@@ -9,17 +9,28 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from streamer.errors import ReaderGoneError, StreamerError
+from streamer.output.bgzf_writer import BgzfWriter
 from trie.new_file import NewFile, WithCommit
 
 _EMPTY_ZSTD = b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00"
 """An empty frame (RFC 8878): the library writes none, but readers expect one."""
 
-_COMPRESSIONS = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
+_COMPRESSIONS = {
+    ".gz": "gz", ".bgz": "bgzf", ".bgzf": "bgzf", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"
+}  # fmt: skip
 
 
 def compression_of(path: str) -> str | None:
-    """Return the compression for a name's suffix: gz, bz2, xz or zst; None for plain."""
+    """Return the compression for a name's suffix: gz, bgzf, bz2, xz or zst; None for plain."""
     return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
+
+
+def suffix_of(path: str | None) -> str:
+    """Return the suffix of a name, in lower case, without that of a compression before it."""
+    path = path or ""
+    if compression_of(path):
+        path = os.path.splitext(path)[0]
+    return os.path.splitext(path)[1].lower()
 
 
 class OutputFile(WithCommit):
@@ -56,7 +67,9 @@ class OutputFile(WithCommit):
             self._file = self._new.file
             self._live = live or not self._new.replaces
             compression = None if plain else compression_of(path)
-            if compression is not None:
+            if compression == "bgzf":
+                self._file = BgzfWriter(self._new.file)
+            elif compression is not None:
                 from xopen import xopen
 
                 # in this process: an interrupt would reach a child process too

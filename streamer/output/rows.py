@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
-from streamer.errors import StreamerError, UsageError
+from streamer.errors import StreamerError
+from streamer.output.formats import RowsFormat
 from streamer.output.output_file import OutputFile
 from streamer.output.text_table import Format, Table
 from trie.new_file import WithCommit
-
-RowsFormat = Literal["tsv", "jsonl", "arrow"]
-"""Formats of commands whose rows have the types of ``arrow_rows``."""
 
 
 class Rows(WithCommit):
@@ -22,27 +18,23 @@ class Rows(WithCommit):
         """Write the rows of a table."""
         raise NotImplementedError
 
+    def formatted(self, tables: Iterable[Table]) -> Iterator[memoryview]:
+        """Yield the rows of tables in portions for ``put``; thread-safe."""
+        raise NotImplementedError
+
     def put(self, data: bytes | memoryview) -> None:
-        """Write formatted rows, if the format is line-based."""
+        """Write formatted rows."""
         raise NotImplementedError
 
 
 def open_rows(path: str | None, format_: RowsFormat, columns: Sequence[str]) -> Rows:
-    """Open a writer of rows in a format; UsageError if a package for it is missing."""
-    if format_ != "arrow":
+    """Open a writer of rows in a format."""
+    if format_ in ("tsv", "jsonl"):
         return RowWriter(path, format_, columns)
-    check_arrow()
     # importing pyarrow takes a tenth of a second: only when it is used
     from streamer.output.arrow_rows import ArrowWriter
 
-    return ArrowWriter(path, columns)
-
-
-def check_arrow() -> None:
-    """Raise UsageError if pyarrow is missing."""
-    if importlib.util.find_spec("pyarrow") is None:
-        message = "Arrow needs pyarrow: pip install 'kmer-streamer[arrow]'"
-        raise UsageError(message)
+    return ArrowWriter(path, columns, parquet=format_ == "parquet")
 
 
 class RowWriter(Rows):

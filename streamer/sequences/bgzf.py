@@ -8,8 +8,6 @@ block ends the file; without it the file was truncated, even if its last block i
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -17,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.output.bgzf_writer import END_BLOCK
 from streamer.sequences.inflate import (
     INFLATE,
-    LEAST,
     MOST,
     inflate_blocks,
     state_of_thread,
@@ -34,29 +32,13 @@ igzip_lib: Any = None
 with suppress(ImportError):  # as in bz2_xz
     from isal import igzip_lib
 
-END_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
-
 GZIP_WITH_EXTRA = END_BLOCK[:4]
 _EXTRA = slice(12, 16)  # name and size of BGZF's field, which comes first among gzip's extra fields
 _READ_BYTES = 1 << 18  # per read
-_TEXT_BYTES = 0xFF00  # of text per block written, as in other programs
 _GROUP_BYTES = 1 << 21  # compressed, per group: many blocks if their text is short
 _TO_ZEROS = END_BLOCK.rstrip(b"\0")
 _ZEROS = len(END_BLOCK) - len(_TO_ZEROS)
 _ENOUGH = 4 * len(END_BLOCK)  # bytes at the end of a file that usually suffice to recognize it
-
-
-def packed_blocks(text: bytes) -> bytes:
-    """Return BGZF blocks that hold the text, without the block that ends a file."""
-    blocks = []
-    for at in range(0, len(text), _TEXT_BYTES):
-        part = text[at : at + _TEXT_BYTES]
-        packer = zlib.compressobj(6, wbits=-zlib.MAX_WBITS)
-        packed = packer.compress(part) + packer.flush()
-        size = struct.pack("<H", len(packed) + LEAST - 1)
-        ends = struct.pack("<II", zlib.crc32(part), len(part))
-        blocks.append(END_BLOCK[: _EXTRA.stop] + size + packed + ends)
-    return b"".join(blocks)
 
 
 class Watched:
@@ -95,10 +77,14 @@ class Watched:
             self._zeros = 0
         self._zeros += len(end) - len(body)
 
+    @property
+    def bgzf(self) -> bool:
+        """Whether the file begins with a block of BGZF."""
+        return self._begin.startswith(GZIP_WITH_EXTRA) and self._begin[_EXTRA] == END_BLOCK[_EXTRA]
+
     def lacks_end_block(self) -> bool:
         """Whether the file, once fully read, is BGZF without its end block."""
-        bgzf = self._begin.startswith(GZIP_WITH_EXTRA) and self._begin[_EXTRA] == END_BLOCK[_EXTRA]
-        return bgzf and not (self._end == _TO_ZEROS and self._zeros >= _ZEROS)
+        return self.bgzf and not (self._end == _TO_ZEROS and self._zeros >= _ZEROS)
 
 
 def block_groups(file: Packed, most: int, *, whole: bool) -> Iterator[NDArray[np.uint8]]:

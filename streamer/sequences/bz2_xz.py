@@ -17,34 +17,49 @@ from streamer.sequences.raw_file import Readable
 
 _READ_BYTES = 1 << 17
 
-_MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
-    "bz2": (bz2.BZ2Decompressor, b""),
-    "xz": (partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), b"\0"),
+_MEMBERS: dict[str, tuple[Callable[[], Any], bytes, bytes]] = {
+    "bz2": (bz2.BZ2Decompressor, b"", b"BZh"),
+    "xz": (partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), b"\0", b""),
 }
-"""The decompressor of one member, and the padding allowed between two."""
+"""The decompressor of one member, the padding allowed between two, and how a member begins if any
+other bytes may follow the last one, as gzip and bzip2 allow."""
 
 try:  # xopen installs isal on most machines; zlib's objects have other methods
     from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor
 
-    _MEMBERS["gz"] = partial(IgzipDecompressor, DECOMP_GZIP), b"\0"
+    _MEMBERS["gz"] = partial(IgzipDecompressor, DECOMP_GZIP), b"\0", b"\x1f\x8b\x08"
 except ImportError:  # pragma: no cover
     pass
 
 COMPRESSIONS = tuple(_MEMBERS)
 
 
+class TrailingBytesError(ValueError):
+    """Bytes that begin no member follow the last one.
+
+    behind_empty: the last member is empty, as the one that ends a BGZF file.
+    """
+
+    def __init__(self, *, behind_empty: bool) -> None:
+        self.behind_empty = behind_empty
+        super().__init__("bytes that are no block stand before the block that ends a BGZF file")
+
+
 class Members:
     """Reads the members of a file, decompressed, one after the other.
 
-    Reading raises EOFError for a truncated member and the decompressor's own error (OSError,
-    LZMAError, IsalError) for any other fault, after all data before it has been returned.
+    Reading raises EOFError for a truncated member, TrailingBytesError, and the decompressor's own
+    error (OSError, LZMAError, IsalError) for any other fault, after all data before it has been
+    returned. A beginning with one byte of the three changed is that of a damaged member.
+    last: the size of the text of a member before the file's first one; None: there is none.
     """
 
-    def __init__(self, file: Readable, compression: str) -> None:
+    def __init__(self, file: Readable, compression: str, last: int | None = None) -> None:
         self._file = file
-        self._begin, self._padding = _MEMBERS[compression]
+        self._begin, self._padding, self._magic = _MEMBERS[compression]
         self._member: Any = None
         self._data = b""
+        self._last = last
 
     def read1(self, size: int = _READ_BYTES, /) -> bytes:
         """Read at most ``size`` bytes; none at the end."""
@@ -62,7 +77,20 @@ class Members:
                 self._data = self._data.lstrip(self._padding)
                 if not self._data:
                     continue
-                self._member = self._begin()
+                if self._last is not None and self._magic:
+                    self._check_begin()
+                self._member, self._last = self._begin(), 0
             out = self._member.decompress(self._data, size)
+            self._last = (self._last or 0) + len(out)
             self._data = b""
         return out
+
+    def _check_begin(self) -> None:
+        """Raise TrailingBytesError if no member begins, not even a damaged one."""
+        magic = self._magic
+        while len(self._data) < len(magic) and (more := self._file.read1(_READ_BYTES)):
+            self._data += more
+        begin = self._data[: len(magic)]
+        same = sum(one == other for one, other in zip(begin, magic, strict=False))
+        if same < len(begin) - (len(begin) == len(magic)):
+            raise TrailingBytesError(behind_empty=self._last == 0)

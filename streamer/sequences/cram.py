@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamer.errors import DataError
+from streamer.sequences.aligned import NOT_PRIMARY
 from streamer.sequences.raw_file import Readable
+from streamer.sequences.record_limit import most_bases, over_limit
 from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
 
 MAGIC = b"CRAM"
@@ -43,7 +45,7 @@ def cram_blocks(file: Readable, shown: str) -> Iterator[TextBlock]:
             open(pump.end, "rb", closefd=False) as pipe,
             pysam.AlignmentFile(pipe, "rc", check_sq=False) as cram,
         ):
-            yield from _blocks(cram)
+            yield from _blocks(cram, shown)
         pump.finish()
     except (OSError, ValueError, EOFError):
         pump.check()
@@ -52,10 +54,16 @@ def cram_blocks(file: Readable, shown: str) -> Iterator[TextBlock]:
         pump.close()
 
 
-def _blocks(cram: Any) -> Iterator[TextBlock]:
+def _blocks(cram: Any, shown: str) -> Iterator[TextBlock]:
+    number = 1
     lines = [str(cram.header).encode()]
     size = len(lines[0])
     for record in cram.fetch(until_eof=True):
+        if record.query_length > most_bases():
+            if size:
+                yield _block(b"".join(lines))
+            raise DataError(over_limit(), file=shown, record=number, name=record.query_name)
+        number += not record.flag & NOT_PRIMARY
         lines.append(record.to_string().encode() + b"\n")
         size += len(lines[-1])
         if size > BLOCK_BYTES:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from xopen import xopen
 
+from streamer.errors import warn
 from streamer.sequences.bgzf import GZIP_WITH_EXTRA, Watched, block_groups, inflated
-from streamer.sequences.bz2_xz import COMPRESSIONS, Members
+from streamer.sequences.bz2_xz import COMPRESSIONS, Members, TrailingBytesError
 from streamer.sequences.cram import MAGIC as CRAM_MAGIC
 from streamer.sequences.cram import cram_blocks
 from streamer.sequences.gzip_members import GzipMembers
@@ -34,12 +35,19 @@ _MAGICS = (
     (b"BZh", "bz2"),
     (b"\xfd7zXZ\x00", "xz"),
     (b"\x28\xb5\x2f\xfd", "zst"),
+    # frames that decompressors skip: pzstd writes one before every other
+    *((bytes([0x50 + i]) + b"\x2a\x4d\x18", "zst") for i in range(16)),
 )
 _READ_BYTES = 1 << 17
 _BLOCKS_AHEAD = 4
 _AHEAD_BYTES = 10 << 20  # with a team: more than a batch of it, or one thread waits for another
 
 _Groups = Line[NDArray[np.uint8], tuple[NDArray[np.uint8], TextBlock | None]]
+
+
+def compression_at(start: bytes) -> str | None:
+    """Return the compression of a file that starts so: gz, bz2, xz or zst; None for plain."""
+    return next((name for magic, name in _MAGICS if start.startswith(magic)), None)
 
 
 def text_blocks(
@@ -56,18 +64,18 @@ def text_blocks(
     stack: closes whatever else is opened. shown: the file's name in errors. pause: yielded whenever
     no block is ready; only without a team. size: the most bytes per block.
     """
-    compression = next((name for magic, name in _MAGICS if raw.magic.startswith(magic)), None)
+    compression = compression_at(raw.magic)
     watched = Watched(raw) if compression == "gz" else None
     if team is not None and watched is not None and _may_be_bgzf(raw):
-        return _Bgzf(watched, team, size, whole=raw.regular), watched
+        return _Bgzf(watched, team, size, shown, whole=raw.regular), watched
     if compression is None:
         cram = raw.magic.startswith(CRAM_MAGIC)
         blocks = cram_blocks(raw, shown) if cram else plain_blocks(raw, size, team)
     elif watched is not None and "gz" in COMPRESSIONS:
-        blocks = _gzip(watched, raw, size, team)
+        blocks = _without_rest(_gzip(watched, raw, size, team), watched, shown)
     else:
         file = _decompressed(watched or raw, compression, stack)
-        blocks = _filled(file, size, whole=raw.regular)
+        blocks = _without_rest(_filled(file, size, whole=raw.regular), watched, shown)
     if team is None:
         return prefetched(blocks, _BLOCKS_AHEAD, pause=pause), watched
     stage = "read" if compression is None else "decompress"
@@ -102,17 +110,37 @@ def _gzip(watched: Watched, raw: RawFile, size: int, team: Team | None) -> Itera
     return rest() if team is None else parallel_blocks(raw, size, team, rest)
 
 
-def _members(file: Packed, size: int, *, whole: bool) -> Iterator[TextBlock]:
+def _members(
+    file: Packed, size: int, *, whole: bool, last: int | None = None
+) -> Iterator[TextBlock]:
     """Decompress a gzip file into blocks."""
     if INFLATE.missing:
-        return _filled(Members(file, "gz"), size, whole=whole)
-    return GzipMembers(file, whole=whole).blocks(size)
+        return _filled(Members(file, "gz", last), size, whole=whole)
+    return GzipMembers(file, whole=whole, last=last).blocks(size)
+
+
+def _without_rest(
+    blocks: Iterator[TextBlock], watched: Watched | None, shown: str
+) -> Iterator[TextBlock]:
+    """Yield the blocks; warn if other bytes follow the compressed data, as gzip does.
+
+    In BGZF only after the block that ends the file: elsewhere, blocks may follow them.
+    """
+    try:
+        yield from blocks
+    except TrailingBytesError as error:
+        if watched is not None and watched.bgzf and not error.behind_empty:
+            raise
+        warn(f"{shown}: other bytes follow the compressed data: they are ignored")
 
 
 class _Bgzf(Iterator[TextBlock]):
     """The blocks of a BGZF file, in order; from where it stops being BGZF, those of plain gzip."""
 
-    def __init__(self, file: Packed, team: Team, size: int, *, whole: bool) -> None:
+    def __init__(self, file: Watched, team: Team, size: int, shown: str, *, whole: bool) -> None:
+        self._file = file
+        self._shown = shown
+        self._last: int | None = None  # bytes of text in the last block
         self._size = size
         self._whole = whole
         self._team = team
@@ -128,10 +156,12 @@ class _Bgzf(Iterator[TextBlock]):
         if self._rest is None:
             packed, block = next(self._line)
             if block is not None:
+                self._last = int.from_bytes(packed[-4:].tobytes(), "little")
                 self._team.stages.count("decompress", block.stop - block.first)
                 return block
             chained = _Chained(packed, self._line, whole=self._whole)
-            self._rest = _members(chained, self._size, whole=self._whole)
+            rest = _members(chained, self._size, whole=self._whole, last=self._last)
+            self._rest = _without_rest(rest, self._file, self._shown)
         return next(self._rest)
 
     def close(self) -> None:

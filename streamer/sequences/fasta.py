@@ -14,6 +14,7 @@ import numpy as np
 from streamer.errors import DataError
 from streamer.sequences.filling import CUT, ENOUGH, FAULT, FILLED, FULL, MORE, MOST, RECORDS
 from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
+from streamer.sequences.record_limit import LONGEST_HEADER
 from streamer.sequences.text_window import AT, LINE, STOP, WITHIN, FormatError, Text
 from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import trailing_zeros
@@ -21,8 +22,6 @@ from trie.cpu.jit import njit
 from trie.cpu.text_scan import equals
 from trie.letter_lines import CR, LF, encode_line
 
-# most bytes of a header, the only thing that must fit into memory as a whole
-LONGEST_HEADER = 1 << 24
 _SHOWN = 20
 _ENOUGH = 64  # bytes of a line that an error message may need
 
@@ -52,6 +51,8 @@ class FastaParser:
             text.end_line()
         columns = buffer.columns(len(text))
         stop = _take(text.array, text.place, cut, LETTER_TO_CODE, buffer.letters, *columns)
+        if not cut:
+            buffer.check_sizes()
         if stop == FAULT:
             raise self._fault(buffer)
         long = stop == MORE and len(text) > LONGEST_HEADER

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from streamer.errors import warn
 from streamer.sequences.filling import (
     ENOUGH,
     FAULT,
@@ -32,7 +33,7 @@ from streamer.sequences.packed_names import COUNT_BYTES
 from streamer.sequences.read_batch import name_of
 from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
 from streamer.sequences.record_parser import RecordParser
-from streamer.sequences.text_window import AT, LINE, SEEN, SEEN_LINES, STOP, FormatError
+from streamer.sequences.text_window import AT, LINE, PLUS, SEEN, SEEN_LINES, STOP, FormatError
 from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import inner, njit
@@ -114,8 +115,7 @@ def _take(text, place, table, raw, state, codes, starts, names, bounds, places):
         if quality >= stop or text[plus] != 0x2B or bad < first + letters:
             break
         end -= text[end - 1] == CR
-        if end > plus + 1 and not _equal(text, at + 1, header, plus + 1, end):
-            break
+        differs = end > plus + 1 and not _equal(text, at + 1, header, plus + 1, end)
         end = _qualities_end(text, quality, stop)
         if end >= stop or text[end] != LF:
             break
@@ -126,6 +126,8 @@ def _take(text, place, table, raw, state, codes, starts, names, bounds, places):
         add_record(text, at + 1, header, state, codes, starts, names, bounds)
         place_record(state, places, at, header, end + 1)
         state[FILLED] += letters
+        if differs and not place[PLUS]:
+            place[PLUS] = line + 2
         at = end + 1
         line += LINES
         if state[FILLED] >= state[ENOUGH] or state[RECORDS] >= state[MOST]:
@@ -198,6 +200,13 @@ def _equal(text, first, stop, other, end):
     return True
 
 
+def warn_of_plus(file: str, line: int) -> None:
+    """Warn, once for a file, of a header after ``+`` unlike that after ``@``; 0: there is none."""
+    if line:
+        problem = "the header after '+' is not the one after '@': it is ignored, here and below"
+        warn(f"{file}: line {line}: {problem}", f"+ {file}")
+
+
 def record_of(lines: list[bytes], first: int) -> tuple[str, bytes]:
     """Parse a record from its lines, fewer than four at the end of a file, or raise FormatError."""
     lines = [line.removesuffix(b"\r") for line in lines]
@@ -218,9 +227,7 @@ def record_of(lines: list[bytes], first: int) -> tuple[str, bytes]:
         raise fault(2, problem)
     if len(lines) < LINES:
         raise fault(len(lines) - 1, "the file ends within the record")
-    _, letters, plus, qualities = lines
-    if plus[1:] not in (b"", header[1:]):
-        raise fault(2, f"the header after '+' is not the one after '@': {_shown(plus[1:])}")
+    _, letters, _, qualities = lines
     if len(letters) != len(qualities):
         lengths = f"length {len(letters)} of the sequence, but {len(qualities)} of the qualities"
         raise fault(3, lengths)

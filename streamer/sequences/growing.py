@@ -8,7 +8,7 @@ from typing import Any
 
 from streamer.errors import DataError
 from streamer.sequences.context import ReadContext
-from streamer.sequences.fastq import LINES, FastqParser
+from streamer.sequences.fastq import LINES, FastqParser, warn_of_plus
 from streamer.sequences.filling import FULL
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import RecordBuffer, TextPiece
@@ -16,6 +16,7 @@ from streamer.sequences.text_window import (
     AT,
     BLOCK_BYTES,
     LINE,
+    PLUS,
     FormatError,
     Text,
     TextBlock,
@@ -96,6 +97,7 @@ class WholeRecords:
             raise DataError(str(error), file=self._path, record=record, name=name) from None
         finally:
             self._buffer.keep(text.array, begin, int(text.place[AT]))
+            warn_of_plus(self._path, int(text.place[PLUS]))
 
     def _blocks(self) -> Iterator[TextBlock]:
         while True:

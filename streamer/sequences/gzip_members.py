@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from streamer.sequences.bgzf import igzip_lib
+from streamer.sequences.bz2_xz import TrailingBytesError
 from streamer.sequences.inflate import (
+    AFTER,
     AT,
     BETWEEN,
     FULL,
@@ -18,8 +20,10 @@ from streamer.sequences.inflate import (
     NEED_INPUT,
     PHASE,
     PUSHED,
+    SIZE,
     STOP,
     TO,
+    TRAILING,
     InflateState,
     inflate_members,
 )
@@ -43,15 +47,16 @@ _PROBLEMS = {
 class GzipMembers:
     """Reads the members of a file, one after the other.
 
-    whole: fill blocks completely, because the file is not a pipe.
+    whole: fill blocks completely, because the file is not a pipe. last: as in ``Members``.
     """
 
-    def __init__(self, file: Packed, *, whole: bool) -> None:
+    def __init__(self, file: Packed, *, whole: bool, last: int | None = None) -> None:
         self._file = file
         self._whole = whole
         self._state = InflateState()
         self._packed = np.empty(PUSHED + _READ_BYTES, dtype=np.uint8)
-        self._stream = np.zeros(6, dtype=np.int64)
+        self._stream = np.zeros(7, dtype=np.int64)
+        self._stream[SIZE], self._stream[AFTER] = last or 0, last is not None
         self._ended = False
         self._problem: BaseException | None = None
 
@@ -63,8 +68,8 @@ class GzipMembers:
     def fill(self, block: TextBlock) -> TextBlock:
         """Fill the block; less than full only at the end or from a pipe, empty at the end.
 
-        Raises what reading raises, EOFError for a truncated member, and IsalError for any other
-        fault, each after all text before it has been returned.
+        Raises what reading raises, EOFError for a truncated member, TrailingBytesError, and
+        IsalError for any other fault, each after all text before it has been returned.
         """
         stream = self._stream
         stream[TO] = block.first
@@ -93,6 +98,8 @@ class GzipMembers:
             )  # fmt: skip
             if code == FULL:
                 return
+            if code == TRAILING:
+                raise TrailingBytesError(behind_empty=stream[SIZE] == 0)
             if code != NEED_INPUT:
                 raise igzip_lib.IsalError(_PROBLEMS.get(code, f"Error {code} Unknown error"))
             if not self._whole and stream[TO] > block.first:

@@ -67,16 +67,18 @@ STEP_BYTES = 1 << 17
 PUSHED = 16
 """Bytes before the compressed input that ``inflate_members`` may overwrite."""
 
-PHASE, AT, STOP, TO, CRC, SIZE = range(6)
+PHASE, AT, STOP, TO, CRC, SIZE, AFTER = range(7)
 """Indices into a stream's state; see ``inflate_members``."""
 
 BETWEEN, HEADER, BODY, TRAILER = range(4)
 """Phases of a stream."""
 
-NEED_INPUT, FULL = 100, 101
+NEED_INPUT, FULL, TRAILING = 100, 101, 102
 """Why ``inflate_members`` returned; any other value is an error, by ISA-L's number."""
 
 _END_INPUT, _BAD_SUM = 1, -6
+
+_BEGIN: Final = 0x088B1F  # of a member
 
 
 class InflateState:
@@ -184,11 +186,13 @@ def inflate_members(
 ):
     """Decompress gzip members until the text is full or more compressed bytes are needed.
 
-    api, state, words, halves: as above, for this stream only. stream: int64[6], initially zero.
+    api, state, words, halves: as above, for this stream only. stream: int64[7], initially zero,
+    but AFTER is 1 if members of the file, the last with SIZE bytes of text, came before these.
     packed[stream[AT]:stream[STOP]] comes next, after PUSHED bytes that may be overwritten; what
     remains of it must precede the bytes supplied next. ended: no input follows. Text goes to
-    ``text_address`` plus stream[TO], up to ``stop``. Returns NEED_INPUT, FULL, or an error; the
-    text then ends before the call of ISA-L that failed.
+    ``text_address`` plus stream[TO], up to ``stop``. Returns NEED_INPUT, FULL, TRAILING
+    (bytes that begin no member follow the last one), or an error; the text then ends before the
+    call of ISA-L that failed.
     """
     header = state + np.uint64(_STATE_BYTES)
     before = stream[TO]
@@ -203,6 +207,11 @@ def inflate_members(
             stream[AT] = at
             if left == 0:
                 return NEED_INPUT
+            if stream[AFTER]:
+                if left < 3 and not ended:
+                    return NEED_INPUT
+                if not _may_begin(packed, at, min(left, 3)):
+                    return TRAILING
             _init(api[_INIT], state)
             _header_init(api[_HEADER_INIT], header)
             stream[PHASE] = HEADER
@@ -246,9 +255,19 @@ def inflate_members(
                 code = np.int64(_BAD_SUM)
             stream[AT] = at + _TAIL
             stream[PHASE] = BETWEEN
+            stream[AFTER] = 1
         if code != 0:
             stream[TO] = before
             return code
+
+
+@inner
+def _may_begin(packed, at, size):
+    """Return whether a member begins here, perhaps with a damaged byte (``bz2_xz.Members``)."""
+    same = np.int64(0)
+    for i in range(size):
+        same += packed[at + i] == (_BEGIN >> 8 * i) & 0xFF
+    return same >= size - (size == 3)
 
 
 @inner

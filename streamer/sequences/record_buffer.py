@@ -13,6 +13,7 @@ from streamer.errors import DataError
 from streamer.sequences.filling import FILLED, MOST, NAMED, ODD, RECORDS
 from streamer.sequences.packed_names import COUNT_BYTES, PackedNames, put_name
 from streamer.sequences.read_batch import ReadBatch, bad_name
+from streamer.sequences.record_limit import most_bases, over_limit
 from streamer.sequences.record_text import RecordText, Span
 from streamer.sequences.text_window import BLOCK_BYTES, ROOM_BYTES
 from trie.codes import shown_byte
@@ -162,6 +163,20 @@ class RecordBuffer:
                 self._places = _larger(self._places, need, records)
         columns = self._state, self._codes, self._starts, self._names, self._bounds
         return *columns, self._places
+
+    def check_sizes(self) -> None:
+        """Raise DataError for the first record over the limit; the last may be incomplete."""
+        filled, records, *_ = self._state.tolist()
+        if filled > most_bases():
+            sizes = np.diff(self._starts[:records], append=filled)
+            for record in np.flatnonzero(sizes > most_bases())[:1].tolist():
+                raise self.too_long(record, self._name(record))
+
+    def too_long(self, record: int, name: str = "") -> DataError:
+        """Return the error for a record over the limit; ``record``: its number in this piece."""
+        number = self._first + record + 1
+        known = name if name.isprintable() else None
+        return DataError(over_limit(), file=self._shown, record=number, name=known)
 
     def keep(self, text: NDArray[np.uint8], begin: int, stop: int) -> None:
         """Keep text[begin:stop], which a parser has taken; it must not change any more."""

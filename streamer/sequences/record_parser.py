@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from streamer.errors import DataError
 from streamer.sequences.filling import FAULT
 from streamer.sequences.record_buffer import RecordBuffer
+from streamer.sequences.record_limit import most_text
 from streamer.sequences.text_window import FormatError, Text
 from trie.codes import InvalidBaseError, encode
 
@@ -29,8 +30,11 @@ class RecordParser(ABC):
         Raises FormatError or DataError for a faulty record, once all before it are in the buffer.
         """
         stop = self._take_records(buffer)
+        buffer.check_sizes()
         if stop == FAULT:
             raise self._fault(buffer)
+        if len(self._text) > most_text():
+            raise buffer.too_long(buffer.waiting)
         return int(stop)
 
     @abstractmethod

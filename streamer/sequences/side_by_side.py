@@ -30,6 +30,7 @@ from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.text_window import (
     AT,
     LINE,
+    PLUS,
     REGION_BYTES,
     STOP,
     FormatError,
@@ -63,7 +64,8 @@ class Worked(NamedTuple, Generic[R]):
 
 
 class Parsed(NamedTuple, Generic[R]):
-    """A region, the work on its records, and their number of lines.
+    """A region, the work on its records, their number of lines, and the first line of ``+`` that
+    differs from that of ``@`` (from 1; 0: none).
 
     worked: None if the region does not hold whole records. ``region`` is then the text whose parse
     failed, and ``error`` says why the text ends there, if it could not be read.
@@ -73,6 +75,7 @@ class Parsed(NamedTuple, Generic[R]):
     worked: list[Worked[R]] | None
     lines: int
     error: OSError | None = None
+    plus: int = 0
 
 
 class CannotReadError(Exception):
@@ -195,7 +198,7 @@ def parsed(
     try:
         if error is not None:
             raise error
-        pieces, lines = _parsed(block, buffer)
+        pieces, lines, plus = _parsed(block, buffer)
     except (FormatError, DataError, OSError):
         return Parsed(block, None, 0, error)
     # frees their memory for the next region while this one's records are worked on
@@ -205,11 +208,14 @@ def parsed(
         piece = pieces.pop(0)
         reads, symbols = len(piece.reads), piece.reads.symbols
         worked.append(Worked(reads, symbols, work(piece)))
-    return Parsed(region, worked, lines)
+    return Parsed(region, worked, lines, plus=plus)
 
 
-def _parsed(block: TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], int]:
-    """Parse the records into pieces and count their lines; FormatError if they are not whole."""
+def _parsed(block: TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], int, int]:
+    """Parse the records into pieces, with ``lines`` and ``plus`` as in ``Parsed``.
+
+    Raises FormatError if they are not whole.
+    """
     text = Text(iter((block,)))
     parser = FastqParser(text)
     pieces: list[TextPiece] = []
@@ -227,7 +233,7 @@ def _parsed(block: TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], in
     if len(text):
         problem = "the region ends within a record"
         raise FormatError(problem)
-    return pieces, int(text.place[LINE]) - 1
+    return pieces, int(text.place[LINE]) - 1, int(text.place[PLUS])
 
 
 @njit(cache=True)  # usually so short that releasing the GIL takes longer

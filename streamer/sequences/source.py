@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 import sys
@@ -20,7 +21,7 @@ from streamer.sequences.bgzf import Watched
 from streamer.sequences.context import ReadContext, ReadGroup, read_groups
 from streamer.sequences.decompression import counted, text_blocks
 from streamer.sequences.fasta import FastaParser
-from streamer.sequences.fastq import FastqParser
+from streamer.sequences.fastq import FastqParser, warn_of_plus
 from streamer.sequences.filling import FULL, MORE
 from streamer.sequences.plain_blocks import FileRegion, plain_blocks
 from streamer.sequences.raw_file import LONGEST_MAGIC, RawFile
@@ -41,6 +42,7 @@ from streamer.sequences.text_window import (
     AT,
     BLOCK_BYTES,
     LINE,
+    PLUS,
     REGION_BYTES,
     FormatError,
     Text,
@@ -81,6 +83,12 @@ def size_of_files(paths: Iterable[str]) -> int | None:
             return None
         total += status.st_size
     return total
+
+
+def is_fasta(path: str) -> bool:
+    """Return whether a file begins as FASTA does; False if it cannot be read."""
+    with ExitStack() as stack:
+        return SequenceSource(path, stack).fasta
 
 
 class Elsewhere(Protocol):
@@ -161,6 +169,15 @@ class SequenceSource:
         """Whether it is FASTQ."""
         return isinstance(self._parser, FastqParser)
 
+    @property
+    def fasta(self) -> bool:
+        """Whether it is FASTA; False if it cannot be read."""
+        try:
+            self._open(RecordBuffer(self._shown, 0, 0))
+        except DataError:
+            return False
+        return isinstance(self._parser, FastaParser)
+
     def read_header(self, first: RecordText) -> None:
         """Take the read groups from what precedes the first records, in SAM and BAM."""
         if self.alignments:
@@ -198,6 +215,7 @@ class SequenceSource:
                     stop = self._parser.parse(buffer, cut=cut)
                 finally:
                     buffer.keep(text.array, begin, int(text.place[AT]))
+                    warn_of_plus(self._shown, int(text.place[PLUS]))
                 if stop != MORE or text.ended:
                     return stop
                 if self._is_due(buffer):
@@ -244,6 +262,7 @@ class SequenceSource:
             for worked in done.worked:
                 buffer.pass_by(worked.records)
                 yield worked
+            warn_of_plus(self._shown, done.plus and lines - 1 + done.plus)
             lines += done.lines
         if plain is None:
             blocks = unparsed(done, line, text.blocks)
@@ -323,11 +342,16 @@ class SequenceSource:
         """Return the parser for the format; None for an empty file."""
         # a pipe may deliver the first bytes one by one
         while True:
+            if text.start(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+                text.place[AT] += len(codecs.BOM_UTF8)
             start = text.start().lstrip()[:MOST_START]
             known = start[:1] in (b">", b"#", b"@") or len(start) >= LONGEST_MAGIC
             if (known and not may_begin_sam(start)) or text.ended:
                 break
             text.more()
+        if text.start(2) in _UTF_16:
+            problem = "is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8"
+            raise DataError(problem, file=self._shown)
         if start[:1] in (b">", b"#"):
             return FastaParser(text)
         if begins_sam(start):
@@ -428,6 +452,9 @@ def _read_errors() -> tuple[type[Exception], ...]:
 
 
 _READ_ERRORS = _read_errors()
+
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b">\0", b"\0>", b"@\0", b"\0@")
+"""How FASTA and FASTQ begin in UTF-16, with its mark or without."""
 
 _PROBLEMS: dict[type, str] = {
     EOFError: "the compressed stream is truncated, or other bytes follow it",

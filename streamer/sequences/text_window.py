@@ -23,7 +23,7 @@ ROOM_BYTES = 1 << 18  # reserved in front of a block
 BEHIND_BYTES = 2 * SLACK  # readable behind it
 REGION_BYTES = (1 << 23) - ROOM_BYTES - BEHIND_BYTES  # of a block parsed in parallel with others
 
-AT, STOP, LINE, WITHIN, SEEN, SEEN_LINES = range(6)
+AT, STOP, LINE, WITHIN, SEEN, SEEN_LINES, PLUS = range(7)
 """Indices into ``Text.place``; see there."""
 
 _LF: Final = 10
@@ -54,7 +54,7 @@ def new_block(size: int) -> TextBlock:
 class Text:
     """The text in ``blocks`` that is not parsed yet.
 
-    array: uint8. place: int64[6]; array[place[AT]:place[STOP]] has not been parsed. LINE: the
+    array: uint8. place: int64[7]; array[place[AT]:place[STOP]] has not been parsed. LINE: the
     number of the line that begins at AT, from 1. The other elements belong to the parsers. ended:
     nothing follows. blocks: what follows otherwise.
     """
@@ -62,7 +62,7 @@ class Text:
     def __init__(self, blocks: Iterator[TextBlock]) -> None:
         self.blocks = blocks
         self.array: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
-        self.place = np.zeros(6, dtype=np.int64)
+        self.place = np.zeros(7, dtype=np.int64)
         self.place[LINE] = 1
         self.ended = False
         self._hidden = 0  # bytes after STOP that have not been added yet

@@ -7,16 +7,16 @@ from typing import Any, BinaryIO
 
 from xopen import xopen
 
-from streamer.sequences.bgzf import END_BLOCK
+from streamer.output.bgzf_writer import END_BLOCK
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.cram import END as CRAM_END
 from streamer.sequences.cram import MAGIC as CRAM
+from streamer.sequences.decompression import compression_at
 from streamer.sequences.raw_file import Buffered, RawFile
 from streamer.sequences.sam import MOST_START, begins_sam
 
 _START_BYTES = 64
 _AT_ONCE = 1 << 20
-_MAGICS = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 _CRAM_END_BYTES = 64
 _BGZF = slice(12, 16)  # name and size of its extra field
 
@@ -38,7 +38,7 @@ def has_end(file: BinaryIO, *, patient: bool) -> bool:
     start = file.read(_START_BYTES)
     if start.startswith(CRAM):
         return CRAM_END in _tail(file, _CRAM_END_BYTES)
-    compression = next((name for magic, name in _MAGICS.items() if start.startswith(magic)), None)
+    compression = compression_at(start)
     if compression is None:
         return True
     if start[_BGZF] == END_BLOCK[_BGZF] and not patient:

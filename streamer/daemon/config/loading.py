@@ -160,7 +160,7 @@ def _absolute(folder: Path, path: str) -> str:
 def _read(path: str, origin: SettingOrigin) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
-            origin.text = file.read().decode()
+            origin.text = file.read().decode("utf-8-sig")
         return tomllib.loads(origin.text)
     except tomllib.TOMLDecodeError as error:
         what = f"not valid TOML: {error}"

@@ -6,6 +6,7 @@ record may be a chromosome; FASTQ (``fastq``) and BAM (``bam``) records are whol
 
 from __future__ import annotations
 
+import codecs
 import io
 import itertools
 import sys
@@ -17,9 +18,9 @@ from xopen import xopen
 
 from streamer.errors import DataError
 from streamer.sequences.bgzf import Watched
-from streamer.sequences.bz2_xz import COMPRESSIONS, Members
+from streamer.sequences.bz2_xz import COMPRESSIONS, Members, TrailingBytesError
 from streamer.sequences.read_batch import name_of
-from streamer.sequences.source import _PROBLEMS, _READ_ERRORS
+from streamer.sequences.source import _PROBLEMS, _READ_ERRORS, _UTF_16
 from streamer.sequences.text_window import FormatError
 from tests.reference.reader.bam import MAGIC, bam_records
 from tests.reference.reader.fasta import Readable, fasta_parts
@@ -35,6 +36,7 @@ _COMPRESSIONS = (
     (b"BZh", "bz2"),
     (b"\xfd7zXZ\x00", "xz"),
     (b"\x28\xb5\x2f\xfd", "zst"),
+    *((bytes([number]) + b"\x2a\x4d\x18", "zst") for number in range(0x50, 0x60)),
 )
 _LONGEST_MAGIC = 6
 _BUFFER_BYTES = 128 * 1024
@@ -83,7 +85,7 @@ class SequenceSource:
         compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
         opened: Any = packed
         if compression in COMPRESSIONS:
-            opened = Members(packed, compression)
+            opened = _ToTheEnd(packed, compression, watched)
         elif compression is not None:
             # zstd in this process: errors of another process are indistinguishable
             threads = 1 if compression == "gz" else 0
@@ -91,6 +93,9 @@ class SequenceSource:
                 xopen(_buffered(packed), "rb", format=compression, threads=threads)
             )
         start, plain = _look_ahead(opened, blanks=True)
+        if start[:2] in _UTF_16:
+            problem = "is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8"
+            raise DataError(problem, file=self.shown)
         if start[:1] in (b">", b"#"):
             yield from self._of_fasta(plain)
         elif start.startswith(MAGIC):
@@ -128,6 +133,23 @@ class SequenceSource:
             else:
                 self._record += 1
                 yield name_of(header), letters
+
+
+class _ToTheEnd(Members):
+    """Members, then nothing where other bytes follow them; in BGZF only after its end block."""
+
+    def __init__(self, packed: Readable, compression: str, watched: Watched) -> None:
+        super().__init__(packed, compression)
+        self._watched = watched
+
+    def read1(self, size: int = _BUFFER_BYTES, /) -> bytes:
+        """At most ``size`` bytes; none at the end."""
+        try:
+            return super().read1(size)
+        except TrailingBytesError as error:
+            if self._watched.bgzf and not error.behind_empty:
+                raise
+            return b""
 
 
 class _Ahead(io.RawIOBase):
@@ -168,6 +190,8 @@ def _look_ahead(file: Readable, *, blanks: bool) -> tuple[bytes, _Ahead]:
         read.append(piece)
         start += piece
         if blanks:
+            if start.startswith(codecs.BOM_UTF8):
+                read = [start := start[3:]]
             start = start.lstrip()
             if start[:1] in (b">", b"#", b"@"):
                 break

@@ -38,7 +38,7 @@ def test_debug_behind_two_dashes_is_a_file(streamer):
     ("options", "told"),
     [
         (("-k", 0), "'-k': must be greater than or equal to 1"),
-        (("-k", 4, "--format", "csv"), "'--format': 'csv' is not one of 'tsv', 'jsonl'."),
+        (("-k", 4, "--format", "csv"), "'--format': 'csv' is not one of 'tsv', 'jsonl', 'arrow"),
         (("-k", 4, "--kernel", "shuffle", "--device", "cpu"), "--kernel shuffle runs on CUDA"),
     ],
 )

@@ -6,8 +6,10 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -215,7 +217,7 @@ ONE = "@{}\nACGTTGCATTACGG\n+\nIIIIIIIIIIIIII\n"
         (["a", "b"], ["a", "c"], "in1.fq: record 2 (c): the name is not that of the other read of "
          "the pair, record 2 (b) of in0.fq"),
         (["a11"], ["a12"], "in1.fq: record 1 (a12): the name is not that"),
-        (["a/2"], ["a/1"], "in1.fq: record 1 (a/1): the name is not that"),
+        (["a/2"], ["a/1"], "in1.fq: has R1 of the pairs, and in0.fq has R2: give R1 and R2"),
         (["1"], ["2"], "in1.fq: record 1 (2): the name is not that"),
         (["a", "b", "c"], ["a", "b"], "in1.fq: the file ends after 2 records, in0.fq has more"),
         ([], ["a"], "in0.fq: the file ends after 0 records, in1.fq has more"),
@@ -228,8 +230,8 @@ def test_files_that_are_no_pairs(names, mates, told, batch, tmp_path, dictionary
 
     monkeypatch.setattr(filter_files, "_PAIRS", batch)
     monkeypatch.chdir(tmp_path)
-    texts = ["".join(map(ONE.format, each)).encode() for each in (names, mates)]
-    written(tmp_path, texts)
+    texts = ["".join(map(ONE.format, each)) for each in (names, mates)]
+    written(tmp_path, [texts[0].encode(), texts[1].replace("ACGG", "ACGT").encode()])
     old = tmp_path / "out.fq"
     old.write_text("as it was")
     code, _, said = streamer(
@@ -244,6 +246,68 @@ def test_files_that_are_no_pairs(names, mates, told, batch, tmp_path, dictionary
         assert said.startswith(f"streamer: error: {told}")
         assert said.count("\n") == 1
         assert old.read_text() == "as it was"
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        (("a/1 x", "a/1 x"), "has R1 of the pairs, and {} has R1"),
+        (("a/2", "a/2"), "has R2 of the pairs, and {} has R2"),
+        (("a 1:N:0:ACGT", "a 1:N:0:ACGT"), "has R1 of the pairs, and {} has R1"),
+        (("a 2:Y:0:1", "a 1:N:0:1"), "has R1 of the pairs, and {} has R2"),
+        (("a", "a"), "has the records of {}"),
+        (("a 1:N:0:ACGT", "a 2:N:0:ACGT"), ""),
+        (("a/1", "a/2"), ""),
+        (("a.1", "a.1 other"), ""),
+    ],
+)
+@pytest.mark.parametrize("mark", "@>")
+def test_the_same_reads_of_pairs_twice(headers, told, mark, tmp_path, dictionary, streamer):
+    rest = "ACGTTGCA\n" + "+\nIIIIIIII\n" * (mark == "@")
+    files = written(tmp_path, [f"{mark}{header}\n{rest}".encode() for header in headers])
+    code, _, err = streamer("filter", *files, "--pairs", "-d", dictionary, "-k", K, "--keep", "-q")
+    said = f"streamer: error: {files[1]}: {told.format(files[0])}: give R1 and R2 of each pair\n"
+    assert (code, err) == ((1, said) if told else (0, ""))
+
+
+@pytest.mark.parametrize("link", [shutil.copy, os.symlink, os.link, None])
+def test_a_file_twice_is_no_pair(link, tmp_path, dictionary, streamer):
+    one, other = *written(tmp_path, [b"@a\nACGTTGCA\n+\nIIIIIIII\n"]), tmp_path / "other.fq"
+    if link is None:
+        other = one
+    else:
+        link(one, other)
+    code, _, err = streamer(
+        "filter", one, other, "--pairs", "-d", dictionary, "-k", K, "--keep", "-q"
+    )
+    copied = link is shutil.copy
+    told = "has the records of" if copied else "are the same file"
+    assert code == 2 - copied
+    assert told in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["a/1", "a/2", "b/1", "b/2"], True),
+        (["a 1:N:0", "a 2:N:0", "b 1:N:0", "b 2:N:0"], True),
+        (["a/1", "a/2"], True),
+        (["a/1", "a/2", "b/1", "c/2"], False),
+        (["a/1", "b/1", "a/2", "b/2"], False),
+        (["a1", "a2"], False),
+        (["a"], False),
+    ],
+)
+def test_pairs_in_one_file_are_noticed_once(names, told, tmp_path, dictionary, streamer):
+    record = "@{}\nACGTTGCA\n+\nIIIIIIII\n"
+    files = written(tmp_path, ["".join(map(record.format, names)).encode()] * 2)
+    code, _, err = streamer("filter", *files, "-d", dictionary, "-k", K, "--deplete", "-q")
+    said = "follow each other: pairs in one file are torn: give R1 and R2 with --pairs\n"
+    first = f"streamer: warning: {names[0].split()[0]} and {names[-1 if told else 0].split()[0]} "
+    assert (code, err.count("\n"), said in err) == (0, int(told), told)
+    if told and len(names) == 2:
+        assert err == first + said
 
 
 def test_a_fault_is_told_before_that_its_file_is_shorter(tmp_path, dictionary, streamer):
@@ -327,7 +391,7 @@ def test_outputs_are_replaced_together_or_not_at_all(full, tmp_path, dictionary)
     rng = random.Random(5)
     texts = []
     for mate in (1, 2):
-        letters = "ACGT" if full == f"out{mate}.fq.gz" else "A"
+        letters = "ACGT" if full == f"out{mate}.fq.gz" else "AC"[mate - 1]
         reads = ("".join(rng.choices(letters, k=100)) for _ in range(200))
         texts.append("".join(f"@r\n{read}\n+\n{'I' * 100}\n" for read in reads).encode())
     paths = written(tmp_path, texts)

@@ -244,3 +244,69 @@ def test_an_input_is_never_written_over(good, tmp_path, streamer):
     assert "no.fa: no such file" in error_line(err)
     assert kept.read_text() == "kept"
     assert Path(good).read_bytes() == before
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_reference_among_the_reads_is_noticed(order, good, tmp_path, streamer):
+    """As after ``-d A B``."""
+    fastq, fasta = tmp_path / "reads.fq", tmp_path / "other.fa"
+    fastq.write_text("@a\nACGTACG\n+\nIIIIIII\n")
+    fasta.write_text(">b\nACGTACG\n")
+    both = [(fasta, fastq)[at] for at in order]
+    said = (
+        f"streamer: warning: {fasta} is FASTA and is matched as reads, as other files are: each "
+        "file of a dictionary needs its own -d\n"
+    )
+    code, _, err = streamer("match", "-d", good, *both, "-k", 4, "-q")
+    assert (code, err) == (0, said)
+    for files in ([fasta], [fastq], [fasta, fasta], [fastq, fastq]):
+        assert streamer("match", "-d", good, *files, "-k", 4, "-q")[::2] == (0, "")
+
+
+ESCAPES = "\x1b]0;title\x07\x9b2J"
+SHOWN = r"\x1b]0;title\x07\x9b2J"
+
+
+def test_names_control_no_terminal(good, tmp_path, streamer):
+    """In errors, in warnings and, on a terminal, beside the bar."""
+    missing, bad = tmp_path / f"{ESCAPES}.fa", tmp_path / f"bad{ESCAPES}.fq"
+    bad.write_text("@a\nACGTACG\n+b\nIIIIIII\n@b\nAC\n")
+    (tmp_path / f"x{ESCAPES}.csv").touch()
+    folder = str(tmp_path)
+    for words, said in (
+        ((missing, "--seed", 0), [f"error: {folder}/{SHOWN}.fa: no such file"]),
+        (
+            (bad, "--seed", 0),
+            [
+                f"warning: {folder}/bad{SHOWN}.fq: line 3: ",
+                f"error: {folder}/bad{SHOWN}.fq: record 2",
+            ],
+        ),
+        (
+            (good, "--seed", 0, "-o", tmp_path / f"x{ESCAPES}.csv"),
+            [f"error: {folder}/x{SHOWN}.csv: "],
+        ),
+    ):
+        _, _, err = streamer("match", *words, "-k", 4, "-q")
+        lines = err.splitlines()
+        assert all(map(str.startswith, lines, [f"streamer: {one}" for one in said])), err
+        assert len(lines) == len(said)
+        assert "".join(lines).isprintable()
+
+
+def test_a_bar_shows_no_markup_and_no_escapes(monkeypatch):
+    import io
+
+    from streamer.cli import progress
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(progress, "SHOW_AFTER_SECONDS", -1)
+    with progress.progress(f"[red]{ESCAPES}", 10, quiet=False) as show:
+        show(5)
+    assert f"[red]{SHOWN}" in terminal.getvalue()
+    assert "\x07" not in terminal.getvalue()

@@ -12,8 +12,8 @@ from streamer.cli.send_mark import SendMark
 from streamer.client.client_errors import DaemonError
 from streamer.client.parts import EncodedBatch, encoded, parts
 from streamer.errors import DataError
+from streamer.output.bgzf_writer import END_BLOCK
 from streamer.protocol.header import size_of
-from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.files import read_batches
 from tests.daemon_kit import collecting
 from tests.streamer.sequences.kit import bgzf_blocks, rows_of, set_sizes

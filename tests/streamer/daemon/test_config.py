@@ -62,6 +62,12 @@ def test_sources_are_relative_to_the_file():
     assert loaded.dictionary.sources == [str(DATA / "lambda.fa.gz")]
 
 
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('\ufeff[log]\nlevel = "debug"\n', encoding="utf-8")
+    assert load(str(path)).log.level == "debug"
+
+
 def test_mode_follows_from_the_sources():
     assert load(None).spec.grows
     assert not load(str(CONFIGS / "pass" / "every_key.toml")).spec.grows

@@ -12,7 +12,9 @@ import threading
 from contextlib import contextmanager
 
 import pytest
+import structlog
 
+from streamer import errors
 from streamer.client import Control, ReadSummaries, Subscriber
 from streamer.daemon import logs
 from tests.daemon_kit import DEADLINE, Raw, list_batch, process, wait_for_line
@@ -188,3 +190,13 @@ def test_an_error_that_cannot_be_reported_keeps_its_exit_code():
     with process(["validate", "--nonsense"], stderr=writer) as child:
         os.close(writer)
         assert child.wait(DEADLINE) == 2
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_names_control_no_terminal(format_, capsys):
+    logs.configure("info", format_)
+    structlog.get_logger("watch").warning("cannot read \x1b]0;x\x07", file="a\x9b2J")
+    errors.warn(f"odd {format_} \x1b]0;x\x07")
+    said = capsys.readouterr().err
+    assert said.count("\n") == 2
+    assert not {"\x07", "\x9b", "\x1b]"} & {*said, *map("".join, zip(said, said[1:], strict=False))}

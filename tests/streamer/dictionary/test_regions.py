@@ -30,6 +30,10 @@ def test_regions_in_their_order(tmp_path):
     assert made(tmp_path, bed) == [("b", "GGCC"), ("a", "ACGTACGTAC"), ("one:9-10", "C")]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    assert made(tmp_path, "\ufeffone\t0\t3\ta\n") == [("a", "ACG")]
+
+
 def test_amplicons_span_their_primers(tmp_path):
     bed = ("one\t1\t3\ts_1_LEFT\t1\t+\none\t0\t2\ts_1_LEFT_alt1\none\t6\t8\ts_1_RIGHT\n"
            "two\t5\t8\ts_2_RIGHT\ntwo\t1\t2\ts_2_LEFT\none\t7\t9\ts_1_RIGHT_2\n")  # fmt: skip

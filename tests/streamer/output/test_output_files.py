@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import ctypes
 import gzip
+import json
 import lzma
 import os
 import random
@@ -15,11 +16,15 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 
 from streamer.client import Producer
 from streamer.errors import StreamerError
-from streamer.output.output_file import OutputFiles
+from streamer.output import formats
+from streamer.output.bgzf_writer import END_BLOCK
+from streamer.output.output_file import OutputFile, OutputFiles
+from streamer.sequences.inflate import whole_blocks
 from tests.daemon_kit import random_dna, reads_of, running
 from tests.data_files import write_fasta
 from tests.waiting import DEADLINE, unread, until
@@ -369,3 +374,108 @@ def test_what_was_watched_is_kept(number, name, path, line, folder, tmp_path):
     assert text.startswith("#topic\t")
     assert name != "rows.tsv" or len(text.splitlines()) == 2
     assert list(folder.iterdir()) == [rows]
+
+
+TABLES = ROWS | {
+    "targets": "match {reads} -d {genome} -k 11 --report targets",
+    "coverage": "match {reads} -d {genome} -k 11 --report coverage",
+    "reads": "match {reads} -d {genome} -k 11 --report reads",
+    "best": "match {reads} -d {genome} -k 11 -D 1 --report best",
+    "ltb": "match {reads} -d {genome} -k 11 -D 1 --semantics ltb",
+    "novelty": "match {reads} --seed 0 -k 11 --report novelty",
+    "cigars": "asm {reads} --pattern ACGTAC -k 2 --report best",
+    "primer": "primer {genome} {other} -k 2",
+    "lcs": "lcs {genome} {other} --identity",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_suffix_names_the_format(name, line, folder, streamer, monkeypatch):
+    """The same rows in each, with the types of JSON."""
+    import pyarrow as pa
+    from pyarrow.parquet import read_table
+
+    from streamer.output import arrow_rows
+
+    # several batches
+    monkeypatch.setattr(arrow_rows, "ROWS_A_BATCH", 50)
+    words = line(TABLES[name])
+    code, out, _ = streamer(*words, "--format", "jsonl")
+    rows = [json.loads(row) for row in out.splitlines()]
+    assert (code, rows == []) == (0, False)
+    for suffix in ("jsonl", "arrow", "parquet", "ndjson.gz"):
+        assert streamer(*words, "-o", folder / f"rows.{suffix}")[0] == 0
+    assert (folder / "rows.jsonl").read_text() == out
+    assert gzip.decompress((folder / "rows.ndjson.gz").read_bytes()).decode() == out
+    with pa.OSFile(str(folder / "rows.arrow")) as file:
+        assert pa.ipc.open_file(file).read_all().to_pylist() == rows
+    assert read_table(folder / "rows.parquet").to_pylist() == rows
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_arrow_of_several_threads(line, folder, threads, streamer):
+    from pyarrow.parquet import read_table
+
+    words = line(f"match {'{reads} ' * 9} -d {{genome}} -k 11 --threads {threads}")
+    streamer(*words, "-o", folder / "rows.parquet")
+    rows = [json.loads(row) for row in streamer(*words, "--format", "jsonl")[1].splitlines()]
+    assert read_table(folder / "rows.parquet").to_pylist() == rows
+
+
+@pytest.mark.parametrize("name", [*ROWS, "primer", "lcs"])
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx.gz"])
+def test_an_unknown_suffix_is_refused(name, suffix, line, folder, streamer):
+    words = line(TABLES[name])
+    path = folder / f"rows{suffix}"
+    code, out, err = streamer(*words, "-o", path)
+    assert (code, out, path.exists()) == (2, "", False)
+    assert err.startswith(
+        f"streamer: error: {path}: {suffix.removesuffix('.gz')} is none of .tsv, "
+    )
+    assert err.count("\n") == 1
+    assert streamer(*words, "-o", path, "--format", "tsv")[0] == 0
+    assert path.exists()
+
+
+@pytest.mark.parametrize("name", ["rows.TSV", ".rows", "rows.gz", "a.b/rows", "/dev/stdout"])
+def test_no_suffix_is_tsv(name, line, folder, streamer):
+    (folder / "a.b").mkdir()
+    words = line(TABLES["targets"])
+    code, out, err = streamer(*words, "-o", folder / name)
+    assert code == 0, err
+    packed = name.endswith(".gz")
+    text = out or (gzip.decompress if packed else bytes)((folder / name).read_bytes()).decode()
+    assert text.startswith("#target\t")
+
+
+def test_arrow_without_pyarrow_is_one_line(line, folder, streamer, monkeypatch):
+    monkeypatch.setattr(formats, "find_spec", lambda name: None)
+    words = line(TABLES["targets"])
+    code, _, err = streamer(*words, "-o", folder / "rows.parquet")
+    said = "Arrow and Parquet need pyarrow: pip install 'kmer-streamer[arrow]'"
+    assert (code, err) == (2, f"streamer: error: {said}\n")
+
+
+@pytest.mark.parametrize("suffix", [".bam", ".parquet", ".fq.lz4", ".tsv.gz"])
+def test_filter_refuses_the_names_of_other_formats(suffix, line, folder, streamer):
+    path = folder / f"kept{suffix}"
+    words = [*line("filter {reads} -d {genome} -k 11 --keep"), "-o", path]
+    code, _, err = streamer(*words)
+    assert (code, path.exists(), err.count("\n")) == (2, False, 1)
+    assert f"{path}: FASTQ and FASTA are written, not ." in err
+
+
+@pytest.mark.parametrize("suffix", [".bgz", ".bgzf"])
+def test_bgz_is_bgzf(suffix, folder):
+    path = folder / f"rows{suffix}"
+    data = random.Random(5).randbytes(200_000)
+    for parts in ([], [data], [data[:70_000], b"", data[70_000:]]):
+        with OutputFile(str(path)) as file:
+            for part in parts:
+                file.write(part)
+            file.write_all([b"end", b"of it"])
+        packed = path.read_bytes()
+        assert gzip.decompress(packed) == b"".join(parts) + b"endof it"
+        assert packed.endswith(END_BLOCK)
+        array = np.frombuffer(packed, np.uint8)
+        assert whole_blocks(array, 0, array.size, 1 << 40)[0] == array.size

@@ -8,8 +8,9 @@ import io
 import pytest
 
 from streamer.errors import DataError
+from streamer.output.bgzf_writer import END_BLOCK
 from streamer.sequences import bgzf
-from streamer.sequences.bgzf import END_BLOCK, Watched
+from streamer.sequences.bgzf import Watched
 from streamer.sequences.files import read_batches
 from tests.streamer.sequences.kit import bam_of, bgzf_block, bgzf_blocks, outcome
 from trie.cpu.team import Team

@@ -16,9 +16,9 @@ import pytest
 
 from streamer.cli import match_files
 from streamer.errors import DataError
+from streamer.output.bgzf_writer import END_BLOCK
 from streamer.output.rows import RowWriter
 from streamer.sequences import side_by_side, source, text_window
-from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.files import read_batches, work_on_batches, work_on_records
 from streamer.sequences.record_buffer import RecordBuffer
 from tests.streamer.sequences.kit import bgzf_blocks

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from streamer.sequences.bgzf import END_BLOCK
+from streamer.output.bgzf_writer import END_BLOCK
 from streamer.watching.completeness import has_end, may_grow
 from tests.streamer.watching.kit import named, text_of
 
@@ -52,6 +52,18 @@ def test_every_truncation_is_seen(name):
         whole.add(len(gzip.compress(TEXT[:100])))
     for size in range(6, len(data) + 1):
         assert has_end(io.BytesIO(data[:size]), patient=False) == (size in whole), size
+
+
+@pytest.mark.parametrize("name", ["gzip", "two members", "bzip2"])
+@pytest.mark.parametrize("bytes_behind", [b"\n", b"more", b"more than ten bytes"])
+def test_other_bytes_behind_the_end_leave_it_complete(name, bytes_behind):
+    assert has_end(io.BytesIO(PACKED[name] + bytes_behind), patient=False)
+
+
+def test_zstd_behind_a_frame_to_skip():
+    data = b"\x50\x2a\x4d\x18\x04\0\0\0size" + PACKED["zstd"]
+    for size in range(13, len(data) + 1):
+        assert has_end(io.BytesIO(data[:size]), patient=False) == (size == len(data)), size
 
 
 def test_bgzf_needs_its_end_block_unless_nothing_comes_for_long():

@@ -76,6 +76,25 @@ def test_plain_fastq_is_read_as_it_grows_and_packed_files_once_they_are_whole(ru
     assert life.notes == []
 
 
+def test_other_bytes_and_another_header_are_ignored_aloud(run, capsys):
+    packed, plain = run / "a.fastq.gz", run / "b.fastq"
+    texts = [text_of(named("b", count)).replace("+", "+other") for count in (2, 4)]
+
+    def write_both():
+        packed.write_bytes(gzip.compress(text_of(named("a", 3)).encode()) + b"more")
+        plain.write_text(texts[0])
+
+    life = live(run, write_both, lambda: None, lambda: write(plain, texts[1]))
+    assert sorted(life.names) == [*named("a", 3), *named("b", 4)]
+    assert (life.faults, life.notes) == ([], [])
+    said = capsys.readouterr().err.splitlines()
+    assert sorted(line.removeprefix("streamer: warning: ") for line in said) == [
+        f"{packed}: other bytes follow the compressed data: they are ignored",
+        f"{plain}: line 3: the header after '+' is not the one after '@': it is ignored, here and "
+        "below",
+    ]
+
+
 def test_a_record_without_a_line_end_counts_once_the_file_has_settled(run):
     life = live(run, lambda: write(run / "a.fastq", text_of(named("a", 3)).rstrip("\n")))
     assert life.names == named("a", 3)
