@@ -20,12 +20,20 @@ def status(
         Literal["table", "tsv", "jsonl"],
         typer.Option("--format", help="A table for people, or rows for programs."),
     ] = "table",
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            min=0.0,
+            metavar="SECONDS",
+            help="Wait up to so long for a daemon that has not started, or is still starting.",
+        ),
+    ] = None,
 ) -> None:
     """Show the state and the totals of a running daemon."""
     import json
 
-    with open_control(at, config, keys) as control:
-        answer = control.status()
+    answer = _answer(at, config, keys, wait or 0.0, starting=wait is None)
     if format_ == "jsonl":
         typer.echo(json.dumps(answer))
     elif format_ == "tsv":
@@ -34,6 +42,34 @@ def status(
             typer.echo(f"{key}\t{'.' if value in (None, '') else value}")
     else:
         print_table(answer)
+
+
+def _answer(
+    at: str | None, config: str | None, keys: str | None, wait: float, *, starting: bool
+) -> dict[str, Any]:
+    """The status of a daemon, within ``wait`` seconds. starting: whether it may still be."""
+    import time
+
+    from streamer.client.client_errors import DaemonSilentError
+    from streamer.errors import StreamerError
+
+    problem: StreamerError
+    end = time.monotonic() + wait
+    while True:
+        with open_control(at, config, keys) as control:
+            try:
+                answer = control.status()
+                if starting or answer["state"] != "starting":
+                    return answer
+                problem = StreamerError(f"{control.endpoint}: still starting after {wait:g} s")
+            except DaemonSilentError as error:
+                problem = error
+        if time.monotonic() >= end:
+            raise problem
+        time.sleep(_POLL_SECONDS)
+
+
+_POLL_SECONDS = 0.1
 
 
 def _flat(answer: dict[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
