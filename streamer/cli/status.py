@@ -9,7 +9,7 @@ import typer
 from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 def status(
@@ -29,11 +29,22 @@ def status(
             help="Wait up to so long for a daemon that has not started, or is still starting.",
         ),
     ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", help="With --wait: until somebody watches this topic, too; may be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Show the state and the totals of a running daemon."""
     import json
 
-    answer = _answer(at, config, keys, wait or 0.0, starting=wait is None)
+    from streamer.errors import UsageError
+
+    if topics and wait is None:
+        problem = "--topic is for --wait"
+        raise UsageError(problem)
+    answer = _answer(at, config, keys, wait, topics or ())
     if format_ == "jsonl":
         typer.echo(json.dumps(answer))
     elif format_ == "tsv":
@@ -45,23 +56,26 @@ def status(
 
 
 def _answer(
-    at: str | None, config: str | None, keys: str | None, wait: float, *, starting: bool
+    at: str | None, config: str | None, keys: str | None, wait: float | None, topics: Sequence[str]
 ) -> dict[str, Any]:
-    """The status of a daemon, within ``wait`` seconds. starting: whether it may still be."""
+    """The status of a daemon; with ``wait``, once it has started and its topics are watched."""
     import time
 
-    from streamer.client.client_errors import DaemonSilentError
-    from streamer.errors import StreamerError
+    from streamer.client.client_errors import DaemonError, DaemonSilentError
 
-    problem: StreamerError
-    end = time.monotonic() + wait
+    problem: DaemonError
+    end = time.monotonic() + (wait or 0.0)
     while True:
         with open_control(at, config, keys) as control:
             try:
                 answer = control.status()
-                if starting or answer["state"] != "starting":
+                unwatched = [topic for topic in topics if f"{topic}." not in answer["topics"]]
+                if wait is None or not (unwatched or answer["state"] == "starting"):
                     return answer
-                problem = StreamerError(f"{control.endpoint}: still starting after {wait:g} s")
+                lacking = (
+                    f"nobody watches {', '.join(unwatched)}" if unwatched else "still starting"
+                )
+                problem = DaemonError(control.endpoint, f"after {wait:g} s {lacking}")
             except DaemonSilentError as error:
                 problem = error
         if time.monotonic() >= end:

@@ -243,13 +243,26 @@ def test_status_waits_for_a_daemon_that_is_starting(path, monkeypatch, streamer)
     with drained(Running(path)):
         code, out, err = streamer("status", "--config", path, "--wait", "0")
         assert (code, out) == (1, "")
-        assert err.endswith("control: still starting after 0 s\n")
+        assert err.endswith("control: after 0 s still starting\n")
         # whoever does not wait sees the state
         code, out, _ = streamer("status", "--config", path, "--format", "jsonl")
         assert json.loads(out)["state"] == "starting"
         loaded.set()
         code, out, _ = streamer("status", "--config", path, "--wait", DEADLINE, "--format", "jsonl")
         assert json.loads(out)["state"] == "running"
+
+
+def test_status_waits_until_a_topic_is_watched(path, streamer):
+    with running(path) as daemon:
+        waiting = ["status", "--config", path, "--topic", "near", "--topic", "read", "--wait"]
+        with Subscriber(daemon.endpoints["feed"], ["near"]):
+            daemon.wait_for_subscriptions("near")
+            code, out, err = streamer(*waiting, "0")
+            assert (code, out) == (1, "")
+            assert err.endswith("control: after 0 s nobody watches read\n")
+            with Subscriber(daemon.endpoints["feed"], ["read"]):
+                assert streamer(*waiting, DEADLINE)[0] == 0
+    assert streamer("status", "--topic", "near")[0] == 2
 
 
 @pytest.mark.parametrize("format_", ["tsv", "jsonl"])
