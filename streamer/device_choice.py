@@ -7,10 +7,10 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeVar
 
 from streamer.errors import SnapshotTooLargeError, StreamerError
+from trie.cpu.kernel_folder import GPU_FOLDER, kernel_folder
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -56,12 +56,8 @@ def _simulated() -> bool:
 
 def _stored_kernels() -> bool:
     """Return whether ``gpu.card.kernel_cache`` has stored compiled GPU kernels."""
-    try:
-        base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-        folder = Path(base or Path.home() / ".cache") / "kmer-streamer" / "kernels"
-        return any(folder.glob("*.kernel"))
-    except (OSError, RuntimeError):
-        return False
+    folder = kernel_folder().path
+    return folder is not None and any((folder / GPU_FOLDER).glob("*.kernel"))
 
 
 def cuda_problem() -> str | None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from tests.data_files import data_files, data_folders
+from trie.cpu.kernel_folder import kernel_folder
 
 with suppress(ImportError):  # tests that need it report that it is missing
     from hypothesis import HealthCheck, settings
@@ -31,6 +32,13 @@ collect_ignore = (
     if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
     else []
 )
+
+
+def pytest_configure():
+    """Processes with another home have the kernels of this one: they would compile for minutes."""
+    folder = kernel_folder().path
+    if folder is not None:
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(folder.parents[1]))
 
 
 def pytest_addoption(parser):

@@ -9,9 +9,8 @@ every function that it calls;
 - a digest of all source files of the packages ``gpu`` and ``trie``;
 - the options, the argument types, the versions of numba-cuda and Python, and the architecture.
 
-If some part has no stable name, or the folder cannot be written, the kernel is compiled every time.
-The cache is in ``NUMBA_CACHE_DIR``, else in the user's cache folder, else in the user's folder
-under the temporary directory.
+If some part has no stable name, or no folder can be written, the kernel is compiled every time.
+``trie/cpu/kernel_folder.py`` chooses the folder.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ import numpy as np
 
 from gpu.card.intrinsics import SIMULATED, cuda
 from trie.cpu import shared_compiling
-from trie.cpu.jit import private_folder, warn_unstored
+from trie.cpu.jit import warn_unstored
+from trie.cpu.kernel_folder import GPU_FOLDER, kernel_folder
 
 _log = logging.getLogger(__name__)
 
@@ -162,25 +162,14 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-@cache
 def _directory() -> Path:
     """The folder of the cache; OSError if none can be written."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    try:
-        base = given or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return _made(Path(base))
-    except (OSError, RuntimeError):  # the folder cannot be written, or there is no home
-        return _made(Path(private_folder()))
-
-
-def _made(base: Path) -> Path:
-    folder = base / "kmer-streamer" / "kernels"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if folder.stat().st_uid != os.getuid():
-        message = f"{folder} belongs to another user"
-        raise PermissionError(message)
-    tempfile.TemporaryFile(dir=folder).close()
-    return folder
+    folder, warning = kernel_folder()
+    if folder is None:
+        raise OSError(warning)
+    made = folder / GPU_FOLDER
+    made.mkdir(exist_ok=True)
+    return made
 
 
 class _Stored:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -28,6 +30,10 @@ def run(
         except StreamerError as error:
             for line in error.lines():
                 say_error(line)
+            if sys.stdout.isatty() and not sys.stderr.isatty():
+                # the log is elsewhere: say here, too, why no daemon has started
+                for line in error.lines() or [str(error)]:
+                    typer.echo(f"streamer: error: {line}")
             raise ReportedError(error) from error
 
 
@@ -39,10 +45,17 @@ def _serve(config: str | None, settings: list[str] | None, accept_loss: bool) ->
     from streamer.daemon import logs
     from streamer.daemon.signals import run
     from streamer.errors import ReportedError, StreamerError
+    from streamer.protocol.endpoints import announced
 
     for_people = logs.configure(loaded.log.level, loaded.log.format)
+    announcement = ExitStack()
+
+    def ready(endpoints: dict[str, str]) -> None:
+        announcement.enter_context(announced(config, endpoints))
+
     try:
-        run(loaded, accept_loss=accept_loss, parse_job=parse_line)
+        with announcement:
+            run(loaded, accept_loss=accept_loss, ready=ready, parse_job=parse_line)
     except StreamerError as error:
         if for_people:
             raise

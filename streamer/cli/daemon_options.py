@@ -35,7 +35,7 @@ ANSWER_SECONDS = 5.0
 def endpoint_of(name: str, given: str | None, config: str | None) -> str:
     """The endpoint that a client connects to: the given one, or that of the configuration."""
     from streamer.errors import UsageError
-    from streamer.protocol.endpoints import check_endpoint
+    from streamer.protocol.endpoints import check_endpoint, unset_endpoint
 
     if given is not None:
         try:
@@ -45,7 +45,9 @@ def endpoint_of(name: str, given: str | None, config: str | None) -> str:
     else:
         from streamer.daemon.config import load
 
-        endpoint = getattr(load(config, check_files=False), name).endpoint
+        table = getattr(load(config, check_files=False), name)
+        set_there = "endpoint" in table.model_fields_set
+        endpoint = table.endpoint if set_there else unset_endpoint(name, config)
     if endpoint.endswith((":*", ":0")):
         problem = f"{endpoint} leaves the port open: name the one that the daemon logs"
         raise UsageError(problem)

@@ -10,7 +10,7 @@ from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption,
 from streamer.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 def status(
@@ -21,12 +21,31 @@ def status(
         Literal["table", "tsv", "jsonl"],
         typer.Option("--format", help="A table for people, or rows for programs."),
     ] = "table",
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            min=0.0,
+            metavar="SECONDS",
+            help="Wait up to so long for a daemon that has not started, or is still starting.",
+        ),
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", help="With --wait: until somebody watches this topic, too; may be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Show the state and the totals of a running daemon."""
     import json
 
-    with open_control(at, config, keys) as control:
-        answer = control.status()
+    from streamer.errors import UsageError
+
+    if topics and wait is None:
+        problem = "--topic is for --wait"
+        raise UsageError(problem)
+    answer = _answer(at, config, keys, wait, topics or ())
     if format_ == "jsonl":
         typer.echo(json.dumps(answer))
     elif format_ == "tsv":
@@ -35,6 +54,37 @@ def status(
             typer.echo(f"{key}\t{'.' if value in (None, '') else printable(str(value))}")
     else:
         print_table(answer)
+
+
+def _answer(
+    at: str | None, config: str | None, keys: str | None, wait: float | None, topics: Sequence[str]
+) -> dict[str, Any]:
+    """The status of a daemon; with ``wait``, once it has started and its topics are watched."""
+    import time
+
+    from streamer.client.client_errors import DaemonError, DaemonSilentError
+
+    problem: DaemonError
+    end = time.monotonic() + (wait or 0.0)
+    while True:
+        with open_control(at, config, keys) as control:
+            try:
+                answer = control.status()
+                unwatched = [topic for topic in topics if f"{topic}." not in answer["topics"]]
+                if wait is None or not (unwatched or answer["state"] == "starting"):
+                    return answer
+                lacking = (
+                    f"nobody watches {', '.join(unwatched)}" if unwatched else "still starting"
+                )
+                problem = DaemonError(control.endpoint, f"after {wait:g} s {lacking}")
+            except DaemonSilentError as error:
+                problem = error
+        if time.monotonic() >= end:
+            raise problem
+        time.sleep(_POLL_SECONDS)
+
+
+_POLL_SECONDS = 0.1
 
 
 def _flat(answer: dict[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -53,16 +53,17 @@ def warm_up(
     """
     from streamer.device_choice import choose_device, cuda_problem
     from streamer.errors import StreamerError
-    from trie.cpu.jit import cache_folder, source_digest
+    from trie.cpu.jit import source_digest
+    from trie.cpu.kernel_folder import kernel_folder
     from trie.cpu.threads import usable_cores
 
     if device == "cuda":
         choose_device("cuda")
     devices = ["cpu"] if device == "cpu" or cuda_problem() else ["cpu", "cuda"]
-    folder, problem = cache_folder()
+    folder, problem = kernel_folder()
     if folder is None:
         raise StreamerError(problem)
-    record = Path(folder) / "kmer-streamer-warm-up.json"
+    record = folder / "warm-up.json"
     key = [source_digest(), *devices]
     count = _recorded(record, key)
     if count:

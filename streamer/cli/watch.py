@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,6 +71,15 @@ def watch(
         str | None,
         typer.Option("--sync", help="Sync endpoint of the daemon, for --from-cursor."),
     ] = None,
+    ready: Annotated[
+        str | None,
+        typer.Option(
+            "--ready-file",
+            metavar="FILE",
+            help="Write FILE once nothing that is sent from then on is missed; as does the header "
+            "of TSV.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors and gaps.")] = False,
 ) -> None:
     """Print the results of a running daemon as they come, until it ends.
@@ -80,8 +90,10 @@ def watch(
     from streamer.client.message_tables import columns_of
     from streamer.output.rows import RowWriter
 
-    check_files([], output, {"--from-cursor": cursor})
+    check_files([], output, {"--from-cursor": cursor, "--ready-file": ready})
     lines = line_format(rows_format(format_, output), "watch")
+    if ready is not None:
+        Path(ready).unlink(missing_ok=True)
     place = None if cursor is None else CursorFile(cursor, live=output in (None, "-"))
     answer_seconds = daemon_options.ANSWER_SECONDS
     endpoint = daemon_options.endpoint_of("feed", from_, config)
@@ -94,6 +106,8 @@ def watch(
     with _subscriber(endpoint, sync, topics or _DEFAULT_TOPICS, place, key) as feed:
         if not feed.wait_for_daemon(answer_seconds):
             raise DaemonSilentError(endpoint, answer_seconds)
+        if ready is not None:
+            Path(ready).write_text(f"{endpoint}\n")
         columns = columns_of(feed.topics)
         # the rows in a file cannot be requested again, so a signal completes the file
         noting: AbstractContextManager[list[int]] = nullcontext([])

@@ -16,6 +16,7 @@ from streamer.client.connection import Connection, Context, Keys
 from streamer.client.named_targets import NAMED
 from streamer.errors import UsageError
 from streamer.protocol.batch_messages import encode_reads
+from streamer.protocol.endpoints import default_endpoint
 from streamer.protocol.feed_messages import decode_columns
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,
@@ -89,6 +90,8 @@ _Row = TypeVar("_Row", NoveltyPoint, CoverageBin)
 class Control(Connection):
     """Sends requests to the daemon's control socket at ``endpoint``, one at a time.
 
+    Without an endpoint, to the default one, where a daemon is whose configuration sets none.
+
     >>> from streamer.client import Control, Producer
     >>> with Producer("tcp://127.0.0.1:5701") as producer:
     ...     producer.send([("read1", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])
@@ -132,13 +135,15 @@ class Control(Connection):
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | None = None,
         *,
         answer_seconds: float = 5.0,
         context: Context | None = None,
         keys: Keys = None,
     ) -> None:
-        super().__init__(endpoint, answer_seconds, context, zmq.DEALER, {}, keys)
+        super().__init__(
+            endpoint or default_endpoint("control"), answer_seconds, context, zmq.DEALER, {}, keys
+        )
         self._requests = 0
 
     def status(self, *, subscriptions: bool = False) -> dict[str, Any]:

@@ -62,7 +62,11 @@ class Subscriber(FeedReader):
         return self._run(self._receiving(timeout))
 
     def wait_for_daemon(self, timeout: float) -> bool:
-        """Whether a message, at least a beat, came within ``timeout`` seconds."""
+        """Whether a message, at least a beat, came within ``timeout`` seconds.
+
+        Then all subscriptions are in effect: nothing that is sent to the daemon afterwards is
+        missed.
+        """
         return self._run(self._hearing(timeout))
 
     def __iter__(self) -> Iterator[Message]:

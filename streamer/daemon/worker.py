@@ -11,7 +11,7 @@ import zmq
 
 from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
-from streamer.protocol.endpoints import EndpointError, claim, is_ipv6, socket_path
+from streamer.protocol.endpoints import EndpointError, claim, in_use, is_ipv6, socket_path
 from streamer.protocol.transport.curve import demand
 from trie.cpu.stage_work import StageWork
 
@@ -137,8 +137,8 @@ class SocketWorker(Worker):
         try:
             self.door = door = Door(self.endpoint)
         except OSError as error:
-            in_use = error.errno == errno.EADDRINUSE
-            why = "endpoint in use (is another daemon running?)" if in_use else error.strerror
-            raise EndpointError(self.key, self.endpoint, str(why).lower()) from None
+            taken = error.errno == errno.EADDRINUSE
+            why = in_use(self.endpoint) if taken else str(error.strerror).lower()
+            raise EndpointError(self.key, self.endpoint, why) from None
         self.endpoint = door.endpoint
         return door

@@ -1,4 +1,4 @@
-"""Endpoints: which are allowed, the private directory of the default ones, and sockets in use.
+"""Endpoints: which are allowed, the private directory of the default ones, and who uses which.
 
 Unix-domain sockets (``ipc:///path``), which the file system protects, and TCP are allowed.
 Addresses that other machines can reach, unlike ``tcp://127.0.0.1:port``, need keys (``is_local``).
@@ -6,14 +6,20 @@ Addresses that other machines can reach, unlike ``tcp://127.0.0.1:port``, need k
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
+import json
 import os
 import re
+import secrets
 import socket
 import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from streamer.errors import StreamerError
+from streamer.errors import StreamerError, UsageError
 
 # size of sockaddr_un.sun_path, with the zero byte at its end
 _MAX_PATH = 107
@@ -144,7 +150,7 @@ def claim(key: str, endpoint: str) -> None:
     if not stat.S_ISSOCK(mode):
         raise EndpointError(key, endpoint, "a file that is not a socket is in the way")
     if _listens(path):
-        raise EndpointError(key, endpoint, "endpoint in use (is another daemon running?)")
+        raise EndpointError(key, endpoint, in_use(endpoint))
     path.unlink(missing_ok=True)
 
 
@@ -166,3 +172,97 @@ def _listens(path: Path) -> bool:
         except OSError:
             return True
         return True
+
+
+class RunningDaemon(NamedTuple):
+    """A daemon of this user. config: the path of its configuration, empty if it has none."""
+
+    process: int
+    config: str
+    endpoints: Mapping[str, str]
+
+    def __str__(self) -> str:
+        config = f"with {self.config}" if self.config else "without a configuration"
+        return f"the daemon {config} (process {self.process})"
+
+
+@contextmanager
+def announced(config: str | None, endpoints: Mapping[str, str]) -> Iterator[None]:
+    """Have others of this user see which daemon is at these endpoints.
+
+    A file in the directory of default sockets describes it, locked as long as the process lives.
+    If it cannot be written, messages about these endpoints name no daemon.
+    """
+    daemon = RunningDaemon(os.getpid(), os.path.realpath(config) if config else "", endpoints)
+    path = run_directory() / f"{daemon.process}-{secrets.token_hex(4)}{_DAEMON}"
+    beside = path.with_suffix(".new")
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    try:
+        file = beside.open("x")
+    except OSError:
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        json.dump(daemon, file)
+        file.flush()
+        beside.rename(path)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def running_daemons() -> list[RunningDaemon]:
+    """The daemons that this user runs, if they are announced."""
+    found = []
+    for path in run_directory().glob(f"*{_DAEMON}"):
+        with suppress(OSError, ValueError, TypeError), path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(RunningDaemon(*json.load(file)))
+            else:
+                # its process was killed
+                path.unlink(missing_ok=True)
+    return found
+
+
+_DAEMON = ".daemon"
+
+
+def in_use(endpoint: str) -> str:
+    """Why an endpoint cannot be bound that a process listens at."""
+    for daemon in running_daemons():
+        if endpoint in daemon.endpoints.values():
+            return f"endpoint in use by {daemon}: stop that one, or set other endpoints"
+    return "endpoint in use (is another daemon running?)"
+
+
+def unset_endpoint(name: str, config: str | None) -> str:
+    """Where clients with a configuration that sets no endpoint for a socket connect to.
+
+    That is the default, or where ``--set`` has put the daemon with this configuration. Without a
+    configuration any daemon at the default will do; else one with another configuration is a
+    StreamerError.
+    """
+    default = default_endpoint(name)
+    if config is None:
+        return default
+    path = os.path.realpath(config)
+    at = [(daemon, daemon.endpoints.get(name)) for daemon in running_daemons()]
+    own = [endpoint for daemon, endpoint in at if daemon.config == path and endpoint]
+    if len(own) == 1 or default in own:
+        return default if default in own else own[0]
+    if own:
+        problem = f"several daemons run with {path}: name one of {', '.join(own)}"
+        raise UsageError(problem)
+    for daemon, endpoint in at:
+        if endpoint == default:
+            problem = (
+                f"{default} is that of {daemon}, not of {path}: stop that one, or set "
+                f"{name}.endpoint in yours"
+            )
+            raise StreamerError(problem)
+    return default

@@ -54,6 +54,9 @@ ended() { [ "$1" = 0 ] || { echo "the block of line $block ends with $1" >&2; ex
 trap 'kill -KILL $(jobs -p) 2>/dev/null || true' EXIT
 """
 
+# a daemon that still runs has the sockets that the next page needs
+_ALL_ENDED = '[ -z "$(jobs -r)" ] || { echo "the page leaves running: $(jobs -r)" >&2; exit 1; }\n'
+
 
 class Reader:
     """Somebody who has a clone of the project, and types what a page tells."""
@@ -92,8 +95,9 @@ class Reader:
         return made
 
     def here(self, text: str) -> str:
-        """A block, with addresses and sockets of this reader."""
-        text = text.replace("127.0.0.1", self.address).replace("/run/user/1000", self.sockets)
+        """A block, with addresses of this reader, who waits as long as tests do."""
+        text = text.replace("127.0.0.1", self.address)
+        text = re.sub(r"--wait \d+", f"--wait {DEADLINE}", text)
         return re.sub(r"wait_for_daemon\(\d+\)", f"wait_for_daemon({DEADLINE})", text)
 
     def run(self, blocks, start: Path) -> list[str]:
@@ -112,6 +116,7 @@ class Reader:
                 script.append(self.here(block.text))
             # what fails in a list with && ends no shell
             script.append("ended $?\n")
+        script.append(_ALL_ENDED)
         code, said = self._bash("".join(script), start)
         assert code == 0, said
         return [result.read_text() for result in results]

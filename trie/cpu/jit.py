@@ -1,24 +1,20 @@
 """numba's ``njit`` with a kernel cache that never causes a failure.
 
-With ``cache=True`` numba stores a kernel in ``NUMBA_CACHE_DIR``, beside its source, or in the
-user's cache folder. If it can write to none of them, as in a read-only container, it refuses to
-define the kernel; if a write fails later, on a full disk, the call fails. Here a private folder
-under the temporary directory is the last resort, and a kernel that could not be stored is compiled
-again by the next process. This module's logger warns once.
+With ``cache=True`` numba stores a kernel beside its source. If it can write nowhere, as in a
+read-only container, it refuses to define the kernel; if a write fails later, on a full disk, the
+call fails. Here kernels are stored in the folder that ``kernel_folder`` chooses, and one that could
+not be stored is compiled again by the next process. This module's logger warns once.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
 import os
-import stat
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, update_wrapper
+from functools import update_wrapper
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +26,20 @@ import numba.core.runtime.nrt
 import numpy as np
 
 from trie.cpu import memory_limit, shared_compiling
+from trie.cpu.kernel_folder import ADVICE, kernel_folder
 
 log = logging.getLogger(__name__)
 
 # untyped: only later versions of numba have type annotations
 config: Any = numba.core.config
-FunctionCache: Any = numba.core.caching.FunctionCache
-NullCache: Any = numba.core.caching.NullCache
+caching: Any = numba.core.caching
+FunctionCache: Any = caching.FunctionCache
+NullCache: Any = caching.NullCache
 environment: Any = numba.core.environment
 runtime: Any = numba.core.runtime.nrt.rtsys
 
 COMPILE_BYTES = 64 << 20
 """Memory that LLVM may need to load or compile one kernel; with less it aborts the process."""
-
-ADVICE = "set NUMBA_CACHE_DIR to a folder that can be written"
 
 
 _rebuilt: Any = getattr(environment, "_rebuild_env", None)
@@ -122,25 +118,6 @@ def inner(function: Callable[..., Any]) -> Any:
     return njit(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-@cache
-def private_folder() -> str:
-    """This user's folder under the temporary directory, created if needed.
-
-    Raises OSError if it cannot be created, or if another user can write to it: its content is
-    executed.
-    """
-    path = os.path.join(tempfile.gettempdir(), f"kmer-streamer-{os.getuid()}")
-    with suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode):
-        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise OSError(errno.EPERM, "another user can write to it", path)
-    tempfile.TemporaryFile(dir=path).close()
-    return path
-
-
 def warn(kind: str, message: str) -> None:
     """Log only the first warning of each kind."""
     if kind not in _warned:
@@ -156,19 +133,37 @@ def warn_unstored(folder: str, error: OSError) -> None:
     warn("stored", f"{folder}: cannot store compiled kernels: {error.strerror}; {ADVICE}")
 
 
+class _Locator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):  # type: ignore[misc]
+    """Where numba stores a kernel: in this installation's folder, by the folder of its source."""
+
+    def __init__(self, function: Callable[..., Any], file: str, folder: Path) -> None:
+        self._py_file = file
+        self._lineno = function.__code__.co_firstlineno
+        self._cache_path = str(folder / self.get_suitable_cache_subpath(file))
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> _Locator | None:
+        """numba's constructor; None if the kernel has no source file, or no folder can be used."""
+        folder = kernel_folder().path
+        return cls(function, file, folder) if folder and os.path.exists(file) else None
+
+    def get_cache_path(self) -> str:
+        """The folder of the kernel's files; numba creates it when it stores one."""
+        return self._cache_path
+
+
+class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
+
+
 class _Cache(FunctionCache):  # type: ignore[misc]
     """numba's cache of one kernel, which is compiled if it cannot be loaded or stored."""
 
-    _warning = ""  # logged once the kernel is stored
+    _impl_class = _Implementation
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled kernel for these argument types; None if it cannot be loaded."""
         memory_limit.require(COMPILE_BYTES, "a kernel")
-        if config.CACHE_DIR and not self.cache_path.startswith(config.CACHE_DIR):
-            warn(
-                "given",
-                f"NUMBA_CACHE_DIR={config.CACHE_DIR}: cannot be written, another folder is used",
-            )
         shared = shared_compiling.current
         if shared is None:
             return self._loaded(sig, target_context)
@@ -197,8 +192,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             warn_unstored(self.cache_path, error)
             problem = f"{self.cache_path}: {error.strerror}"
         else:
-            if self._warning:
-                warn("stored", self._warning)
+            if kernel_folder().warning:
+                warn("stored", kernel_folder().warning)
         if shared_compiling.current is not None:
             shared_compiling.current.stored(self._cache_file._index_path, problem)
 
@@ -219,15 +214,6 @@ class _NoCache(NullCache):  # type: ignore[misc]
             shared_compiling.current.stored("", self._why)
 
 
-def cache_folder() -> tuple[str | None, str]:
-    """The folder where a kernel of this module would be stored, or None and the reason.
-
-    Kernels of other modules are stored in sibling folders.
-    """
-    found = _cache_of(cache_folder)
-    return (None, found._why) if isinstance(found, _NoCache) else (found.cache_path, "")
-
-
 def source_digest() -> str:
     """A digest of the sources of all kernels, of the packages that compile them, and of the CPU."""
     digest = hashlib.sha256()
@@ -244,19 +230,9 @@ def source_digest() -> str:
 
 
 def _cache_of(function: Callable[..., Any]) -> Any:
-    with suppress(RuntimeError):  # numba found no folder
-        return _Cache(function)
-    given = config.CACHE_DIR
+    if kernel_folder().path is None:
+        return _NoCache(kernel_folder().warning)
     try:
-        config.CACHE_DIR = private_folder()
-        found = _Cache(function)
-        found._warning = (
-            f"no other cache folder can be written: compiled kernels are stored in "
-            f"{config.CACHE_DIR}; set NUMBA_CACHE_DIR to keep them elsewhere"
-        )
-        return found
-    except (OSError, RuntimeError) as error:
-        where = f" ({error.filename}: {error.strerror})" if isinstance(error, OSError) else ""
-        return _NoCache(f"compiled kernels cannot be stored{where}; {ADVICE}")
-    finally:
-        config.CACHE_DIR = given
+        return _Cache(function)
+    except RuntimeError as error:  # it has no source file
+        return _NoCache(f"compiled kernels cannot be stored: {error}")

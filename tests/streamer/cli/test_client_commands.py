@@ -6,17 +6,20 @@ import json
 import random
 import threading
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from streamer.cli.app import main
+from streamer.cli.daemon_options import open_control
 from streamer.cli.status import print_table
 from streamer.client import (
     Control,
     Producer,
     Subscriber,
 )
-from tests.daemon_kit import GENOME, reads_of, running, write_fasta
+from streamer.daemon import engine
+from tests.daemon_kit import GENOME, Running, drained, reads_of, running, write_fasta
 from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole
@@ -208,3 +211,70 @@ def test_bad_arguments(arguments, code, word, streamer):
     got, out, err = streamer(*arguments)
     assert (got, out) == (code, "")
     assert word in err
+
+
+# ---- ready or not ------------------------------------------------------------------------------
+
+
+def test_status_waits_for_a_daemon_that_has_not_started(path, monkeypatch):
+    asked = threading.Event()
+
+    def noted(*options):
+        asked.set()
+        return open_control(*options)
+
+    monkeypatch.setattr("streamer.cli.status.open_control", noted)
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(main, ["status", "--config", path, "--wait", str(DEADLINE)])
+        assert asked.wait(DEADLINE)
+        with running(path):
+            assert outcome.result(DEADLINE) == 0
+
+
+def test_status_waits_for_a_daemon_that_is_starting(path, monkeypatch, streamer):
+    loaded = threading.Event()
+    load = engine.load_dictionary
+
+    def late(*arguments, **options):
+        assert loaded.wait(DEADLINE)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(engine, "load_dictionary", late)
+    with drained(Running(path)):
+        code, out, err = streamer("status", "--config", path, "--wait", "0")
+        assert (code, out) == (1, "")
+        assert err.endswith("control: after 0 s still starting\n")
+        # whoever does not wait sees the state
+        code, out, _ = streamer("status", "--config", path, "--format", "jsonl")
+        assert json.loads(out)["state"] == "starting"
+        loaded.set()
+        code, out, _ = streamer("status", "--config", path, "--wait", DEADLINE, "--format", "jsonl")
+        assert json.loads(out)["state"] == "running"
+
+
+def test_status_waits_until_a_topic_is_watched(path, streamer):
+    with running(path) as daemon:
+        waiting = ["status", "--config", path, "--topic", "near", "--topic", "read", "--wait"]
+        with Subscriber(daemon.endpoints["feed"], ["near"]):
+            daemon.wait_for_subscriptions("near")
+            code, out, err = streamer(*waiting, "0")
+            assert (code, out) == (1, "")
+            assert err.endswith("control: after 0 s nobody watches read\n")
+            with Subscriber(daemon.endpoints["feed"], ["read"]):
+                assert streamer(*waiting, DEADLINE)[0] == 0
+    assert streamer("status", "--topic", "near")[0] == 2
+
+
+@pytest.mark.parametrize("format_", ["tsv", "jsonl"])
+def test_what_is_sent_once_watch_is_ready_is_not_missed(path, reads_file, tmp_path, format_):
+    ready, rows = tmp_path / "ready", tmp_path / "rows"
+    ready.write_text("of an earlier run")
+    watch = ["watch", "--topic", "read", "--count", "50", "--format", format_, "-o", rows]
+    with running(path) as daemon, ThreadPoolExecutor(1) as pool:
+        options = ["--config", path, "--ready-file", ready, "--quiet"]
+        outcome = pool.submit(main, [str(word) for word in (*watch, *options)])
+        until(lambda: ready.exists() and "feed" in ready.read_text(), "ready")
+        assert main(["send", str(reads_file), "--config", path, "--quiet"]) == 0
+        assert outcome.result(DEADLINE) == 0
+        assert daemon
+    assert len(rows.read_text().splitlines()) == 50 + (format_ == "tsv")

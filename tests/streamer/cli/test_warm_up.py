@@ -17,7 +17,7 @@ from streamer.cli.app import main
 from streamer.cli.warm_up_jobs import SERVE, write_files
 from tests.data_files import ROOT
 from tests.waiting import DEADLINE
-from trie.cpu import jit
+from trie.cpu import jit, kernel_folder
 
 pytestmark = pytest.mark.whole
 
@@ -130,7 +130,6 @@ def test_commands_find_all_kernels_compiled(tmp_path):
 def run_few(monkeypatch, cache, *listed):
     """The command in this process, with these jobs: its exit code."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache))
-    monkeypatch.setattr(jit.config, "CACHE_DIR", str(cache))
     monkeypatch.setattr("streamer.cli.warm_up.jobs", lambda device: listed)
     return main(["warm-up", "--device", "cpu", "--threads", "2"])
 
@@ -171,6 +170,8 @@ def test_a_job_that_fails_is_named(tmp_path, monkeypatch, capsys):
 
 def test_a_cache_that_cannot_be_written_is_an_error(monkeypatch, capsys):
     why = "compiled kernels cannot be stored; set NUMBA_CACHE_DIR to a folder that can be written"
-    monkeypatch.setattr(jit, "_cache_of", lambda function: jit._NoCache(why))
+    monkeypatch.setattr(
+        "trie.cpu.kernel_folder.kernel_folder", lambda: kernel_folder.KernelFolder(None, why)
+    )
     assert main(["warm-up", "--device", "cpu"]) == 1
     assert capsys.readouterr().err == f"streamer: error: {why}\n"

@@ -228,6 +228,8 @@ NOISY = (
     "import sys, warnings\n"
     "from numba import njit\n"
     "from streamer.daemon import engine\n"
+    "from trie.cpu import compiling\n"
+    "compiling.NOTICE_SECONDS = 0\n"
     "load = engine.load_dictionary\n"
     "def compiling(*arguments, **options):\n"
     "    njit(lambda: 1)()\n"
