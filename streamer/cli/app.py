@@ -28,8 +28,8 @@ COMMANDS = {
     "lcs": "lcs", "run": "daemon", "validate": "daemon", "send": "send", "play": "play",
     "status": "status", "top": "top", "watch": "watch",
     "targets": "targets", "regions": "regions", "reload": "reload", "report": "report_page",
-    "submit": "submit", "jobs": "jobs", "keygen": "keygen", "devices": "devices",
-    "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
+    "submit": "submit", "jobs": "jobs", "journal": "journal", "keygen": "keygen",
+    "devices": "devices", "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
 }  # fmt: skip
 """The commands, each with its module in ``streamer.cli``."""
 
@@ -49,7 +49,7 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     made.callback()(_options)
     for name in names:
         module = import_module(f"streamer.cli.{COMMANDS[name]}")
-        if name == "bench":
+        if name in ("bench", "journal"):
             made.add_typer(module.app, name=name)
         else:
             function = name.replace("-", "_")

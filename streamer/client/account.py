@@ -104,7 +104,7 @@ class Account:
 
     def restarted(self, lost: int, epoch: int) -> Account:
         """The account after a restart that lost the last ``lost`` acknowledged batches."""
-        kept = self.unmatched[: len(self.unmatched) - lost]
+        kept = self.unmatched[: max(0, len(self.unmatched) - lost)]
         last = kept[-1] if kept else self.matched
         if not lost:
             last = self.acknowledged

@@ -103,11 +103,14 @@ class CursorError(DaemonError):
 class LostBatchesError(DaemonError):
     """The daemon was restarted and has lost batches that it had accepted.
 
-    Durability ``none`` allows this. If the producer is used further, it sends its unacknowledged
-    batches again in a new epoch.
+    Durability ``none`` allows this. With a journal (``stored``), it was damaged or replaced. If the
+    producer is used further, it sends its unacknowledged batches again in a new epoch.
     """
 
-    def __init__(self, endpoint: str, lost: int) -> None:
+    def __init__(self, endpoint: str, lost: int, *, stored: bool = False) -> None:
         self.lost = lost
-        problem = f"the daemon was restarted: {lost} accepted batches were not matched and are lost"
+        what = f"{lost} accepted batches were not matched and are lost"
+        if stored:
+            what = f"{lost} batches that were durable are not in its journal: send them again"
+        problem = f"the daemon was restarted: {what}"
         super().__init__(endpoint, problem)

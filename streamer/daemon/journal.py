@@ -47,6 +47,8 @@ def open_journal(config: Config, *, accept_loss: bool) -> Journal | None:
         keep_bytes=table.keep_bytes,
         keep_hours=table.keep_hours,
     )
+    for note in journal.notes:
+        log.warning("the journal was not as it was left", what=note)
     for damage in journal.accepted:
         log.warning("damaged, and given up", what=str(damage))
     return journal

@@ -6,13 +6,18 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from streamer.journal.data_files import HEADER_BYTES, DataReader, data_file, data_file_numbers
-from streamer.journal.index_tables import ProducerRow, RecordRow, State, pack_lengths, row_checksum
+from streamer.journal.index_tables import (
+    ProducerRow,
+    RecordRow,
+    Row,
+    State,
+    pack_lengths,
+    row_checksum,
+)
 from streamer.journal.journal_errors import JournalDamage
 from streamer.journal.reading import RecordReader
 from streamer.journal.record import LOST
 from streamer.journal.record_index import Index
-from streamer.journal.sizes import Sizes
 from streamer.journal.stored_snapshots import read_snapshot
 from streamer.protocol.checksums import crc32c
 
@@ -23,9 +28,9 @@ _ALWAYS_CHECKED = 32 << 20
 class Checked:
     """Checks a journal against its checksums."""
 
-    def __init__(self, index: Index, reader: RecordReader, directory: Path, sizes: Sizes) -> None:
-        self._index, self._reader = index, reader
-        self._directory, self._sizes = directory, sizes
+    def __init__(self, index: Index, directory: Path) -> None:
+        self._index, self._directory = index, directory
+        self._reader = RecordReader(index, directory)
 
     def damages(self, *, everything: bool) -> Iterator[JournalDamage]:
         """Yield the damage that would stop recovery, or ``everything``; nothing if intact.
@@ -33,7 +38,7 @@ class Checked:
         Raises JournalDamage if the state itself cannot be read.
         """
         state = self._index.state()
-        if everything or self._index.file_bytes() <= _ALWAYS_CHECKED:
+        if everything or self._is_small():
             yield from self._index.integrity()
         yield from self._producers(state)
         after = state.oldest - 1
@@ -46,32 +51,42 @@ class Checked:
         for _, record in self._reader.checked(after, state.head):
             if isinstance(record, JournalDamage):
                 yield record
-        yield from self._lost_groups(state)
 
-    def mend(self) -> list[JournalDamage]:
-        """Give up everything that is damaged, for good; return what that was.
+    def index_damage(self) -> JournalDamage | None:
+        """Return damage of the index itself, as far as a start looks for it.
+
+        In a large one, rows that recovery does not need are left to ``verify``.
+        """
+        try:
+            path, state = str(self._index.path), self._index.state()
+            if self._is_small():
+                for row in self._index.records(state.oldest - 1, state.head):
+                    if isinstance(row, JournalDamage):
+                        return row
+            return next((one for one in self.damages(everything=False) if one.file == path), None)
+        except JournalDamage as damage:
+            return damage
+
+    def mended(self) -> tuple[list[JournalDamage], State, list[Row]]:
+        """Return what is damaged, and the state and the rows that give it up.
 
         A damaged record keeps its number. For records and snapshots, what the index knows of them
-        is kept; a damaged producer is rebuilt from its records. If nothing tells how far batches
-        had got, they continue under a new stream: no number is used twice within a stream. Raises
-        JournalDamage if the index itself is beyond repair.
+        is kept; a lost producer is rebuilt from its records. If nothing tells how far batches had
+        got, they continue under a new stream: no number is used twice within a stream.
         """
-        if found := list(self.damages(everything=True)):
-            with self._index.transaction():
-                self._give_up()
-            if left := list(self.damages(everything=True)):
-                problem = (
-                    f"{left[0].problem}, and cannot be repaired: begin with an empty directory"
-                )
-                raise JournalDamage(problem, file=left[0].file, offset=left[0].offset)
-        return found
-
-    def _give_up(self) -> None:
+        found = list(self.damages(everything=True))
         index, state = self._index, self._index.state()
+        if not found:
+            return found, state, []
         producers = self._known_producers(state)
-        index.clear("producers")
-        index.put(*producers)
-        snapshot = self._give_up_snapshot()
+        rows: list[Row] = [*producers]
+        snapshot, given_up = 0, index.snapshot()
+        if given_up is not None:
+            snapshot = given_up.at
+            try:
+                read_snapshot(self._directory, given_up)
+            except JournalDamage:
+                rows.append(given_up._replace(file=0, lengths=pack_lengths([]), sum=crc32c([])))
         # whether we know, up to the current record, how far batches had got
         known = snapshot > 0 or state.oldest == 1
         kept = 0
@@ -82,30 +97,15 @@ class Checked:
                 known = False
             if isinstance(record, JournalDamage) and record.record is not None:
                 row = _given_up(record.record, row)
-                index.put(row)
+                rows.append(row)
             kept += row.size + len(row.meta) if row is not None else 0
         state = state._replace(
             bytes=kept, producers=len(producers), digest=producers_digest(producers)
         )
-        if not known or list(self._lost_groups(state)):
-            state = state._replace(stream=os.urandom(8), seal=os.urandom(16))
-        index.put(state)
-        index.rebuild_keys()
+        return found, state if known else state._replace(stream=os.urandom(8)), rows
 
-    def _give_up_snapshot(self) -> int:
-        """Give up a damaged snapshot; return the record up to which something is known."""
-        try:
-            row = self._index.snapshot()
-        except JournalDamage:
-            self._index.clear("snapshots")
-            return 0
-        if row is None:
-            return 0
-        try:
-            read_snapshot(self._directory, row)
-        except JournalDamage:
-            self._index.put(row._replace(file=0, lengths=pack_lengths([]), sum=crc32c([])))
-        return row.at
+    def _is_small(self) -> bool:
+        return self._index.file_bytes() <= _ALWAYS_CHECKED
 
     def _known_producers(self, state: State) -> list[ProducerRow]:
         """Return the intact rows, and the others as rebuilt from retained records."""
@@ -128,27 +128,6 @@ class Checked:
         whole = (len(good), producers_digest(good)) == (state.producers, state.digest)
         if len(good) == len(rows) and not whole:
             yield JournalDamage("a producer is missing", file=str(self._index.path))
-
-    def _lost_groups(self, state: State) -> Iterator[JournalDamage]:
-        """Yield damage if a group's header proves that the index once went further."""
-        files = DataReader(self._directory)
-        places = [(state.file, self._sizes.page_after(state.end))] if state.file else []
-        places += [(number, 0) for number in data_file_numbers(self._directory)]
-        try:
-            for file, offset in places:
-                group = files.group(state.seal, file, offset)
-                if group is None or file < state.file:
-                    continue
-                if group.first == state.head + 1:  # this group may never have been committed
-                    behind = offset + HEADER_BYTES + group.bytes
-                    places.append((file, self._sizes.page_after(behind)))
-                elif group.first > state.head:
-                    problem = f"the index ends at {state.head}, but {group.first - 1} was stored"
-                    path = str(data_file(self._directory, file))
-                    yield JournalDamage(problem, file=path, offset=offset, record=state.head + 1)
-                    return
-        finally:
-            files.close()
 
 
 def producers_digest(rows: Iterable[ProducerRow]) -> int:

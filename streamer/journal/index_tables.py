@@ -15,16 +15,17 @@ import msgpack
 from streamer.journal.record import LOST, Frame, Outline, Record
 from streamer.protocol.checksums import crc32c
 
-FORMAT = 2
+FORMAT = 3
 """Format version of the index and the files beside it (``user_version``)."""
 
 APPLICATION = 0x6B6D6A6C
 """Marks SQLite's file as ours (``application_id``)."""
 
 TABLES = (
-    """CREATE TABLE state (id INTEGER PRIMARY KEY, stream BLOB, seal BLOB, identity BLOB,
-    epoch INTEGER, synced INTEGER, oldest INTEGER, head INTEGER, bytes INTEGER, file INTEGER,
-    end INTEGER, producers INTEGER, digest INTEGER, checksum INTEGER)""",
+    """CREATE TABLE state (id INTEGER PRIMARY KEY, stream BLOB, home BLOB, seal BLOB, identity BLOB,
+    epoch INTEGER, synced INTEGER, oldest INTEGER, head INTEGER, bytes INTEGER, producers INTEGER,
+    digest INTEGER, serial INTEGER, sum INTEGER, file INTEGER, begin INTEGER, end INTEGER,
+    checksum INTEGER)""",
     """CREATE TABLE records (at INTEGER PRIMARY KEY, kind BLOB, time INTEGER, file INTEGER,
     offset INTEGER, size INTEGER, lengths BLOB, sum INTEGER, meta BLOB, producer BLOB,
     epoch INTEGER, sequence INTEGER, content INTEGER, mark BLOB, about INTEGER,
@@ -41,14 +42,16 @@ TABLES = (
 class State(NamedTuple):
     """The single row about the journal as a whole.
 
-    stream: 8 bytes. seal: 16 secret bytes at the start of each group in the data files. synced: 1
-    if the last owner synced what it wrote. oldest: the first retained record, head + 1 if none.
-    bytes: of the retained records. file, end: where the next group may begin. producers, digest:
-    their number, and the sum of their rows' checksums.
+    stream: 8 bytes. home: the folder and the machine of this stream. seal: 16 secret bytes at the
+    start of each group in the data files. synced: 1 if the last owner synced what it wrote. oldest:
+    the first retained record, head + 1 if none. bytes: of the retained records. producers, digest:
+    their number, and the sum of their rows' checksums. serial, sum, file, begin, end: of the last
+    group, whose header has the first two; 0 within the group itself.
     """
 
     id: int
     stream: bytes
+    home: bytes
     seal: bytes
     identity: bytes
     epoch: int
@@ -56,10 +59,13 @@ class State(NamedTuple):
     oldest: int
     head: int
     bytes: int
-    file: int
-    end: int
     producers: int
     digest: int
+    serial: int
+    sum: int
+    file: int
+    begin: int
+    end: int
 
 
 class RecordRow(NamedTuple):
@@ -109,6 +115,12 @@ class SnapshotRow(NamedTuple):
     meta: bytes
 
 
+class ForgottenRow(NamedTuple):
+    """In a group only: nothing more is known of this producer."""
+
+    name: bytes
+
+
 Row = State | RecordRow | ProducerRow | SnapshotRow
 
 _NAMES: dict[type[Any], bytes] = {
@@ -146,6 +158,20 @@ def _entries() -> tuple[str, str]:
 ENTRIES = _entries()
 
 
+_PACKED: tuple[type[Any], ...] = (State, RecordRow, ProducerRow, SnapshotRow, ForgottenRow)
+
+
+def pack_rows(rows: Sequence[Row | ForgottenRow]) -> bytes:
+    """Encode rows for the data files."""
+    packed: bytes = msgpack.packb([(_PACKED.index(type(row)), *row) for row in rows])
+    return packed
+
+
+def unpack_rows(packed: bytes) -> list[Row | ForgottenRow]:
+    """The inverse of ``pack_rows``."""
+    return [_PACKED[kind](*row) for kind, *row in msgpack.unpackb(packed)]
+
+
 def lost(row: RecordRow) -> Outline | None:
     """Return what is still known of a record if it was given up, else None."""
     word, _, kind = row.kind.decode().partition(" ")
@@ -157,9 +183,20 @@ def row_checksum(kind: type[Row], values: Sequence[Any]) -> int:
     return crc32c([msgpack.packb((_NAMES[kind], *values))])
 
 
-def put(row: Row) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement that stores a row, and its values."""
-    verb = _verb(type(row), given_up=isinstance(row, RecordRow) and lost(row) is not None)
+def is_plain(row: Row | ForgottenRow) -> bool:
+    """Return whether ``put_together`` takes a row."""
+    return not isinstance(row, ForgottenRow) and not _is_given_up(row)
+
+
+def _is_given_up(row: Row) -> bool:
+    return isinstance(row, RecordRow) and lost(row) is not None
+
+
+def put(row: Row | ForgottenRow) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement that stores a row, or deletes a producer, and its values."""
+    if isinstance(row, ForgottenRow):
+        return "DELETE FROM producers WHERE name = ?", (row.name,)
+    verb = _verb(type(row), given_up=_is_given_up(row))
     table = _NAMES[type(row)].decode()
     marks = ", ".join("?" * (len(row) + 1))
     return f"{verb} INTO {table} VALUES ({marks})", (*row, row_checksum(type(row), row))
@@ -181,20 +218,18 @@ def pack_lengths(frames: Sequence[Frame]) -> bytes:
     return packed
 
 
-def record_row(
-    record: Record, frames: Sequence[Frame], file: int, offset: int, crc: int
-) -> RecordRow:
-    """Return the row of a record stored at a place; crc: CRC-32C of all its frames."""
+def record_row(record: Record, frames: Sequence[Frame], offset: int) -> RecordRow:
+    """Return the row of a record in a group; offset: from the first frame of the group."""
     key = record.key
     return RecordRow(
         record.at,
         record.kind.encode(),
         record.time,
-        file,
+        0,
         offset,
         sum(map(len, frames)),
         pack_lengths(frames),
-        crc,
+        0,
         record.meta,
         key and key.producer.encode(),
         key and key.epoch,

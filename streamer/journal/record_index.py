@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import apsw
 
@@ -16,11 +16,13 @@ from streamer.journal.index_tables import (
     ENTRIES,
     FORMAT,
     TABLES,
+    ForgottenRow,
     ProducerRow,
     RecordRow,
     Row,
     SnapshotRow,
     State,
+    is_plain,
     put,
     put_together,
     row_checksum,
@@ -67,13 +69,13 @@ class Index:
 
     # ---- the file ---------------------------------------------------------------------------
 
-    def prepare(self, *, synchronous: str) -> None:
-        """Set, before the first transaction, how durable a commit is: ``FULL`` or ``NORMAL``."""
+    def prepare(self) -> None:
+        """Set, before the first transaction, that a commit is not synced, but a checkpoint is."""
         with self._writing():
             if self._db.pragma("journal_mode", "wal") != "wal":
                 message = f"{self.path}: this file system cannot hold a journal (no shared memory)"
                 raise JournalError(message)
-            self._db.pragma("synchronous", synchronous)
+            self._db.pragma("synchronous", "NORMAL")
 
     def empty(self) -> bool:
         """Whether nothing was ever stored; JournalError for another program's file or format."""
@@ -97,14 +99,13 @@ class Index:
             raise JournalDamage(message, file=str(self.path))
         return False
 
-    def create(self, state: State) -> None:
-        """Store the tables and the first state."""
+    def create(self) -> None:
+        """Store the tables."""
         with self.transaction():
             for sql in TABLES:
                 self._db.execute(sql)
             self._db.pragma("application_id", APPLICATION)
             self._db.pragma("user_version", FORMAT)
-            self.put(state)
 
     def close(self) -> None:
         """Close the connection; nothing is written."""
@@ -131,27 +132,25 @@ class Index:
                         self._db.execute("ROLLBACK")
                 raise
 
-    def commit(self, rows: Sequence[Row]) -> None:
-        """Store rows in a transaction of their own.
+    def commit(self, rows: Sequence[Row | ForgottenRow], *, until: int = 0) -> None:
+        """Store rows, and delete records up to ``until``, in a transaction of their own.
 
         Few rows take one statement, in which SQLite gives the GIL up once.
         """
-        if len(rows) > _FEW:
-            with self.transaction():
-                self.put(*rows)
+        if len(rows) <= _FEW and not until and all(map(is_plain, rows)):
+            sql, values = put_together(cast(Sequence[Row], rows))
+            with self._lock, self._writing():
+                self._db.execute(sql, values)
             return
-        sql, values = put_together(rows)
-        with self._lock, self._writing():
-            self._db.execute(sql, values)
+        with self.transaction():
+            self.put(*rows)
+            if until:
+                self.delete_records(until)
 
-    def put(self, *rows: Row) -> None:
-        """Store rows within a transaction."""
+    def put(self, *rows: Row | ForgottenRow) -> None:
+        """Store rows, or delete a producer, within a transaction."""
         for row in rows:
             self._db.execute(*put(row))
-
-    def delete_producers(self, names: Iterable[bytes]) -> None:
-        """Delete producers within a transaction."""
-        self._db.executemany("DELETE FROM producers WHERE name = ?", ((name,) for name in names))
 
     def delete_records(self, until: int) -> None:
         """Delete records with a number up to ``until`` within a transaction."""
@@ -160,10 +159,6 @@ class Index:
     def clear(self, table: str) -> None:
         """Delete all rows of a table within a transaction."""
         self._db.execute(f"DELETE FROM {table}")
-
-    def rebuild_keys(self) -> None:
-        """Rebuild the lookup of batches from the records, within a transaction."""
-        self._db.execute("REINDEX")
 
     def checkpoint(self, pages: int) -> None:
         """Copy committed pages into the main file if there are ``pages`` or more."""
@@ -190,7 +185,7 @@ class Index:
             yield
         except apsw.FullError as error:
             raise full(self._directory) from error
-        except (apsw.CorruptError, apsw.NotADBError) as error:
+        except (apsw.CorruptError, apsw.NotADBError, apsw.ConstraintError) as error:
             raise JournalDamage(str(error), file=str(self.path)) from error
         except apsw.Error as error:
             unwritten = apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE
@@ -207,6 +202,10 @@ class Index:
             message = "no row of state"
             raise JournalDamage(message, file=str(self.path))
         return self._checked(State, rows[0])
+
+    def has_state(self) -> bool:
+        """Return whether there is a state."""
+        return bool(self._query("SELECT 1 FROM state"))
 
     def producers(self) -> list[ProducerRow | JournalDamage]:
         """Return all rows; the caller checks their number and digest."""

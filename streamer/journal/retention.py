@@ -40,8 +40,8 @@ class Limits(NamedTuple):
         return state._replace(oldest=oldest, bytes=kept)
 
 
-def delete_data_files(disk: Disk, directory: Path, index: Index, state: State, last: int) -> None:
-    """Delete data files that no committed row names, except up to ``last``, still being written."""
+def delete_data_files(disk: Disk, directory: Path, index: Index, state: State, last: int) -> bool:
+    """Delete data files before those that rows name and ``last``; return whether there were any."""
     first = state.file
     for row in index.records(state.oldest - 1, state.head):
         if isinstance(row, JournalDamage):
@@ -50,9 +50,10 @@ def delete_data_files(disk: Disk, directory: Path, index: Index, state: State, l
         if row.file:
             first = row.file
             break
-    for number in data_file_numbers(directory):
-        if not first <= number <= last:
-            disk.delete(data_file(directory, number))
+    gone = [number for number in data_file_numbers(directory) if number < min(first, last)]
+    for number in gone:
+        disk.delete(data_file(directory, number))
+    return bool(gone)
 
 
 def delete_snapshots(disk: Disk, directory: Path, kept: SnapshotRow | None) -> None:

@@ -18,3 +18,8 @@ class Sizes(NamedTuple):
     def page_after(self, offset: int) -> int:
         """Return the first page boundary at or after an offset."""
         return -(-offset // self.page_bytes) * self.page_bytes
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes at the end of a data file for groups without records."""
+        return max(4 * self.page_bytes, self.file_bytes >> 10)

@@ -1,12 +1,14 @@
 """The journal of one daemon, its only writer.
 
-Bytes go to data files, everything about them to the index, in this order: write the data, sync it,
-commit the index. A file name is synced before the index refers to it. Once ``append`` has returned,
-its entries survive a power loss with durability ``fsync``, and a kill with ``os``.
+The data files have everything; the index is made from them, and lags behind after a power loss. In
+this order: write the data, sync it, commit the index, which is not synced. A file name is synced
+before anything in the file counts. Once ``append`` has returned, its entries survive a power loss
+with durability ``fsync``, and a kill with ``os``.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -14,11 +16,33 @@ from pathlib import Path
 from typing import Literal
 
 from streamer.journal.checks import Checked, producers_digest
-from streamer.journal.data_writer import DataWriter, Written
-from streamer.journal.disk import Disk, unread
-from streamer.journal.index_tables import ProducerRow, flat, record_row
-from streamer.journal.journal_errors import JournalDamage, JournalFailed
-from streamer.journal.opening import open_index, own, sync_all
+from streamer.journal.data_files import data_file, placed
+from streamer.journal.data_log import DataLog
+from streamer.journal.data_writer import DataWriter
+from streamer.journal.disk import Disk, syncing, unread
+from streamer.journal.index_tables import (
+    ForgottenRow,
+    ProducerRow,
+    Row,
+    SnapshotRow,
+    State,
+    flat,
+    record_row,
+)
+from streamer.journal.journal_errors import (
+    JournalDamage,
+    JournalError,
+    JournalFailed,
+    JournalFull,
+)
+from streamer.journal.opening import (
+    check_identity,
+    home_of,
+    new_state,
+    own,
+    recover,
+    sync_all,
+)
 from streamer.journal.reading import JournalView, RecordReader
 from streamer.journal.record import (
     Begun,
@@ -42,20 +66,24 @@ Durability = Literal["fsync", "os"]
 class Journal(JournalView):
     """Created by ``Journal.open``. One thread appends; another may store a snapshot concurrently.
 
-    accepted: the damage given up by ``accept_loss``. After JournalFailed, nothing can be stored.
-    What meets a damaged index raises JournalDamage and stores nothing.
+    accepted: the damage given up by ``accept_loss``. notes: what else was wrong at the start, a
+    line each. After JournalFailed, nothing can be stored. What meets a damaged index raises
+    JournalDamage and stores nothing.
     """
 
     def __init__(
         self, directory: Path, *, synced: bool, limits: Limits, sizes: Sizes, disk: Disk
     ) -> None:
         self.accepted: list[JournalDamage] = []
+        self.notes: list[str] = []
         self._directory, self._disk, self._limits, self._sizes = directory, disk, limits, sizes
         self._synced = synced
         self._failure: str | None = None
         self._one = threading.Lock()
         self._lock = own(disk, directory)
         self._index: Index | None = None
+        self._producers: dict[bytes, ProducerRow] = {}
+        self._snapshot: SnapshotRow | None = None
         self._data = DataWriter(disk, directory, sizes=sizes, synced=synced)
 
     @classmethod
@@ -94,29 +122,58 @@ class Journal(JournalView):
         return journal
 
     def _start(self, identity: bytes, *, accept_loss: bool) -> None:
-        self._index = index = open_index(
-            self._disk, self._directory, identity, sizes=self._sizes, synced=self._synced
-        )
-        self._reader = RecordReader(index, self._directory)
-        checked = Checked(index, self._reader, self._directory, self._sizes)
-        if accept_loss:
-            self.accepted = checked.mend()
-        elif found := list(checked.damages(everything=False)):
-            raise found[0].of(len(found))
-        state = index.state()
+        disk, directory = self._disk, self._directory
+        log = DataLog(directory, self._sizes)
+        try:
+            self._index, state, remade = recover(disk, directory, log, sizes=self._sizes)
+            index = self._index
+            self.notes += remade
+            rows: list[Row | ForgottenRow] = []
+            new = state is None
+            if state is None:
+                state, goes_on = new_state(directory, identity, synced=self._synced), False
+            else:
+                check_identity(directory, state.identity, identity)
+                goes_on = log.has(state)
+                if not goes_on:
+                    path = data_file(directory, state.file)
+                    self.notes.append(f"{path}, offset {state.begin}: the last group is damaged")
+                goes_on = goes_on and not log.notes
+        finally:
+            log.close()
+        if not new:
+            checked = Checked(index, directory)
+            if accept_loss:
+                self.accepted, state, given_up = checked.mended()
+                rows += given_up
+                goes_on = goes_on and not rows
+            elif found := list(checked.damages(everything=False)):
+                raise found[0].of(len(found))
+            self._producers = {
+                row.name: row for row in [*index.producers(), *rows] if isinstance(row, ProducerRow)
+            }
+            self._snapshot = index.snapshot()
         if self._synced and not state.synced:
-            sync_all(self._disk, self._directory)
-        # this commit is synced, and with it the commits of an owner that was killed
-        state = state._replace(epoch=state.epoch + 1, synced=int(self._synced))
-        index.commit([state])
+            sync_all(disk, directory)
+        self._reader = RecordReader(index, directory)
+        here = home_of(directory)
+        if state.home != here:
+            state = state._replace(home=here, stream=os.urandom(8))
+            self.notes.append(f"{directory}: a copy of a journal: it goes on as another stream")
+        # what is damaged is not written over
+        file = state.file if goes_on else max([state.file, *log.numbers])
+        for number in log.numbers:
+            if number > file:
+                disk.delete(data_file(directory, number))
+        self._data.start(file, state.begin, state.end if goes_on else 0)
         self._state = state
+        self._commit(state._replace(epoch=state.epoch + 1, synced=int(self._synced)), rows)
+        if new:
+            with syncing(directory):
+                disk.sync_directory(directory.parent)
         self._snapshot = index.snapshot()
-        self._producers = {
-            row.name: row for row in index.producers() if isinstance(row, ProducerRow)
-        }
-        self._data.start(state.file, state.end)
-        delete_data_files(self._disk, self._directory, index, state, state.file)
-        delete_snapshots(self._disk, self._directory, self._snapshot)
+        self._delete_data_files(self._state)
+        delete_snapshots(disk, directory, self._snapshot)
 
     # ---- what is stored ---------------------------------------------------------------------
 
@@ -160,8 +217,13 @@ class Journal(JournalView):
 
     def verify(self) -> list[JournalDamage]:
         """Return all damage; reads everything stored."""
-        checked = Checked(self._opened, self._reader, self._directory, self._sizes)
-        return list(checked.damages(everything=True))
+        log = DataLog(self._directory, self._sizes)
+        try:
+            for _ in log.changes():
+                pass
+        finally:
+            log.close()
+        return [*log.notes, *Checked(self._opened, self._directory).damages(everything=True)]
 
     def usage(self) -> Usage:
         """Return how much is stored; raises JournalUnread."""
@@ -187,34 +249,78 @@ class Journal(JournalView):
         """
         if not entries:
             return
-        with self._working() as index:
+        with self._working():
             state, producers = self._state, self._followers(entries)
             records = [entry for entry in entries if isinstance(entry, Record)]
             group = [tuple(map(flat, record.frames)) for record in records]
-            written = Written(state.file, 0, state.end, [])
-            if records:
-                written = self._data.write(state.seal, state.head + 1, group)
-            rows, offset = [], written.offset
-            for record, frames, crc in zip(records, group, written.sums, strict=True):
-                rows.append(record_row(record, frames, written.file, offset, crc))
-                offset += rows[-1].size
+            rows: list[Row | ForgottenRow] = []
+            offset = added = 0
+            for record, frames in zip(records, group, strict=True):
+                row = record_row(record, frames, offset)
+                rows.append(row)
+                offset += row.size
+                added += row.size + len(row.meta)
             digest = state.digest
-            for name, row in producers.items():
+            for name, producer in producers.items():
                 before = self._producers.get(name)
-                digest += producers_digest([row]) - producers_digest([before] if before else [])
+                digest += producers_digest([producer]) - producers_digest(
+                    [before] if before else []
+                )
             state = state._replace(
                 head=state.head + len(rows),
-                bytes=state.bytes + sum(row.size + len(row.meta) for row in rows),
-                file=written.file,
-                end=written.end,
+                bytes=state.bytes + added,
                 producers=len(self._producers.keys() | producers.keys()),
                 digest=digest & 0xFFFFFFFF,
             )
-            index.commit([*rows, *producers.values(), state])
-            if records:
-                self._data.taken(written.end)
-            self._state = state
+            self._commit(state, [*rows, *producers.values()], group)
             self._producers.update(producers)
+
+    def _commit(
+        self,
+        state: State,
+        rows: Sequence[Row | ForgottenRow] = (),
+        records: Sequence[Sequence[Frame]] = (),
+    ) -> None:
+        """Store rows, the frames of those that are of records, and a new state; atomically."""
+        index, oldest = self._opened, self._state.oldest
+        rows = [*rows, state._replace(serial=0, sum=0, file=0, begin=0, end=0)]
+        self._check_place()
+        group, sums = self._data.write(self._state, rows, records, self._everything)
+        try:
+            self._check_place()
+            left = iter(sums)
+            rows = [placed(row, group, left) for row in rows]
+            until = state.oldest - 1 if state.oldest > oldest else 0
+            try:
+                index.commit(rows, until=until)
+            except JournalFull:
+                # files of expired records make room
+                oldest = state.oldest
+                if not until or not self._delete_data_files(self._state._replace(oldest=oldest)):
+                    raise
+                index.commit(rows, until=until)
+        except JournalError:
+            self._data.take_back()
+            raise
+        self._data.taken(group.end)
+        assert isinstance(rows[-1], State)
+        self._state = rows[-1]
+
+    def _delete_data_files(self, state: State) -> bool:
+        disk, directory = self._disk, self._directory
+        return delete_data_files(disk, directory, self._opened, state, self._data.file)
+
+    def _check_place(self) -> None:
+        """Raise JournalFull if a restart would not find what is stored now."""
+        self._lock.check()
+        if not self._data.is_there():
+            message = f"{self._data.path}: was deleted or replaced: put it back, or start again"
+            raise JournalFull(message)
+
+    def _everything(self) -> list[Row | ForgottenRow]:
+        """Return what a new data file begins with."""
+        snapshot = [] if self._snapshot is None else [self._snapshot]
+        return [*self._producers.values(), *snapshot]
 
     def checkpoint(self) -> None:
         """Copy SQLite's log into the index if it is long; call it now and then, when idle.
@@ -232,18 +338,14 @@ class Journal(JournalView):
             rows = [row for row in rows if not index.has_records_of(row.name)]
             if not rows:
                 return []
-            gone = {row.name for row in rows}
             state = self._state._replace(
-                producers=len(self._producers) - len(gone),
+                producers=len(self._producers) - len(rows),
                 digest=self._state.digest - producers_digest(rows) & 0xFFFFFFFF,
             )
-            with index.transaction():
-                index.delete_producers(gone)
-                index.put(state)
-            self._state = state
-            for name in gone:
-                del self._producers[name]
-            return [name.decode() for name in gone]
+            self._commit(state, [ForgottenRow(row.name) for row in rows])
+            for row in rows:
+                del self._producers[row.name]
+            return [row.name.decode() for row in rows]
 
     def put_snapshot(self, at: int, meta: bytes, frames: Sequence[Frame]) -> None:
         """Store the state after record ``at``, replacing the previous snapshot.
@@ -254,12 +356,13 @@ class Journal(JournalView):
         if at > self.head or (before is not None and at < before.at):
             message = f"a snapshot at {at}: head is {self.head}, the last is {before and before.at}"
             raise ValueError(message)
-        with self._working(alone=False) as index:
+        with self._working(alone=False):
             snapshot = Snapshot(at, meta, tuple(map(flat, frames)))
             number = max([0, *snapshot_numbers(self._directory)]) + 1
             row = write_snapshot(self._disk, self._directory, number, snapshot, synced=self._synced)
-            index.commit([row])
-            self._snapshot = row
+            with self._one:
+                self._commit(self._state, [row])
+                self._snapshot = row
             delete_snapshots(self._disk, self._directory, row)
 
     def expire(self, now: int) -> int:
@@ -272,11 +375,8 @@ class Journal(JournalView):
             state = self._limits.expired(index, before, self._snapshot, now)
             if state.oldest == before.oldest:
                 return 0
-            with index.transaction():
-                index.delete_records(state.oldest - 1)
-                index.put(state)
-            self._state = state
-            delete_data_files(self._disk, self._directory, index, state, self._data.file)
+            self._commit(state)
+            self._delete_data_files(self._state)
             index.checkpoint(self._sizes.checkpoint_pages)
             return state.oldest - before.oldest
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 from streamer.journal.journal_errors import JournalError
 from streamer.journal.store import Journal
@@ -47,6 +48,9 @@ class Cutter:
         self._live, self._after = self._root / "live" / "j", self._root / "after" / "j"
         self._vfs = f"recording-{id(self)}"
         self._files = RecordingFiles(Log(self._live), self._vfs)
+        # a disk after a cut is written to another folder, which stands for the same one
+        self._home = patch("streamer.journal.store.home_of", lambda _: b"home")
+        self._home.start()
 
     def chain(self, number: int) -> Iterator[Fault | None]:
         """For each cut of a chain the fault, or None. It ends at the first fault."""
@@ -73,6 +77,7 @@ class Cutter:
 
     def close(self) -> None:
         """Delete everything."""
+        self._home.stop()
         self._files.unregister()
         shutil.rmtree(self._root)
 

@@ -18,18 +18,17 @@ from streamer.journal.disk import Disk
 from streamer.journal.record_index import NAME
 
 SYNCS = {
-    "data": "of a data file before the commit",
-    "order": "of a data file before the commit, but after it",
+    "data": "of a data file after each group",
     "snapshot": "of a snapshot's file before the commit",
-    "index": "of SQLite's log at a commit",
-    "checkpoint": "of SQLite's main file before its log begins again",
     "name of data": "of the directory after making a data file",
     "name of snapshot": "of the directory after making a snapshot's file",
-    "name of index": "of the directory after making the index",
     "name of directory": "of the directory's own name after making it",
     "switch": "of what an owner without syncs has left",
 }
-"""Every sync of the journal. Leaving one out must lose something."""
+"""Every sync of the journal. Leaving one out must lose something.
+
+The index is made from the data files: none of its own syncs is among them.
+"""
 
 
 class Log:
@@ -41,7 +40,6 @@ class Log:
         self.files: dict[str, int] = {}
         self.switching = False
         self._left_out = left_out
-        self._late: list[tuple[Any, ...]] = []
         self._number = 0
 
     def add(self, *operation: Any) -> None:
@@ -64,14 +62,8 @@ class Log:
         """Record a sync, unless it is the one to leave out."""
         if self.switching and what not in ("index", "checkpoint", "rollback journal"):
             what = "switch"
-        if what == "data" and self._left_out == "order":
-            self._late.append(operation)
-        elif what != self._left_out:
+        if what != self._left_out:
             self.add(*operation)
-        if what == "index":  # the commit is complete: now do what was delayed
-            for late in self._late:
-                self.add(*late)
-            self._late.clear()
 
 
 class RecordingDisk(Disk):

@@ -21,7 +21,7 @@ class _EarlyLog(LogThread):
 
     def during(self, step: DiskStep) -> None:
         if step.done == f"{DATA} written":
-            for group in self.core._waiting[: self.core._groups]:
+            for group in self.core._waiting[: len(self.core._ends)]:
                 if isinstance(group, AnyGroup):
                     self.early(group)
 

@@ -266,31 +266,35 @@ class ProducerCore:
         self.mark = mark if isinstance(mark, bytes) else b""
         # in the same session: the daemon has forgotten the name, of which it had all
         known = self._session == session and received >= self.account.durable
-        if self._session is not None and not known and self._restarted(session, received):
+        if self._session is not None and not known and self._restarted(session, header):
             return
         self._session = session
         self.synced = True
         self._advance(header)
         self._next = self.received + 1
 
-    def _restarted(self, session: tuple[str, int], received: int) -> bool:
+    def _restarted(self, session: tuple[str, int], header: Header) -> bool:
         """Another start of the daemon has answered; whether this goes on in a new epoch."""
-        account = self.account
-        kept = self.matched
-        if self._session is not None and session[0] == self._session[0]:
+        account, received = self.account, integer(header, "received")
+        before, kept = self._session, self.matched
+        same = before is not None and session[0] == before[0]
+        if same and received >= account.durable:
+            # what it had accepted beyond that goes out again
+            self.received = received
+            return False
+        if same:
             # what its journal has is matched
-            if received >= account.durable:
-                # what it had accepted beyond that goes out again
-                self.received = received
-                return False
             kept = max(kept, received)
             account = account.advanced(0, kept)
-        lost = account.durable - kept
+        # without a journal, what was matched is published and not lost; nor is it in the same
+        # start, which has forgotten the name
+        stored = session != before and (same or header.get("durability", "none") != "none")
+        lost = max(0, account.durable - (received if stored else kept))
         self.state = ""
         self._begin(account.restarted(lost, self.epoch + 1))
         self._session = session
         if lost:
-            raise LostBatchesError(self._endpoint, lost)
+            raise LostBatchesError(self._endpoint, lost, stored=stored)
         return True
 
     def _advance(self, header: Header) -> None:

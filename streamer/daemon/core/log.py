@@ -66,9 +66,11 @@ class LogCore(Generic[Group, Recorded]):
         self.full = False
         self._make = make
         self._waiting: list[Group] = []
-        # records of the next commit: made once, however often the commit is tried
-        self._groups = 0
+        # records of the next commits: made once, however often a commit is tried; where the groups
+        # end among them, and how many are tried
+        self._ends: list[int] = []
         self._records: list[Recorded] = []
+        self._tried = 0
         self._adds = Replay()
         self._replayed = replayed
         # while a snapshot is being stored: what was appended since it began
@@ -106,31 +108,45 @@ class LogCore(Generic[Group, Recorded]):
         return min(max(0.0, due - now), most)
 
     def records(self) -> Sequence[Recorded]:
-        """The records to append: of the waiting groups, at least one, up to a limit in bytes."""
-        if not self._groups:
+        """The records to append: of the waiting groups, at least one, up to a limit in bytes.
+
+        After ``no_room``, half as many as were tried before, even of a single group.
+        """
+        if not self._ends:
             for group in self._waiting:
-                if self._groups and self._adds.bytes > _TOGETHER:
+                if self._ends and self._adds.bytes > _TOGETHER:
                     break
                 records, adds = self._make(group)
-                self._groups += 1
                 self._records += records
+                self._ends.append(len(self._records))
                 self._adds = self._adds.plus(adds)
-        return self._records
+            self._tried = len(self._records)
+        return self._records[: self._tried]
 
     def appended(self) -> list[Group]:
-        """``records`` are committed; returns their groups, which may now be published, in order."""
-        groups = self._waiting[: self._groups]
-        del self._waiting[: self._groups]
-        self._replayed = self._replayed.plus(self._adds)
-        if self._beside is not None:
-            self._beside = self._beside.plus(self._adds)
-        self._groups, self._records, self._adds = 0, [], Replay()
+        """``records`` are committed; returns the groups of which all are, in order.
+
+        They may now be published.
+        """
+        done, left = self._tried, len(self._records) - self._tried
+        self._tried = min(done, left)
+        del self._records[:done]
+        count = sum(end <= done for end in self._ends)
+        self._ends = [end - done for end in self._ends[count:]]
+        groups = self._waiting[:count]
+        del self._waiting[:count]
+        if not self._ends:
+            self._replayed = self._replayed.plus(self._adds)
+            if self._beside is not None:
+                self._beside = self._beside.plus(self._adds)
+            self._adds = Replay()
         self.full = self._kept_house = False
         return groups
 
     def no_room(self, now: float) -> bool:
         """There was no room for any of ``records``; returns whether this was the first attempt."""
         first, self.full = not self.full, True
+        self._tried = max(1, self._tried // 2)
         # deleting the oldest records may make room
         self._retry, self._look = now + RETRY_SECONDS, now
         return first

@@ -334,10 +334,12 @@ def test_no_batch_waits_for_a_checkpoint(path, monkeypatch):
 
 
 def damage(journal):
-    """Flip a bit of the first record's bytes."""
+    """Flip a bit of the bytes of a record with a batch."""
     (file,) = journal.glob("records-*")
+    with closing(Index(journal)) as index:
+        row = next(row for row in index.records(0, index.state().head) if row.producer)
     stored = bytearray(file.read_bytes())
-    stored[5000] ^= 4
+    stored[row.offset] ^= 4
     file.write_bytes(stored)
 
 

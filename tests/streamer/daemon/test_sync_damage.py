@@ -97,12 +97,8 @@ def test_a_snapshot_that_was_given_up_is_told_from_a_damaged_one(served, expired
     journal = served.journal
     served.commit(30)
     journal.put_snapshot(20, snapshot_meta(20), (bytes(80), b""))
-    with journal._index.transaction():
-        journal._index.put(journal._snapshot._replace(file=0))
-        if expired:
-            journal._index.delete_records(20)
-            journal._state = journal._state._replace(oldest=21)
-            journal._index.put(journal._state)
+    state = journal._state._replace(oldest=21) if expired else journal._state
+    journal._commit(state, [journal._snapshot._replace(file=0)])
     asking = served.puller(after=30, stream=journal.stream)
     begin_fetch(asking, 7, 1000)
     (said,) = answers(asking, 7)

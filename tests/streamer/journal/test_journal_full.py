@@ -44,7 +44,7 @@ def snapshot_files(directory) -> list[str]:
     return [path.name for path in directory.glob("snapshot-*")]
 
 
-@pytest.mark.parametrize("spare", range(0, 60_000, 4096))
+@pytest.mark.parametrize("spare", range(0, 140_000, 8192))
 def test_full_disk_at_any_page(small_disk, spare):
     """Whether data, index or both do not fit: nothing of it is in, and later all of it is."""
     journal = open_small(small_disk / "j")
@@ -68,7 +68,7 @@ def test_full_disk_at_any_page(small_disk, spare):
         journal.append(group)
         stored += group
         assert_holds(journal, stored)
-    assert full == (spare < 49_152)
+    assert full == (spare < 110_592), spare
     assert journal.verify() == []
     journal.close()
     journal = open_small(small_disk / "j")
@@ -272,7 +272,11 @@ def test_failed_disk_is_not_asked_again(tmp_path, what, number, storing):
     assert list(journal.records(0)) == stored
     journal.close()
     journal = open_small(tmp_path)
+    # of what was written and not synced, nothing was acknowledged; it may be kept
+    if (storing, what) == ("append", "sync"):
+        stored.append(one)
     assert_holds(journal, stored)
+    one = keyed(len(stored) + 1, b"z")
     journal.append([one])
     assert_holds(journal, [*stored, one])
     journal.close()
@@ -303,16 +307,15 @@ class _FailingFile(apsw.VFSFile):
         super().xSync(flags)
 
 
-@pytest.mark.parametrize("which", ["sqlite-wal", ".sqlite"])
-def test_failed_sync_of_the_index(tmp_path, which):
-    """That of its log at once; that of a checkpoint too, which SQLite itself would not report."""
+def test_failed_sync_of_the_index(tmp_path):
+    """That of a checkpoint, which SQLite itself would not report. Nothing depends on the index."""
     files = FailingFiles()
     disk = Disk()
     disk.vfs = "failing"
     journal = open_small(tmp_path, disk=disk)
     stored = [keyed(1, b"x")]
     journal.append(stored)
-    files.fails = which
+    files.fails = ".sqlite"
     with suppress(JournalFailed):
         for _ in range(50):
             one = keyed(len(stored) + 1, b"x")
@@ -320,13 +323,11 @@ def test_failed_sync_of_the_index(tmp_path, which):
             stored.append(one)
             journal.checkpoint()
     files.fails = ""
-    assert len(stored) < 50
-    assert (len(stored) == 1) == (which == "sqlite-wal")
+    assert 1 < len(stored) < 50
     with pytest.raises(JournalFailed):
         journal.append([keyed(len(stored) + 1)])
     journal.close()
     journal = open_small(tmp_path)
-    assert list(journal.records(0, len(stored))) == stored  # one more may be in: it was written
-    assert journal.head <= len(stored) + 1
+    assert_holds(journal, stored)
     journal.close()
     files.unregister()

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import apsw
 import numpy as np
 import pytest
 
+from streamer.journal.disk import Disk
 from streamer.journal.journal_errors import (
     JournalDamage,
     JournalError,
-    JournalFailed,
+    JournalFull,
     JournalInUse,
 )
-from streamer.journal.record import Key, Record
+from streamer.journal.record import Begun, Key, Record
 from streamer.journal.store import Journal
 from tests.streamer.journal.kit import (
     AWKWARD,
@@ -109,13 +112,14 @@ def test_journal_stores_a_group_or_nothing(tmp_path, monkeypatch, count):
     journal = open_small(tmp_path)
     stored = [keyed(1)]
     journal.append(stored)
-    # the index has no second row for this key, which its owner would refuse before
+    # the index has no second row for this key, which its owner would refuse before: the group,
+    # whose data is stored, is taken back
     bad = keyed(count + 1)
     group = [keyed(at) for at in range(2, count + 1)] + [
         Record(bad.at, bad.kind, bad.meta, (), Key("p", 1, 1, 7, b""), bad.time)
     ]
     monkeypatch.setattr(journal, "_followers", lambda _: {})
-    with pytest.raises(JournalFailed):
+    with pytest.raises(JournalDamage, match="UNIQUE constraint failed"):
         journal.append(group)
     journal.close()
     journal = open_small(tmp_path)
@@ -230,7 +234,7 @@ def test_journal_is_private(tmp_path):
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
     assert set(modes.values()) == {0o600}, modes
-    assert len(modes) == 6
+    assert len(modes) == 5
     journal.close()
     directory.chmod(0o755)
     open_small(directory).close()
@@ -284,13 +288,18 @@ def test_journal_refuses_foreign_directories(tmp_path):
     with pytest.raises(JournalDamage, match="not a database"):
         open_small(foreign)
 
-    newer = tmp_path / "newer"
-    open_small(newer).close()
-    database = apsw.Connection(str(newer / "index.sqlite"))
-    database.pragma("user_version", 99)
+    # of the version before: with data files, and without
+    before = tmp_path / "before"
+    open_small(before).close()
+    (before / "records-00000001").write_bytes(b"kmer-log" + bytes(504))
+    with pytest.raises(JournalError, match="format 2, this version of the program reads 3: use an"):
+        open_small(before)
+    (before / "records-00000001").unlink()
+    database = apsw.Connection(str(before / "index.sqlite"))
+    database.pragma("user_version", 2)
     database.close()
-    with pytest.raises(JournalError, match="format 99, this version of the program reads 2"):
-        open_small(newer)
+    with pytest.raises(JournalError, match="format 2, this version of the program reads 3: use an"):
+        open_small(before)
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
@@ -303,20 +312,140 @@ def test_journal_syncs_as_asked(tmp_path, monkeypatch, durability):
     journal = open_small(tmp_path, durability=durability)
     journal.append(stored[:1])
     journal.append(stored[1:])
-    assert len(synced) == (2 if durability == "fsync" else 0)
+    assert len(synced) == (3 if durability == "fsync" else 0)
     journal.close()
     synced.clear()
     journal = open_small(tmp_path)
-    assert len(synced) == (0 if durability == "fsync" else 2)
+    # the last group is written again, and the start has one of its own
+    assert len(synced) == 2 + (0 if durability == "fsync" else 2)
     assert_holds(journal, stored)
     journal.close()
 
 
 def test_journal_over_a_leftover_of_its_making(tmp_path):
     """A start that ended before anything was stored is begun again."""
-    (tmp_path / "lock").touch()
     (tmp_path / "index.sqlite").touch()
+    (tmp_path / "records-00000001").write_bytes(bytes(65536))
     journal = open_small(tmp_path)
     assert journal.epoch == 1
     journal.append([record(1)])
     journal.close()
+
+
+def _dead(journal) -> None:
+    """End like a killed process."""
+    journal._failure = "killed"
+    journal.close()
+
+
+@pytest.mark.parametrize("how", ["delete", "rename", "replace", "read-only", "data", "new data"])
+def test_nothing_is_stored_where_a_restart_would_not_find_it(tmp_path, how):
+    """The folder or the file is not where it was: full, until it is there again."""
+    directory, aside = tmp_path / "j", tmp_path / "aside"
+    journal = open_small(directory)
+    stored = [keyed(1, b"x")]
+    journal.append(stored)
+    path, problem = directory, "was deleted, renamed or replaced: move it back, or start again"
+    if how == "read-only":
+        directory.chmod(0o500)
+        problem = "cannot be written any more: give the permission back"
+    elif how == "delete":
+        shutil.copytree(directory, aside)
+        shutil.rmtree(directory)
+    elif "data" in how:
+        path, problem = directory / "records-00000001", "was deleted or replaced: put it back, or"
+        path.rename(aside)
+        if how == "new data":
+            shutil.copyfile(aside, path)
+    else:
+        directory.rename(aside)
+        if how == "replace":
+            shutil.copytree(aside, directory)
+    for store in (
+        lambda: journal.append([keyed(2, b"y")]),
+        lambda: journal.append([Begun("q", 1, 5)]),
+    ):
+        with pytest.raises(JournalFull) as error:
+            store()
+        assert str(error.value).startswith(f"{path}: {problem}")
+    if how == "delete":
+        _dead(journal)
+        return
+    if how == "read-only":
+        directory.chmod(0o700)
+    elif "data" in how:
+        aside.replace(path)
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
+        aside.rename(directory)
+    stored.append(keyed(2, b"y"))
+    journal.append(stored[1:])
+    _dead(journal)
+    journal = open_small(directory)
+    assert journal.notes == []
+    assert_holds(journal, stored)
+    journal.close()
+
+
+def test_folder_that_goes_while_a_group_is_written(tmp_path):
+    """What was written there is not acknowledged."""
+    directory, aside = tmp_path / "j", tmp_path / "aside"
+
+    class Renaming(Disk):
+        def sync(self, fd):
+            super().sync(fd)
+            if directory.exists() and journal.head == 1:
+                directory.rename(aside)
+
+    disk = Renaming()
+    journal = open_small(directory)
+    journal.append([keyed(1, b"x")])
+    journal._data._disk = disk
+    with pytest.raises(JournalFull, match="was deleted, renamed or replaced"):
+        journal.append([keyed(2, b"y")])
+    assert journal.head == 1
+    _dead(journal)
+    aside.rename(directory)
+    with closing(open_small(directory)) as journal:
+        assert_holds(journal, [keyed(1, b"x")])
+
+
+def test_a_folder_has_one_owner_whatever_is_deleted_in_it(tmp_path):
+    """What is locked is the folder, not a file in it; under another name it is still locked."""
+    journal = open_small(tmp_path / "j")
+    journal.append([keyed(1)])
+    for path in (tmp_path / "j").glob("index*"):
+        path.unlink()
+    (tmp_path / "link").symlink_to("j")
+    for name in ("j", "link"):
+        with pytest.raises(JournalInUse):
+            open_small(tmp_path / name)
+    _dead(journal)
+    with closing(open_small(tmp_path / "link")) as journal:
+        assert_holds(journal, [keyed(1)])
+
+
+def test_a_copy_is_another_stream(tmp_path, monkeypatch):
+    """A folder that was renamed is not; nor is one that was opened again."""
+    with closing(open_small(tmp_path / "a")) as journal:
+        stream = journal.stream
+        journal.append([keyed(1, b"x")])
+        shutil.copytree(tmp_path / "a", tmp_path / "copy")
+        journal.append([keyed(2, b"y")])
+    (tmp_path / "a").rename(tmp_path / "b")
+    with closing(open_small(tmp_path / "b")) as journal:
+        assert (journal.stream, journal.notes) == (stream, [])
+        assert_holds(journal, [keyed(1, b"x"), keyed(2, b"y")])
+    for _ in range(2):
+        with closing(open_small(tmp_path / "copy")) as journal:
+            assert journal.stream != stream
+            assert_holds(journal, [keyed(1, b"x")])
+            said = journal.notes
+    assert said == []
+    machine = tmp_path / "machine-id"
+    machine.write_text("another\n")
+    monkeypatch.setattr("streamer.journal.opening._MACHINE", machine)
+    with closing(open_small(tmp_path / "b")) as journal:
+        assert journal.stream != stream
+        (note,) = journal.notes
+        assert note == f"{tmp_path}/b: a copy of a journal: it goes on as another stream"

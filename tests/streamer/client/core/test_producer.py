@@ -212,9 +212,13 @@ def test_another_journal_gets_the_rest_in_a_new_epoch():
 
 
 def test_a_journal_that_has_less_than_what_was_durable_has_lost_it():
-    with pytest.raises(LostBatchesError, match="2 accepted batches"):
-        restarted(5, 4, 1, received=2, durable=2, matched=2)
-    talk = restarted(5, 4, 4, received=2, durable=2, matched=2)
+    """Whether it was matched or not; so has another journal."""
+    for matched in (1, 3, 4):
+        for more in ({}, {"stream": "other", "durability": "os"}):
+            with pytest.raises(LostBatchesError, match="2 batches that were durable are not in"):
+                restarted(5, 4, matched, received=2, durable=2, matched=2, **more)
+    # a copy that has all
+    talk = restarted(5, 4, 4, received=4, durable=4, matched=4, stream="other", durability="os")
     assert talk.core.epoch == 2
 
 
