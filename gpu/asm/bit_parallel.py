@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.asm import counting, listing, slicing, strips
-from gpu.asm.places import places_of
+from gpu.asm import listing, slicing, strips
+from gpu.asm.listing import places_of
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import grid, made
-from gpu.card.workspace import Workspace
+from gpu.card.memory import Workspace
 
 MULTIPROCESSORS = 132
 """Multiprocessors of a large GPU: texts are cut into equal shares for all its threads."""
@@ -128,8 +128,8 @@ def scan(
     offsets = space.array("offsets", segments, np.uint32)
     totals = space.array("totals", searches * text.groups, np.int64)
     shape = (text.groups, text.span, low_planes, lead, text.size)
-    threads = counting.THREADS
-    made(counting.count, threads, strips.TILE)[(text.groups, searches), threads, stream](
+    threads = listing.COUNT_THREADS
+    made(listing.count, threads, strips.TILE)[(text.groups, searches), threads, stream](
         sliced, flags, *shape, counts, offsets, totals
     )
     begins_of_groups, begins = places_of(totals, text.groups, searches, space)

@@ -3,17 +3,30 @@
 numba widens uint32 arithmetic to 64 bits unless every result is cast back, its shuffles take only
 signed values, and it has no 16-byte loads. Every function has a second body in plain Python for
 numba's simulator, which runs kernels without a device (``NUMBA_ENABLE_CUDASIM=1``).
+
+PTX instructions that numba does not offer, as functions that kernels call.
+
+Each consists of its assembly text and plain Python that numba's simulator runs instead.
+
+Count bits of 32-bit words and transpose bit matrices in registers, in assembly.
+
+Transposing 32 x 32 bits takes 80 exchanges between pairs of words: 16 per power of two (Hacker's
+Delight 7-3). Exchanges of 16 and 8 bits are two byte permutations each, the others two shifts and
+two three-input operations: 256 operations for 1024 bits.
+
+Loads and stores of four words, 16 bytes, which numba does not generate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba.cuda
 import numpy as np
 from llvmlite import ir
 from numba.core import config, types
+from numpy.typing import NDArray
 
 cuda: Any = numba.cuda  # numba's CUDA module, which ships no usable types
 
@@ -158,3 +171,211 @@ def sum_to_lane(value, lane):
         if lane >= 1 << step:
             value = np.uint32(value + other)
     return value
+
+
+_KINDS: dict[str, Any] = {
+    "u32": ("r", 32, types.uint32),
+    "u64": ("l", 64, types.uint64),
+    "global": ("l", 64, None),
+    "shared": ("r", 32, None),
+}
+_SHARED = 3
+
+
+def _register(context: Any, builder: Any, array_type: Any, array: Any, kind: str) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    if kind == "shared":
+        data = builder.addrspacecast(data, ir.PointerType(ir.IntType(32), addrspace=_SHARED))
+    return builder.ptrtoint(data, ir.IntType(_KINDS[kind][1]))
+
+
+def instruction(
+    assembly: str,
+    results: tuple[str, ...],
+    arguments: tuple[str, ...],
+    simulated: Callable[..., Any],
+    *,
+    volatile: bool = False,
+) -> Any:
+    """A function for kernels that runs ``assembly``.
+
+    results, arguments: "u32" or "u64" each, the operands $0, $1, ... in that order; several results
+    form a tuple. An argument may also be "global" or "shared": an array whose address (64 or 32
+    bits) is passed. A text may have several instructions: results may be written before all
+    arguments are read (early clobber). simulated: takes and returns NumPy scalars. volatile: keeps
+    unused calls and the order of memory accesses.
+
+    Prefer long texts: numba takes a second for a few hundred casts, but no time for assembly.
+    """
+    if SIMULATED:
+        return simulated
+    from numba.cuda.extending import intrinsic
+
+    several = len(results) > 1
+    returned: Any = _KINDS[results[0]][2] if results else types.void
+    if several:
+        returned = types.Tuple([_KINDS[kind][2] for kind in results])  # type: ignore[no-untyped-call, unused-ignore]
+    constraints = ",".join(
+        [f"=&{_KINDS[kind][0]}" for kind in results]
+        + [_KINDS[kind][0] for kind in arguments]
+        + ["~{memory}"] * (volatile and not {"global", "shared"}.isdisjoint(arguments))
+    )
+    words = [ir.IntType(_KINDS[kind][1]) for kind in results]
+    returns = ir.LiteralStructType(words) if several else [*words, ir.VoidType()][0]
+
+    def make(*_: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            values = [
+                context.cast(builder, value, given, _KINDS[kind][2])
+                if _KINDS[kind][2] is not None
+                else _register(context, builder, given, value, kind)
+                for value, given, kind in zip(args, signature.args, arguments, strict=True)
+            ]
+            text = ir.InlineAsm(
+                ir.FunctionType(returns, [value.type for value in values]),
+                assembly,
+                constraints,
+                side_effect=volatile,
+            )
+            answer = builder.call(text, values)
+            if not results:
+                return context.get_dummy_value()
+            if not several:
+                return answer
+            parts = [builder.extract_value(answer, i) for i in range(len(words))]
+            return context.make_tuple(builder, signature.return_type, parts)
+
+        return codegen
+
+    # an intrinsic must name its arguments
+    names = ", ".join(f"x{i}" for i in range(len(arguments)))
+    scope: dict[str, Any] = {"returned": returned, "make": make}
+    exec(f"def typed(typingctx, {names}):\n    return returned({names}), make()\n", scope)
+    return intrinsic(scope["typed"])
+
+
+SELECT = "0xE4"  # truth table of a three-input operation: a where c, else b
+REGISTERS = ".reg .u32 x, y;"  # what ``transposing`` needs
+
+bit_count = instruction(
+    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())
+)
+"""The number of set bits of a word."""
+
+reverse_word = instruction(
+    "brev.b32 $0, $1;",
+    ("u32",),
+    ("u32",),
+    lambda word: np.uint32(int(f"{int(word):032b}"[::-1], 2)),
+)
+"""The bits of a word in reverse order."""
+
+reverse_long = instruction(
+    "brev.b64 $0, $1;",
+    ("u64",),
+    ("u64",),
+    lambda word: np.uint64(int(f"{int(word):064b}"[::-1], 2)),
+)
+"""The bits of a uint64 in reverse order."""
+
+leading_zeros = instruction(
+    "clz.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(32 - int(word).bit_length())
+)
+"""The zeros above the highest set bit; 32 for 0."""
+
+funnel = instruction(
+    "shf.r.wrap.b32 $0, $1, $2, $3;",
+    ("u32",),
+    ("u32", "u32", "u32"),
+    lambda low, high, by: np.uint32((int(high) << 32 | int(low)) >> (int(by) & 31) & 0xFFFFFFFF),
+)
+"""The 32 bits of two words, the low one first, from bit ``by`` % 32 on."""
+
+lowest_bit = instruction(
+    "{ .reg .u32 x; brev.b32 x, $1; bfind.shiftamt.u32 $0, x; }",
+    ("u32",),
+    ("u32",),
+    lambda word: np.uint32((int(word) & -int(word)).bit_length() - 1),
+)
+"""The index of the lowest set bit of a nonzero word."""
+
+
+def _exchange(one: str, other: str, shift: int) -> str:
+    """Per 2 * shift bits, exchange the high half of one word with the low half of the other."""
+    if shift >= 8:
+        low, high = ("0x5410", "0x7632") if shift == 16 else ("0x6240", "0x7351")
+        return (
+            f"prmt.b32 x, {one}, {other}, {low}; prmt.b32 {other}, {one}, {other}, {high}; "
+            f"mov.b32 {one}, x;"
+        )
+    mask = sum(((1 << shift) - 1) << i for i in range(0, 32, 2 * shift))
+    return (
+        f"shl.b32 x, {other}, {shift}; shr.b32 y, {one}, {shift}; "
+        f"lop3.b32 {one}, {one}, x, {mask}, {SELECT}; "
+        f"lop3.b32 {other}, y, {other}, {mask}, {SELECT};"
+    )
+
+
+def transposing(names: Sequence[str], shifts: tuple[int, ...] = (16, 8, 4, 2, 1)) -> str:
+    """Instructions that exchange bit i of register j and bit j of register i.
+
+    With only some of the shifts (16 and 8: bytes; 4, 2, 1: bits of each byte) fewer registers: 4,
+    8.
+    """
+    steps = [len(names) // 2 * shift // max(shifts) for shift in shifts]
+    return " ".join(
+        _exchange(names[i], names[i + step], shift)
+        for shift, step in zip(shifts, steps, strict=True)
+        for i in range(len(names))
+        if not i & step
+    )
+
+
+def transposed(words: Sequence[Any]) -> NDArray[np.uint32]:
+    """The transpose of 32 words, in plain Python."""
+    bits = np.unpackbits(np.array(words, dtype="<u4").view(np.uint8), bitorder="little")
+    return np.packbits(bits.reshape(32, 32).T, bitorder="little").view("<u4")
+
+
+def bytes_of(array: Any) -> NDArray[np.uint8]:
+    """The bytes of an array passed to a kernel by the simulator."""
+    flat: NDArray[np.uint8] = getattr(array, "_ary", array).view(np.uint8)
+    return flat
+
+
+def _load(array: Any, index: Any) -> Any:
+    return tuple(bytes_of(array)[16 * int(index) :][:16].view(np.uint32))
+
+
+def _store(array: Any, index: Any, *words: Any) -> None:
+    bytes_of(array)[16 * int(index) :][:16].view(np.uint32)[:] = words
+
+
+load_four = instruction(
+    "{ .reg .u64 at; shl.b64 at, $5, 4; add.u64 at, at, $4; "
+    "ld.global.nc.v4.u32 {$0, $1, $2, $3}, [at]; }",
+    ("u32",) * 4,
+    ("global", "u64"),
+    _load,
+)
+"""(array, index): words 4 index to 4 index + 3 (uint32) of a read-only array."""
+
+store_four = instruction(
+    "{ .reg .u64 at; shl.b64 at, $1, 4; add.u64 at, at, $0; "
+    "st.global.v4.u32 [at], {$2, $3, $4, $5}; }",
+    (),
+    ("global", "u64", "u32", "u32", "u32", "u32"),
+    _store,
+    volatile=True,
+)
+"""(array, index, a, b, c, d): write words 4 index to 4 index + 3."""
+
+stage_four = instruction(
+    "{ .reg .u32 at; shl.b32 at, $1, 4; add.u32 at, at, $0; "
+    "st.shared.v4.u32 [at], {$2, $3, $4, $5}; }",
+    (),
+    ("shared", "u32", "u32", "u32", "u32", "u32"),
+    _store,
+    volatile=True,
+)
+"""As ``store_four``, in shared memory; the array is aligned to 16 bytes."""

@@ -9,10 +9,9 @@ import numpy as np
 
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
+from gpu.card.memory import Workspace
 from gpu.card.packing import packed_sizes
-from gpu.card.workspace import Workspace
-from gpu.exact import bucket_table as buckets
-from gpu.exact import naive, orient, shuffle, walk
+from gpu.exact import bucket_table, symbol_kernels, walk
 from gpu.exact.device_tree import WORD_NODES, DeviceTree, clear
 from trie.strands import Strands
 
@@ -95,7 +94,7 @@ def launch(
     Raises TooManyWordNodesError for words of a snapshot above 2**27 nodes.
     """
     if method == "default":
-        method = buckets.default_method(tree.k)
+        method = bucket_table.default_method(tree.k)
     assert method in KERNELS
     assert symbols <= buffers.max_symbols
     if with_words:
@@ -132,8 +131,8 @@ class _Chunk:
         bases, starts, matches = arrays
         tree = self.tree
         assert tree.shape is not None, "sent with its bucket table"
-        run = made(buckets.lookup, tree.shape, canonical)
-        with_threads(run, 32 * starts.size, buckets.THREADS, self.stream)(
+        run = made(bucket_table.lookup, tree.shape, canonical)
+        with_threads(run, 32 * starts.size, bucket_table.THREADS, self.stream)(
             bases, starts, tree.table, tree.jump, tree.nodes, tree.leaves, matches
         )
 
@@ -156,9 +155,9 @@ class _Chunk:
         there = self._scratch("mirrored_matches", self.buffers.starts)[: arrays[1].size]
         self._shuffle(forward, 0)
         self._shuffle((*mirrored[:2], there), self.symbols)
-        with_threads(plain(orient.merge), 32 * there.size, orient.THREADS, self.stream)(
-            there, np.uint32(self.symbols), np.uint32(self.tree.k), arrays[2]
-        )
+        with_threads(
+            plain(symbol_kernels.merge), 32 * there.size, symbol_kernels.ORIENT_THREADS, self.stream
+        )(there, np.uint32(self.symbols), np.uint32(self.tree.k), arrays[2])
 
     def naive(self, arrays: Arrays, canonical: bool) -> None:
         if not canonical:
@@ -169,12 +168,13 @@ class _Chunk:
         self._naive(mirrored, self.symbols)
 
     def _split(self, arrays: Arrays) -> tuple[Arrays, Arrays]:
-        """The chunk forward and mirrored (gpu/exact/orient.py), with the matches of ``arrays``."""
+        """The chunk forward and mirrored (``symbol_kernels``), with the matches of ``arrays``."""
         bases, starts, matches = arrays
         forward = self._scratch("forward", self.buffers.starts)[: starts.size]
         mirrored = self._scratch("mirrored", self.buffers.starts)[: starts.size]
         mirrored_bases = self._scratch("mirrored_bases", self.buffers.bases)[: bases.size]
-        with_threads(plain(orient.split), 32 * starts.size, orient.THREADS, self.stream)(
+        threads = symbol_kernels.ORIENT_THREADS
+        with_threads(plain(symbol_kernels.split), 32 * starts.size, threads, self.stream)(
             bases, starts, np.uint32(self.symbols), np.uint32(self.tree.k), forward, mirrored_bases,
             mirrored,
         )  # fmt: skip
@@ -189,9 +189,9 @@ class _Chunk:
         piece = -(-symbols // (32 * SHUFFLE_SUB_WARPS)) * 32
         piece = min(max(piece, SHUFFLE_PIECES[0]), SHUFFLE_PIECES[1])
         assert piece % 32 == 0
-        threads = -(-symbols // piece) * shuffle.sub_warp(tree.k)
-        run = made(shuffle.shuffle, tree.k, self.with_words)
-        with_threads(run, threads, shuffle.THREADS, self.stream)(
+        threads = -(-symbols // piece) * symbol_kernels.sub_warp(tree.k)
+        run = made(symbol_kernels.shuffle, tree.k, self.with_words)
+        with_threads(run, threads, symbol_kernels.SHUFFLE_THREADS, self.stream)(
             bases, starts, np.uint32(symbols), np.uint32(mirror), np.uint32(piece), tree.nodes,
             matches, buffers.words, buffers.counter,
         )  # fmt: skip
@@ -205,7 +205,8 @@ class _Chunk:
         active = buffers.scratch.array("active", states, np.uint32)[:states]
         clear(active, self.stream)
         words = buffers.words if self.with_words else buffers.words[:0]
-        with_threads(plain(naive.naive), blocks * naive.THREADS, naive.THREADS, self.stream)(
+        threads = symbol_kernels.NAIVE_THREADS
+        with_threads(plain(symbol_kernels.naive), blocks * threads, threads, self.stream)(
             bases, starts, np.uint32(symbols), np.uint32(tree.k), np.uint32(mirror),
             np.uint32(-(-symbols // blocks)), tree.level_offsets, tree.inmaps, tree.exmaps,
             tree.prefix_sums, active.reshape(blocks, tree.node_count), matches, words,

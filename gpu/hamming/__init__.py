@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.hamming.paper.result_table import TableSearcher
+from gpu.hamming.paper import TableSearcher
 from gpu.hamming.plane_search import CHUNKS, BitSliced, Pigeonhole, PlaneSearcher
 
 
@@ -22,7 +22,7 @@ def searcher_for(
     """A searcher for patterns uint8[r, m] on the current device.
 
     ids: uint64[r], ascending, shifted to their place in a hit word. index: for ``pigeonhole``
-    (streamer/batch/hamming/mismatch_index.py). most: most windows in a chunk.
+    (streamer/batch/hamming/pigeonhole.py). most: most windows in a chunk.
     """
     if method == "pigeonhole":
         return PlaneSearcher(Pigeonhole(patterns, k, index), patterns.shape, ids, most)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.bits import bit_count
-from gpu.card.intrinsics import device_function, load_pair
+from gpu.card.intrinsics import bit_count, device_function, load_pair
 from trie.codes import GAP
 
 PLANES = 3

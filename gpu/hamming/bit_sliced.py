@@ -26,9 +26,24 @@ the slower work of distances and writing. The planes of the tile stay in shared 
 distances, since 32 loads from 32 places in global memory cost as much as the rest of a hit.
 
 Hits (packed_hits.py) are written to global memory in no particular order.
-"""
 
-# mypy: no-check-untyped-defs
+A tile of the text as rows, which ``bit_sliced`` computes from the text's planes before a search.
+
+The words of a tile's plane are W = 8 matrices of 32 x 32 bits, with one word of each of the 32
+segments. A lane has half a matrix, every second segment's word, so that 16 lanes read adjacent
+words. They are transposed in its registers, except for one bit of the index: 8 exchanges with
+another lane swap halves of two words at a time.
+
+    lane     half 4 | plane 3 | matrix 2 0      word r: of segment 2 r + half
+    result   the same                           word r: row 32 matrix + 16 half + r
+
+So the bits of a row are the even segments, then the odd ones. With one word of each matrix per lane
+this would take 80 exchanges.
+
+List the hits of a warp's words in shared memory, so that all lanes share the following work.
+
+listed   31 batch 15 | 14 bit 10 | 9 pattern of the batch 8 | 7 word 5 | 4 lane 0
+"""
 
 from __future__ import annotations
 
@@ -36,14 +51,223 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpu.card.bits import bit_count
-from gpu.card.intrinsics import ALL_LANES, as_signed, cuda
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    REGISTERS,
+    as_signed,
+    bit_count,
+    cuda,
+    device_function,
+    instruction,
+    transposing,
+)
 from gpu.card.shared_memory import address_of, load_word, store_word
-from gpu.hamming import bit_planes, tile
-from gpu.hamming.lane_search import rows_for, search_for
-from gpu.hamming.packed_hits import ID, START
+from gpu.hamming import bit_planes
+from gpu.hamming.network import rows_for, search_for
 from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, SlicedShape, place
-from gpu.hamming.warp_list import LISTED, list_hits, pattern_of, window_of
+from gpu.hamming.sorting import ID, START
+
+HALF = 16  # segments of which a lane holds a word
+APART = 2 * WORDS  # distance between a lane's words
+
+GIVEN, EVEN, ODD = (0x7632, 0x5410), (0x5410, 0x3254), (0x7610, 0x3276)
+"""Byte selectors over two words, for a lane of the lower and of the upper half: what it gives to
+the other lane, and its two words afterwards.
+"""
+
+
+def _bytes(one: int, other: int, numbers: int) -> int:
+    both = one.to_bytes(4, "little") + other.to_bytes(4, "little")
+    return int.from_bytes(bytes(both[numbers >> 4 * i & 7] for i in range(4)), "little")
+
+
+def _lay(text, linear, planes, at, to, lane, row):
+    rows = [int(text.reshape(-1)[int(at) + APART * r]) for r in range(HALF)]
+    for r in range(HALF):
+        linear.reshape(-1)[int(to) // 4 + APART * r] = rows[r]
+    for shift in (8, 4, 2, 1):
+        low = sum(((1 << shift) - 1) << i for i in range(0, 32, 2 * shift))
+        for r in range(HALF):
+            if not r & shift:
+                one, other = rows[r], rows[r + shift]
+                rows[r] = one & low | (other & low) << shift
+                rows[r + shift] = one >> shift & low | other & low << shift
+    upper = int(lane) >= HALF
+    for r in range(0, HALF, 2):
+        sent = np.uint32(_bytes(rows[r], rows[r + 1], GIVEN[upper]))
+        got = int(np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(sent), HALF)))
+        rows[r] = _bytes(rows[r], got, EVEN[upper])
+        rows[r + 1] = _bytes(rows[r + 1], got, ODD[upper])
+    for r in range(HALF):
+        planes[int(row) // 4 + place(r)] = rows[r]
+
+
+def _selected(name: str, numbers: tuple[int, int]) -> str:
+    return f"selp.b32 {name}, {numbers[1]}, {numbers[0]}, upper;"
+
+
+lay_rows = instruction(
+    "\n".join(
+        [
+            "{",
+            REGISTERS,
+            f".reg .b32 got, given, even, odd, {', '.join(f'w{r}' for r in range(HALF))};",
+            ".reg .b64 from; .reg .pred upper;",
+            "mad.wide.u32 from, $3, 4, $0;",
+            *(f"ld.global.nc.u32 w{r}, [from+{4 * APART * r}];" for r in range(HALF)),
+            *(f"st.shared.u32 [$4+{4 * APART * r}], w{r};" for r in range(HALF)),
+            transposing([f"w{r}" for r in range(HALF)], (8, 4, 2, 1)),
+            f"setp.ge.u32 upper, $5, {HALF};",
+            _selected("given", GIVEN),
+            _selected("even", EVEN),
+            _selected("odd", ODD),
+            *(
+                f"prmt.b32 got, w{r}, w{r + 1}, given;"
+                f"shfl.sync.bfly.b32 got, got, {HALF}, 31, -1;"
+                f"prmt.b32 w{r}, w{r}, got, even;"
+                f"prmt.b32 w{r + 1}, w{r + 1}, got, odd;"
+                for r in range(0, HALF, 2)
+            ),
+            *(
+                f"st.shared.v2.u32 [$6+{4 * place(r)}], {{w{r}, w{r + 1}}};"
+                for r in range(0, HALF, 2)
+            ),
+            "}",
+        ]
+    ),
+    (), ("global", "shared", "shared", "u32", "u32", "u32", "u32"), _lay, volatile=True,
+)  # fmt: skip
+"""``lay_rows(text, linear, planes, at, to, lane, row)``: a lane's words of a tile, as rows.
+
+at: the index of the first in ``text``; to: the address in ``linear``, for the unchanged words; row:
+that of the lane's first row in ``planes``. 8 exchanges, about 140 operations.
+"""
+
+
+def _load_two(words, address):
+    return words[int(address) // 4], words[int(address) // 4 + 1]
+
+
+load_two = instruction(
+    "ld.shared.v2.u32 {$0, $1}, [$3];", ("u32",) * 2, ("shared", "u32"), _load_two, volatile=True
+)
+"""``load_two(words, address)``: two words of shared memory, 8 | address."""
+
+
+def _store_two(words, address, one, other):
+    words[int(address) // 4] = one
+    words[int(address) // 4 + 1] = other
+
+
+store_two = instruction(
+    "st.shared.v2.u32 [$1], {$2, $3};",
+    (), ("shared", "u32", "u32", "u32"), _store_two, volatile=True,
+)  # fmt: skip
+"""``store_two(words, address, one, other)``: store two words there."""
+
+
+@device_function
+def differs(low, high, base):
+    """For 32 symbols of the planes, whether they differ from this base."""
+    low = np.uint32(low ^ np.uint32(0xFFFFFFFF * (base & 1)))
+    return np.uint32(low | np.uint32(high ^ np.uint32(0xFFFFFFFF * (base >> 1))))
+
+
+@device_function
+def segment_on(row, last):
+    """A row's word one segment further; last: bit 0 is the first segment of the next tile."""
+    odd = np.uint32(np.uint32(row & np.uint32(0xFFFE)) << np.uint32(15))
+    odd = np.uint32(odd | np.uint32(last << np.uint32(31)))
+    return np.uint32(odd | np.uint32(row >> np.uint32(16)))
+
+
+LISTED = 256  # hits that a warp lists before writing them: a multiple of 32, above 32
+
+
+def _list_hits(masks, lists, mask, here, lower, last, some, hits, code, to):
+    while True:
+        if not hits and some:
+            bit = int(some).bit_length() - 1
+            hits = masks[int(mask) // 4 + 32 * bit]
+            some = np.uint32(some ^ np.uint32(1 << bit))
+            code = np.uint32(here + np.uint32(32 * bit))
+        writing = np.uint32(cuda.ballot_sync(ALL_LANES, hits != 0))
+        if hits:
+            bit = int(hits).bit_length() - 1
+            lists[int(to) // 4 + int(writing & lower).bit_count()] = code + np.uint32(bit << 10)
+            hits = np.uint32(hits ^ np.uint32(1 << bit))
+        to = np.uint32(to + np.uint32(4 * int(writing).bit_count()))
+        if not writing or to > last:
+            return some, hits, code, to, writing
+
+
+list_hits = instruction(
+    """{
+    .reg .pred next, writes, again;
+    .reg .b32 bit, at, word;
+    mov.b32 $0, $11;
+    mov.b32 $1, $12;
+    mov.b32 $2, $13;
+    mov.b32 $3, $14;
+    AGAIN:
+    setp.eq.u32 next, $1, 0;
+    setp.ne.and.u32 next, $0, 0, next;
+    bfind.u32 bit, $0;
+    mad.lo.u32 at, bit, 128, $7;
+    @next ld.shared.u32 $1, [at];
+    shl.b32 at, 1, bit;
+    @next xor.b32 $0, $0, at;
+    @next mad.lo.u32 $2, bit, 32, $8;
+    setp.ne.u32 writes, $1, 0;
+    vote.sync.ballot.b32 $4, writes, -1;
+    and.b32 at, $4, $9;
+    popc.b32 at, at;
+    mad.lo.u32 at, at, 4, $3;
+    bfind.u32 bit, $1;
+    mad.lo.u32 word, bit, 1024, $2;
+    @writes st.shared.u32 [at], word;
+    shl.b32 word, 1, bit;
+    @writes xor.b32 $1, $1, word;
+    popc.b32 at, $4;
+    mad.lo.u32 $3, at, 4, $3;
+    setp.ne.u32 again, $4, 0;
+    setp.le.and.u32 again, $3, $10, again;
+    @again bra.uni AGAIN;
+    }""",
+    ("u32",) * 5, ("shared", "shared", *("u32",) * 8), _list_hits, volatile=True,
+)  # fmt: skip
+"""List one hit of each lane that has any, until none has, or the list has no room for 32 more.
+
+``some, hits, code, to, writing = list_hits(masks, lists, mask, here, lower, last, some, hits, code,
+to)``: some: a bit for each of the lane's words in ``masks`` that has hits, the first at the address
+``mask``, the others 128 bytes apart; hits, code: the rest of the current word, and the list code of
+its hits without the segment; here: that code for the first word; to: the end of the list; last: the
+address after which there is no room; lower: mask of the lower lanes; writing: zero if no hits are
+left. 22 instructions per round.
+"""
+
+
+@device_function
+def window_of(hit):
+    """The window of a listed hit, counted from the tile's first."""
+    word = np.uint32(np.uint32(hit >> np.uint32(5)) & np.uint32(WORDS - 1))
+    word = np.uint32(word + np.uint32(np.uint32(hit & np.uint32(31)) * np.uint32(WORDS)))
+    # even segments come first (tile.py)
+    even = np.uint32(np.uint32(hit >> np.uint32(10)) & np.uint32(15))
+    odd = np.uint32(np.uint32(hit >> np.uint32(14)) & np.uint32(1))
+    word = np.uint32(word + np.uint32(odd * np.uint32(SPAN)))
+    return np.uint32(word + np.uint32(even * np.uint32(2 * SPAN)))
+
+
+@device_function
+def pattern_of(hit, batch):
+    """The pattern of a listed hit, counted from the block's first; batch: patterns of one."""
+    first = np.uint32(np.uint32(hit >> np.uint32(15)) * np.uint32(batch))
+    return np.uint32(first + np.uint32(np.uint32(hit >> np.uint32(8)) & np.uint32(3)))
+
+
+# mypy: no-check-untyped-defs
+
 
 BATCH = 4  # patterns between two passes over the hits; BATCH words per thread, at most 32 together
 MOST_SHARED = BATCH << 17  # most patterns per block: a listed hit has 17 bits for their batch
@@ -98,7 +322,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         )
         # the planes are staged where their rows will be
         row_address = np.uint32(np.uint32(address_of(rows) + np.uint32(7)) & np.uint32(0xFFFFFFF8))
-        tile.lay_rows(
+        lay_rows(
             text, linear, rows, at, to, lane,
             np.uint32(row_address + np.uint32(own_row << np.uint32(2))),
         )  # fmt: skip
@@ -113,7 +337,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         for j in range(warps_of_halo):
             for p in range(2):
                 to = np.uint32(own_row + np.uint32(4 * p * row + apart * j))
-                word = tile.segment_on(load_word(rows, to), np.uint32(linear[p, SPAN + j] >> lane))
+                word = segment_on(load_word(rows, to), np.uint32(linear[p, SPAN + j] >> lane))
                 store_word(rows, np.uint32(to + np.uint32(behind)), word)
                 words[2 * WORDS + 2 * j + p] = word
         cuda.syncthreads()
@@ -124,17 +348,17 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         for r in range(0, WORDS, 2):
             for p in range(2):
                 to = np.uint32(own_row + np.uint32(4 * (p * row + r)))
-                words[2 * r + p], words[2 * r + 2 + p] = tile.load_two(rows, to)
+                words[2 * r + p], words[2 * r + 2 + p] = load_two(rows, to)
         cuda.syncthreads()
         for base in range(BASES):
             for r in range(0, WORDS, 2):
-                word = tile.differs(words[2 * r], words[2 * r + 1], base)
-                other = tile.differs(words[2 * r + 2], words[2 * r + 3], base)
+                word = differs(words[2 * r], words[2 * r + 1], base)
+                other = differs(words[2 * r + 2], words[2 * r + 3], base)
                 to = np.uint32(own_row + np.uint32(4 * (base * row + r)))
-                tile.store_two(rows, to, word, other)
+                store_two(rows, to, word, other)
             for j in range(warps_of_halo):
                 i = 2 * (WORDS + j)
-                word = tile.differs(words[i], words[i + 1], base)
+                word = differs(words[i], words[i + 1], base)
                 to = np.uint32(behind_row + np.uint32(4 * base * row + apart * j))
                 store_word(rows, to, word)
         for i in range(zeros):

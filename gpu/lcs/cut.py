@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from gpu.card.bits import bit_count
-from gpu.card.intrinsics import cuda
+from gpu.card.intrinsics import bit_count, cuda
 from gpu.lcs.word_operations import rows_of
 
 THREADS = 512

@@ -30,9 +30,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from gpu.card.assembly import instruction
-from gpu.card.bits import funnel, reverse_word
-from gpu.card.intrinsics import SIMULATED, device_function
+from gpu.card.intrinsics import SIMULATED, device_function, funnel, instruction, reverse_word
 
 COLUMNS = 4  # columns of one step: their symbols are the bytes of a word, the first lowest
 

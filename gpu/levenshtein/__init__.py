@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.copies import send
 from gpu.card.intrinsics import SIMULATED, cuda, numba_type
 from gpu.card.launch import made, plain, with_threads
-from gpu.levenshtein import search as kernels
+from gpu.card.memory import send
+from gpu.levenshtein import search
 from gpu.levenshtein.device_index import DeviceIndex
-from gpu.levenshtein.planes import PLANES, plane_words
+from gpu.levenshtein.search import PLANES, plane_words
 
 HITS_SHARE = 32
 """Symbols per place in the hit list; if it overflows, the words of all ends are downloaded."""
@@ -32,9 +32,9 @@ MOST_GROUPS = 16
 def compile_scans(distance: int) -> None:
     """Compile the scans for both kinds of scheme on the current device, which takes seconds."""
     if not SIMULATED:
-        types = tuple(numba_type(name) for name in kernels.ARGUMENTS)
+        types = tuple(numba_type(name) for name in search.ARGUMENTS)
         for paired in (False, True):
-            made(kernels.scan, distance, paired).compile(types)
+            made(search.scan, distance, paired).compile(types)
 
 
 class NearBuffers:
@@ -92,16 +92,16 @@ def launch(
     ``buffers.out`` has the words (index: end - 1).
     """
     assert symbols <= buffers.max_symbols
-    assert MOST_GROUPS <= kernels.MOST_GROUPS
-    scheme, threads = index.scheme, kernels.THREADS
+    assert MOST_GROUPS <= search.MOST_GROUPS
+    scheme, threads = index.scheme, search.THREADS
     planes, out, _ = buffers.views(symbols)
     if not all_words:
         out = buffers.no_words
     words = min(out.size, FILL_BLOCKS * threads)
-    with_threads(plain(kernels.fill), words, threads, stream)(out, buffers.found)
+    with_threads(plain(search.fill), words, threads, stream)(out, buffers.found)
     if symbols <= lead:
         return
-    scan = made(kernels.scan, scheme.distance, scheme.paired)
+    scan = made(search.scan, scheme.distance, scheme.paired)
     groups = min(max(symbols // (32 * FULL_WARPS), 1), MOST_GROUPS)
     numbers = (symbols, lead, groups, scheme.k, scheme.spacing, scheme.width, len(scheme.gaps))
     # a warp processes ``groups`` * 32 places

@@ -20,10 +20,9 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.budget import Budget
-from gpu.card.copies import fetch
 from gpu.card.cuda_errors import driver_errors, translated_driver_errors
 from gpu.card.intrinsics import cuda
+from gpu.card.memory import Budget, fetch
 from gpu.card.streams import (
     BatchChunk,
     CardShare,
@@ -33,12 +32,12 @@ from gpu.card.streams import (
     StreamEngine,
     StreamOptions,
     StreamSlot,
+    Taken,
     overlapping,
 )
-from gpu.card.streams.stream_engine import Taken
 from gpu.levenshtein import NearBuffers, compile_scans, launch
 from gpu.levenshtein.device_index import DeviceIndex, changes_soon
-from gpu.levenshtein.planes import PLANES, packing, plane_words
+from gpu.levenshtein.search import PLANES, packing, plane_words
 from trie.levenshtein import NOTHING, Patterns
 from trie.windows import check_batch
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from gpu.card.cuda_errors import CudaEngineError
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
+from gpu.card.memory import Workspace
 from gpu.card.packing import MAX_SYMBOLS, ChunkTooLargeError
-from gpu.card.workspace import Workspace
 from gpu.exact.device_tree import DeviceNodes, clear
 from gpu.ltb import queue, sliced
 from gpu.ltb.kernels import KERNELS, kernel, resident_blocks

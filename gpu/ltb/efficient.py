@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.card.intrinsics import device_function, load_word
-from gpu.ltb.shared import missed_bits, move, wake
-from gpu.ltb.sweeping import by_threads, sweeping
+from gpu.ltb.sweeping import by_threads, missed_bits, move, sweeping, wake
 
 THREADS = 256  # threads per block; any multiple of 32
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.card.intrinsics import device_function, load_word
-from gpu.ltb.shared import found_bits, missed_bits, move, transition, wake
-from gpu.ltb.sweeping import by_threads, sweeping
+from gpu.ltb.sweeping import by_threads, found_bits, missed_bits, move, sweeping, transition, wake
 
 THREADS = 256  # threads per block; any multiple of 32
 

@@ -32,8 +32,7 @@ from gpu.card.intrinsics import (
 )
 from gpu.exact.window_bits import children_before, has_bit
 from gpu.ltb.efficient import sweeps
-from gpu.ltb.shared import missed_bits, move
-from gpu.ltb.sweeping import sweeping
+from gpu.ltb.sweeping import missed_bits, move, sweeping
 
 THREADS = 256  # threads per block; any multiple of 32
 QUEUE = 128  # entries of a warp's queue, as in the thesis; at least 32

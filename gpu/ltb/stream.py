@@ -13,10 +13,9 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.budget import Budget
-from gpu.card.copies import fetch, send
 from gpu.card.cuda_errors import translated_driver_errors
 from gpu.card.intrinsics import cuda
+from gpu.card.memory import Budget, Workspace, fetch, send
 from gpu.card.streams import (
     BatchChunk,
     CardShare,
@@ -28,7 +27,6 @@ from gpu.card.streams import (
     StreamSlot,
     overlapping,
 )
-from gpu.card.workspace import Workspace
 from gpu.exact.expand import copy_into
 from gpu.ltb import ACTIVE_BYTES, DeviceLtb, LtbBuffers, launch, packing
 from trie.codes import check_distance

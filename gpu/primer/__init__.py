@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.budget import free_memory
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
-from gpu.primer import extend, packed_text, seed_table, seeds, window_scan
+from gpu.card.memory import free_memory
+from gpu.primer import extend, seeds, window_scan
 from trie.codes import reverse_complement
 from trie.cpu.threads import run_all, split_range, usable_cores
 
 Columns = NDArray[np.int64]
 Codes = NDArray[np.uint8]
 
-TILE = packed_text.TILE
+TILE = window_scan.TILE
 
 LEAST_WORDS = 2
 
@@ -158,7 +158,7 @@ class GpuText:
         run_all(parts, usable_cores())
         self._codes[: self.size].copy_to_device(self._staged[: self.size])
         words = self.columns // 32 + SPARE_WORDS
-        with_threads(plain(packed_text.pack), words, packed_text.THREADS)(
+        with_threads(plain(window_scan.pack), words, window_scan.TEXT_THREADS)(
             self._codes[: self.size], np.int64(self.strand), self._words, self._low[:words],
             self._high,
         )  # fmt: skip
@@ -220,11 +220,11 @@ class GpuText:
         windows = cuda.device_array((blocks.shape[1], 4), np.uint32)
         on_device = cuda.to_device(blocks)
         count = blocks.shape[1]
-        with_threads(plain(seed_table.windows_of), count, seed_table.THREADS)(
+        with_threads(plain(seeds.windows_of), count, seeds.THREADS)(
             self._alpha.codes, on_device, np.int32(rows), windows
         )
         places = cuda.to_device(np.zeros(4**symbols, dtype=np.uint32))
-        put = with_threads(plain(seed_table.variants), count * pieces_each, seed_table.THREADS)
+        put = with_threads(plain(seeds.variants), count * pieces_each, seeds.THREADS)
         shape = np.int32(symbols), np.int32(pieces_each), np.int32(errors)
         put(windows, on_device, *shape, places, places, np.int32(0))
         begins = np.zeros(4**symbols + 1, dtype=np.uint32)

@@ -30,8 +30,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.card.intrinsics import cuda, device_function, load_word
-from gpu.primer.myers import horizontal, vertical
-from gpu.primer.seed_keys import key_of
+from gpu.primer.window_scan import horizontal, key_of, vertical
 
 THREADS = 64
 

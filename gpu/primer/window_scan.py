@@ -15,6 +15,31 @@ It stores the minimum of D's last row for each tile of 64 columns.
 Operations for 32 rows and a symbol: 11 (xv, and, add, xh, ph, mh, two funnel shifts, p, n; every
 other word the top bit of the last mh, and eq with it) and one load; 10 for the symbol and the
 score.
+
+A step of Myers' bit-vectors, 32 rows per word: from one column's differences to the next.
+
+    p, n      vertical differences +1 and -1 between a row and the one above it
+    eq        rows whose symbol is the text's, and row 0 of a word that -1 enters from above
+    total     (eq & p) + p, with the carry of the word above if the caller adds two at once
+    ph, mh    horizontal differences +1 and -1 of the rows
+
+The last row of a word passes its top bits of ``ph`` and ``mh`` to the next word.
+
+Places of windows in a text: key = window << 40 | tile << 12 | slack, uint64.
+
+The window matches within k - 1 differences in a tile of columns, with at least k - 1 - slack
+differences. A tile has 28 bits, the slack 12.
+
+The text in the two forms that the other kernels read.
+
+    words        4 bits a symbol, 8 symbols per uint32, the first lowest: 0-3, 4 a gap, 5 between
+                 records and after the last
+    low, high    the bits of the symbols, 32 symbols a uint32, the first in the top bit. A gap or a
+                 separator becomes some pseudorandom letter: readers of these planes look for
+                 candidates, and a long run of gaps must not look like a run of A
+
+With both strands the reverse complement follows, at a multiple of TILE columns: it is computed on
+the GPU and never crosses the bus.
 """
 
 from __future__ import annotations
@@ -24,9 +49,30 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.card import shared_memory
-from gpu.card.intrinsics import cuda, load_word
-from gpu.primer.myers import horizontal, vertical
-from gpu.primer.seed_keys import key_of
+from gpu.card.intrinsics import cuda, device_function, load_word
+
+
+@device_function
+def horizontal(p, n, eq, total):
+    """ph and mh of a word."""
+    xh = np.uint32(np.uint32(total ^ p) | eq)
+    return np.uint32(n | np.uint32(~np.uint32(xh | p))), np.uint32(p & xh)
+
+
+@device_function
+def vertical(xv, ph, mh, ph_above, mh_above):
+    """p and n of a word in the next column; xv is eq | n, ``*_above`` the word above (0: none)."""
+    up = np.uint32(np.uint32(ph << np.uint32(1)) | np.uint32(ph_above >> np.uint32(31)))
+    down = np.uint32(np.uint32(mh << np.uint32(1)) | np.uint32(mh_above >> np.uint32(31)))
+    return np.uint32(down | np.uint32(~np.uint32(xv | up))), np.uint32(up & xv)
+
+
+@device_function
+def key_of(window, tile):
+    """The key of a place with no slack."""
+    key = np.uint64(np.uint64(window) << np.uint64(40))
+    return np.uint64(key | np.uint64(np.uint64(tile) << np.uint64(12)))
+
 
 WARPS = 4  # warps, and so windows, per block
 THREADS = 32 * WARPS
@@ -157,3 +203,45 @@ def kernel(words: int) -> Callable[..., None]:
                 least = np.int32(FAR)
 
     return scan
+
+
+TEXT_THREADS = 256
+TILE = 64  # a strand of the text is a multiple of this many columns
+
+
+def pack(codes, strand, words, low, high):
+    """The kernel; ``[grid, THREADS]``, one thread per 32 columns.
+
+    codes uint8[n], strand int64 (columns of a strand, a multiple of TILE), words uint32[], low and
+    high uint32[l] (out). Columns from ``strand`` on are the reverse complement, if there is room.
+    """
+    at = np.int64(cuda.grid(1))
+    if at >= low.size:
+        return
+    low_bits = np.uint32(0)
+    high_bits = np.uint32(0)
+    word = np.uint32(0)
+    for i in range(32):
+        column = np.int64(np.int64(32) * at + np.int64(i))
+        turned = column >= strand
+        source = column
+        if turned:
+            source = np.int64(np.int64(codes.size) - np.int64(1) - np.int64(column - strand))
+        symbol = np.uint32(5)
+        if np.int64(0) <= source and source < np.int64(codes.size):
+            symbol = np.uint32(codes[source])
+            if turned and symbol < np.uint32(4):
+                symbol = np.uint32(np.uint32(3) - symbol)
+        letter = symbol
+        if symbol > np.uint32(3):
+            mixed = np.uint32(np.uint32(column) * np.uint32(0x9E3779B1))
+            letter = np.uint32(np.uint32(mixed ^ np.uint32(mixed >> np.uint32(15))) >> np.uint32(9))
+        low_bits = np.uint32(np.uint32(low_bits << np.uint32(1)) | np.uint32(letter & np.uint32(1)))
+        letter = np.uint32(np.uint32(letter >> np.uint32(1)) & np.uint32(1))
+        high_bits = np.uint32(np.uint32(high_bits << np.uint32(1)) | letter)
+        word = np.uint32(word | np.uint32(symbol << np.uint32(4 * (i & 7))))
+        if i & 7 == 7:
+            words[4 * at + (i >> 3)] = word
+            word = np.uint32(0)
+    low[at] = low_bits
+    high[at] = high_bits

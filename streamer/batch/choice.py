@@ -135,7 +135,7 @@ class ChosenEngine(Generic[Engine]):
         self._use = use or choice.card_uses(1)[0]
         self.run(lambda: self.engine)
         if self.choice.device == "cuda" and not self._use.alone:
-            from gpu.card.process_exit import note_devices_in_use
+            from gpu.card.cuda_errors import note_devices_in_use
 
             note_devices_in_use((self._use.number,))
 

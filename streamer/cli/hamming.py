@@ -58,19 +58,19 @@ def hamming(
     if cluster is not None:
         form = pattern_search.line_format(format_)
         from streamer.batch.hamming.oriented import orient
-        from streamer.cluster import pattern_tasks
+        from streamer.cluster import batch_tasks
         from streamer.cluster.connecting import connected
 
         length = orient(records, k, strands, source=source).length
         with connected(cluster, threads) as where:
             choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
             base = effort.hamming_base(len(codes), 1 + (strands == "both"))
-            size = pattern_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
+            size = batch_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
             with pattern_search.searching(text, length - 1, output, form, COLUMNS, quiet, size) as (
                 writer,
                 pieces,
             ):
-                for lines in pattern_tasks.hamming_lines(
+                for lines in batch_tasks.hamming_lines(
                     where, pieces, records, k, strands, choice, form, free=method is None
                 ):
                     writer.put(lines.data)

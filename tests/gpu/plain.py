@@ -61,7 +61,7 @@ def match_chunk(tree, chunk, *, with_words=False, word_capacity=None, **options)
 def nearest_words(patterns, bases, offsets, *, first=0, scheme=None):
     """uint32[n - first]: the words of the ends first + 1 .. n (trie/levenshtein)."""
     from gpu.levenshtein import DeviceIndex, NearBuffers, launch
-    from gpu.levenshtein.planes import pack_planes
+    from gpu.levenshtein.search import pack_planes
 
     chunk = pack_planes(bases, offsets)
     if not patterns.words.size or chunk.symbols <= first:

@@ -52,15 +52,13 @@ def grouped(names):
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     from gpu import asm, lcs
-    from gpu.asm import counting, listing, places, strips
-    from gpu.asm.paper import end_bits, pasm, wspasm
-    from gpu.exact import bucket_table as buckets
-    from gpu.exact import derive, orient, walk
+    from gpu.asm import listing, paper, strips
+    from gpu.exact import bucket_table, device_tree, symbol_kernels, walk
+    from gpu.hamming import paper as result_table
     from gpu.hamming import plane_search
-    from gpu.hamming.paper import result_table
     from gpu.lcs import cut, prepare, systolic
     from gpu.levenshtein import search
-    from gpu.primer import extend, packed_text, seed_table, seeds
+    from gpu.primer import extend, seeds, window_scan
     from streamer.batch import primer
     from streamer.batch.hamming import engines
     from streamer.batch.lcs import solve
@@ -68,12 +66,23 @@ def small_kernels():
     from streamer.matching import chunks, cuda
     from streamer.matching.near import levenshtein
 
-    modules = [counting, places, end_bits, pasm, strips, wspasm, buckets, derive, orient, walk]
-    modules += [prepare, cut, extend, packed_text, seed_table, seeds]
+    modules = [
+        listing,
+        listing,
+        paper,
+        paper,
+        strips,
+        paper,
+        bucket_table,
+        device_tree,
+        symbol_kernels,
+        walk,
+    ]
+    modules += [prepare, cut, extend, window_scan, seeds, seeds]
     with placement.small_blocks(32, *modules) as patch:
         patch.setattr(search, "THREADS", 64)
         placement.small_pieces(patch, 256)
-        patch.setattr(end_bits, "STEPS", 2)
+        patch.setattr(paper, "STEPS", 2)
         patch.setattr(listing, "LISTED", 8)
         patch.setattr(strips, "TILE", 32)
         patch.setattr(strips, "ROWS", 8)

@@ -39,7 +39,7 @@ from trie.index.mers import (
     put_orders,
 )
 from trie.index.reference_text import PAD
-from trie.window_starts import close_around_gaps, open_windows
+from trie.windows import close_around_gaps, open_windows
 
 MOST: Final = 6
 """Most occurrences of a minimizer that are checked one by one."""

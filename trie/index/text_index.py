@@ -2,7 +2,24 @@
 
 It keeps the text (0.75 bytes per base), a filter of its m-mers (1.25) and the places of its
 minimizers (2 bytes at k = 31, 4 at k = 21); a hash table of its k-mers takes 13. Matching looks up
-few windows one by one (``trie.index.text_match``).
+few windows one by one (``trie.index.text_index``).
+
+Match reads against a reference text: the kernel behind ``trie.index.text_index``.
+
+A block of 4,096 symbols passes through stages, each a plain loop, so that the cache misses of a
+stage overlap. It begins with *runs*: the windows of a read, or of a part of it without gap codes.
+
+    seek         a window of each run: its minimizer's places, then the text there, are prefetched
+    follow       where the text has that window, the read is compared with it to both sides, 32
+                 bases at a time; windows without a difference match. The other windows are cut into
+                 runs of up to w windows that share an m-mer, if possible one with a difference
+    keep         all windows of a run are mismatches if the text lacks that m-mer, or lacks the
+                 m-mers on either side of it; the other runs are sought again
+
+After two rounds the remaining windows are settled one by one. w = k - m + 1 windows of k symbols
+share an m-mer: a read from elsewhere costs a look-up per w windows, a difference costs one per w of
+the k windows that contain it, and a match costs none. At k = 31, with 1 % errors and half the reads
+from elsewhere, that is 5 look-ups in the filter and 1 in the table of minimizers per 100 windows.
 """
 
 from __future__ import annotations
@@ -13,13 +30,364 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu import array_pool
+from trie.cpu.intrinsics import leading_zeros, prefetch_far, trailing_zeros
+from trie.cpu.jit import inner, njit
 from trie.cpu.threads import run_ranges
-from trie.index.mer_filter import mer_filter
-from trie.index.mers import BLOCK, Mers, block_arrays, mer_length
-from trie.index.minimizer_places import minimizer_places
-from trie.index.reference_text import TextShape, reference_text
-from trie.index.text_match import match_range
-from trie.windows import check_batch
+from trie.index.buckets import find_slot
+from trie.index.buckets import key_of as slot_key
+from trie.index.mers import (
+    BLOCK,
+    Mers,
+    block_arrays,
+    fill_sixteens,
+    filter_place,
+    is_turned,
+    lacks,
+    mer_at,
+    mer_filter,
+    mer_length,
+    minimizer,
+)
+from trie.index.minimizer_places import (
+    FREQUENT,
+    kmer_at,
+    line_of,
+    minimizer_places,
+    next_line,
+    place_in,
+    spills,
+    with_key,
+)
+from trie.index.reference_text import TextShape, reach, reference_text, unlike
+from trie.windows import (
+    check_batch,
+    close_around_gaps,
+    next_clear,
+    next_set,
+    open_windows,
+    read_at,
+    set_bits,
+)
+
+_TRIES: Final = 4
+"""Stop following a read after this many differences without a match between them."""
+
+
+_ROUNDS: Final = 2
+
+# of a run: its first window, the one to seek, and the ends of the run's and the read's windows
+_BEGIN, _SOUGHT, _STOP, _END = range(4)
+
+
+@inner
+def _first_runs(starts, first, end, runs):
+    """Write the runs of consecutive windows of a block; returns their number."""
+    count = np.int64(0)
+    before = np.uint32(0)
+    for word in range(first >> 5, (end + 31) >> 5):
+        bits = starts[word]
+        edges = np.uint32(bits ^ np.uint32(np.uint32(bits << np.uint32(1)) | before))
+        before = np.uint32(bits >> np.uint32(31))
+        while edges != 0:
+            bit = trailing_zeros(edges)
+            edges = np.uint32(edges & np.uint32(edges - np.uint32(1)))
+            at = 32 * word + np.int64(bit) - first
+            if np.uint32(bits >> bit) & np.uint32(1):
+                runs[count, _BEGIN] = runs[count, _SOUGHT] = at
+            else:
+                runs[count, _STOP] = runs[count, _END] = at
+                count += 1
+    if before:
+        runs[count, _STOP] = runs[count, _END] = end - first
+        count += 1
+    return count
+
+
+@inner
+def _seek(shape, text, entries, sixteens, runs, count, keys, lasts):
+    """Prefetch the lines of the table, then of the text, where the sought windows may be.
+
+    keys, lasts: receive the minimizers of these windows.
+    """
+    for i in range(count):
+        keys[i], lasts[i] = minimizer(sixteens, runs[i, _SOUGHT], shape.mers)
+        prefetch_far(entries, line_of(keys[i], shape.shift))
+    for i in range(count):
+        line = line_of(keys[i], shape.shift)
+        found = with_key(entries, line, keys[i])
+        if found != 0:
+            entry = entries[line + np.uint64(trailing_zeros(found))]
+            shift = _shift_of(shape, sixteens, lasts[i], entry)
+            prefetch_far(text, (runs[i, _SOUGHT] + shift) >> 2)
+
+
+@inner
+def _shift_of(shape, sixteens, last, entry):
+    """The shift from symbols of a block to places, if the m-mer at ``last`` is an entry's."""
+    place = place_in(entry)
+    if is_turned(sixteens[last], shape.mers):
+        place = shape.text.size - place - shape.mers.length
+    return place - last
+
+
+@inner
+def _fit(shape, text, entries, keys, kmer_places, sixteens, at, key, last, limit):
+    """How far the text agrees from a window on, and the shift; 0, 0 if it lacks the window.
+
+    key, last: as ``minimizer`` has them.
+    """
+    k = shape.k
+    line = line_of(key, shape.shift)
+    while True:
+        found = with_key(entries, line, key)
+        while found != 0:
+            entry = entries[line + np.uint64(trailing_zeros(found))]
+            found &= np.uint8(found - np.uint8(1))
+            shift = _shift_of(shape, sixteens, last, entry)
+            if place_in(entry) == FREQUENT:
+                kmer, turned = kmer_at(sixteens, at, k, shape.mers.unused == 0)
+                slot = find_slot(keys, shape.key_shift, slot_key(kmer))
+                if keys[slot] != slot_key(kmer):
+                    return 0, 0
+                place = np.int64(kmer_places[slot])
+                shift = (shape.text.size - place - k if turned else place) - at
+            end = reach(text, shape.text, shift, sixteens, at, limit)
+            if end - at >= k:
+                return end, shift
+        if not spills(entries, line):
+            return 0, 0
+        line = next_line(entries, line)
+
+
+@inner
+def _cut(shape, filter_, sixteens, begin, stop, end, runs, words, bits, count):
+    """Cut the windows [begin, stop) into runs that share an m-mer, which is to be looked up."""
+    while begin < stop:
+        last = min(begin + shape.mers.width, stop) - 1
+        words[count], bits[count] = filter_place(mer_at(sixteens[last], shape.mers), filter_)
+        prefetch_far(filter_, words[count])
+        runs[count, _BEGIN] = begin
+        runs[count, _SOUGHT] = last
+        runs[count, _STOP] = begin = last + 1
+        runs[count, _END] = end
+        count += 1
+    return count
+
+
+@inner
+def _follow(
+    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, run_count, sought, lasts,
+    hits, hit_count, cut_runs, words, bits,
+):  # fmt: skip
+    """Compare reads with the text from the sought windows on.
+
+    Appends to ``hits`` (first window, one past the last, shift) and cuts what does not match into
+    ``cut_runs``; returns the numbers of both.
+    """
+    k = shape.k
+    count = np.int64(0)
+    settled = 0  # all earlier windows match or are in a run
+    for i in range(run_count):
+        begin = max(runs[i, _BEGIN], settled)
+        at, stop, end = runs[i, _SOUGHT], runs[i, _STOP], runs[i, _END]
+        if begin >= stop:
+            continue
+        limit = end + k - 1
+        reached, shift = _fit(
+            shape, text, entries, keys, kmer_places, sixteens, at, sought[i], lasts[i], limit
+        )
+        tries = _TRIES
+        if reached:
+            tries = 0
+            apart = unlike(text, shape.text, begin + shift, sixteens, begin)
+            apart &= (np.uint64(1) << np.uint64(2 * (at - begin))) - np.uint64(1)
+            at = begin
+            if apart != 0:
+                at += ((63 - np.int64(leading_zeros(apart))) >> 1) + 1
+        while tries < _TRIES:
+            tries += 1
+            if reached - at >= k:
+                tries = 0
+                hits[hit_count, 0] = at
+                hits[hit_count, 1] = reached - k + 1
+                hits[hit_count, 2] = shift
+                hit_count += 1
+                count = _cut(shape, filter_, sixteens, begin, at, end, cut_runs, words, bits, count)
+                begin = reached - k + 1
+            at = reached + 1
+            if at >= end:
+                break
+            reached = reach(text, shape.text, shift, sixteens, at, limit)
+        # a read that is not followed is cut up as a whole; otherwise later windows are sought too
+        settled = min(max(at, stop), end)
+        count = _cut(shape, filter_, sixteens, begin, settled, end, cut_runs, words, bits, count)
+    return count, hit_count
+
+
+@inner
+def _keep(filter_, runs, words, bits, count, other_words, other_bits):
+    """Move runs left open by one of two look-ups to the front; returns their number."""
+    kept = 0
+    for i in range(count):
+        here = filter_[words[i]] & bits[i] == bits[i]
+        here |= filter_[other_words[i]] & other_bits[i] == other_bits[i]
+        for column in range(4):
+            runs[kept, column] = runs[i, column]
+        kept += np.int64(here)
+    return kept
+
+
+@inner
+def _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits):
+    """Prefetch the m-mers beside a run's shared one: together they are in all its windows."""
+    for i in range(count):
+        last = runs[i, _SOUGHT]
+        before = last - 1 if runs[i, _BEGIN] < last else last + 1
+        words[i], bits[i] = filter_place(mer_at(sixteens[before], shape.mers), filter_)
+        prefetch_far(filter_, words[i])
+        mer = mer_at(sixteens[last + 1], shape.mers)
+        other_words[i], other_bits[i] = filter_place(mer, filter_)
+        prefetch_far(filter_, other_words[i])
+
+
+@inner
+def _settle(
+    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought, lasts, hits,
+    hit_count,
+):  # fmt: skip
+    """Settle the remaining windows one by one; returns the new number of hits."""
+    k, mers = shape.k, shape.mers
+    settled = 0
+    for i in range(count):
+        begin = max(runs[i, _BEGIN], settled)
+        limit = runs[i, _END] + k - 1
+        while begin < runs[i, _STOP]:
+            at = begin + mers.width - 1
+            if not lacks(filter_, sixteens, at, mers):
+                key, last = sought[i], lasts[i]
+                if begin != runs[i, _SOUGHT]:
+                    key, last = minimizer(sixteens, begin, mers)
+                end, shift = _fit(
+                    shape, text, entries, keys, kmer_places, sixteens, begin, key, last, limit
+                )
+                if end:
+                    hits[hit_count, 0] = begin
+                    hits[hit_count, 1] = begin = end - k + 1
+                    hits[hit_count, 2] = shift
+                    hit_count += 1
+                    continue
+                step = 1
+                while at > begin and not lacks(filter_, sixteens, at, mers):
+                    at = max(at - step, begin)
+                    step *= 2
+            begin = at + 1
+        settled = begin
+    return hit_count
+
+
+@inner
+def _in_half(shape, place):
+    """A k-mer's place in the text without its reverse complement, and 1, or -1 if it is there."""
+    if place < shape.half:
+        return place, 1
+    return shape.text.size - place - shape.k, -1
+
+
+@inner
+def _write(shape, hits, count, first, matches, text_sets, sets, runs, run_count):
+    """Write the matches of a block, and their sets and runs unless these are empty.
+
+    Hits may overlap, runs do not. Returns the new number of runs.
+    """
+    one = np.uint64(1)
+    for i in range(count):
+        begin, end = hits[i, 0], hits[i, 1]
+        if runs.size:
+            at = next_clear(matches, first + begin, first + end)
+            while at < first + end:
+                stop = next_set(matches, at, first + end)
+                runs[run_count, 0] = at
+                runs[run_count, 1] = stop
+                place, step = _in_half(shape, at - first + hits[i, 2])
+                runs[run_count, 2] = place
+                runs[run_count, 3] = step
+                run_count += 1
+                at = next_clear(matches, stop, first + end)
+        set_bits(matches, first + begin, first + end)
+        if sets.size:
+            place, step = _in_half(shape, begin + hits[i, 2])
+            # unsigned: numba would count a negative index from the end
+            to, source = np.uint64(first + begin), np.uint64(place)
+            stop = np.uint64(first + end)
+            if step > 0:
+                while to < stop:
+                    sets[to] = text_sets[source]
+                    to += one
+                    source += one
+            else:
+                while to < stop:
+                    sets[to] = text_sets[source]
+                    to += one
+                    source -= one
+    return run_count
+
+
+@njit(cache=True, nogil=True)
+def match_range(
+    shape, text, filter_, entries, keys, kmer_places, text_sets, bases, offsets, start, stop,
+    starts, matches, sets, match_runs, fours, sixteens,
+):  # fmt: skip
+    """Match the windows that begin in [start, stop), 32 | start.
+
+    shape: ``IndexShape``. starts, matches: uint32, bits of the symbols (``trie.windows``).
+    sets: uint32[symbols], receives the set of each match, or empty. match_runs: int64[rows, 4],
+    receives the runs (``TextIndex.match``), or empty. fours, sixteens: of a block.
+
+    Returns where it stopped and the number of runs; earlier than ``stop`` if fewer than BLOCK rows
+    are left.
+    """
+    match_run_count = np.int64(0)
+    # arrays are separate arguments: taking them from a tuple costs atomic reference counts
+    runs = np.empty((BLOCK, 4), dtype=np.int64)
+    cut_runs = np.empty((BLOCK, 4), dtype=np.int64)
+    hits = np.empty((BLOCK, 3), dtype=np.int64)
+    words, bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
+    other_words, other_bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
+    sought, lasts = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.int64)
+    k = shape.k
+    read = read_at(offsets, start)
+    for first in range(start, stop, BLOCK):
+        if match_runs.size and len(match_runs) - match_run_count < BLOCK:
+            return first, match_run_count
+        end = min(first + BLOCK, stop)
+        read = open_windows(offsets, k, read, first, end, starts)
+        matches[first >> 5 : (end + 31) >> 5] = np.uint32(0)
+        close_around_gaps(bases, k, first, min(end + k - 1, bases.size), first, end, starts)
+        count = _first_runs(starts, first, end, runs)
+        fill_sixteens(bases, first, fours, sixteens)
+        hit_count = np.int64(0)
+        for _ in range(_ROUNDS):
+            _seek(shape, text, entries, sixteens, runs, count, sought, lasts)
+            count, hit_count = _follow(
+                shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought,
+                lasts, hits, hit_count, cut_runs, words, bits,
+            )  # fmt: skip
+            count = _keep(filter_, cut_runs, words, bits, count, words, bits)
+            runs, cut_runs = cut_runs, runs
+        _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits)
+        count = _keep(filter_, runs, words, bits, count, other_words, other_bits)
+        for i in range(count):
+            runs[i, _SOUGHT] = runs[i, _BEGIN]
+        _seek(shape, text, entries, sixteens, runs, count, sought, lasts)
+        hit_count = _settle(
+            shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought, lasts,
+            hits, hit_count,
+        )  # fmt: skip
+        match_run_count = _write(
+            shape, hits, hit_count, first, matches, text_sets, sets, match_runs, match_run_count
+        )
+    return stop, match_run_count
+
 
 MOST_SYMBOLS: Final = 1 << 30
 """Most symbols of a text: places in both orientations must fit 32 bits."""

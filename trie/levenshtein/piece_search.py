@@ -8,11 +8,26 @@ memory latencies of a block overlap:
     ranges      the buckets that are not empty; their first entries are prefetched
     candidates  an entry and its text around the piece, uint32[7, BATCH], so that memory is bounded
     passing     trie/levenshtein/verify.py, eight candidates an instruction
-    ends        trie/levenshtein/detail.py, for what has passed
+    ends        trie/levenshtein/piece_search.py, for what has passed
 
 If a block has so many candidates that comparing all patterns side by side costs less, as in repeats
 or with short k-mers, ``lanes`` (trie/levenshtein/lanes.py) searches the ends that the block can
 reach.
+
+Verify a candidate in full: the ends it reaches, their edits and starts.
+
+Both sides of a piece that was found are aligned (trie/levenshtein/reach.py): before the piece, for
+the least cost and its largest start; after it, for the least cost of every end. Their sum is the
+distance at that end among alignments that contain the piece; the least over all pieces and patterns
+is the answer (trie/levenshtein). A gap code equals nothing, and no alignment leaves the read.
+
+Text as bit planes for the scan: low and high bits of the codes and the gaps, both ways.
+
+Symbol i of the covered range is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` (high) and ``[2]``
+(gap), and of ``planes[3..5]`` counted from the end, so the symbols before a place, read backwards,
+are a window too. Bits outside the range are zero.
+
+Operations: one vector test per 64 symbols, plane and direction, and a bit reversal.
 """
 
 from __future__ import annotations
@@ -22,11 +37,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.cpu.intrinsics import prefetch
+from trie.codes import MAX_DISTANCE
+from trie.cpu.intrinsics import prefetch, reversed_bits
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
-from trie.levenshtein import NOTHING, Patterns, verify
-from trie.levenshtein.detail import write_ends
+from trie.cpu.vectors import marked
+from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT, Patterns, verify
 from trie.levenshtein.lanes import equal_symbols, search_read
 from trie.levenshtein.piece_index import (
     HIGH_SHIFT,
@@ -35,19 +51,103 @@ from trie.levenshtein.piece_index import (
     PieceIndex,
     expected_cost,
 )
-from trie.levenshtein.planes import (
-    GAP,
-    GAP_BACK,
-    HIGH,
-    HIGH_BACK,
-    LOW,
-    LOW_BACK,
-    fill_planes,
-    plane_bytes,
-    window,
-)
-from trie.levenshtein.reach import DIAGONALS
+from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
 from trie.windows import GRAIN, check_batch
+
+MARGIN: Final = 64
+LOW, HIGH, GAP, LOW_BACK, HIGH_BACK, GAP_BACK = range(6)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def plane_bytes(symbols):
+    """The bytes of a plane for that many symbols."""
+    return (symbols + 7) // 8 + 2 * MARGIN // 8 + 8
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _store(plane, byte, word):
+    for j in range(8):
+        plane[byte + j] = np.uint8(word >> np.uint64(8 * j))
+
+
+@njit(cache=True, nogil=True)
+def fill_planes(bases, first, stop, planes):
+    """Make the planes of the symbols [first, stop); uint8[6, >= plane_bytes(stop - first)]."""
+    total = stop - first
+    margin = MARGIN // 8
+    whole = total // 64
+    planes[:, :margin] = 0
+    planes[:, margin + 8 * whole :] = 0
+    for plane in range(3):
+        forward, back = planes[plane], planes[3 + plane]
+        bit = np.uint8(1 << plane)
+        for i in range(whole):
+            # the next 64 symbols from the front, and 64 from the end, counted backwards
+            _store(forward, margin + 8 * i, marked(bases, first + 64 * i, bit))
+            before = marked(bases, stop - 64 * (i + 1), bit)
+            _store(back, margin + 8 * i, reversed_bits(before))
+        for at in range(64 * whole, total):
+            one = (bases[first + at] >> plane) & 1
+            forward[margin + (at >> 3)] |= np.uint8(one << (at & 7))
+            one = (bases[stop - 1 - at] >> plane) & 1
+            back[margin + (at >> 3)] |= np.uint8(one << (at & 7))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def window(plane, at):
+    """The 32 bits of a plane (a row of ``planes``) starting at symbol ``at`` >= -MARGIN."""
+    place = np.uint64(at + MARGIN)
+    byte = place >> np.uint64(3)
+    word = np.uint64(0)
+    for j in range(8):
+        word |= np.uint64(plane[byte + np.uint64(j)]) << np.uint64(8 * j)
+    return np.uint32(word >> (place & np.uint64(7)))
+
+
+# LLVM by itself would not inline the larger ones, and a loop with a call is not vectorized
+REACH = reach(njit(nogil=True, forceinline=True))
+_before, _behind = sides(njit(nogil=True), REACH)
+
+
+@njit(cache=True, nogil=True)
+def write_ends(
+    k, distance, width, low, high, behind, rank, planes, total, at, left, right, ends_at, out,
+    places, costs,
+):  # fmt: skip
+    """Lower the words of every end that a candidate reaches.
+
+    low, high: the planes of its entry; behind: how many symbols of the pattern follow the piece.
+    planes: of ``total`` symbols, the piece at ``at``. left, right: symbols of the read before and
+    after the piece. out: uint32, words by end; ends_at: its index of the end at the piece's last
+    symbol, so the end n symbols after the piece is at ends_at + n. places, costs: as in
+    trie/levenshtein/reach.py.
+    """
+    if window(planes[GAP], at) & ((np.uint32(1) << np.uint32(width)) - np.uint32(1)):
+        return
+    back = total - at
+    cost, start = _before(
+        np.uint32(low >> np.uint32(behind)), np.uint32(high >> np.uint32(behind)),
+        window(planes[LOW_BACK], back), window(planes[HIGH_BACK], back),
+        window(planes[GAP_BACK], back), k - width - behind, left, distance, places,
+    )  # fmt: skip
+    if cost > distance:
+        return
+    on = at + width
+    _behind(
+        low, high, window(planes[LOW], on), window(planes[HIGH], on), window(planes[GAP], on),
+        behind, right, distance - cost, places, costs,
+    )  # fmt: skip
+    for d in range(-distance, distance + 1):
+        edits = costs[CENTRE + d]
+        place = ends_at + behind + d
+        if edits != UNREACHED and 0 <= place < out.size:
+            word = (
+                (np.uint32(cost + edits) << np.uint32(DISTANCE_SHIFT))
+                | (np.uint32(rank) << np.uint32(PATTERN_SHIFT))
+                | np.uint32(start + d + MAX_DISTANCE)
+            )
+            out[place] = min(out[place], word)
+
 
 TILE: Final = 1 << 15
 _MOST: Final = 4 * TILE

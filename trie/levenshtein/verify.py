@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from trie.cpu.jit import njit
-from trie.levenshtein.detail import REACH
+from trie.levenshtein.piece_search import REACH
 
 _cost0, _cost1, _cost2, _cost3, _cost4 = REACH.costs
 

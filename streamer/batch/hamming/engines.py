@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import CardUse, Choice, ChosenEngine
-from streamer.batch.hamming import bit_sliced, mismatch_index, pigeonhole
+from streamer.batch.hamming import bit_sliced, pigeonhole
 from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.paper import naive, pmasm, shift_add
 from trie.cpu.thread_lanes import each_task, in_lanes
@@ -222,11 +222,11 @@ def engine_for(
     most: the most windows per chunk on the GPU.
     """
     on_gpu = choice.device == "cuda"
-    faster = free and mismatch_index.pays(patterns, on_gpu=on_gpu)
+    faster = free and pigeonhole.pays(patterns, on_gpu=on_gpu)
     method = "pigeonhole" if faster else choice.method
     if not on_gpu:
         return HammingCpu(method, patterns, threads)
     from gpu.hamming import searcher_for
 
-    index = mismatch_index.make_index(patterns, on_gpu=True) if method == "pigeonhole" else None
+    index = pigeonhole.make_index(patterns, on_gpu=True) if method == "pigeonhole" else None
     return searcher_for(method, patterns.codes, patterns.ids_in_place, patterns.k, index, most)

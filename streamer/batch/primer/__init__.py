@@ -29,8 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import CardUse, Choice, ChosenEngine, Device, choose
-from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks, joined
-from streamer.batch.primer.problem import Alpha, Columns
+from streamer.batch.primer.problem import CHUNK_SYMBOLS, Alpha, Columns, chunks, joined
 from streamer.batch.records import Codes, Letters, as_records
 from streamer.errors import check_choice
 from trie.cpu.interrupts import interrupts_as_such
@@ -231,16 +230,16 @@ def on_cpu(alpha: Alpha, k: int, method: str, threads: int) -> Improve:
     """Return the function that raises reaches by pieces of beta with a CPU method."""
     if method in ("windows", "seeds", "hook-row"):
         return _bit_parallel(alpha, k, threads, method)
-    from streamer.batch.primer.paper import alternative, conventional, cores
+    from streamer.batch.primer import paper
 
-    one, other = conventional.longest_prefix, alternative.longest_prefix
+    one, other = paper.conventional_longest_prefix, paper.alternative_longest_prefix
     solvers: dict[str, Any] = {
-        "conventional": partial(cores.coarse, one, threads=1),
-        "alternative": partial(cores.coarse, other, threads=1),
-        "conventional-coarse": partial(cores.coarse, one, threads=threads),
-        "alternative-coarse": partial(cores.coarse, other, threads=threads),
-        "alternative-fine": partial(cores.fine, threads=threads),
-        "alternative-coarse-fine": partial(cores.coarse_fine, threads=threads),
+        "conventional": partial(paper.coarse, one, threads=1),
+        "alternative": partial(paper.coarse, other, threads=1),
+        "conventional-coarse": partial(paper.coarse, one, threads=threads),
+        "alternative-coarse": partial(paper.coarse, other, threads=threads),
+        "alternative-fine": partial(paper.fine, threads=threads),
+        "alternative-coarse-fine": partial(paper.coarse_fine, threads=threads),
     }
     solver = solvers[method]
     return lambda pieces, reach: solver(alpha, pieces, k, reach=reach)

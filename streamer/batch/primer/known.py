@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.batch.primer.beta_pieces import chunks, joined
 from streamer.batch.primer.cpu_text import CpuText
-from streamer.batch.primer.problem import Alpha, Columns
+from streamer.batch.primer.problem import Alpha, Columns, chunks, joined
 from streamer.batch.records import Codes, NamedSequence, records, reverse_complement
 from streamer.errors import DataError
 from streamer.sequences.source import shown_name

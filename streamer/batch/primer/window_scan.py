@@ -9,6 +9,12 @@
 vp, vn, ph, mh as in ``hook``. Only the minimum of D's last row over each tile of TILE columns is
 stored. Operations: 16 per symbol and 32 rows of all lanes, 4 for the score: measured at 130 G cells
 per second and thread, with 256-bit vectors.
+
+Myers' bit-vectors: from a word's vertical differences in a column of D to the next column's.
+
+p, n      vertical differences +1 and -1 between a row and the one above it
+eq        rows whose symbol is the text's, and row 0 of a word into which -1 comes from above
+ph, mh    horizontal differences +1 and -1 of the rows; their top bits go on to the next word
 """
 
 from __future__ import annotations
@@ -16,12 +22,41 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.primer.beta_pieces import SEPARATOR
-from streamer.batch.primer.myers import next_column_32
-from streamer.batch.primer.problem import Columns
+from streamer.batch.primer.problem import SEPARATOR, Columns
 from streamer.batch.records import Codes
 from trie.codes import GAP
 from trie.cpu.jit import njit
+
+
+@njit(cache=True, nogil=True, inline="always")
+def horizontal(p, n, eq):
+    """Return ph and mh of a uint64 word."""
+    xh = (((eq & p) + p) ^ p) | eq
+    return n | ~(xh | p), p & xh
+
+
+@njit(cache=True, nogil=True, inline="always")
+def vertical(xv, ph, mh, in_p, in_n):
+    """P and n of a uint64 word in the next column; xv is eq | n; in_p, in_n are from above."""
+    ph = (ph << np.uint64(1)) | in_p
+    mh = (mh << np.uint64(1)) | in_n
+    return mh | ~(xv | ph), ph & xv
+
+
+@njit(cache=True, nogil=True, inline="always")
+def next_column_32(p, n, eq, in_p, in_n):
+    """Return p, n and the carries of a uint32 word, cast back after every operation."""
+    xv = np.uint32(eq | n)
+    eq = np.uint32(eq | in_n)
+    xh = np.uint32(np.uint32(np.uint32(np.uint32(eq & p) + p) ^ p) | eq)
+    ph = np.uint32(n | np.uint32(~np.uint32(xh | p)))
+    mh = np.uint32(p & xh)
+    out_p = np.uint32(ph >> np.uint32(31))
+    out_n = np.uint32(mh >> np.uint32(31))
+    ph = np.uint32(np.uint32(ph << np.uint32(1)) | in_p)
+    mh = np.uint32(np.uint32(mh << np.uint32(1)) | in_n)
+    return np.uint32(mh | np.uint32(~np.uint32(xv | ph))), np.uint32(ph & xv), out_p, out_n
+
 
 LANES = 64
 TILE = 64

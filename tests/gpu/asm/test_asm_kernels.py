@@ -18,15 +18,14 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu.asm import counting, listing, places, strips, transfers
-    from gpu.asm.paper import end_bits, pasm, wspasm
+    from gpu.asm import listing, paper, slicing, strips
 
-    with placement.small_blocks(32, counting, places, end_bits, pasm, strips, wspasm) as patch:
+    with placement.small_blocks(32, listing, paper, strips) as patch:
         if SIMULATED:
-            patch.setattr(transfers, "HITS", 50)
-            patch.setattr(transfers, "PIECES", 2)
+            patch.setattr(slicing, "HITS", 50)
+            patch.setattr(slicing, "PIECES", 2)
             placement.small_pieces(patch, 256)
-            patch.setattr(end_bits, "STEPS", 2)
+            patch.setattr(paper, "STEPS", 2)
             patch.setattr(listing, "LISTED", 8)
             patch.setattr(strips, "TILE", 32)
             patch.setattr(strips, "ROWS", 8)
@@ -137,11 +136,11 @@ def test_several_patterns_and_ambiguity_letters(method):
 
 def test_several_engines_of_a_gpu(monkeypatch):
     """Blocks go to them in turn; some have too many hits and are cut, so parts differ in number."""
+    from benchmarks.inputs import batch_of
     from streamer.batch import asm
     from streamer.batch.asm import engines
     from streamer.batch.asm.pattern_masks import masks_of, searches
     from streamer.batch.choice import Choice
-    from streamer.bench.inputs import batch_of
     from streamer.sequences.record_buffer import TextPiece
     from trie.codes import encode
 

@@ -23,16 +23,15 @@ LENGTHS = (1, 2, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 256)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tiles that the simulator can carry."""
-    from gpu.exact import derive
-    from gpu.hamming import pigeonhole, sort_kernels
-    from gpu.hamming.paper import naive, pmasm, shift_add
+    from gpu.exact import device_tree
+    from gpu.hamming import paper, plane_search, sorting
 
-    modules = (derive, naive, sort_kernels, pigeonhole, pmasm, shift_add)
+    modules = (device_tree, paper, sorting, plane_search)
     with placement.small_blocks(32, *modules) as patch:
         if SIMULATED:
-            patch.setattr(shift_add, "PIECE", 8)
-            patch.setattr(sort_kernels, "FEW_THREADS", 32)
-            patch.setattr(sort_kernels, "MANY_THREADS", 64)
+            patch.setattr(paper, "PIECE", 8)
+            patch.setattr(sorting, "FEW_THREADS", 32)
+            patch.setattr(sorting, "MANY_THREADS", 64)
         yield
 
 
@@ -122,10 +121,10 @@ def test_more_hits_than_there_is_room_for(monkeypatch):
 
 
 def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
-    from gpu.hamming import sort_kernels, sorting
+    from gpu.hamming import sorting
 
     monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
-    text, patterns = text_and_patterns(6, (3 << sort_kernels.GROUP) + 77, 4, seed=3)
+    text, patterns = text_and_patterns(6, (3 << sorting.GROUP) + 77, 4, seed=3)
     text[:9000] = 4  # a group without hits
     wanted = on_cpu(text, patterns, 1)
     assert wanted.size > 100
@@ -134,11 +133,11 @@ def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
 
 @pytest.mark.parametrize(("length", "k"), [(2, 0), (4, 1), (3, 2), (40, 39)])
 def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
-    from gpu.hamming import sort_kernels, sorting
+    from gpu.hamming import sorting
 
     monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
     if SIMULATED:
-        monkeypatch.setattr(sort_kernels, "EACH", 2)
+        monkeypatch.setattr(sorting, "EACH", 2)
     text, patterns = text_and_patterns(length, 500, 5, seed=k)
     text[100:300] = 0
     wanted = on_cpu(text, patterns, k)
@@ -199,8 +198,7 @@ def test_words_in_order_whatever_their_number():
 
 
 def test_bins_hold_few_hits():
-    from gpu.hamming.sort_kernels import GROUP
-    from gpu.hamming.sorting import bin_width
+    from gpu.hamming.sorting import GROUP, bin_width
 
     for windows in (1, 1000, 1 << 25):
         for hits in (1, 999, 1 << 20, 1 << 28):

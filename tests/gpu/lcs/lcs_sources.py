@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpu.lcs import cut, prepare, systolic
-from gpu.lcs.paper import block_step
+from gpu.lcs import cut, paper, prepare, systolic
 
 
 def sources(shape):
@@ -27,6 +26,6 @@ def sources(shape):
         "planes": (prepare.planes, ("uint8[::1]", "uint32[:,::1]")),
         "arrange": (prepare.arrange, arrange_types),
         "cut": (cut.cut, ("uint32[::1]", "int64[:,::1]", "int64[:,::1]")),
-        "match_vectors": (block_step.match_vectors, match_vectors_types),
-        "block_step": (block_step.block_step, block_step_types),
+        "match_vectors": (paper.match_vectors, match_vectors_types),
+        "block_step": (paper.block_step, block_step_types),
     }

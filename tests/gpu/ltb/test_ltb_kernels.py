@@ -22,9 +22,9 @@ def lockstep_warps():
 
     with placement.small_blocks(32, naive, efficient, sliced) as patch:
         if SIMULATED:
-            from gpu.exact import derive
+            from gpu.exact import device_tree
 
-            patch.setattr(derive, "THREADS", 32)
+            patch.setattr(device_tree, "THREADS", 32)
             patch.setattr(queue, "THREADS", 64)
             patch.setattr(queue, "QUEUE", 40)
         yield

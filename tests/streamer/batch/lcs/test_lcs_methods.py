@@ -12,7 +12,7 @@ import pytest
 
 from streamer.batch import lcs
 from streamer.batch.choice import Choice
-from streamer.batch.lcs.paper import dp
+from streamer.batch.lcs import paper
 from streamer.errors import StreamerError, UsageError
 from tests.data_files import ROOT
 from tests.reference import lcs as oracle
@@ -27,15 +27,15 @@ CUDA = [name for name, devices in lcs.METHODS.items() if "cuda" in devices]
 def small_tables(monkeypatch):
     """Tables, passes and leaves so small that short sequences are divided, and cut for two
     threads."""
-    from streamer.batch.lcs import division, solve, waves
+    from streamer.batch.lcs import solve, waves
 
     monkeypatch.setattr(solve, "LEAF_CELLS", 2_000)
     monkeypatch.setattr(solve, "BOTH_FROM", 10_000)
-    monkeypatch.setattr(division, "SHORTEST_MARK", 2)
+    monkeypatch.setattr(solve, "SHORTEST_MARK", 2)
     monkeypatch.setattr(waves, "CUT_FROM", 40_000)
     monkeypatch.setattr(waves, "TILE_CELLS", 9_000)
     monkeypatch.setattr(waves, "LEAST_STRETCH", 20)
-    monkeypatch.setattr(dp, "SHOWN_CELLS", 9_000)
+    monkeypatch.setattr(paper, "SHOWN_CELLS", 9_000)
 
 
 def agree(a, b, methods, threads=1, want=None):
@@ -238,7 +238,7 @@ def test_what_is_refused(monkeypatch):
         lcs.length(b"A", b"A", method="fast")
     with pytest.raises(UsageError, match="'dp' runs on cpu, not on cuda"):
         lcs.length(b"A", b"A", method="dp", device="cuda")
-    monkeypatch.setattr(dp, "MOST_CELLS", 100)
+    monkeypatch.setattr(paper, "MOST_CELLS", 100)
     with pytest.raises(StreamerError, match="keeps the whole table, 484 bytes: take 'hirschberg'"):
         lcs.sequence(b"ACGTACGTAC", b"GCATGCATGT", method="dp", device="cpu")
     a, b = b"ACGTACGTAC", b"GCATGCATGT"
@@ -321,7 +321,7 @@ def test_memory_of_20_m_by_10_m(scale):
     size."""
     from types import SimpleNamespace
 
-    from streamer.batch.lcs.division import divide
+    from streamer.batch.lcs.solve import divide
 
     rows, columns = 20_000_000 // scale, 10_000_000 // scale
     pair = SimpleNamespace(a=SimpleNamespace(size=rows), b=SimpleNamespace(size=columns))
