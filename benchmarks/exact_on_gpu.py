@@ -20,7 +20,7 @@ from benchmarks.suite import Row, Sheet
 from benchmarks.timing import least_seconds, median_on_gpu, timeline_milliseconds
 from gpu.card.intrinsics import cuda
 from gpu.card.packing import PackedChunk, pack_chunk
-from gpu.card.timeline import Activity
+from gpu.card.streams import Activity
 from gpu.exact import ChunkFound, ChunkPiece, Pipeline, Timeline
 from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree

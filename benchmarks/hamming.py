@@ -23,8 +23,8 @@ from benchmarks.timing import least_and_result, least_seconds, median_on_gpu
 from streamer.batch.choice import Choice
 from streamer.batch.hamming import METHODS, HammingSearch
 from streamer.batch.hamming.engines import engine_for
-from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.pigeonhole import pays
+from streamer.batch.hamming.problem import Oriented
 from streamer.batch.records import NamedSequence
 
 K = 4

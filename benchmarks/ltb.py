@@ -111,7 +111,7 @@ def figure_37(distance: int, total: int, on_gpu: bool) -> Iterator[Row]:
 
 def figure_38(distance: int, total: int) -> Iterator[Row]:
     """The efficient and the queue kernel by k, and the warps of each on a multiprocessor."""
-    from gpu.ltb.kernels import kernel, occupancy
+    from gpu.ltb.sweeping import kernel, occupancy
 
     for k in KS:
         tree, batch = thesis_input(k, total)

@@ -13,7 +13,7 @@ import numpy as np
 from trie.cpu.threads import usable_cores
 
 if TYPE_CHECKING:
-    from gpu.card.timeline import Activity
+    from gpu.card.streams import Activity
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ def by_chunk(
 
     Symbols a second of an engine, and for each row of its timeline the milliseconds of a chunk.
     """
-    from gpu.card.timeline import Timeline
+    from gpu.card.streams import Timeline
 
     for chunk, streams in chunks:
         make = partial(engine, chunk=chunk, streams=streams, threads=usable_cores())

@@ -11,7 +11,7 @@ kmer_set         the growing set of k-mers; kmer_set_kernels: its layout and ker
 """
 
 from gpu.card.cuda_errors import CardMemoryError, CudaEngineError, DeviceLostError, OutOfMemoryError
-from gpu.card.timeline import Timeline
+from gpu.card.streams import Timeline
 from gpu.exact.pipeline import ChunkFound, ChunkPiece, Pipeline
 
 __all__ = [

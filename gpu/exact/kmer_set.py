@@ -27,6 +27,8 @@ The top bits of the mixed code give the slot, and collisions go to the next slot
 
 Operations per window: the code (about 20, 35 if canonical), the mix (6), then 1.5 slots on average
 at a load of one half.
+
+Running sums and sorting on the GPU by CuPy (CUB and Thrust); in numba's simulator by NumPy.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.intrinsics import ALL_LANES, bit_mask_below, cuda, device_function, product
+from gpu.card.cuda_errors import CudaEngineError
+from gpu.card.intrinsics import ALL_LANES, SIMULATED, bit_mask_below, cuda, device_function, product
 from gpu.card.launch import made, plain, with_threads
 from gpu.card.memory import Budget
 from gpu.exact.window_bits import bit_of, window_reader, write_votes
@@ -362,3 +365,59 @@ class KmerSet:
 
 def _run(function: Any, threads: int, stream: Any, *arguments: Any) -> None:
     with_threads(plain(function), threads, THREADS, stream)(*arguments)
+
+
+MISSING = "growing on CUDA needs CuPy: pip install 'kmer-streamer[gpu]'"
+
+
+class DeviceLists:
+    """Sums and sorts the lists of one slot, on its stream.
+
+    counts, sums: uint32[W]; codes, ordered: uint64[n]; device arrays of numba.
+    """
+
+    def __init__(self, counts: Any, sums: Any, codes: Any, ordered: Any, stream: Any) -> None:
+        self._arrays = (counts, sums, codes, ordered)
+        if SIMULATED:
+            return
+        try:
+            import cupy
+        except ImportError:
+            raise CudaEngineError(MISSING) from None
+        self._cupy = cupy
+        self._stream = _borrowed(cupy, stream)
+        self._views = tuple(cupy.asarray(array) for array in self._arrays)
+
+    def sum(self, words: int) -> None:
+        """sums[i] = counts[0] + ... + counts[i] for the first ``words``."""
+        if SIMULATED:
+            counts, sums, _, _ = self._arrays
+            sums[:words] = np.cumsum(counts.copy_to_host()[:words], dtype=np.uint32)
+            return
+        with self._stream:
+            self._cupy.cumsum(self._views[0][:words], dtype=np.uint32, out=self._views[1][:words])
+
+    def sort(self, number: int) -> None:
+        """ordered = the first ``number`` codes, ascending."""
+        if SIMULATED:
+            _, _, codes, ordered = self._arrays
+            ordered[:number] = np.sort(codes.copy_to_host()[:number])
+            return
+        with self._stream:
+            ordered = self._views[3][:number]
+            ordered[...] = self._views[2][:number]
+            ordered.sort()
+
+
+def _borrowed(cupy: Any, stream: Any) -> Any:
+    """numba's stream as a CuPy stream."""
+    handle = stream.handle
+    number = int(getattr(handle, "value", handle) or 0)
+    if hasattr(cupy.cuda.Stream, "from_external"):
+
+        class Handle:
+            def __cuda_stream__(self) -> tuple[int, int]:
+                return 0, number
+
+        return cupy.cuda.Stream.from_external(Handle())
+    return cupy.cuda.ExternalStream(number)

@@ -44,7 +44,6 @@ from numpy.typing import NDArray
 
 from gpu.card.cuda_errors import CardMemoryError, translated_driver_errors
 from gpu.card.intrinsics import cuda
-from gpu.card.library import DeviceLists
 from gpu.card.memory import Budget, fetch, send
 from gpu.card.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
 from gpu.card.streams import (
@@ -63,7 +62,7 @@ from gpu.exact.bucket_table import default_method
 from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree, clear, device_bytes, kmer_count
 from gpu.exact.expand import copy_into, copy_range
-from gpu.exact.kmer_set import KmerSet
+from gpu.exact.kmer_set import DeviceLists, KmerSet
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges

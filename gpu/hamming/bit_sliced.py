@@ -63,8 +63,17 @@ from gpu.card.intrinsics import (
 )
 from gpu.card.shared_memory import address_of, load_word, store_word
 from gpu.hamming import bit_planes
-from gpu.hamming.network import rows_for, search_for
-from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, SlicedShape, place
+from gpu.hamming.network import (
+    BASES,
+    SPAN,
+    STEP,
+    TILE,
+    WORDS,
+    SlicedShape,
+    place,
+    rows_for,
+    search_for,
+)
 from gpu.hamming.sorting import ID, START
 
 HALF = 16  # segments of which a lane holds a word

@@ -34,7 +34,7 @@ from gpu.card.intrinsics import bit_count, cuda, device_function, load_pair, loa
 from gpu.card.launch import made
 from gpu.card.memory import Workspace, free_memory
 from gpu.exact.device_tree import clear
-from gpu.hamming import bit_planes, bit_sliced, shape
+from gpu.hamming import bit_planes, bit_sliced, network
 from gpu.hamming.bit_planes import PLANES
 from gpu.hamming.sorting import ID, START, HitSorter
 from trie.codes import GAP
@@ -229,10 +229,10 @@ class BitSliced:
 
     def __init__(self, patterns: NDArray[np.uint8], k: int) -> None:
         self.count, self.length = patterns.shape
-        self.shape = shape.shape_for(self.length, k)
+        self.shape = network.shape_for(self.length, k)
         self._gaps = np.uint32((patterns >= GAP).any())
         self._patterns = cuda.to_device(bit_planes.packed(patterns))
-        steps = shape.steps_of(patterns, self.shape)
+        steps = network.steps_of(patterns, self.shape)
         self._steps = cuda.to_device(steps.ravel())
         self._quads = steps[0].size // 4
         self._begin = (1 << self.shape.planes) - 1 - k
@@ -240,13 +240,13 @@ class BitSliced:
 
     def words(self, windows: int) -> int:
         """As ``PlaneKernel.words``."""
-        return (-(-windows // shape.TILE) + 1) * shape.SPAN
+        return (-(-windows // network.TILE) + 1) * network.SPAN
 
     def launch(
         self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
     ) -> None:
         """As ``PlaneKernel.launch``."""
-        tiles = -(-windows // shape.TILE)
+        tiles = -(-windows // network.TILE)
         # the patterns are divided among blocks, so that even a short text fills the GPU
         shares = max(1, min(-(-self.count // bit_sliced.BATCH), BLOCKS // tiles))
         shares = max(shares, -(-self.count // bit_sliced.MOST_SHARED))
@@ -306,7 +306,7 @@ class PlaneSearcher:
         self, kernel: PlaneKernel, shape: tuple[int, ...], ids: NDArray[np.uint64], most: int
     ) -> None:
         self._kernel = kernel
-        count, self._length = shape
+        count, self._length = network
         memory = free_memory()
         windows = max(CHUNKS[0], min(CHUNKS[1], MOST_HITS // count, memory // WINDOW_SHARE))
         self.chunk = min(most, windows)

@@ -16,7 +16,7 @@ time. So the lanes of a warp mostly add to the same counter, and one of them add
 ``sort`` counts hits into bins of windows in shared memory, so small that each holds a handful,
 places the hits in them, and compares each with the others in its bin.
 
-Hit words: one uint64 per hit, as read by streamer/batch/hamming/packed_hits.py.
+Hit words: one uint64 per hit, as read by streamer/batch/hamming/problem.py.
 
 63              36 35                                          8 7          0
 [ start in chunk ] [ id, or on the GPU the pattern's index     ] [ distance ]

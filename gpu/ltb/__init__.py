@@ -19,9 +19,8 @@ from gpu.card.launch import made, plain, with_threads
 from gpu.card.memory import Workspace
 from gpu.card.packing import MAX_SYMBOLS, ChunkTooLargeError
 from gpu.exact.device_tree import DeviceNodes, clear
-from gpu.ltb import queue, sliced
-from gpu.ltb.kernels import KERNELS, kernel, resident_blocks
-from gpu.ltb.sweeping import FIRST_OF_READ
+from gpu.ltb import sliced, sweeping
+from gpu.ltb.sweeping import FIRST_OF_READ, KERNELS, kernel, resident_blocks
 from trie.codes import check_distance
 from trie.ltb import overlap_of
 from trie.snapshots.tree_bitmap import TreeBitmap
@@ -42,7 +41,7 @@ class TooManyQueueNodesError(CudaEngineError):
 
     def __init__(self, nodes: int) -> None:
         super().__init__(
-            f"the dictionary has {nodes} trie-nodes, 'ltb-queue' can name {queue.NODES}"
+            f"the dictionary has {nodes} trie-nodes, 'ltb-queue' can name {sweeping.NODES}"
         )
 
 
@@ -155,7 +154,7 @@ def launch(
     check_distance(distance, tree.k)
     assert method in KERNELS
     assert symbols <= buffers.max_symbols
-    if method == "ltb-queue" and tree.node_count > queue.NODES:
+    if method == "ltb-queue" and tree.node_count > sweeping.NODES:
         raise TooManyQueueNodesError(tree.node_count)
     if symbols == 0:
         return

@@ -24,17 +24,65 @@ Tuples keep the arguments few:
     moves    (step, others)                     bits of the symbol, and of the three others
     limits   (k, distance)
     trie     (inmaps, exmaps, prefix_sums)
+
+The naive kernel (thesis Fig. 30): 2 D + 1 sweeps of the trie per symbol.
+
+    d = D      (a)  K of D                                              sweep 2 D
+    d < D      (b)  I and S of d into d + 1, whose K is done                  2 d + 1
+               (c)  K of d                                                    2 d
+
+Global memory per symbol and active trie-node: (D + 1) (1 read + 1 write) for K, D (2 reads + 1
+write) for I and S, of 4 bytes each, besides the inmap; 2 D + 1 reads for a trie-node without a
+state.
+
+The transition-efficient kernel (thesis Fig. 32): max(D, 1) sweeps of the trie per symbol.
+
+    d = D - 1 ... 0   all I, S and K that lead into d + 1, from the bitmaps of both, read once;
+                      the sweep of d = 0 also makes the K of level 0, whose bitmap it has read
+
+Global memory per symbol and active trie-node: 2 D reads and D + 1 writes of 4 bytes, besides the
+inmap; the naive kernel has 3 D + 1 reads and 2 D + 1 writes.
+
+The queue kernel (thesis Fig. 33-35): the efficient kernel with a shared-memory queue per warp.
+
+Sweeps and transitions are those of the efficient kernel. There the parent's thread wakes its
+children one after another; here the whole warp queues them and wakes them in parallel:
+
+    for each lane with chosen children, its exmap mask, exmap and prefix sum go to all lanes (shfl);
+    lane i tests bits i and i + 32; a ballot tells each writing lane how many write before it; the
+    entry is the child's index by equation 2
+        entry   uint32   bit 31: wake at dist-level 0, else at d + 1 | 30-0 trie-node
+    the queue is drained, one entry per lane, when fewer than 32 places are left and after each
+    level
+
+So a queue cannot overflow: before 32 entries are added it has at most QUEUE - 32. It takes 4 QUEUE
+bytes of shared memory per warp. Compared to ``efficient``, a child costs one more write and read of
+shared memory, a parent 2 ballots and 5 shuffles of 32 bits.
+
+The Levenshtein Tree Bitmap kernels by name, and how many of their blocks a GPU runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from gpu.card.intrinsics import cuda, device_function, load_word, population
-from gpu.exact.window_bits import children_before
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    SIMULATED,
+    as_signed,
+    bit_mask_below,
+    cuda,
+    device_function,
+    load_word,
+    numba_type,
+    population,
+)
+from gpu.card.launch import made, plain
+from gpu.exact.window_bits import children_before, has_bit
 from trie.ltb.active import steps
 
 K_STEP, INMAP, EXMAP, DISTANCES, MISSING = steps(device_function)
@@ -214,3 +262,236 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
             first = np.uint32(first + np.uint32(np.uint32(cuda.gridDim.x) * piece))
 
     return kernel
+
+
+THREADS = 256  # threads per block; any multiple of 32
+
+
+@device_function
+def naive_sweeps(distance):
+    """Sweeps per symbol."""
+    return np.uint32(np.uint32(distance + distance) + np.uint32(1))
+
+
+@device_function
+def naive_visit(active, base, nodes, node, sweep, moves, depth, limits, trie):
+    """Step (a), (b) or (c) at a trie-node."""
+    k, distance = limits
+    found = np.uint32(0)
+    missed = np.uint32(0)
+    d = np.uint32(sweep >> np.uint32(1))
+    row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
+    states = np.uint32(active[row + np.uint64(node)])
+    if node == np.uint32(0) and d == np.uint32(0):
+        states = np.uint32(states | np.uint32(1))
+    if states != np.uint32(0):
+        inmap = np.uint32(load_word(trie[0], node))
+        if sweep & np.uint32(1):
+            above = np.uint64(row + nodes)
+            reached, exmap, chosen = transition(
+                np.uint32(0), states, moves, depth, k, inmap, trie[1], node
+            )
+            there = np.uint32(active[above + np.uint64(node)])
+            active[above + np.uint64(node)] = np.uint32(there | reached)
+            found = found_bits(reached, chosen, depth, np.uint32(d + np.uint32(1)), k, distance)
+            wake(active, above, exmap, chosen, node, trie)
+        else:
+            found, exmap, chosen = move(
+                active, row, node, d, states, np.uint32(0), moves, depth, limits, inmap, trie
+            )
+            wake(active, row, exmap, chosen, node, trie)
+            if d == np.uint32(0):
+                missed = missed_bits(states, moves[0], depth, k, inmap, trie[1], node)
+    return found, missed
+
+
+naive = sweeping(naive_sweeps, by_threads(naive_visit))
+
+
+@device_function
+def efficient_sweeps(distance):
+    """Sweeps per symbol."""
+    return max(distance, np.uint32(1))
+
+
+@device_function
+def efficient_visit(active, base, nodes, node, d, moves, depth, limits, trie):
+    """All transitions into dist-level d + 1 at a trie-node, and if d = 0 into level 0."""
+    k, distance = limits
+    found = np.uint32(0)
+    missed = np.uint32(0)
+    row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
+    above = np.uint64(row + nodes)
+    lower = np.uint32(active[row + np.uint64(node)])
+    if node == np.uint32(0) and d == np.uint32(0):
+        lower = np.uint32(lower | np.uint32(1))
+    states = np.uint32(0)
+    if distance != np.uint32(0):
+        states = np.uint32(active[above + np.uint64(node)])
+    if np.uint32(lower | states) != np.uint32(0):
+        inmap = np.uint32(load_word(trie[0], node))
+        if distance != np.uint32(0):
+            level = np.uint32(d + np.uint32(1))
+            found, exmap, chosen = move(
+                active, above, node, level, states, lower, moves, depth, limits, inmap, trie
+            )
+            wake(active, above, exmap, chosen, node, trie)
+        if d == np.uint32(0) and lower != np.uint32(0):
+            exact, exmap, chosen = move(
+                active, row, node, d, lower, np.uint32(0), moves, depth, limits, inmap, trie
+            )
+            found = np.uint32(found | exact)
+            wake(active, row, exmap, chosen, node, trie)
+            missed = missed_bits(lower, moves[0], depth, k, inmap, trie[1], node)
+    return found, missed
+
+
+efficient = sweeping(efficient_sweeps, by_threads(efficient_visit))
+
+
+QUEUE = 128  # entries of a warp's queue, as in the thesis; at least 32
+NODES = 2**31  # trie-nodes that an entry can name
+
+
+def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
+    """The kernel for blocks of ``threads``, 32 | threads; arguments as ``sweeping``, N <= NODES.
+
+    entries: the size of a queue, at least 32.
+    """
+
+    @device_function
+    def drain(queued, start, count, lane, active, row, above):
+        """Wake the queued children; entries are distinct, since a child has one parent."""
+        cuda.syncwarp(ALL_LANES)
+        at = lane
+        while at < count:
+            entry = np.uint32(queued[np.uint32(start + at)])
+            place = np.uint64(above + np.uint64(np.uint32(entry & np.uint32(0x7FFFFFFF))))
+            if entry >> np.uint32(31):
+                place = np.uint64(row + np.uint64(np.uint32(entry & np.uint32(0x7FFFFFFF))))
+            active[place] = np.uint32(active[place] | np.uint32(1))
+            at = np.uint32(at + np.uint32(32))
+        cuda.syncwarp(ALL_LANES)
+
+    @device_function
+    def put(queued, start, count, lane, tag, chosen, exmap, prefix_sum, active, row, above):
+        """Queue the children of all lanes (thesis Fig. 35); returns the entries afterwards."""
+        pending = np.uint32(cuda.ballot_sync(ALL_LANES, chosen != np.uint64(0)))
+        while pending != np.uint32(0):
+            lower = np.uint32(np.uint32(~pending) & np.uint32(pending - np.uint32(1)))
+            source = population(np.uint64(lower))
+            pending = np.uint32(pending & np.uint32(pending - np.uint32(1)))
+            mask = np.uint64(cuda.shfl_sync(ALL_LANES, as_signed(chosen), source))
+            children = np.uint64(cuda.shfl_sync(ALL_LANES, as_signed(exmap), source))
+            before = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(prefix_sum), source))
+            for half in range(2):
+                group = np.uint32(lane + np.uint32(32 * half))
+                writes = has_bit(mask, group)
+                votes = np.uint32(cuda.ballot_sync(ALL_LANES, writes))
+                if writes:
+                    ahead = population(np.uint64(votes) & bit_mask_below(lane))
+                    child = np.uint32(before + children_before(children, group))
+                    slot = np.uint32(np.uint32(start + count) + ahead)
+                    queued[slot] = np.uint32(child | tag)
+                count = np.uint32(count + population(np.uint64(votes)))
+                if count > np.uint32(entries - 32):
+                    drain(queued, start, count, lane, active, row, above)
+                    count = np.uint32(0)
+        return count
+
+    @device_function
+    def visit_level(
+        found, missed, queued, thread, threads, active, base, nodes, first, end, d, moves, depth,
+        limits, trie,
+    ):  # fmt: skip
+        k, distance = limits
+        lane = np.uint32(thread & np.uint32(31))
+        warp = np.uint32(thread >> np.uint32(5))
+        start = np.uint32(warp * np.uint32(entries))
+        row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
+        above = np.uint64(row + nodes)
+        count = np.uint32(0)
+        # the loop is over warps, so that their lanes stay together
+        leader = np.uint32(first + np.uint32(warp << np.uint32(5)))
+        while leader < end:
+            node = np.uint32(leader + lane)
+            lower = np.uint32(0)
+            states = np.uint32(0)
+            if node < end:
+                lower = np.uint32(active[row + np.uint64(node)])
+                if distance != np.uint32(0):
+                    states = np.uint32(active[above + np.uint64(node)])
+            if node == np.uint32(0) and d == np.uint32(0):
+                lower = np.uint32(lower | np.uint32(1))
+            exmap = np.uint64(0)
+            prefix_sum = np.uint32(0)
+            chosen = np.uint64(0)
+            exact = np.uint64(0)
+            if np.uint32(lower | states) != np.uint32(0):
+                inmap = np.uint32(load_word(trie[0], node))
+                if distance != np.uint32(0):
+                    level = np.uint32(d + np.uint32(1))
+                    of_match, exmap, chosen = move(
+                        active, above, node, level, states, lower, moves, depth, limits, inmap, trie
+                    )
+                    found = np.uint32(found | of_match)
+                if d == np.uint32(0) and lower != np.uint32(0):
+                    of_match, outer, exact = move(
+                        active, row, node, d, lower, np.uint32(0), moves, depth, limits, inmap, trie
+                    )
+                    exmap = np.uint64(exmap | outer)
+                    found = np.uint32(found | of_match)
+                    of_mismatch = missed_bits(lower, moves[0], depth, k, inmap, trie[1], node)
+                    missed = np.uint32(missed | of_mismatch)
+                if np.uint64(chosen | exact) != np.uint64(0):
+                    prefix_sum = np.uint32(load_word(trie[2], node))
+            count = put(
+                queued, start, count, lane, np.uint32(0), chosen, exmap, prefix_sum, active, row,
+                above,
+            )  # fmt: skip
+            if d == np.uint32(0):
+                count = put(
+                    queued, start, count, lane, np.uint32(0x80000000), exact, exmap, prefix_sum,
+                    active, row, above,
+                )  # fmt: skip
+            leader = np.uint32(leader + threads)
+        drain(queued, start, count, lane, active, row, above)
+        return found, missed
+
+    return sweeping(efficient_sweeps, visit_level, threads // 32 * entries)
+
+
+KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
+"""Names of the methods: the default, then those of the thesis."""
+
+BLOCKS = 4  # most blocks in numba's simulator
+
+
+def kernel(method: str) -> tuple[Any, int]:
+    """A compiled kernel of the thesis, and its threads per block."""
+    if method == "ltb-queue":
+        return made(queue, THREADS, QUEUE), THREADS
+    if method == "ltb-efficient":
+        return plain(efficient), THREADS
+    return plain(naive), THREADS
+
+
+@cache
+def occupancy(method: str) -> tuple[int, int]:
+    """Registers per thread of a kernel of the thesis, and its resident blocks per multiprocessor.
+
+    The limits are registers (65,536, allocated 256 per warp) and threads (2,048); the queues'
+    shared memory, 512 bytes per warp, is not reached before.
+    """
+    run, threads = kernel(method)
+    run.compile(tuple(numba_type(name) for name in ARGUMENTS))
+    registers = int(next(iter(run.get_regs_per_thread().values())))
+    a_warp = -(-32 * registers // 256) * 256
+    return registers, min(2048 // threads, 65536 // (a_warp * (threads // 32)))
+
+
+def resident_blocks(method: str) -> int:
+    """Blocks of a kernel of the thesis that the current GPU runs at once; no more are launched."""
+    if SIMULATED:
+        return BLOCKS
+    return occupancy(method)[1] * int(cuda.get_current_device().MULTIPROCESSOR_COUNT)

@@ -57,7 +57,7 @@ def hamming(
     records = list(map(NamedSequence, names, codes))
     if cluster is not None:
         form = pattern_search.line_format(format_)
-        from streamer.batch.hamming.oriented import orient
+        from streamer.batch.hamming.problem import orient
         from streamer.cluster import batch_tasks
         from streamer.cluster.connecting import connected
 

@@ -32,19 +32,17 @@ from numpy.typing import NDArray
 
 from streamer import __version__
 from streamer.batch.asm import searched
-from streamer.batch.asm.blocks import of_pieces
+from streamer.batch.asm.blocks import joined, of_pieces
 from streamer.batch.asm.engines import Cutters
-from streamer.batch.asm.found import joined
 from streamer.batch.asm.hit_reports import BestEnds, BlockRuns, every_end, runs_of
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.choice import Choice
 from streamer.batch.hamming import HammingSearch
 from streamer.batch.hits import Hits
-from streamer.batch.lcs.passes import HostPool, Part, Passes
+from streamer.batch.lcs.passes import HostPool, Part, Passes, Waves, stretches
 from streamer.batch.lcs.solve import MakeProcessor, processor_of
 from streamer.batch.lcs.symbols import OnCells, Pair
 from streamer.batch.lcs.systolic import BLOCK, SystolicSweep
-from streamer.batch.lcs.waves import Waves, stretches
 from streamer.batch.primer import reaches
 from streamer.batch.primer.problem import CHUNK_SYMBOLS, Alpha, Columns, chunks
 from streamer.batch.records import Codes, NamedSequence

@@ -18,17 +18,17 @@ def one_run_each():
     """Blocks that the simulator can carry, and no run twice: nothing is timed here."""
     from benchmarks import asm, exact_on_gpu, hamming, lcs, levenshtein, ltb, primer
     from gpu.card import device
-    from gpu.exact import bucket_table, device_tree, symbol_kernels, walk
+    from gpu.exact import bucket_table, chunk_match, device_tree, walk
     from gpu.hamming import paper, plane_search, sorting
     from gpu.levenshtein import search
-    from gpu.ltb import efficient, sliced
+    from gpu.ltb import sliced, sweeping
 
     def once(run, *_, **__):
         run()
         return 1.0
 
     modules = (
-        bucket_table, device_tree, symbol_kernels, walk, plane_search, sorting, paper, efficient,
+        bucket_table, device_tree, chunk_match, walk, plane_search, sorting, paper, sweeping,
         sliced,
     )  # fmt: skip
     with placement.small_blocks(32, *modules) as patch:

@@ -53,7 +53,7 @@ def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     from gpu import asm, lcs
     from gpu.asm import listing, paper, strips
-    from gpu.exact import bucket_table, device_tree, symbol_kernels, walk
+    from gpu.exact import bucket_table, chunk_match, device_tree, walk
     from gpu.hamming import paper as result_table
     from gpu.hamming import plane_search
     from gpu.lcs import cut, prepare, systolic
@@ -75,7 +75,7 @@ def small_kernels():
         paper,
         bucket_table,
         device_tree,
-        symbol_kernels,
+        chunk_match,
         walk,
     ]
     modules += [prepare, cut, extend, window_scan, seeds, seeds]

@@ -23,9 +23,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.blocks import Block, Texts, blocks, of_letters, of_pieces
+from streamer.batch.asm.blocks import Block, EndsFound, Texts, blocks, joined, of_letters, of_pieces
 from streamer.batch.asm.engines import Cutters
-from streamer.batch.asm.found import EndsFound, joined
 from streamer.batch.asm.hit_reports import BestEnds, every_end, runs_of
 from streamer.batch.asm.pattern_masks import Searches, check_patterns, masks_of, searches
 from streamer.batch.choice import Choice, Device, choose

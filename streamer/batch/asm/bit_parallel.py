@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.blocks import Block
-from streamer.batch.asm.cells import COLUMNS, LANES, LINE, ROW
-from streamer.batch.asm.found import (
+from streamer.batch.asm.blocks import (
+    Block,
     EndsFound,
     TooManyError,
     in_order,
@@ -27,6 +26,7 @@ from streamer.batch.asm.found import (
     merge_runs,
     repeated,
 )
+from streamer.batch.asm.cells import COLUMNS, LANES, LINE, ROW
 from streamer.batch.asm.lane_planes import code_gaps, code_planes, letter_gaps, letter_planes
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.asm.tiles import (

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.asm.bit_parallel import BitParallel
-from streamer.batch.asm.blocks import Block
-from streamer.batch.asm.found import NO_LIMIT, EndsFound, TooManyError, in_order, joined
+from streamer.batch.asm.blocks import NO_LIMIT, Block, EndsFound, TooManyError, in_order, joined
 from streamer.batch.asm.paper import pasm, sequential
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.choice import CardUse, Choice, ChosenEngine
 from streamer.errors import UsageError
-from trie.cpu.thread_lanes import each_task, in_lanes
+from trie.cpu.threads import each_task, in_lanes
 
 ROWS_AT_ONCE = 1 << 24  # approximate hits that all engines find at once
 BEST_AT_ONCE = 1 << 21  # the same for the report ``best``, where a hit takes up to 150 bytes

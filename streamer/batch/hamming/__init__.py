@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hamming.engines import AllChunks, SearchedText
-from streamer.batch.hamming.oriented import orient
-from streamer.batch.hamming.packed_hits import columns
+from streamer.batch.hamming.problem import columns, orient
 from streamer.batch.hits import Hits, concatenate
 from streamer.batch.records import Letters, NamedSequence, as_records
 from trie.cpu.interrupts import interrupts_as_such

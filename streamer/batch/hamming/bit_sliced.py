@@ -37,8 +37,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.hamming.oriented import Oriented
-from streamer.batch.hamming.packed_hits import START_SHIFT
+from streamer.batch.hamming.problem import START_SHIFT, Oriented
 from trie.codes import GAP
 from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit

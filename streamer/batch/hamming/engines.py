@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from streamer.batch.choice import CardUse, Choice, ChosenEngine
 from streamer.batch.hamming import bit_sliced, pigeonhole
-from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.paper import naive, pmasm, shift_add
-from trie.cpu.thread_lanes import each_task, in_lanes
-from trie.cpu.threads import run_chains, split_range
+from streamer.batch.hamming.problem import Oriented
+from trie.cpu.threads import each_task, in_lanes, run_chains, split_range
 
 ON_CPU: dict[str, Any] = {
     "bit-sliced": bit_sliced,

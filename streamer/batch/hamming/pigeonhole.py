@@ -38,8 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.hamming.oriented import Oriented
-from streamer.batch.hamming.packed_hits import hit_word
+from streamer.batch.hamming.problem import Oriented, hit_word
 from trie.codes import GAP
 from trie.cpu.intrinsics import popcount, prefetch
 from trie.cpu.jit import njit

@@ -11,9 +11,8 @@ method except ``dp``, which stores the whole table to find a subsequence.
 from __future__ import annotations
 
 from streamer.batch.choice import Device, choose
-from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.solve import length_of, matching_of
-from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
+from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS, Matching
 from streamer.batch.records import Codes, Letters
 from trie.codes import as_letters, decode, encode
 from trie.cpu.interrupts import interrupts_as_such

@@ -40,7 +40,6 @@ from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice
 from streamer.batch.lcs import diff, paper
-from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.paper import (
     DP_COLUMNS,
     DP_ROWS,
@@ -54,13 +53,21 @@ from streamer.batch.lcs.passes import (
     Passes,
     Processor,
     Splits,
+    Waves,
     count_bits,
     stride_of,
     whole,
 )
-from streamer.batch.lcs.symbols import TEXT_SYMBOLS, OnCells, Pair, Solution, pair_of, unreported
+from streamer.batch.lcs.symbols import (
+    TEXT_SYMBOLS,
+    Matching,
+    OnCells,
+    Pair,
+    Solution,
+    pair_of,
+    unreported,
+)
 from streamer.batch.lcs.systolic import SystolicSweep
-from streamer.batch.lcs.waves import Waves
 from streamer.batch.records import Codes
 from streamer.errors import StreamerError
 from trie.cpu.jit import njit

@@ -33,8 +33,7 @@ from streamer.batch.primer.problem import CHUNK_SYMBOLS, Alpha, Columns, chunks,
 from streamer.batch.records import Codes, Letters, as_records
 from streamer.errors import check_choice
 from trie.cpu.interrupts import interrupts_as_such
-from trie.cpu.thread_lanes import each_task, in_lanes
-from trie.cpu.threads import split_range, usable_cores
+from trie.cpu.threads import each_task, in_lanes, split_range, usable_cores
 from trie.strands import PRIMER_STRANDS
 
 METHODS: dict[str, tuple[Device, ...]] = {

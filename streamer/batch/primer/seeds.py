@@ -40,10 +40,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.primer import shared_windows
-from streamer.batch.primer.cpu_text import BlockHits, CpuText
+from streamer.batch.primer.cpu_text import TILE, BlockHits, CpuText, horizontal, vertical
 from streamer.batch.primer.problem import SEPARATOR, Columns
 from streamer.batch.primer.shared_windows import blocks, settle, stretches
-from streamer.batch.primer.window_scan import TILE, horizontal, vertical
 from streamer.batch.records import Codes
 from trie.codes import GAP
 from trie.cpu.jit import njit

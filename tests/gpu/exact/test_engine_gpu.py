@@ -26,14 +26,14 @@ pytestmark = placement.marks()
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
     """Warps for the simulator, and blocks and tables of a size that it can carry."""
-    from gpu.exact import bucket_table, device_tree, kmer_set, symbol_kernels, walk
+    from gpu.exact import bucket_table, chunk_match, device_tree, kmer_set, walk
     from streamer.matching import chunks, cuda, tree_worker
 
     modules = (
         bucket_table,
         device_tree,
         kmer_set,
-        symbol_kernels,
+        chunk_match,
         walk,
     )
     with placement.small_blocks(32, *modules) as patch:

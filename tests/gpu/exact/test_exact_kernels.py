@@ -16,11 +16,11 @@ pytestmark = placement.marks()
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tables of a size that the simulator can carry."""
-    from gpu.exact import bucket_table, device_tree, symbol_kernels, walk
+    from gpu.exact import bucket_table, chunk_match, device_tree, walk
 
-    with placement.small_blocks(64, bucket_table, device_tree, symbol_kernels, walk) as patch:
+    with placement.small_blocks(64, bucket_table, device_tree, chunk_match, walk) as patch:
         if SIMULATED:
-            for module in (symbol_kernels,):
+            for module in (chunk_match,):
                 patch.setattr(module, "THREADS", 32)
             patch.setattr(walk, "JUMP_LEVEL", 1)
         yield

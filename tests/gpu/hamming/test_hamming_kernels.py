@@ -50,7 +50,7 @@ def cases():
 
 
 def text_and_patterns(length, symbols, count, seed):
-    from streamer.batch.hamming.oriented import Oriented
+    from streamer.batch.hamming.problem import Oriented
 
     rng = np.random.default_rng(seed)
     text = rng.integers(0, 4, symbols, dtype=np.uint8)
@@ -63,7 +63,7 @@ def text_and_patterns(length, symbols, count, seed):
 
 def on_cpu(text, patterns, k):
     from streamer.batch.hamming.engines import HammingCpu
-    from streamer.batch.hamming.oriented import Oriented
+    from streamer.batch.hamming.problem import Oriented
 
     windows = text.size - patterns.length + 1
     engine = HammingCpu("naive", Oriented(patterns.codes, patterns.ids, k), 1)
@@ -82,7 +82,7 @@ def on_card(method, text, patterns, k, first=0):
 def searcher_of(method, patterns, k):
     from streamer.batch.choice import Choice
     from streamer.batch.hamming.engines import engine_for
-    from streamer.batch.hamming.oriented import Oriented
+    from streamer.batch.hamming.problem import Oriented
 
     patterns = Oriented(patterns.codes, patterns.ids, k)
     return engine_for(Choice(method, "cuda"), patterns, 1, free=False)
@@ -102,7 +102,7 @@ def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count
 
 @pytest.mark.parametrize(("length", "k"), [(5, 1), (12, 4), (32, 19), (40, 24)])
 def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
-    from gpu.hamming.shape import TILE
+    from gpu.hamming.network import TILE
 
     text, patterns = text_and_patterns(length, 2 * TILE + 100, 6, seed=length)
     wanted = on_cpu(text[3:], patterns, k)

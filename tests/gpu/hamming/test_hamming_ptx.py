@@ -10,8 +10,7 @@ pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)"
 
 
 from gpu.hamming import bit_sliced, paper, plane_search, sorting
-from gpu.hamming.network import Network
-from gpu.hamming.shape import WORDS, shape_for
+from gpu.hamming.network import WORDS, Network, shape_for
 from tests.gpu.ptx import CAPABILITIES, compiled
 
 pytestmark = pytest.mark.whole

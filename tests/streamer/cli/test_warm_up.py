@@ -44,8 +44,8 @@ NOT_BY_COMMANDS = (
     "streamer.batch.lcs.systolic.tabulate",
     "streamer.batch.lcs.systolic._blocks_by_table",
     # many hits, many k-mers, long records in pieces, plots, journals that are gone on with
-    "streamer.batch.asm.found._counted",
-    "streamer.batch.lcs.matching._columns",
+    "streamer.batch.asm.blocks._counted",
+    "streamer.batch.lcs.symbols._columns",
     "streamer.sequences.record_buffer._add_alone",
     "trie.levenshtein._merged",
 )

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.found import EndsFound
+from streamer.batch.asm.blocks import EndsFound
 from streamer.batch.asm.pattern_masks import Searches
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range

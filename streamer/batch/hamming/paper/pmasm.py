@@ -15,8 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.hamming.oriented import Oriented
-from streamer.batch.hamming.packed_hits import hit_word
+from streamer.batch.hamming.problem import Oriented, hit_word
 from trie.cpu.jit import njit
 from trie.packed_counters import PMASM_BITS, look_up_memory
 

@@ -11,7 +11,7 @@ import pytest
 from streamer.batch import hamming
 from streamer.batch.choice import Choice
 from streamer.batch.hamming import bit_sliced, engines, pigeonhole
-from streamer.batch.hamming.oriented import Oriented
+from streamer.batch.hamming.problem import Oriented
 from streamer.errors import DataError, StreamerError, UsageError
 from tests.reference import hamming as oracle
 

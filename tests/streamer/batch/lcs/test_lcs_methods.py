@@ -27,7 +27,8 @@ CUDA = [name for name, devices in lcs.METHODS.items() if "cuda" in devices]
 def small_tables(monkeypatch):
     """Tables, passes and leaves so small that short sequences are divided, and cut for two
     threads."""
-    from streamer.batch.lcs import solve, waves
+    from streamer.batch.lcs import passes as waves
+    from streamer.batch.lcs import solve
 
     monkeypatch.setattr(solve, "LEAF_CELLS", 2_000)
     monkeypatch.setattr(solve, "BOTH_FROM", 10_000)
@@ -164,7 +165,7 @@ def test_many_threads_do_not_cut_the_work_to_dust():
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_tiles_run_once_and_behind_those_they_need(threads):
-    from streamer.batch.lcs.waves import Chain, Crew
+    from streamer.batch.lcs.passes import Chain, Crew
     from trie.cpu.threads import run_all
 
     done = []
@@ -185,7 +186,7 @@ def test_tiles_run_once_and_behind_those_they_need(threads):
 
 
 def test_a_tile_that_fails_ends_the_others():
-    from streamer.batch.lcs.waves import Chain, Crew
+    from streamer.batch.lcs.passes import Chain, Crew
     from trie.cpu.threads import run_all
 
     done = []
