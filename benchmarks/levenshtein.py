@@ -183,7 +183,7 @@ def on_gpu(total: int) -> Iterator[Row]:
 
 def engine(total: int) -> Iterator[Row]:
     """From host memory to host results, by chunk and streams."""
-    from gpu.levenshtein.stream import NearEngine
+    from gpu.levenshtein import NearEngine
 
     bases, offsets = random_batch(total)
     for kmers, k, distance in ENGINES:

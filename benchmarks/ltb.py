@@ -142,7 +142,7 @@ def dictionaries(total: int, on_gpu: bool) -> Iterator[Row]:
 
 def engine(total: int) -> Iterator[Row]:
     """From host memory to host results, by chunk and streams."""
-    from gpu.ltb.stream import LtbEngine
+    from gpu.ltb import LtbEngine
 
     for kmers, k, distance, times in ENGINES:
         size = times * total

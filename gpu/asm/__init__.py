@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.asm import paper, slicing, strips
+from gpu.asm import bit_parallel, paper
 from gpu.asm.bit_parallel import (
     Listed,
     Masks,
     SlicedPatterns,
     SlicedText,
     TooManyHitsError,
+    fetch_hits,
     scan,
+    send_packed,
 )
-from gpu.asm.slicing import fetch_hits, send_packed
 from gpu.card.intrinsics import context_looked_up_once, cuda
 from gpu.card.memory import Workspace, free_memory
 from trie.codes import encode
@@ -88,7 +89,7 @@ class Searcher:
     def _word_bytes(self) -> float:
         """Bytes that a search needs for the 32 ends of a word."""
         # hits, digits, 5 bytes of counts per 4 ends; up to 4 words of differences between strips
-        between = 16 if self._longest > strips.ROWS else 0
+        between = 16 if self._longest > bit_parallel.ROWS else 0
         return 4 * (1 + self._k.bit_length()) + 45 / 4 + between
 
     @context_looked_up_once
@@ -124,7 +125,7 @@ class Searcher:
         """A text on the GPU in the method's form, packed or codes; valid until the next call."""
         if self._method != "bit-parallel":
             return self._space.upload("codes", encode(symbols) if letters else symbols)
-        packed = self._space.array("packed", slicing.packed_words(symbols.size), np.uint32)
+        packed = self._space.array("packed", bit_parallel.packed_words(symbols.size), np.uint32)
         send_packed(symbols, packed, self._stream, letters=letters)
         return packed
 

@@ -34,8 +34,8 @@ from gpu.card.intrinsics import bit_count, cuda, device_function, load_pair, loa
 from gpu.card.launch import made
 from gpu.card.memory import Workspace, free_memory
 from gpu.exact.device_tree import clear
-from gpu.hamming import bit_planes, bit_sliced, network
-from gpu.hamming.bit_planes import PLANES
+from gpu.hamming import bit_sliced, network
+from gpu.hamming.bit_sliced import PLANES
 from gpu.hamming.sorting import ID, START, HitSorter
 from trie.codes import GAP
 from trie.cpu.jit import njit
@@ -130,7 +130,7 @@ def _named_before(text, patterns, blocks, pieces, piece, errors, p, start):
         wrong = np.uint32(0)
         for block in range(blocks):
             word = np.uint32(np.uint32(start >> np.uint32(5)) + np.uint32(block))
-            differ = bit_planes.differing(
+            differ = bit_sliced.differing(
                 text, text, np.uint32(0), np.uint32(0), patterns,
                 np.uint32(np.uint32(p * blocks) + np.uint32(block)), word,
                 np.uint32(start & np.uint32(31)),
@@ -163,8 +163,8 @@ def pigeonhole(length: int) -> Callable[..., None]:
             at = np.uint32(start + pieces[piece, 0])
             word = np.uint32(at >> np.uint32(5))
             shift = np.uint32(at & np.uint32(31))
-            low = np.uint32(bit_planes.from_bit(text[0], word, shift) & np.uint32(mask))
-            high = np.uint32(bit_planes.from_bit(text[1], word, shift) & np.uint32(mask))
+            low = np.uint32(bit_sliced.from_bit(text[0], word, shift) & np.uint32(mask))
+            high = np.uint32(bit_sliced.from_bit(text[1], word, shift) & np.uint32(mask))
             kmer = np.uint32(_spread(low) | np.uint32(_spread(high) << np.uint32(1)))
             place = np.uint32(np.uint32(piece * words) + np.uint32(kmer >> np.uint32(6)))
             bitmap, before = load_pair(records, place)
@@ -177,7 +177,7 @@ def pigeonhole(length: int) -> Callable[..., None]:
                 stop = load_word(starts, np.uint32(number + np.uint32(1)))
                 while entry < stop:
                     p = load_word(members, entry)
-                    wrong = bit_planes.distance(
+                    wrong = bit_sliced.distance_of(
                         text, text, gaps, np.uint32(0), patterns, blocks, p, start
                     )
                     if wrong <= k and not _named_before(
@@ -231,7 +231,7 @@ class BitSliced:
         self.count, self.length = patterns.shape
         self.shape = network.shape_for(self.length, k)
         self._gaps = np.uint32((patterns >= GAP).any())
-        self._patterns = cuda.to_device(bit_planes.packed(patterns))
+        self._patterns = cuda.to_device(bit_sliced.packed(patterns))
         steps = network.steps_of(patterns, self.shape)
         self._steps = cuda.to_device(steps.ravel())
         self._quads = steps[0].size // 4
@@ -255,7 +255,7 @@ class BitSliced:
         made(bit_sliced.bit_sliced, self.shape, registers=self.shape.registers)[grid, 32, stream](
             text.text, text.gaps, np.uint32(text.gaps | self._gaps), np.uint32(windows),
             self._steps, np.uint32(self._quads), np.uint32(self._begin), np.uint32(self._k),
-            self._patterns, np.uint32(bit_planes.blocks_of(self.length)), np.uint32(share),
+            self._patterns, np.uint32(bit_sliced.blocks_of(self.length)), np.uint32(share),
             np.uint32(self.count), *counter, found,
         )  # fmt: skip
 
@@ -268,7 +268,7 @@ class Pigeonhole:
     """
 
     def __init__(self, patterns: NDArray[np.uint8], k: int, index: Any) -> None:
-        self._blocks = bit_planes.blocks_of(patterns.shape[1])
+        self._blocks = bit_sliced.blocks_of(patterns.shape[1])
         self._kernel = made(pigeonhole, index.length)
         records = np.stack([index.bitmap, index.rank.astype(np.uint64)], axis=2).ravel()
         inside = np.zeros((index.places.size, 32 * self._blocks), dtype=np.uint8)
@@ -279,7 +279,7 @@ class Pigeonhole:
         self._index = (
             cuda.to_device(records), cuda.to_device(index.starts), cuda.to_device(index.members),
             cuda.to_device(pieces), np.uint32(index.errors),
-            cuda.to_device(bit_planes.packed(patterns)), np.uint32(self._blocks), np.uint32(k),
+            cuda.to_device(bit_sliced.packed(patterns)), np.uint32(self._blocks), np.uint32(k),
         )  # fmt: skip
 
     def words(self, windows: int) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
 from gpu.card.memory import free_memory
-from gpu.primer import extend, seeds, window_scan
+from gpu.primer import seeds, window_scan
 from trie.codes import reverse_complement
 from trie.cpu.threads import run_all, split_range, usable_cores
 
@@ -268,9 +268,9 @@ class GpuText:
         starts that outgrow the rows of all kernels.
         """
         on_device = cuda.to_device(reach)
-        keys, kind = hits.keys, extend.ANCHORS
+        keys, kind = hits.keys, window_scan.ANCHORS
         if keys is None:
-            keys, kind = cuda.device_array(1, np.uint64), extend.EVERYWHERE
+            keys, kind = cuda.device_array(1, np.uint64), window_scan.EVERYWHERE
         keys = keys.reshape(1, keys.size)
         where = cuda.to_device(np.array([hits.step, hits.span, hits.offset]))
         # few distinct numbers of words, since each needs its own kernel
@@ -288,7 +288,7 @@ class GpuText:
             if words == MOST_WORDS:
                 on_device.copy_to_host(reach)
                 return key, blocks
-            keys, kind = cuda.to_device(key.reshape(1, places)), extend.ANCHORS
+            keys, kind = cuda.to_device(key.reshape(1, places)), window_scan.ANCHORS
             words = min(MOST_WORDS, 4 * words)
         on_device.copy_to_host(reach)
         return np.empty(0, dtype=np.uint64), blocks[:, :0]
@@ -305,18 +305,18 @@ class GpuText:
         # for most starts the hook is in the last words from the beginning
         lowest = int((blocks[2] - blocks[1]).min()) - 1
         hooked = words - 2 if lowest // 32 >= words - 2 > 0 else 0
-        launches = 1 if places < FEW or kind == extend.EVERYWHERE else LAUNCHES
+        launches = 1 if places < FEW or kind == window_scan.EVERYWHERE else LAUNCHES
         counts = cuda.to_device(np.zeros((launches, 2), dtype=np.uint32))
         cores = cuda.to_device(blocks)
-        kernel = made(extend.kernel, words, hooked, self._alpha.gaps)
-        run = with_threads(kernel, places, extend.THREADS)
+        kernel = made(window_scan.extend, words, hooked, self._alpha.gaps)
+        run = with_threads(kernel, places, window_scan.EXTEND_THREADS)
         for launch in range(launches):
-            steps = 1 if launch + 1 < launches else extend.MOST_STEPS
+            steps = 1 if launch + 1 < launches else window_scan.MOST_STEPS
             left = self._lists[launch % 2]
             run(
                 self._words, np.int64(self.columns), self._alpha.planes, self._alpha.ends,
                 np.int32(self._k), cores, keys, np.int64(places), where, np.int32(kind),
                 np.int32(steps), reach, left, self._outgrown, counts, np.int32(launch),
             )  # fmt: skip
-            keys, kind = left, extend.STARTS
+            keys, kind = left, window_scan.STARTS
         return int(counts.copy_to_host()[0, 1])

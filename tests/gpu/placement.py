@@ -60,7 +60,7 @@ def small_blocks(threads, *modules):
 
 def small_pieces(patch, symbols):
     """Pieces of packed text of that many symbols, and pinned buffers that fit them."""
-    from gpu.asm import slicing
+    from gpu.asm import bit_parallel
 
-    patch.setattr(slicing, "PACKED", symbols)
-    patch.setattr(slicing, "_idle", defaultdict(deque))
+    patch.setattr(bit_parallel, "PACKED", symbols)
+    patch.setattr(bit_parallel, "_idle", defaultdict(deque))

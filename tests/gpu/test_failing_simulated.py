@@ -52,13 +52,16 @@ def grouped(names):
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     from gpu import asm, lcs
-    from gpu.asm import listing, paper, strips
+    from gpu.asm import bit_parallel, listing, paper
     from gpu.exact import bucket_table, chunk_match, device_tree, walk
     from gpu.hamming import paper as result_table
     from gpu.hamming import plane_search
-    from gpu.lcs import cut, prepare, systolic
+    from gpu.lcs import systolic
+    from gpu.lcs import systolic as cut
+    from gpu.lcs import systolic as prepare
     from gpu.levenshtein import search
-    from gpu.primer import extend, seeds, window_scan
+    from gpu.primer import seeds, window_scan
+    from gpu.primer import window_scan as extend
     from streamer.batch import primer
     from streamer.batch.hamming import engines
     from streamer.batch.lcs import solve
@@ -71,7 +74,7 @@ def small_kernels():
         listing,
         paper,
         paper,
-        strips,
+        bit_parallel,
         paper,
         bucket_table,
         device_tree,
@@ -84,8 +87,8 @@ def small_kernels():
         placement.small_pieces(patch, 256)
         patch.setattr(paper, "STEPS", 2)
         patch.setattr(listing, "LISTED", 8)
-        patch.setattr(strips, "TILE", 32)
-        patch.setattr(strips, "ROWS", 8)
+        patch.setattr(bit_parallel, "TILE", 32)
+        patch.setattr(bit_parallel, "ROWS", 8)
         # several pieces, and smaller ones
         patch.setattr(asm, "BLOCK_SIZES", dict.fromkeys(asm.METHODS, 40))
         patch.setattr(asm, "LEAST_BLOCK", 10)

@@ -18,17 +18,17 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu.asm import listing, paper, slicing, strips
+    from gpu.asm import bit_parallel, listing, paper
 
-    with placement.small_blocks(32, listing, paper, strips) as patch:
+    with placement.small_blocks(32, listing, paper, bit_parallel) as patch:
         if SIMULATED:
-            patch.setattr(slicing, "HITS", 50)
-            patch.setattr(slicing, "PIECES", 2)
+            patch.setattr(bit_parallel, "HITS", 50)
+            patch.setattr(bit_parallel, "PIECES", 2)
             placement.small_pieces(patch, 256)
             patch.setattr(paper, "STEPS", 2)
             patch.setattr(listing, "LISTED", 8)
-            patch.setattr(strips, "TILE", 32)
-            patch.setattr(strips, "ROWS", 8)
+            patch.setattr(bit_parallel, "TILE", 32)
+            patch.setattr(bit_parallel, "ROWS", 8)
         yield
 
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-from gpu.asm import listing, paper, slicing, strips
+from gpu.asm import bit_parallel, listing, paper
 from tests.gpu.ptx import compiled
 
 pytestmark = pytest.mark.whole
@@ -22,9 +22,9 @@ SCAN = (
     "uint8[::1]", "uint32[::1]", "int32", "int32", "uint32[::1]", "uint32[::1]",
 )  # fmt: skip
 STRIPS = (
-    strips.Strip(rows=32, first=True, planes=6, letters=4),
-    strips.Strip(rows=8, first=False, planes=0, letters=4),
-    strips.Strip(rows=5, first=False, planes=11, letters=16),
+    bit_parallel.Strip(rows=32, first=True, planes=6, letters=4),
+    bit_parallel.Strip(rows=8, first=False, planes=0, letters=4),
+    bit_parallel.Strip(rows=5, first=False, planes=11, letters=16),
 )
 """Some of what the bit-sliced kernel is made for."""
 
@@ -46,13 +46,13 @@ def sources():
         "wspasm": (paper.wspasm(paper.WSPASM_THREADS, 1, False), WARPS),
         "wspasm_shared": (paper.wspasm(paper.WSPASM_THREADS, 1, True), WARPS),
         "wspasm_shared_2": (paper.wspasm(paper.WSPASM_THREADS, 2, True), WARPS),
-        "slice_text": (slicing.slice_text(strips.TILE), SLICES),
+        "slice_text": (bit_parallel.slice_text(bit_parallel.TILE), SLICES),
         "count_sliced": (
-            listing.count(listing.COUNT_THREADS, strips.TILE),
+            listing.count(listing.COUNT_THREADS, bit_parallel.TILE),
             (*SLICED, "uint8[::1]", "uint32[::1]", "int64[::1]"),
         ),
         "emit_sliced": (
-            listing.emit(strips.TILE, listing.LISTED),
+            listing.emit(bit_parallel.TILE, listing.LISTED),
             (*SLICED, "int32", "uint8[::1]", "uint32[::1]", "int64[::1]", "int64", "uint32[::1]",
              "uint16[::1]"),
         ),
@@ -71,7 +71,7 @@ def sources():
     }  # fmt: skip
     for strip in STRIPS:
         name = f"scan_{strip.rows}_{strip.planes}_{strip.letters}"
-        found[name] = (strips.scan(strip, strips.THREADS), SCAN)
+        found[name] = (bit_parallel.strip_kernel(strip, bit_parallel.THREADS), SCAN)
     return found
 
 

@@ -141,7 +141,7 @@ def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
 
 def test_tables_that_do_not_fit_are_told():
     from gpu.exact import CudaEngineError
-    from gpu.levenshtein.stream import NearEngine
+    from gpu.levenshtein import NearEngine
     from trie.levenshtein import Patterns
 
     codes = np.arange(5_000, dtype=np.uint64)

@@ -137,7 +137,7 @@ def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
     ("streams", "chunk", "cards"), [(1, 8, 1), (2, 11, 1), (3, 9, 1), (2, 1000, 1), (2, 9, 2)]
 )
 def test_chunks_on_streams_agree(streams, chunk, cards):
-    from gpu.ltb.stream import LtbEngine
+    from gpu.ltb import LtbEngine
     from trie.snapshots.tree_bitmap import snapshot
 
     engine = LtbEngine(5, 2, chunk=chunk, streams=streams, cards=(0,) * cards)
@@ -151,7 +151,7 @@ def test_chunks_on_streams_agree(streams, chunk, cards):
 
 def test_a_card_that_is_too_small_is_told():
     from gpu.card.cuda_errors import CardMemoryError
-    from gpu.ltb.stream import LtbEngine
+    from gpu.ltb import LtbEngine
     from trie.snapshots.tree_bitmap import snapshot
 
     with pytest.raises(CardMemoryError, match="memory for the buffers of a chunk: "):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu.primer import extend, paper, seeds, window_scan
+from gpu.primer import paper, seeds, window_scan
 
 
 def sources(words=7, threads=64, k=100):
@@ -42,6 +42,6 @@ def sources(words=7, threads=64, k=100):
         "windows_of": (seeds.windows_of, windows_types),
         "variants": (seeds.variants, variants_types),
         "seeds": (seeds.seeds, seeds_types),
-        "extend": (extend.kernel(words, max(0, words - 2), False), extend_types),
-        "extend_gaps": (extend.kernel(words, 0, True), extend_types),
+        "extend": (window_scan.extend(words, max(0, words - 2), False), extend_types),
+        "extend_gaps": (window_scan.extend(words, 0, True), extend_types),
     }

@@ -22,7 +22,8 @@ pytestmark = [
 def lockstep_warps():
     """Blocks of a size that the simulator can carry, and windows from the first columns on."""
     from gpu import primer
-    from gpu.primer import extend, seeds, window_scan
+    from gpu.primer import seeds, window_scan
+    from gpu.primer import window_scan as extend
     from streamer.batch.primer import on_gpu
 
     with placement.small_blocks(32, extend, window_scan, seeds) as patch:
