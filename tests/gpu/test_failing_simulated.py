@@ -57,11 +57,8 @@ def small_kernels():
     from gpu.hamming import paper as result_table
     from gpu.hamming import plane_search
     from gpu.lcs import systolic
-    from gpu.lcs import systolic as cut
-    from gpu.lcs import systolic as prepare
     from gpu.levenshtein import search
     from gpu.primer import seeds, window_scan
-    from gpu.primer import window_scan as extend
     from streamer.batch import primer
     from streamer.batch.hamming import engines
     from streamer.batch.lcs import solve
@@ -81,7 +78,7 @@ def small_kernels():
         chunk_match,
         walk,
     ]
-    modules += [prepare, cut, extend, window_scan, seeds, seeds]
+    modules += [systolic, systolic, window_scan, window_scan, seeds, seeds]
     with placement.small_blocks(32, *modules) as patch:
         patch.setattr(search, "THREADS", 64)
         placement.small_pieces(patch, 256)

@@ -7,7 +7,7 @@ memory latencies of a block overlap:
     questions   bucket numbers of every position and look-up; their starts are prefetched
     ranges      the buckets that are not empty; their first entries are prefetched
     candidates  an entry and its text around the piece, uint32[7, BATCH], so that memory is bounded
-    passing     trie/levenshtein/verify.py, eight candidates an instruction
+    passing     which can be within the distance, eight candidates an instruction
     ends        trie/levenshtein/piece_search.py, for what has passed
 
 If a block has so many candidates that comparing all patterns side by side costs less, as in repeats
@@ -42,7 +42,7 @@ from trie.cpu.intrinsics import prefetch, reversed_bits
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
 from trie.cpu.vectors import marked
-from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT, Patterns, verify
+from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT, Patterns
 from trie.levenshtein.lanes import equal_symbols, search_read
 from trie.levenshtein.piece_index import (
     HIGH_SHIFT,
@@ -107,6 +107,58 @@ def window(plane, at):
 # LLVM by itself would not inline the larger ones, and a loop with a call is not vectorized
 REACH = reach(njit(nogil=True, forceinline=True))
 _before, _behind = sides(njit(nogil=True), REACH)
+_cost0, _cost1, _cost2, _cost3, _cost4 = REACH.costs
+
+# rows of the candidates' words
+ENTRY_LOW, ENTRY_HIGH, BEHIND, BEFORE_LOW, BEFORE_HIGH, AFTER_LOW, AFTER_HIGH = range(7)
+CANDIDATE_ROWS = 7
+
+
+@njit(nogil=True, forceinline=True)
+def _sum(cost, around, words, j):
+    """The edits before and after the piece of candidate j, as far as ``cost`` counts."""
+    every, one = np.uint32(0xFFFFFFFF), np.uint32(1)
+    behind = words[BEHIND, j]
+    ahead = np.uint32(np.uint32(around) - behind)
+    low = words[ENTRY_LOW, j]
+    high = words[ENTRY_HIGH, j]
+    on = cost(
+        low, high, words[AFTER_LOW, j], words[AFTER_HIGH, j],
+        np.uint32(every << behind), np.uint32(one << behind),
+    )  # fmt: skip
+    back = cost(
+        np.uint32(low >> behind), np.uint32(high >> behind),
+        words[BEFORE_LOW, j], words[BEFORE_HIGH, j],
+        np.uint32(every << ahead), np.uint32(one << ahead),
+    )  # fmt: skip
+    return np.uint32(on + back)
+
+
+@njit(nogil=True, inline="always")
+def _passing(cost, distance, around, count, words, passed):
+    """The loop for one ``cost``: a choice inside the loop would prevent vectorization."""
+    for j in range(count):
+        passed[j] = _sum(cost, around, words, j) <= np.uint32(distance)
+
+
+@njit(cache=True, nogil=True)
+def passing(distance, around, count, words, passed):
+    """passed[j] = 1 where candidate j can be within the distance, else 0.
+
+    around: symbols of a pattern beside the piece, k - w. words: uint32[CANDIDATE_ROWS, >= count]:
+    the two planes of the entry, the symbols after the piece, and the text's planes before and after
+    the piece.
+    """
+    if distance == 0:
+        _passing(_cost0, 0, around, count, words, passed)
+    elif distance == 1:
+        _passing(_cost1, 1, around, count, words, passed)
+    elif distance == 2:
+        _passing(_cost2, 2, around, count, words, passed)
+    elif distance == 3:
+        _passing(_cost3, 3, around, count, words, passed)
+    else:
+        _passing(_cost4, 4, around, count, words, passed)
 
 
 @njit(cache=True, nogil=True)
@@ -222,7 +274,7 @@ def _scan(
     codes = np.empty(TILE + _BEFORE + _BEHIND, dtype=np.uint32)
     buckets = np.empty((questions.shape[0], BLOCK), dtype=np.uint64)
     ranges = np.empty((BLOCK * questions.shape[0] + 1, 3), dtype=np.uint32)
-    words = np.empty((verify.ROWS, BATCH), dtype=np.uint32)
+    words = np.empty((CANDIDATE_ROWS, BATCH), dtype=np.uint32)
     found = np.empty((2, BATCH), dtype=np.uint32)
     passed = np.empty(BATCH, dtype=np.uint8)
     places = np.zeros((2, DIAGONALS), dtype=np.uint32)
@@ -334,14 +386,14 @@ def _candidates(
         back_high = window(planes[HIGH_BACK], total - piece)
         for entry in range(ranges[row, 0], ranges[row, 1]):
             value = entries[entry]
-            words[verify.LOW, held] = np.uint32(value & mask)
-            words[verify.HIGH, held] = np.uint32((value >> np.uint64(HIGH_SHIFT)) & mask)
+            words[ENTRY_LOW, held] = np.uint32(value & mask)
+            words[ENTRY_HIGH, held] = np.uint32((value >> np.uint64(HIGH_SHIFT)) & mask)
             anchor = np.int64(value >> np.uint64(PIECE_SHIFT))
-            words[verify.BEHIND, held] = np.uint32(k - width - anchor * spacing)
-            words[verify.LOW_BACK, held] = back_low
-            words[verify.HIGH_BACK, held] = back_high
-            words[verify.LOW_ON, held] = on_low
-            words[verify.HIGH_ON, held] = on_high
+            words[BEHIND, held] = np.uint32(k - width - anchor * spacing)
+            words[BEFORE_LOW, held] = back_low
+            words[BEFORE_HIGH, held] = back_high
+            words[AFTER_LOW, held] = on_low
+            words[AFTER_HIGH, held] = on_high
             found[0, held] = np.uint32(entry)
             found[1, held] = np.uint32(piece)
             held += 1
@@ -363,31 +415,31 @@ def _verify(
     ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile, held,
     words, found, passed, places, costs, out,
 ):  # fmt: skip
-    verify.passing(distance, k - width, held, words, passed)
+    passing(distance, k - width, held, words, passed)
     one = np.uint32(1)
     between = 2 * spacing - width
     for j in range(held):
         if passed[j]:
             piece = np.int64(found[1, j])
             place = piece + origin
-            behind = words[verify.BEHIND, j]
+            behind = words[BEHIND, j]
             ahead = np.uint32(np.uint32(k - width) - behind)
             if ahead and ahead <= place - begin:
-                other = (words[verify.LOW, j] >> behind) ^ words[verify.LOW_BACK, j]
-                other |= (words[verify.HIGH, j] >> behind) ^ words[verify.HIGH_BACK, j]
+                other = (words[ENTRY_LOW, j] >> behind) ^ words[BEFORE_LOW, j]
+                other |= (words[ENTRY_HIGH, j] >> behind) ^ words[BEFORE_HIGH, j]
                 other |= window(planes[GAP_BACK], total - piece)
                 if not other & np.uint32(np.uint32(one << ahead) - one):
                     # all symbols before this piece are equal: the first piece finds the same match
                     continue
             if found[0, j] >= later and between <= last - place - width:
-                other = words[verify.LOW, j] ^ words[verify.LOW_ON, j]
-                other |= words[verify.HIGH, j] ^ words[verify.HIGH_ON, j]
+                other = words[ENTRY_LOW, j] ^ words[AFTER_LOW, j]
+                other |= words[ENTRY_HIGH, j] ^ words[AFTER_HIGH, j]
                 other |= window(planes[GAP], piece + width)
                 if not other & np.uint32(np.uint32(one << np.uint32(between)) - one):
                     # the next piece is there too: their adjacent pair finds the same match
                     continue
             write_ends(
-                k, distance, width, words[verify.LOW, j], words[verify.HIGH, j],
+                k, distance, width, words[ENTRY_LOW, j], words[ENTRY_HIGH, j],
                 np.int64(behind), ranks[found[0, j]], planes, total, piece, place - begin,
                 last - place - width, place + width - 1 - tile, out, places, costs,
             )  # fmt: skip

@@ -19,11 +19,10 @@ def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     import gpu.lcs
     from gpu.lcs import paper, systolic
-    from gpu.lcs import systolic as cut
     from gpu.lcs import systolic as prepare
     from streamer.batch.lcs import paper as processor
 
-    with placement.small_blocks(32, prepare, cut) as patch:
+    with placement.small_blocks(32, prepare, systolic) as patch:
         if SIMULATED:
             patch.setattr(paper, "STEP", 32)
             patch.setattr(processor, "GPU_FROM", 300)
@@ -117,9 +116,9 @@ def test_cuts(rows):
     card.pool[: pool.size].copy_to_device(pool)
     first, last = np.array([0, words, 1]), np.array([2 * words, 3 * words, words])
     counts = np.array([rows, rows, 1])
-    cut, length = card.split(Splits(first, last, counts))
+    systolic, length = card.split(Splits(first, last, counts))
     for t in range(3):
-        assert (cut[t], length[t]) == best_cut(pool, first[t], last[t], counts[t]), t
+        assert (systolic[t], length[t]) == best_cut(pool, first[t], last[t], counts[t]), t
 
 
 PAIRS = (

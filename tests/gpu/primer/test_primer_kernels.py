@@ -23,10 +23,9 @@ def lockstep_warps():
     """Blocks of a size that the simulator can carry, and windows from the first columns on."""
     from gpu import primer
     from gpu.primer import seeds, window_scan
-    from gpu.primer import window_scan as extend
     from streamer.batch.primer import on_gpu
 
-    with placement.small_blocks(32, extend, window_scan, seeds) as patch:
+    with placement.small_blocks(32, window_scan, window_scan, seeds) as patch:
         patch.setattr(on_gpu, "FIRST", (64, 64))
         if SIMULATED:
             patch.setattr(primer, "FEW", 20)
