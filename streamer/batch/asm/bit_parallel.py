@@ -26,11 +26,19 @@ from streamer.batch.asm.blocks import (
     merge_runs,
     repeated,
 )
-from streamer.batch.asm.cells import COLUMNS, LANES, LINE, ROW
-from streamer.batch.asm.lane_planes import code_gaps, code_planes, letter_gaps, letter_planes
+from streamer.batch.asm.lane_planes import (
+    LANES,
+    LINE,
+    ROW,
+    code_gaps,
+    code_planes,
+    letter_gaps,
+    letter_planes,
+)
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.asm.tiles import (
     BLOCK,
+    COLUMNS,
     SLACK,
     HitLists,
     Scratch,

@@ -47,7 +47,7 @@ class AsmEngine(Protocol):
 Find = Callable[[NDArray[np.uint8], int, Searches, int], list[EndsFound]]
 """(codes, lead, searches, threads) -> every end in (lead, n] with distance <= k, by search."""
 
-PAPER: dict[str, Find] = {"sequential": sequential.find, "pasm": pasm.find}
+PAPER: dict[str, Find] = {"sequential": sequential, "pasm": pasm}
 
 
 class PaperEngine:

@@ -1,4 +1,6 @@
-"""PASM on the CPU (WsPASM paper, algorithm 1): a row of D at once, by equations 2 and 3.
+"""The WsPASM paper's methods on the CPU.
+
+PASM on the CPU (WsPASM paper, algorithm 1): a row of D at once, by equations 2 and 3.
 
     X[l, j]   the last position <= j of the text that holds letter l of the alphabet, 0 if none
     D[i, j]   D[i-1, j-1] where T[j-1] = P[i-1], else 1 + the least of D[i-1, j], D[i-1, j-1] and
@@ -10,6 +12,11 @@ barrier between rows. Two rows of D are in memory.
 
 Operations: m cells per symbol, each with three loads from the previous row, one of them random;
 memory: 4 bytes per symbol for each letter of X and each of the two rows.
+
+ASM_CPU of the WsPASM paper: the matrix D by equation 1, column by column, cell by cell.
+
+Operations: m cells per symbol, each a comparison and a minimum of three; 4 m bytes of memory. The
+only parallelism is cutting texts: a thread takes a range of ends, and ``reach`` symbols before it.
 """
 
 from __future__ import annotations
@@ -25,7 +32,7 @@ from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 
 
-def find(codes: NDArray[np.uint8], lead: int, searches: Searches, threads: int) -> list[EndsFound]:
+def pasm(codes: NDArray[np.uint8], lead: int, searches: Searches, threads: int) -> list[EndsFound]:
     """Find every end in (lead, n] with a distance <= k, by search."""
     alphabet = np.unique(searches.joined_masks)
     rows_of_x = run_all([partial(_last_positions, codes, mask) for mask in alphabet], threads)
@@ -76,3 +83,44 @@ def _row(codes, mask, last, i, above, row, low, high):
             x = last[j]
             along = i + j - 1 if x == 0 else above[x - 1] + (j - 1 - x)
             row[j] = 1 + min(above[j], min(above[j - 1], along))
+
+
+def sequential(
+    codes: NDArray[np.uint8], lead: int, searches: Searches, threads: int
+) -> list[EndsFound]:
+    """Find every end in (lead, n] with a distance <= k, by search."""
+    parts = split_range(lead, codes.size, threads, align=max(1, 4 * searches.reach))
+    tasks = [
+        partial(_by_columns, codes, low, high, masks, searches.k)
+        for masks in searches.masks
+        for low, high in parts
+    ]
+    return [
+        EndsFound(ends, distances, np.full(ends.size, i // len(parts), np.int32))
+        for i, (ends, distances) in enumerate(run_all(tasks, threads))
+    ]
+
+
+@njit(cache=True, nogil=True)
+def _by_columns(codes, low, high, masks, k):
+    """Find the ends in (low, high] with D <= k, and D there."""
+    rows = masks.size
+    column = np.arange(rows + 1).astype(np.int32)
+    ends = np.empty(high - low, np.int64)
+    distances = np.empty(high - low, np.int32)
+    found = 0
+    for j in range(max(0, low - rows - k), high):
+        code = codes[j]
+        diagonal = column[0]
+        for i in range(1, rows + 1):
+            if masks[i - 1] >> code & 1:
+                value = diagonal
+            else:
+                value = 1 + min(column[i - 1], min(column[i], diagonal))
+            diagonal = column[i]
+            column[i] = value
+        if column[rows] <= k and j >= low:
+            ends[found] = j + 1
+            distances[found] = column[rows]
+            found += 1
+    return ends[:found].copy(), distances[:found].copy()
