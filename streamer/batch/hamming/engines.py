@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import CardUse, Choice, ChosenEngine
-from streamer.batch.hamming import bit_sliced, pigeonhole
-from streamer.batch.hamming.paper import naive, pmasm, shift_add
+from streamer.batch.hamming import bit_sliced, paper, pigeonhole
 from streamer.batch.hamming.problem import Oriented
 from trie.cpu.threads import each_task, in_lanes, run_chains, split_range
 
-ON_CPU: dict[str, Any] = {
-    "bit-sliced": bit_sliced,
-    "pigeonhole": pigeonhole,
-    "naive": naive,
-    "shift-add": shift_add,
-    "pmasm": pmasm,
-}
-"""The methods on the CPU, each with three functions.
 
-prepare: converts patterns to the last arguments of ``scan``. most_windows(patterns, cells): how
-many windows a call of ``scan`` may take if comparing as many symbols one by one takes a tenth of a
-second; less than 1 stands for 1. scan(codes, first, stop, origin, ids,
-k, words, *prepared): writes to ``words`` the hit words of as many of the windows [first, stop) as
-fit, with starts counted from ``origin``; returns where it stopped, the number of words, and how
-many the next window or block needs. ids: uint64[r], shifted as in a hit word.
-"""
+class CpuMethod(NamedTuple):
+    """A method on the CPU.
+
+    prepare: converts patterns to the last arguments of ``scan``. most_windows(patterns, cells): how
+    many windows a call of ``scan`` may take if comparing as many symbols one by one takes a tenth
+    of a second; less than 1 stands for 1. scan(codes, first, stop, origin, ids, k, words,
+    *prepared): writes to ``words`` the hit words of as many of the windows [first, stop) as fit,
+    with starts counted from ``origin``; returns where it stopped, the number of words, and how many
+    the next window or block needs. ids: uint64[r], shifted as in a hit word.
+    """
+
+    prepare: Callable[[Oriented], tuple[Any, ...]]
+    most_windows: Callable[[Oriented, int], int]
+    scan: Callable[..., tuple[int, int, int]]
+
+
+ON_CPU = {
+    "bit-sliced": CpuMethod(bit_sliced.prepare, bit_sliced.most_windows, bit_sliced.scan),
+    "pigeonhole": CpuMethod(pigeonhole.prepare, pigeonhole.most_windows, pigeonhole.scan),
+    "naive": CpuMethod(paper.naive_patterns, paper.most_windows, paper.naive),
+    "shift-add": CpuMethod(paper.shift_add_state, paper.shift_add_windows, paper.shift_add),
+    "pmasm": CpuMethod(paper.pmasm_memory, paper.most_windows, paper.pmasm),
+}
 
 LEAST_PART = 1 << 12  # windows worth another thread
 LEAST_WORDS = 1 << 16  # hit words of the smallest buffer
