@@ -53,11 +53,9 @@ def check_batch(
     bases = np.ascontiguousarray(bases, dtype=np.uint8)
     offsets = np.ascontiguousarray(offsets, dtype=np.int64)
     if bases.ndim != 1 or offsets.ndim != 1 or offsets.size == 0:
-        message = "a batch is a one-dimensional array of bases and at least one offset"
-        raise BatchShapeError(message)
+        raise BatchShapeError("a batch is a one-dimensional array of bases and at least one offset")
     if offsets[0] != 0 or offsets[-1] != bases.size or not ascending(offsets):
-        message = f"offsets must ascend from 0 to the number of bases, {bases.size}"
-        raise BatchShapeError(message)
+        raise BatchShapeError(f"offsets must ascend from 0 to the number of bases, {bases.size}")
     return bases, offsets
 
 

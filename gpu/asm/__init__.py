@@ -51,8 +51,7 @@ class Searcher:
     def __init__(self, patterns: Sequence[Masks], k: int, method: str, *, sharing: int = 1) -> None:
         self._longest = max(map(len, patterns))
         if method == "wspasm-shared" and self._longest > paper.LONGEST:
-            message = f"a pattern of {self._longest} letters, {paper.LONGEST} have room"
-            raise ValueError(message)
+            raise ValueError(f"a pattern of {self._longest} letters, {paper.LONGEST} have room")
         self._patterns = patterns
         self._k = k
         self._method = method

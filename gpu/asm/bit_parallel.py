@@ -602,11 +602,7 @@ def _letters(strip: Strip, threads: int) -> list[str]:
             f"e2 = np.uint32(b{c} & np.uint32(~a{c}))",
             f"e3 = np.uint32(a{c} & b{c})",
         ]
-        lines += [
-            "for x in range(16):",
-            "    bases = sets[search * 16 + x]",
-            "    word = zero",
-        ]
+        lines += ["for x in range(16):", "    bases = sets[search * 16 + x]", "    word = zero"]
         for x in range(4):
             lines += [f"    if bases & {1 << x}:", f"        word = np.uint32(word | e{x})"]
         lines += [f"    equal[(4 * x + {c}) * {threads} + cuda.threadIdx.x] = word"]

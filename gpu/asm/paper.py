@@ -49,14 +49,7 @@ from numpy.typing import NDArray
 
 from gpu.asm.bit_parallel import Listed, Masks, TooManyHitsError
 from gpu.asm.listing import places_of
-from gpu.card.intrinsics import (
-    ALL_LANES,
-    as_signed,
-    cuda,
-    device_function,
-    population,
-    sum_to_lane,
-)
+from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function, population, sum_to_lane
 from gpu.card.launch import grid, made, plain
 from gpu.card.memory import Workspace
 

@@ -143,10 +143,8 @@ def translated_driver_errors() -> Iterator[None]:
     except driver_errors() as error:
         defer_deallocations_if_lost()
         if _is_shortage(error):
-            message = f"the GPU is out of memory: {_left()}"
-            raise OutOfMemoryError(message) from error
-        message = f"the CUDA device failed: {' '.join(str(error).split())}"
-        raise DeviceLostError(message) from error
+            raise OutOfMemoryError(f"the GPU is out of memory: {_left()}") from error
+        raise DeviceLostError(f"the CUDA device failed: {' '.join(str(error).split())}") from error
 
 
 def _is_shortage(error: BaseException) -> bool:

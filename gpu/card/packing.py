@@ -132,8 +132,7 @@ def chunk_arrays(
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The bases (spare words cleared) and starts of a chunk, new or in the given arrays."""
     if symbols > MAX_SYMBOLS:
-        message = f"a chunk of {symbols} symbols, at most {MAX_SYMBOLS} fit"
-        raise ChunkTooLargeError(message)
+        raise ChunkTooLargeError(f"a chunk of {symbols} symbols, at most {MAX_SYMBOLS} fit")
     base_words, start_words = packed_sizes(symbols)
     bases = np.empty(base_words, np.uint32) if out_bases is None else out_bases[:base_words]
     starts = np.empty(start_words, np.uint32) if out_starts is None else out_starts[:start_words]

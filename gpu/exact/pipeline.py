@@ -265,11 +265,7 @@ class ExactCard(StreamCard[Slot]):
                 slot.stream.synchronize()
 
     def load(
-        self,
-        codes: NDArray[np.uint64],
-        values: NDArray[np.uint64],
-        canonical: bool,
-        expected: int,
+        self, codes: NDArray[np.uint64], values: NDArray[np.uint64], canonical: bool, expected: int
     ) -> None:
         """Build the set of k-mers from distinct ``codes`` and their ``values``."""
         with self.active():

@@ -306,7 +306,7 @@ class PlaneSearcher:
         self, kernel: PlaneKernel, shape: tuple[int, ...], ids: NDArray[np.uint64], most: int
     ) -> None:
         self._kernel = kernel
-        count, self._length = network
+        count, self._length = shape
         memory = free_memory()
         windows = max(CHUNKS[0], min(CHUNKS[1], MOST_HITS // count, memory // WINDOW_SHARE))
         self.chunk = min(most, windows)
@@ -343,11 +343,7 @@ class PlaneSearcher:
         return int(counted[self._counter])
 
     def words(
-        self,
-        codes: NDArray[np.uint8],
-        first: int,
-        stop: int,
-        then: tuple[int, int] | None = None,
+        self, codes: NDArray[np.uint8], first: int, stop: int, then: tuple[int, int] | None = None
     ) -> list[NDArray[np.uint64]]:
         """Ascending hit words of the windows [first, stop) of a text, base codes on the host.
 

@@ -141,8 +141,7 @@ def laid_out(passes: Any) -> tuple[Numbers, Numbers, int]:
     """
     count, marks = passes.marks.shape
     if marks > systolic.STRETCHES:
-        message = f"a pass keeps {marks} results, at most {systolic.STRETCHES} fit"
-        raise ValueError(message)
+        raise ValueError(f"a pass keeps {marks} results, at most {systolic.STRETCHES} fit")
     padded = np.zeros((count, systolic.STRETCHES + 1), dtype=np.int64)
     padded[:, :marks] = passes.marks
     starts = padded[:, 1:]

@@ -107,8 +107,7 @@ class LtbBuffers:
 
     def __init__(self, max_symbols: int) -> None:
         if max_symbols > MAX_SYMBOLS:
-            message = f"a chunk of {max_symbols} symbols, at most {MAX_SYMBOLS} fit"
-            raise ChunkTooLargeError(message)
+            raise ChunkTooLargeError(f"a chunk of {max_symbols} symbols, at most {MAX_SYMBOLS} fit")
         self.max_symbols = max_symbols
         self.symbols = cuda.device_array(max_symbols, np.uint8)
         self.matches = cuda.device_array(max_symbols, np.uint32)

@@ -240,8 +240,9 @@ class GpuText:
         earlier. Raises ValueError for columns that a key cannot name (MOST_COLUMNS).
         """
         if stop > MOST_COLUMNS:
-            message = f"a text of {stop} columns, pieces are looked for in {MOST_COLUMNS} at most"
-            raise ValueError(message)
+            raise ValueError(
+                f"a text of {stop} columns, pieces are looked for in {MOST_COLUMNS} at most"
+            )
         first = max(0, first - BEFORE)
 
         def launch(keys: Any, counter: Any) -> None:

@@ -42,14 +42,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.card.intrinsics import (
-    ALL_LANES,
-    as_signed,
-    cuda,
-    device_function,
-    load_word,
-    sum_to_lane,
-)
+from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function, load_word, sum_to_lane
 from gpu.primer.window_scan import horizontal, key_of, vertical
 
 THREADS = 128

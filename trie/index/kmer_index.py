@@ -842,8 +842,7 @@ def _results(given: NDArray | None, size: int, dtype: type, fill: int | np.uint3
     if given is None:
         return np.full(size, fill, dtype=dtype) if fill else np.zeros(size, dtype=dtype)
     if given.shape != (size,) or given.dtype != dtype or not given.flags.c_contiguous:
-        message = f"results need a contiguous array of {size} {np.dtype(dtype).name}"
-        raise ValueError(message)
+        raise ValueError(f"results need a contiguous array of {size} {np.dtype(dtype).name}")
     given.fill(fill)
     return given
 

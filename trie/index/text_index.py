@@ -437,8 +437,9 @@ class TextIndex:
         threads: int = 1,
     ) -> None:
         if not self.fits(k, half.size, kmers):
-            message = f"a text of {half.size} symbols and {kmers} {k}-mers needs another index"
-            raise ValueError(message)
+            raise ValueError(
+                f"a text of {half.size} symbols and {kmers} {k}-mers needs another index"
+            )
         mers = Mers.of(k, mer_length(k, kmers), canonical=canonical)
         text, text_shape = reference_text(half, canonical=canonical)
         places = minimizer_places(half, text_shape.size, k, mers, threads)

@@ -640,8 +640,7 @@ class HybridTreeBitmap:
         self._addresses += np.uint64(array_address(self._first_pools))
 
     def __reduce__(self) -> NoReturn:
-        message = "a HybridTreeBitmap cannot be copied or pickled; its snapshot can"
-        raise TypeError(message)
+        raise TypeError("a HybridTreeBitmap cannot be copied or pickled; its snapshot can")
 
     def __len__(self) -> int:
         """The number of k-mers."""
@@ -781,9 +780,5 @@ class HybridTreeBitmap:
         pools = (self._addresses, self._sizes)
         arrays = (tree.inmaps, tree.exmaps, tree.prefix_sums)
         parts = split_range(0, SHARDS, 1 if tree.node_count < SMALL else 8 * threads)
-        run_each(
-            lambda a, b: emit(a, b, self.k, *pools, counts, starts, *arrays),
-            parts,
-            threads,
-        )
+        run_each(lambda a, b: emit(a, b, self.k, *pools, counts, starts, *arrays), parts, threads)
         return tree

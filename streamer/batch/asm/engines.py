@@ -77,8 +77,7 @@ class GpuEngine:
         try:
             self._searcher = Searcher(searches.masks, searches.k, method, sharing=sharing)
         except ValueError as error:
-            message = f"the method '{method}': {error}"
-            raise UsageError(message) from None
+            raise UsageError(f"the method '{method}': {error}") from None
         self.smaller = self._searcher.smaller
 
     @property

@@ -58,19 +58,19 @@ def check_patterns(
 ) -> None:
     """Raise UsageError for a negative k; DataError for the first pattern too short for k."""
     if k < 0:
-        message = f"k is {k}, it must be 0 or more"
-        raise UsageError(message)
+        raise UsageError(f"k is {k}, it must be 0 or more")
     if not patterns:
-        problem = "holds no pattern"
-        raise DataError(problem, file=source)
+        raise DataError("holds no pattern", file=source)
     for number, (masks, name) in enumerate(zip(patterns, names, strict=True), 1):
         if masks.size <= k:
-            problem = (
+            raise DataError(
                 "the pattern is empty"
                 if masks.size == 0
-                else f"the pattern has {masks.size} letters, k = {k} must be less"
+                else f"the pattern has {masks.size} letters, k = {k} must be less",
+                file=source,
+                record=number,
+                name=name,
             )
-            raise DataError(problem, file=source, record=number, name=name)
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,10 +72,7 @@ class HammingSearch:
         self._chunks = AllChunks(choice, oriented, self._threads, free=free)
 
     def find(
-        self,
-        codes: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        before: int = 0,
+        self, codes: NDArray[np.uint8], offsets: NDArray[np.int64], before: int = 0
     ) -> Iterator[Hits]:
         """Yield the hits in a batch of texts, in order, a few million rows at a time.
 

@@ -150,15 +150,14 @@ def orient(patterns: Sequence[NamedSequence], k: int, strands: str, *, source: s
     """
     k = operator.index(k)  # accepts NumPy integers
     if k < 0:
-        message = f"-k {k}: mismatches are counted from 0"
-        raise UsageError(message)
+        raise UsageError(f"-k {k}: mismatches are counted from 0")
     signs = signs_of(strands)
     if not patterns:
-        problem = "no patterns"
-        raise DataError(problem, file=source)
+        raise DataError("no patterns", file=source)
     if len(patterns) > MAX_PATTERNS:
-        problem = f"{len(patterns):,} patterns; one search takes {MAX_PATTERNS:,}"
-        raise DataError(problem, file=source)
+        raise DataError(
+            f"{len(patterns):,} patterns; one search takes {MAX_PATTERNS:,}", file=source
+        )
     length = patterns[0].codes.size
     for number, pattern in enumerate(patterns, start=1):
         wrong = _problem(pattern.codes, patterns[0], k)

@@ -378,11 +378,10 @@ def _solve(
 
     if method == "dp":
         if (m + 1) * (n + 1) > paper.MOST_CELLS:
-            message = (
+            raise StreamerError(
                 f"the method 'dp' keeps the whole table, {4 * (m + 1) * (n + 1):,} bytes: "
                 "take 'hirschberg', or only the length"
             )
-            raise StreamerError(message)
         paper.table(*solution.arrays, on_cells)
     elif method == "hirschberg":
         divide(

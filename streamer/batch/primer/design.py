@@ -70,8 +70,9 @@ def primer3() -> Any:
     try:
         from primer3.thermoanalysis import ThermoAnalysis
     except ImportError:
-        message = "the design of primers needs primer3-py: pip install 'kmer-streamer[primer]'"
-        raise StreamerError(message) from None
+        raise StreamerError(
+            "the design of primers needs primer3-py: pip install 'kmer-streamer[primer]'"
+        ) from None
     return ThermoAnalysis()
 
 

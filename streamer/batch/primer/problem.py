@@ -68,8 +68,7 @@ class Alpha:
         """
         longest = self.longest()
         if k < 1 or MAX_K < k <= longest:
-            message = f"k is {k}, it must lie in 1..{MAX_K}"
-            raise UsageError(message)
+            raise UsageError(f"k is {k}, it must lie in 1..{MAX_K}")
         return min(k, longest + 1)
 
     def first_reaches(self, k: int) -> Columns:

@@ -128,7 +128,7 @@ def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
     step = Step(0, 60, 1)
 
     def fail(*_):
-        raise DeviceLostError("the card is gone")  # noqa: EM101
+        raise DeviceLostError("the card is gone")
 
     on_card._engine.match = fail
     assert columns(on_card.match(batch, step)) == columns(on_cpu.match(batch, step))
