@@ -21,8 +21,7 @@ from benchmarks.inputs import LETTERS, Codes, random_codes
 from benchmarks.suite import Row, Sheet
 from benchmarks.timing import least_and_result, least_seconds, median_on_gpu
 from streamer.batch.choice import Choice
-from streamer.batch.hamming import METHODS, HammingSearch
-from streamer.batch.hamming.engines import engine_for
+from streamer.batch.hamming import METHODS, HammingSearch, engine_for
 from streamer.batch.hamming.pigeonhole import pays
 from streamer.batch.hamming.problem import Oriented
 from streamer.batch.records import NamedSequence

@@ -157,8 +157,7 @@ def growth(kmers: int, k: int = 21, *, device: Any = "cpu", ends: int = 10_000) 
 
 def on_gpu(total: int) -> Iterator[Row]:
     """Ends a second, with a list of hits or with a word for every end."""
-    from gpu.levenshtein import NearBuffers, launch
-    from gpu.levenshtein.device_index import DeviceIndex
+    from gpu.levenshtein import DeviceIndex, NearBuffers, launch
     from gpu.levenshtein.search import pack_planes
 
     bases, offsets = random_batch(total)

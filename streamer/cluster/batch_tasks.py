@@ -31,9 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
-from streamer.batch.asm import searched
+from streamer.batch.asm import Cutters, searched
 from streamer.batch.asm.blocks import joined, of_pieces
-from streamer.batch.asm.engines import Cutters
 from streamer.batch.asm.hit_reports import BestEnds, BlockRuns, every_end, runs_of
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.choice import Choice

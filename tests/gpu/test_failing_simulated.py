@@ -52,15 +52,14 @@ def grouped(names):
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     from gpu import asm, lcs
+    from gpu import hamming as plane_search
     from gpu.asm import bit_parallel, listing, paper
     from gpu.exact import bucket_table, chunk_match, device_tree, walk
     from gpu.hamming import paper as result_table
-    from gpu.hamming import plane_search
     from gpu.lcs import systolic
     from gpu.levenshtein import search
     from gpu.primer import seeds, window_scan
-    from streamer.batch import primer
-    from streamer.batch.hamming import engines
+    from streamer.batch import hamming, primer
     from streamer.batch.lcs import solve
     from streamer.batch.primer import on_gpu
     from streamer.matching import chunks, cuda
@@ -91,9 +90,9 @@ def small_kernels():
         patch.setattr(asm, "LEAST_BLOCK", 10)
         patch.setattr(plane_search, "CHUNKS", (16, 32))
         patch.setattr(result_table, "WINDOWS", (16, 32))
-        patch.setattr(engines, "LEAST_CHUNK", 8)
+        patch.setattr(hamming, "LEAST_CHUNK", 8)
         # several GPUs for so little
-        patch.setattr(engines, "LEAST_SHARE", 8)
+        patch.setattr(hamming, "LEAST_SHARE", 8)
         patch.setattr(primer, "LEAST_STARTS", 5)
         patch.setattr(on_gpu, "FIRST", (64, 64))
         patch.setattr(lcs, "shape_for", lambda symbols, _: systolic.GridShape(1, symbols, 1))

@@ -138,7 +138,6 @@ def test_several_engines_of_a_gpu(monkeypatch):
     """Blocks go to them in turn; some have too many hits and are cut, so parts differ in number."""
     from benchmarks.inputs import batch_of
     from streamer.batch import asm
-    from streamer.batch.asm import engines
     from streamer.batch.asm.pattern_masks import masks_of, searches
     from streamer.batch.choice import Choice
     from streamer.sequences.record_buffer import TextPiece
@@ -146,8 +145,8 @@ def test_several_engines_of_a_gpu(monkeypatch):
 
     rng = np.random.default_rng(5)
     size = 150 if SIMULATED else 30_000
-    monkeypatch.setattr(engines, "SHARED_BLOCK", size // 5)
-    monkeypatch.setattr(engines, "ROWS_AT_ONCE", size // 20)
+    monkeypatch.setattr(asm, "SHARED_BLOCK", size // 5)
+    monkeypatch.setattr(asm, "ROWS_AT_ONCE", size // 20)
     text = letters(rng, size) + "A" * (size // 3) + letters(rng, size)
     piece = TextPiece(batch_of(encode(text), np.array([0, len(text)])), first=0)
     wanted = searches([masks_of("AAAA"), masks_of("ACGAT")], 1, "both")
@@ -165,14 +164,14 @@ def test_several_engines_of_a_gpu(monkeypatch):
 
 def test_one_thread_has_one_engine(monkeypatch):
     """As a worker of a cluster, which searches one block at a time."""
-    from streamer.batch.asm import engines
+    from streamer.batch import asm
     from streamer.batch.asm.pattern_masks import masks_of, searches
     from streamer.batch.choice import Choice
 
-    monkeypatch.setattr(engines, "SHARED_BLOCK", 100)
+    monkeypatch.setattr(asm, "SHARED_BLOCK", 100)
     wanted = searches([masks_of("ACGAT")], 1, "both")
     one, more = (
-        engines.Cutters(Choice("bit-parallel", "cuda"), wanted, threads, best=False)
+        asm.Cutters(Choice("bit-parallel", "cuda"), wanted, threads, best=False)
         for threads in (1, 2)
     )
     assert more.block_size == 100 < one.block_size

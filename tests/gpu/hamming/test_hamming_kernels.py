@@ -23,8 +23,9 @@ LENGTHS = (1, 2, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 256)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tiles that the simulator can carry."""
+    from gpu import hamming as plane_search
     from gpu.exact import device_tree
-    from gpu.hamming import paper, plane_search, sorting
+    from gpu.hamming import paper, sorting
 
     modules = (device_tree, paper, sorting, plane_search)
     with placement.small_blocks(32, *modules) as patch:
@@ -62,7 +63,7 @@ def text_and_patterns(length, symbols, count, seed):
 
 
 def on_cpu(text, patterns, k):
-    from streamer.batch.hamming.engines import HammingCpu
+    from streamer.batch.hamming import HammingCpu
     from streamer.batch.hamming.problem import Oriented
 
     windows = text.size - patterns.length + 1
@@ -81,7 +82,7 @@ def on_card(method, text, patterns, k, first=0):
 
 def searcher_of(method, patterns, k):
     from streamer.batch.choice import Choice
-    from streamer.batch.hamming.engines import engine_for
+    from streamer.batch.hamming import engine_for
     from streamer.batch.hamming.problem import Oriented
 
     patterns = Oriented(patterns.codes, patterns.ids, k)
@@ -111,9 +112,9 @@ def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
 
 
 def test_more_hits_than_there_is_room_for(monkeypatch):
-    import gpu.hamming.plane_search
+    import gpu.hamming
 
-    monkeypatch.setattr(gpu.hamming.plane_search, "FIRST_CAPACITY", 64)
+    monkeypatch.setattr(gpu.hamming, "FIRST_CAPACITY", 64)
     text, patterns = text_and_patterns(4, 300, 5, seed=2)
     wanted = on_cpu(text, patterns, 3)
     assert wanted.size > 256

@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
 
-from gpu.hamming import bit_sliced, paper, plane_search, sorting
+from gpu import hamming
+from gpu.hamming import bit_sliced, paper, sorting
 from gpu.hamming.network import WORDS, Network, shape_for
 from tests.gpu.ptx import CAPABILITIES, compiled
 
@@ -53,7 +54,7 @@ def pigeonhole_source(length):
         "uint32[:,::1]", "uint32", "uint64[::1]", "uint32", "uint32", "uint32[::1]", "uint32",
         "uint64[::1]",
     )  # fmt: skip
-    return plane_search.pigeonhole(length), arguments
+    return hamming.pigeonhole(length), arguments
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
