@@ -1,20 +1,13 @@
-"""Features that numba's CUDA target lacks: vector loads by the read-only path, unsigned words.
+"""What numba's CUDA target lacks, each with a second body in plain Python for numba's simulator.
 
-numba widens uint32 arithmetic to 64 bits unless every result is cast back, its shuffles take only
-signed values, and it has no 16-byte loads. Every function has a second body in plain Python for
-numba's simulator, which runs kernels without a device (``NUMBA_ENABLE_CUDASIM=1``).
-
-PTX instructions that numba does not offer, as functions that kernels call.
-
-Each consists of its assembly text and plain Python that numba's simulator runs instead.
-
-Count bits of 32-bit words and transpose bit matrices in registers, in assembly.
+The simulator runs kernels without a device (``NUMBA_ENABLE_CUDASIM=1``). numba widens uint32
+arithmetic to 64 bits unless every result is cast back, its shuffles take only signed values, and it
+has no 16-byte loads and stores. ``instruction`` makes a function that kernels call from assembly
+text and plain Python.
 
 Transposing 32 x 32 bits takes 80 exchanges between pairs of words: 16 per power of two (Hacker's
 Delight 7-3). Exchanges of 16 and 8 bits are two byte permutations each, the others two shifts and
 two three-input operations: 256 operations for 1024 bits.
-
-Loads and stores of four words, 16 bytes, which numba does not generate.
 """
 
 from __future__ import annotations
@@ -54,6 +47,36 @@ def device_function(function: Callable[..., Any]) -> Any:
     return function if SIMULATED else cuda.jit(device=True, inline="always")(function)
 
 
+_I64 = ir.IntType(64)
+
+
+def on_element(
+    assembly: str, constraints: str, returns: ir.Type, shift: int, *, effect: bool = False
+) -> Callable[..., Any]:
+    """Code that runs assembly on the address of args[0][args[1]] and on args[2:].
+
+    shift: the logarithm of an element's bytes. effect: it reads or writes memory that other threads
+    write.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        index = context.cast(builder, args[1], signature.args[1], types.uint64)
+        offset = builder.shl(index, _I64(shift))
+        values = [builder.add(builder.ptrtoint(data, _I64), offset), *args[2:]]
+        kind = ir.FunctionType(returns, [_I64] * len(values))
+        text = ir.InlineAsm(kind, assembly, constraints, side_effect=effect)
+        answer = builder.call(text, values)
+        if isinstance(returns, ir.VoidType):
+            return context.get_dummy_value()
+        if isinstance(returns, ir.LiteralStructType):
+            parts = [builder.extract_value(answer, i) for i in range(len(returns.elements))]
+            return context.make_tuple(builder, signature.return_type, parts)
+        return answer
+
+    return codegen
+
+
 if SIMULATED:
 
     def load_pair(words: Any, index: Any) -> Any:
@@ -72,6 +95,10 @@ if SIMULATED:
         """The low 64 bits of a product."""
         return np.uint64(int(value) * int(factor) & 0xFFFFFFFFFFFFFFFF)
 
+    def address_of(array: Any) -> Any:
+        """The address of a uint32 array in shared memory, in bytes; here 0."""
+        return np.uint32(0)
+
     def as_signed(value: Any) -> Any:
         """The same bits as a signed word, as shuffles take it."""
         return value.view(np.int32 if value.dtype == np.uint32 else np.int64)
@@ -80,54 +107,30 @@ else:
     from numba.cuda.extending import intrinsic
 
     _PAIR: Any = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call, unused-ignore]
-    _I64 = ir.IntType(64)
-
-    def _address(context: Any, builder: Any, signature: Any, args: Any, shift: int) -> Any:
-        array_type, index_type = signature.args
-        data = context.make_array(array_type)(context, builder, args[0]).data
-        index = context.cast(builder, args[1], index_type, types.uint64)
-        return builder.add(builder.ptrtoint(data, _I64), builder.shl(index, _I64(shift)))
 
     @intrinsic
     def load_pair(typingctx: Any, words: Any, index: Any) -> Any:
         """Words 2 index and 2 index + 1 of a uint64 array in one 16-byte load."""
-        signature = _PAIR(words, index)
-
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            address = _address(context, builder, signature, args, 4)
-            pair = ir.LiteralStructType([_I64, _I64])
-            load = ir.InlineAsm(
-                ir.FunctionType(pair, [_I64]),
-                "ld.global.nc.v2.u64 {$0, $1}, [$2];",
-                "=l,=l,l",
-                side_effect=False,
-            )
-            both = builder.call(load, [address])
-            return context.make_tuple(
-                builder,
-                signature.return_type,
-                [builder.extract_value(both, 0), builder.extract_value(both, 1)],
-            )
-
-        return signature, codegen
+        load = "ld.global.nc.v2.u64 {$0, $1}, [$2];"
+        both = ir.LiteralStructType([_I64, _I64])
+        return _PAIR(words, index), on_element(load, "=l,=l,l", both, 4)
 
     @intrinsic
     def load_word(typingctx: Any, words: Any, index: Any) -> Any:
         """words[index] of a uint32 or uint64 array that no kernel in flight writes."""
-        signature = words.dtype(words, index)
         bits = words.dtype.bitwidth
+        constraints, shift = ("=l,l", 3) if bits == 64 else ("=r,l", 2)
+        load = f"ld.global.nc.u{bits} $0, [$1];"
+        return words.dtype(words, index), on_element(load, constraints, ir.IntType(bits), shift)
+
+    @intrinsic
+    def address_of(typingctx: Any, array: Any) -> Any:
+        """The address of a uint32 array in shared memory, in bytes."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            address = _address(context, builder, signature, args, 3 if bits == 64 else 2)
-            load = ir.InlineAsm(
-                ir.FunctionType(ir.IntType(bits), [_I64]),
-                f"ld.global.nc.u{bits} $0, [$1];",
-                "=l,l" if bits == 64 else "=r,l",
-                side_effect=False,
-            )
-            return builder.call(load, [address])
+            return _register(context, builder, signature.args[0], args[0], "shared")
 
-        return signature, codegen
+        return types.uint32(array), codegen
 
     @device_function
     def population(value: Any) -> Any:
@@ -201,9 +204,9 @@ def instruction(
 
     results, arguments: "u32" or "u64" each, the operands $0, $1, ... in that order; several results
     form a tuple. An argument may also be "global" or "shared": an array whose address (64 or 32
-    bits) is passed. A text may have several instructions: results may be written before all
-    arguments are read (early clobber). simulated: takes and returns NumPy scalars. volatile: keeps
-    unused calls and the order of memory accesses.
+    bits) is passed, or "simulated": an array that only the simulator reads. A text may have several
+    instructions: results may be written before all arguments are read (early clobber). simulated:
+    takes and returns NumPy scalars. volatile: keeps unused calls and the order of memory accesses.
 
     Prefer long texts: numba takes a second for a few hundred casts, but no time for assembly.
     """
@@ -217,7 +220,7 @@ def instruction(
         returned = types.Tuple([_KINDS[kind][2] for kind in results])  # type: ignore[no-untyped-call, unused-ignore]
     constraints = ",".join(
         [f"=&{_KINDS[kind][0]}" for kind in results]
-        + [_KINDS[kind][0] for kind in arguments]
+        + [_KINDS[kind][0] for kind in arguments if kind != "simulated"]
         + ["~{memory}"] * (volatile and not {"global", "shared"}.isdisjoint(arguments))
     )
     words = [ir.IntType(_KINDS[kind][1]) for kind in results]
@@ -230,6 +233,7 @@ def instruction(
                 if _KINDS[kind][2] is not None
                 else _register(context, builder, given, value, kind)
                 for value, given, kind in zip(args, signature.args, arguments, strict=True)
+                if kind != "simulated"
             ]
             text = ir.InlineAsm(
                 ir.FunctionType(returns, [value.type for value in values]),
@@ -379,3 +383,35 @@ stage_four = instruction(
     volatile=True,
 )
 """As ``store_four``, in shared memory; the array is aligned to 16 bytes."""
+
+
+def _word_of(address: Any) -> int:
+    assert int(address) % 4 == 0
+    return int(address) // 4
+
+
+def _store_word(array: Any, address: Any, word: Any) -> None:
+    array[_word_of(address)] = word
+
+
+# volatile: it keeps the load after the preceding barrier
+load_shared = instruction(
+    "ld.shared.u32 $0, [$1];",
+    ("u32",),
+    ("simulated", "u32"),
+    lambda array, address: array[_word_of(address)],
+    volatile=True,
+)
+"""The word of a uint32 array in shared memory at an address in it (``address_of``), 4 | address.
+
+An array index costs two instructions per load, since numba cannot assume that the sum of two uint32
+stays below 2^32. Adding a constant to a byte address is free, as it becomes part of the load:
+
+    own = np.uint32(address_of(rows) + np.uint32(4) * lane)             # once
+    word = load_shared(rows, np.uint32(own + np.uint32(512)))           # LDS word, [own + 0x200]
+"""
+
+store_shared = instruction(
+    "st.shared.u32 [$0], $1;", (), ("simulated", "u32", "u32"), _store_word, volatile=True
+)
+"""Store a word of a uint32 array in shared memory at an address in it, 4 | address."""

@@ -63,15 +63,17 @@ from numpy.typing import NDArray
 from gpu.card.intrinsics import (
     ALL_LANES,
     REGISTERS,
+    address_of,
     as_signed,
     bit_count,
     cuda,
     device_function,
     instruction,
     load_pair,
+    load_shared,
+    store_shared,
     transposing,
 )
-from gpu.card.shared_memory import address_of, load_word, store_word
 from gpu.hamming.network import (
     BASES,
     SPAN,
@@ -430,8 +432,8 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         for j in range(warps_of_halo):
             for p in range(2):
                 to = np.uint32(own_row + np.uint32(4 * p * row + apart * j))
-                word = segment_on(load_word(rows, to), np.uint32(linear[p, SPAN + j] >> lane))
-                store_word(rows, np.uint32(to + np.uint32(behind)), word)
+                word = segment_on(load_shared(rows, to), np.uint32(linear[p, SPAN + j] >> lane))
+                store_shared(rows, np.uint32(to + np.uint32(behind)), word)
                 words[2 * WORDS + 2 * j + p] = word
         cuda.syncthreads()
         behind_row = np.uint32(own_row + np.uint32(behind))
@@ -453,10 +455,10 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                 i = 2 * (WORDS + j)
                 word = differs(words[i], words[i + 1], base)
                 to = np.uint32(behind_row + np.uint32(4 * base * row + apart * j))
-                store_word(rows, to, word)
+                store_shared(rows, to, word)
         for i in range(zeros):
             to = np.uint32(np.uint32(BASES * row + 32 * i) + lane)
-            store_word(rows, np.uint32(row_address + np.uint32(to << np.uint32(2))), np.uint32(0))
+            store_shared(rows, np.uint32(row_address + np.uint32(to << np.uint32(2))), np.uint32(0))
         cuda.syncthreads()
         lower = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
         lowest = np.uint32(np.uint32(cuda.blockIdx.y) * share)
@@ -501,7 +503,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                     while first < listed_now:
                         at = np.uint32(first + lane)
                         to = min(at, np.uint32(listed_now - np.uint32(1)))
-                        hit = load_word(lists, np.uint32(list_address + np.uint32(to << 2)))
+                        hit = load_shared(lists, np.uint32(list_address + np.uint32(to << 2)))
                         window = window_of(hit)
                         p = np.uint32(lowest + pattern_of(hit, batch))
                         wrong = distance(
@@ -514,7 +516,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                         cuda.syncwarp()
                         if right:
                             to = bit_count(np.uint32(writing_now & lower))
-                            store_word(lists, np.uint32(next_place + np.uint32(to << 2)), hit)
+                            store_shared(lists, np.uint32(next_place + np.uint32(to << 2)), hit)
                         to = bit_count(writing_now)
                         next_place = np.uint32(next_place + np.uint32(to << 2))
                         cuda.syncwarp()
@@ -526,7 +528,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                 to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), 0))
                 at = lane
                 while at < listed_now:
-                    hit = load_word(lists, np.uint32(list_address + np.uint32(at << 2)))
+                    hit = load_shared(lists, np.uint32(list_address + np.uint32(at << 2)))
                     window = window_of(hit)
                     p = np.uint32(lowest + pattern_of(hit, batch))
                     wrong = distance(linear, text, gaps, first_word, patterns, blocks, p, window)

@@ -79,6 +79,7 @@ from numba.core import types
 from gpu.card.intrinsics import (
     ALL_LANES,
     SIMULATED,
+    address_of,
     as_signed,
     bit_count,
     cuda,
@@ -86,6 +87,7 @@ from gpu.card.intrinsics import (
     funnel,
     instruction,
     load_word,
+    on_element,
     reverse_word,
 )
 
@@ -204,57 +206,21 @@ if SIMULATED:
         """Write a cell at once, for every warp of the GPU."""
         cells[int(index)] = value
 
-    def address_of(table: Any, index: Any) -> Any:
-        """The address in shared memory of ``table[index]``."""
-        return np.uint32(4 * int(index))
-
 else:
     from numba.cuda.extending import intrinsic
-
-    _I64 = ir.IntType(64)
-
-    def _at_element(
-        assembly: str, constraints: str, returns: ir.Type, shift: int, *, effect: bool
-    ) -> Callable[..., Any]:
-        """Code that runs assembly on the address of args[0][args[1]], and on args[2:].
-
-        shift: the logarithm of an element's bytes. effect: it reads or writes memory that other
-        threads write.
-        """
-
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            index = context.cast(builder, args[1], signature.args[1], types.uint64)
-            offset = builder.shl(index, _I64(shift))
-            values = [builder.add(builder.ptrtoint(data, _I64), offset), *args[2:]]
-            kind = ir.FunctionType(returns, [_I64] * len(values))
-            answer = builder.call(
-                ir.InlineAsm(kind, assembly, constraints, side_effect=effect), values
-            )
-            is_void = isinstance(returns, ir.VoidType)
-            return context.get_dummy_value() if is_void else answer
-
-        return codegen
 
     @intrinsic
     def read_cell(typingctx: Any, cells: Any, index: Any) -> Any:
         """cells[index] (uint64) as it is in memory now."""
         load = "ld.relaxed.gpu.global.u64 $0, [$1];"
-        return types.uint64(cells, index), _at_element(load, "=l,l", _I64, 3, effect=True)
+        return types.uint64(cells, index), on_element(load, "=l,l", ir.IntType(64), 3, effect=True)
 
     @intrinsic
     def write_cell(typingctx: Any, cells: Any, index: Any, value: Any) -> Any:
         """Write a cell at once, for every warp of the GPU."""
         store = "st.relaxed.gpu.global.u64 [$0], $1;"
-        codegen = _at_element(store, "l,l", ir.VoidType(), 3, effect=True)
+        codegen = on_element(store, "l,l", ir.VoidType(), 3, effect=True)
         return types.void(cells, index, types.uint64), codegen
-
-    @intrinsic
-    def address_of(typingctx: Any, table: Any, index: Any) -> Any:
-        """The address in shared memory of ``table[index]``."""
-        convert = "{ .reg .u64 t; cvta.to.shared.u64 t, $1; cvt.u32.u64 $0, t; }"
-        codegen = _at_element(convert, "=r,l", ir.IntType(32), 2, effect=False)
-        return types.uint32(table, index), codegen
 
 
 @device_function
@@ -414,7 +380,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
         table = cuda.shared.array(size, types.uint32)
         lane = cuda.threadIdx.x & 31
         base = (cuda.threadIdx.x >> 5) * table_words
-        address = np.uint32(address_of(table, base + lane * group))
+        address = np.uint32(address_of(table) + np.uint32(4 * (base + lane * group)))
         empty = np.uint32(0)
         nothing = np.uint32(symbols * np.uint32(0x01010101 * scale))
         while True:

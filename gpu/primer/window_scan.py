@@ -72,8 +72,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpu.card import shared_memory
-from gpu.card.intrinsics import cuda, device_function, load_word
+from gpu.card.intrinsics import address_of, cuda, device_function, load_shared, load_word
 
 
 @device_function
@@ -147,7 +146,7 @@ def kernel(words: int) -> Callable[..., None]:
         if not known or tile >= tiles:
             return
         stop = np.uint32(min(np.uint32(tile + segment), tiles))
-        near = np.uint32(shared_memory.address_of(masks) + np.uint32(np.uint32(4) * np.uint32(own)))
+        near = np.uint32(address_of(masks) + np.uint32(np.uint32(4) * np.uint32(own)))
         vp = cuda.local.array(words, np.uint32)
         vn = cuda.local.array(words, np.uint32)
         for w in range(words):
@@ -185,18 +184,14 @@ def kernel(words: int) -> Callable[..., None]:
                             xv = np.uint32(eq | n)
                             total = upper
                         else:
-                            eq = np.uint32(
-                                shared_memory.load_word(masks, np.uint32(row + np.uint32(4 * w)))
-                            )
+                            eq = np.uint32(load_shared(masks, np.uint32(row + np.uint32(4 * w))))
                             xv = np.uint32(eq | n)
                             eq = np.uint32(eq | np.uint32(mh_before >> np.uint32(31)))
                             total = np.uint32(np.uint32(eq & p) + p)
                             if w != last:
                                 # the sums of two words as one of 64 bits: one carry less by hand
                                 other = np.uint32(
-                                    shared_memory.load_word(
-                                        masks, np.uint32(row + np.uint32(4 * w + 4))
-                                    )
+                                    load_shared(masks, np.uint32(row + np.uint32(4 * w + 4)))
                                 )
                                 both = np.uint64(np.uint64(vp[w + 1]) << np.uint64(32))
                                 both = np.uint64(both | np.uint64(p))
