@@ -8,10 +8,8 @@ Cost per symbol: one byte read, about ten integer operations in two independent 
 three (forward and reverse complement code), two 8-byte stores into L1; no branch but the loop's,
 since a symbol that ends no window leaves the block's count unchanged.
 
-Where windows start, one bit per symbol: bit s % 32 of word s / 32 of a uint32 array.
-
-A window of k symbols may start wherever k symbols of one read follow without a gap code. Bits are
-set a word at a time, read by read, then cleared before gap codes.
+Where windows start is one bit per symbol: bit s % 32 of word s / 32 of a uint32 array. Bits are set
+a word at a time, read by read, then cleared before gap codes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The bit-sliced search on the GPU: slice the text into lanes, scan, list hits in text order.
+"""The bit-sliced search on the GPU: send text, slice it into lanes, scan, list hits, fetch them.
 
-The host waits for the GPU once per search, in ``listed``, to learn the number of hits.
-
-Slice packed text into lanes: the bit planes of the bit-sliced search.
+Text is sent as 2 bits per symbol and a bit that marks gaps (``gpu.card.packing``), 0.375 bytes per
+symbol; a hit takes 6 bytes. Both go through pinned memory while all cores pack and widen; only the
+caller's thread calls the driver, since calls from others cost more. The host waits for the GPU once
+per search, to learn the number of hits (``listing``). Slicing gives bit planes:
 
     plane    word [group, column / 4, lane, column % 4], uint32: bit b is of symbol
              ((32 group + lane) * 32 + b) * span + column
@@ -12,19 +13,12 @@ at once; a warp reads 512 bytes. Columns are grouped in tiles of TILE. There are
 and bit 1 of a code, and gap codes. The words of the last are set only in tiles (group, column /
 TILE) that contain a gap code, marked in ``gaps``.
 
-Packed text (``gpu.card.packing``: 16 bases per word, the first most significant, and a bit per
-symbol, set unless it is a gap) lies on the device in pieces of PACKED symbols: PACKED / 32 words of
+Packed text lies on the device in pieces of PACKED symbols: PACKED / 32 words of
 those bits, PACKED / 16 of bases, and SPARE_WORDS. A thread takes 16 columns of a lane: it
 transposes 32 packed words, one from each segment, into 16 columns of both planes. Eight adjacent
 threads write whole sectors.
 
-Send texts to the GPU and fetch hits, through pinned memory, while all cores pack and widen.
-
-A text is sent as 2 bits per symbol and a bit that marks gaps (``gpu.card.packing``): 0.375 bytes
-per symbol; a hit takes 6 bytes. Only the caller's thread calls the driver: calls from others cost
-more.
-
-The bit-sliced search: a thread has 32 text segments, one per bit; two registers hold a row of D.
+In the scan, two registers of a thread hold a row of D for its 32 segments:
 
     vp_i, vm_i   D[i, j-1] - D[i-1, j-1] is +1, -1      hp, hm   D[i-1, j] - D[i-1, j-1] is +1, -1
     z        the letters are equal, or vm, or hm: D[i, j] = D[i-1, j-1]
@@ -45,9 +39,7 @@ plane (two operations) adds hp - hm. The sign plane marks the hits.
 
 Operations per column and thread (32 symbols) for m rows: 5 m + m / 4, 4 for the letters, 2 per
 plane (6 planes up to m = 32), about 6 for text and hits. m = 32: 6 per symbol. Shared memory: m + m
-/ 4 loads of 4 bytes. Text and hits are loaded and stored four columns at once (``slicing``).
-
-Four columns of 32 segments of the bit-sliced search, in registers (``strips``).
+/ 4 loads of 4 bytes. Text and hits are loaded and stored four columns at once.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A block processes a tile (group, TILE columns). It transposes the hits, so that a word holds 32
 columns of a segment, and lists them in shared memory by segment and column. Digits of the distance
 are looked up in the scan's planes, a plane at a time; then the list is written to the place
-computed by ``counting``.
+computed by ``count``.
 
 A hit in the list, uint32:
 
@@ -16,16 +16,10 @@ their hits side by side. Tiles without a hit, by the scan's ``flags``, are skipp
 
 Operations: 300 to transpose 32 words; per hit about 25 to list, 7 per digit, 25 to write.
 
-Count the hits of the bit-sliced search by tile (group, TILE columns) and segment.
-
-``strips.scan`` writes [group, column / 4, lane, column % 4], one bit per segment (``slicing``).
-Where the hits of a segment go in the list depends on the number of hits before them. A block
-processes a group: it counts the hits of each tile and segment, then their offsets within the group,
-and the hits of the group.
-
-Operations per word of hits: seven full adders per eight words (Harley-Seal), 3 in all.
-
-Where the hits of each block go in a list: prefix sums of the counts.
+Where the hits of a segment go in the list depends on the number of hits before them. So a block of
+``count`` first processes a group: it counts the hits of each tile and segment, then their offsets
+within the group, and the hits of the group, of which ``places_of`` makes prefix sums. Operations
+per word of hits: seven full adders per eight words (Harley-Seal), 3 in all.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""The methods of the WsPASM paper: rows of D, one thread per cell.
-
-The WsPASM paper's methods on the GPU: rows of D, hits as one bit per end, lists.
+"""The WsPASM paper's methods on the GPU: rows of D, one thread per cell, hits as one bit per end.
 
 The bits (``end_bits``) are the hits and the low planes of D - k - 1, which distinguish the
-distances 0..k.
-
-Count by block and list hits given as one bit per end, as ``pasm`` and ``wspasm`` write them.
-
-Bit i of word w is the end 32 w + i + 1.
+distances 0..k; bit i of word w is the end 32 w + i + 1. They are counted by block and listed.
 
 PASM (WsPASM paper, algorithm 1): the matrix X, then one launch per row of D, a thread per cell.
 

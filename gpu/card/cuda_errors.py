@@ -5,13 +5,12 @@ CudaEngineError       a GPU cannot continue
     CardMemoryError   known before the allocation, with the sizes
   DeviceLostError     a call or a compilation failed
 
-Exit of a process that used several devices or lost one: nothing more is freed on them.
-
-numba loads a compiled kernel once and uses that library on every device, each with a finalizer that
-unloads it. If more than ten deallocations are pending when the interpreter ends, all finalizers
-run, the second one of a library on an invalid handle, and the process crashes after its work. So
-pending deallocations are deferred forever: the driver frees everything anyway when the process
-ends. Found in numba-cuda 0.30.4 (``_module_finalizer`` in its driver.py).
+A process that used several devices or lost one frees nothing more on them at its exit. numba loads
+a compiled kernel once and uses that library on every device, each with a finalizer that unloads it.
+If more than ten deallocations are pending when the interpreter ends, all finalizers run, the second
+one of a library on an invalid handle, and the process crashes after its work. So pending
+deallocations are deferred forever: the driver frees everything anyway when the process ends. Found
+in numba-cuda 0.30.4 (``_module_finalizer`` in its driver.py).
 
 On a lost device every deallocation fails in a finalizer, which prints a traceback. So they are
 deferred as soon as the device is lost, and CuPy's memory pool is never freed. Python still prints

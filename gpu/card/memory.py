@@ -1,11 +1,7 @@
-"""A budget of device memory; exceeding it raises CardMemoryError with the sizes.
-
-Copies between pinned memory and a GPU, queued on a stream.
+"""GPU memory: a budget, copies to and from pinned memory, and named buffers reused across calls.
 
 numba's ``copy_to_device`` slices and compares both arrays first: 0.15 ms of Python before a call of
-0.02. These ask the driver at once, in a context that the caller has looked up.
-
-Named device buffers, reused across calls: allocating takes longer than some kernels.
+0.02. ``send`` and ``fetch`` ask the driver at once, in a context that the caller has looked up.
 """
 
 from __future__ import annotations

@@ -10,10 +10,8 @@ GPU, and one bit per window comes back.
 Operations: 16 symbols take two 8-byte loads and about 25 integer operations, which the compiler
 vectorizes. Bits of the mask are set a word at a time, read by read, then cleared before gap codes.
 
-Letters of reads to packed chunks in one pass.
-
-Operations: as gpu/card/packing.py, plus three comparisons of eight letters at a time. A block with
-letters other than bases is translated letter by letter.
+From letters in one pass: three more comparisons of eight letters at a time; a block with letters
+other than bases is translated letter by letter.
 """
 
 from __future__ import annotations

@@ -8,20 +8,11 @@ The host queues chunks on the slots in turn and waits for one only when its slot
 (thesis Fig. 20); a single slot gives the serial loop (Fig. 17). Each of several devices has its own
 thread for this.
 
-slots        a card and its streams, each with the buffers of one chunk
-flights      chunks in flight on the slots
-look_ahead   threads that prepare chunks before their turn
-engine       the three together; exact, levenshtein and ltb derive theirs from it
-
-Chunks in flight: sent to a slot, landed when the slot is needed again.
-
-Threads that prepare chunks before their turn.
-
-One of the CUDA devices of an engine, and its streams.
-
-An engine that runs chunks through the slots of one or more devices.
-
-What ran when: timed on the host by its clock, on the GPU by CUDA events (thesis Fig. 40, 41).
+    StreamCard     a device and its StreamSlots: a stream each, with the buffers of one chunk
+    Flights        chunks in flight: sent to a slot, landed when the slot is needed again
+    LookAhead      threads that prepare chunks before their turn
+    StreamEngine   the three together; exact, levenshtein and ltb derive theirs from it
+    Timeline       what ran when: by the host's clock and by CUDA events (thesis Fig. 40, 41)
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Queue the kernels that match one chunk of the stream against a snapshot on the GPU.
 
-The shuffle kernel (thesis 3.3.8): one lane per depth, ``shfl`` passes the trie-node on.
-
-A sub-warp of 8, 16 or 32 lanes (k <= 7, 15, 31) reads a piece of the stream, a symbol at a time.
-Lane d holds the state at depth d, which belongs to the window that began d symbols ago:
+**shuffle** (thesis 3.3.8): one lane per depth, ``shfl`` passes the trie-node on. A sub-warp of 8,
+16 or 32 lanes (k <= 7, 15, 31) reads a piece of the stream, a symbol at a time. Lane d holds the
+state at depth d, which belongs to the window that began d symbols ago:
 
     lane      0         1         2         3         4     ...   k-1
     depth     0  shfl>  1  shfl>  2  shfl>  3  shfl>  4     ...   k-1 -> match
@@ -23,11 +22,10 @@ Operations per symbol and warp: about 50, of them 4 shuffles (5 with event words
 windows; 16 bytes loaded in every third lane whose state continues. Bound by instruction issue: 3.25
 of 4 per clock on an H200.
 
-The naive kernel (thesis 3.3.7, Fig. 12-15): visit every trie-node on every symbol.
-
-Blocks take pieces of the stream; the threads of a block take turns with the trie-nodes of a level,
-deepest level first, with ``syncthreads`` between levels, so that no state moves twice on a symbol.
-Each block has its own active inmaps in global memory, laid out like inmaps:
+**naive** (thesis 3.3.7, Fig. 12-15): visit every trie-node on every symbol. Blocks take pieces of
+the stream; the threads of a block take turns with the trie-nodes of a level, deepest level first,
+with ``syncthreads`` between levels, so that no state moves twice on a symbol. Each block has its
+own active inmaps in global memory, laid out like inmaps:
 
     bit 0 the node (depth 3l) | bits 1-4 depth 3l + 1 | bits 5-20 depth 3l + 2
 
@@ -39,13 +37,12 @@ cleared. States at depth k are matches and end there.
 Operations: N nodes per symbol whether active or not (4 bytes read each), and k - 1 extra symbols
 per piece.
 
-Canonical matching for the kernels that read the stream symbol by symbol (naive, shuffle).
-
-A canonical window is the smaller of its code and that of its reverse complement, but a state
-machine can only follow the direction in which it reads. So the stream is read twice: forward for
-the windows whose own code is the smaller (or equal), and as its reverse complement for the others.
-Symbol r of the mirrored stream is the complement of symbol n - 1 - r, and the window at s becomes
-the one at n - k - s. Each window starts in exactly one of the two.
+Both read the stream symbol by symbol, which takes two steps more for canonical k-mers. A canonical
+window is the smaller of its code and that of its reverse complement, but a state machine can only
+follow the direction in which it reads. So the stream is read twice: forward for the windows whose
+own code is the smaller (or equal), and as its reverse complement for the others. Symbol r of the
+mirrored stream is the complement of symbol n - 1 - r, and the window at s becomes the one at n - k
+- s. Each window starts in exactly one of the two.
 
     split   one thread per symbol: two start masks, and the mirrored stream  (two ballots)
     merge   one thread per symbol: the mirrored matches back in place        (one ballot)

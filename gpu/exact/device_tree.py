@@ -1,14 +1,14 @@
 """A Tree Bitmap snapshot on the GPU.
 
 The structure of arrays is uploaded (16 bytes per trie-node); the GPU derives the interleaved
-records and the tables from it (gpu/exact/device_tree.py, gpu/exact/bucket_table.py).
+records and the tables from it.
 
     SoA: inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N]      naive; last step of walk
     nodes uint64[2 N], 16 bytes a node                                   walk, shuffle
     jump uint64[2 * 64**J], at most 4 MB                                 walk, buckets
     table uint64[], as gpu/exact/bucket_table.py draws it                buckets
 
-Kernels that derive other layouts of a snapshot on the GPU.
+The kernels that derive them:
 
 interleave   nodes[2v] = exmap, nodes[2v + 1] = inmap << 32 | prefix sum
 expand       the prefix of every node, level by level

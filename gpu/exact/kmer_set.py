@@ -1,6 +1,4 @@
-"""The growing set of k-mers of one GPU (layout and kernels: gpu/exact/kmer_set.py).
-
-A growing set of k-mers on the GPU: an open-addressing table that threads fill without locks.
+"""A growing set of k-mers on the GPU: an open-addressing table that threads fill without locks.
 
 A slot is 16 bytes, half a sector, so that one request fetches a key and its value:
 
@@ -26,9 +24,8 @@ The top bits of the mixed code give the slot, and collisions go to the next slot
 ``rehash`` are in nearly the same order, and are read and written from front to back.
 
 Operations per window: the code (about 20, 35 if canonical), the mix (6), then 1.5 slots on average
-at a load of one half.
-
-Running sums and sorting on the GPU by CuPy (CUB and Thrust); in numba's simulator by NumPy.
+at a load of one half. CuPy (CUB and Thrust) sums counts and sorts new k-mers; in numba's simulator
+NumPy does.
 """
 
 from __future__ import annotations
@@ -358,7 +355,7 @@ class KmerSet:
         return np.sort(np.concatenate(found))
 
     def launch(self, make: Any, windows: int, stream: Any, *arguments: Any) -> None:
-        """Queue the kernel of ``make`` (kmer_set_kernels.py) with one thread per window."""
+        """Queue the kernel of ``make`` with one thread per window."""
         kernel = made(make, self.k, self.canonical)
         with_threads(kernel, windows, THREADS, stream)(*arguments)
 

@@ -11,11 +11,7 @@ chunk would wait, through the host, for what the other device found, which took 
 long.
 
 With a fixed dictionary each device has its own thread, which packs, sends and lands its chunks;
-consecutive chunks go to different devices.
-
-One chunk in flight: packed, sent, matched, sent back; and its results.
-
-One stream with the buffers of one chunk: pinned on the host, and their counterparts on the GPU.
+consecutive chunks go to different devices. A stream has the buffers of one chunk:
 
                 pinned                       GPU
     bases       uint32, 2 bits a base   ->   bases
@@ -26,8 +22,6 @@ One stream with the buffers of one chunk: pinned on the host, and their counterp
     sets        uint32 a symbol         <-   target sets                           (on request)
 
 The last three are allocated on first use.
-
-One CUDA device of exact matching: its slots, the snapshot in use and the set of k-mers.
 """
 
 from __future__ import annotations

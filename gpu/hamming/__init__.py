@@ -1,10 +1,7 @@
 """Search with k mismatches on the GPU: from a chunk of text to ascending hit words.
 
-The methods that search bit planes of a text: ``bit-sliced`` and ``pigeonhole``.
-
-A chunk of text packed as bit planes and sent to the GPU.
-
-The kernel ``pigeonhole``: look up pieces of every window in an index of nearby pattern pieces.
+``bit-sliced`` and ``pigeonhole`` search a chunk of text packed as bit planes. ``pigeonhole`` looks
+up pieces of every window in an index of nearby pattern pieces:
 
     records    uint64[2 s 4^q / 64]  two a word of a piece's bitmap: bit c of the bitmap, whether
                                      some pattern's piece is within e of the q-mer c; how many bits
@@ -55,7 +52,7 @@ MOST_PACKERS = 8
 def pack(codes, first, stop, planes):
     """The words of ``planes`` for the symbols [first, stop), 64 | first.
 
-    planes: uint64[3, words], word w for the 64 symbols from 64 w on (bit_planes.py). Symbols after
+    planes: uint64[3, words], word w for the 64 symbols from 64 w on (``bit_sliced``). Symbols after
     ``stop`` are A. Returns whether there is a gap code; the gap plane is written in any case.
 
     Three comparisons of 64 bytes per word; bound by memory.

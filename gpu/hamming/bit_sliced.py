@@ -8,9 +8,9 @@ side, so that "j symbols further" is "j rows further", without a shift:
     rows     the same for each base: whether symbol i S + w is not that base
 
 The HALO rows after the last are the first ones of the next segment. A warp makes 32 rows from 32
-words of the text's planes (bit_planes.py), one per segment, by transposing them as a bit matrix
-(tile.py). A gap code counts as A here, and in patterns too: no hit is missed, and false hits are
-dropped when their distance is computed.
+words of the text's planes, one per segment, by transposing them as a bit matrix. A gap code counts
+as A here, and in patterns too: no hit is missed, and false hits are dropped when their distance is
+computed.
 
 A symbol of a pattern takes one shared load per word, at an offset uniform in the warp; or the warp
 branches on it, and the word is computed from two rows of planes that the lane keeps in registers,
@@ -21,13 +21,11 @@ counter, 16 symbols at a time.
 
 Hits are few, and in different words in every lane. So the words of a batch of patterns go to shared
 memory, a register keeps a bit for each nonzero word, and then the lanes go through their own words,
-one hit per lane at a time. Hits are listed in shared memory (warp_list.py), so that all lanes share
+one hit per lane at a time. Hits are listed in shared memory, so that all lanes share
 the slower work of distances and writing. The planes of the tile stay in shared memory for the
 distances, since 32 loads from 32 places in global memory cost as much as the rest of a hit.
 
-Hits (packed_hits.py) are written to global memory in no particular order.
-
-A tile of the text as rows, which ``bit_sliced`` computes from the text's planes before a search.
+Hit words are written to global memory in no particular order.
 
 The words of a tile's plane are W = 8 matrices of 32 x 32 bits, with one word of each of the 32
 segments. A lane has half a matrix, every second segment's word, so that 16 lanes read adjacent
@@ -40,12 +38,9 @@ another lane swap halves of two words at a time.
 So the bits of a row are the even segments, then the odd ones. With one word of each matrix per lane
 this would take 80 exchanges.
 
-List the hits of a warp's words in shared memory, so that all lanes share the following work.
+ A listed hit, and what distances are computed from:
 
-listed   31 batch 15 | 14 bit 10 | 9 pattern of the batch 8 | 7 word 5 | 4 lane 0
-
-The text as bit planes in text order, and distances computed from them.
-
+listed     31 batch 15 | 14 bit 10 | 9 pattern of the batch 8 | 7 word 5 | 4 lane 0
 text       uint32[3, words]   bit i of word w is symbol 32 w + i: the code's low bit, its high
                               bit, and whether it is a gap code. The gap plane is not read,
                               and may be uninitialized, if there is no gap code.

@@ -21,13 +21,9 @@ So a pair of such symbols is added in three operations, where a pair of words ta
 and two loads. The operations that contain c are generated four times, once per target of a branch
 on the symbol.
 
-The part of ``bit_sliced`` that searches a lane's words for one pattern, as assembly.
-
-The text is a network (network.py) for each of the lane's words, with the preceding loads and the
-branches. numba took 16 seconds to compile the same in Python statements. In numba's simulator the
-operations are interpreted.
-
-Shapes of the kernel ``bit_sliced``, and patterns encoded for it.
+``search_for`` makes the assembly by which ``bit_sliced`` searches a lane's words for one pattern: a
+network for each word, with the preceding loads and the branches. numba took 16 seconds to compile
+the same in Python statements. In numba's simulator the operations are interpreted.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Sort hit words: on the GPU if there are many, otherwise on the host.
 
-Both sort by ranges of windows: the GPU counts with atomic additions and compares a few hits with
-each other (gpu/hamming/sorting.py), the host sorts each range in a core's cache.
-
-Sort hit words: gather them by group of windows, then sort each group.
-
-A group is 2^13 windows, a tile of ``bit_sliced``, whose hits are already adjacent, about 64 at a
-time. So the lanes of a warp mostly add to the same counter, and one of them adds for all.
+Both sort by ranges of windows; the host sorts each range in a core's cache. On the GPU a group is
+2^13 windows, a tile of ``bit_sliced``, whose hits are already adjacent, about 64 at a time. So the
+lanes of a warp mostly add to the same counter, and one of them adds for all.
 
     tally     counts[g] = the hits of group g                          a thread per hit
     begins    ends[g] = the hits of groups before g; counts are zeros again
@@ -16,7 +12,7 @@ time. So the lanes of a warp mostly add to the same counter, and one of them add
 ``sort`` counts hits into bins of windows in shared memory, so small that each holds a handful,
 places the hits in them, and compares each with the others in its bin.
 
-Hit words: one uint64 per hit, as read by streamer/batch/hamming/problem.py.
+A hit word, as read by streamer/batch/hamming/problem.py:
 
 63              36 35                                          8 7          0
 [ start in chunk ] [ id, or on the GPU the pattern's index     ] [ distance ]

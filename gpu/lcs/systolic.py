@@ -3,7 +3,7 @@
     strip 0   1024 W rows   lane 0 ... lane 31, W words of 32 rows each   | all columns of the pass
     strip 1   the next                                                    | from left to right
 
-A lane does four columns per step, ``step`` in word_operations.py; lane l is at columns 4 (s - l) ..
+A lane does four columns per step, ``step`` below; lane l is at columns 4 (s - l) ..
 in step s. The symbols of the columns and the carries out of its last word move to the next lane by
 one shuffle each. The carries out of the last lane go to the strip below through memory, in cells of
 32 columns:
@@ -26,14 +26,8 @@ run beside them as multiplications. Loads: 4 bytes per word, of 128 per cycle. T
 two steps for high strips, and a whole cell's eight for low ones: a longer loop is slower for the
 former, a shorter one for the latter.
 
-Operations of the LCS kernels that CUDA has no functions for.
-
-    step           four columns of a lane's words, in PTX: the carries of the additions stay in the
-                   carry flag, which only PTX can access
-    read_cell, write_cell   8 bytes that other warps write and read while the kernel runs
-    rows_from      32 bits of a bit-vector starting at any row
-
-The operations of ``step`` for each column and lane, W words of 32 rows:
+``step`` is written in PTX, because the carries of its additions stay in the carry flag. Its
+operations for each column and lane, W words of 32 rows:
 
     address    dp4a                 the column's byte, weighted, is added to the lane's address
     matches    ld.shared            one for 4 words, without bank conflicts: 16 bytes a lane,
@@ -47,19 +41,18 @@ So 3 W + 1 operations of the integer units for 32 W cells; the dot product and t
 in parallel on the multipliers. Selecting a match word from bit planes would cost the integer units
 one more operation per word.
 
-Where to cut a table in two: at the row where the lengths from both corners have the largest sum.
+A table is cut in two at the row where the lengths from both corners have the largest sum. If f(r)
+is the sum for the first r rows, f(r + 1) - f(r) is the bit of row r in the result from the first
+corner minus that in the result from the last: a walk up and down, whose highest point is the cut. A
+block takes a table, its threads equal numbers of adjacent words; each finds the highest point and
+the end of its part, and one thread combines them. About 6 operations per row.
 
-If f(r) is the sum for the first r rows, f(r + 1) - f(r) is the bit of row r in the result from the
-first corner minus that in the result from the last: a walk up and down, whose highest point is the
-cut. A block takes a table, its threads equal numbers of adjacent words; each finds the highest
-point and the end of its part, and one thread combines them. About 6 operations per row.
-
-The systolic kernel's input: rows as bit planes, columns in the order of their passes.
+The input of the systolic kernel:
 
     planes    uint32[bits, words]   bit r % 32 of word r // 32: that bit of row r's symbol;
                                     computed once
     columns   uint32, 8 for a cell of 32 columns; a byte a column, the first lowest: the symbol
-              times ``scale_of`` in word_operations.py
+              times ``scale_of``
 
 The columns of a level of the division are laid out for each of its passes, forwards or backwards,
 padded to whole cells and followed by empty cells, so that the kernel needs no bounds checks.
@@ -305,7 +298,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
 
     planes: uint32[bits, words], bit r % 32 of word r // 32 is that bit of row r's symbol. symbols:
     their number. pairs: PAIRS; as an argument it makes the compiler keep the loop. columns: uint64,
-    PAIRS per cell, as ``arrange`` in prepare.py writes them. passes: int64[passes, FIELDS].
+    PAIRS per cell, as ``arrange`` writes them. passes: int64[passes, FIELDS].
     tickets: uint32[strips, 2], pass and strip. taken: uint32[1], 0. cells: uint64, all 0. pool:
     uint32, receives the results (H = ~V), stretch by stretch from AT on, the last first: STRIDE
     words each, a multiple of 4.

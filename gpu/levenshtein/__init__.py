@@ -1,27 +1,20 @@
-"""The nearest k-mer at every end of a chunk on the GPU: buffers and launches.
+"""The nearest k-mer at every end of a read on GPUs: the engine, launches, and the tables of pieces.
 
-``launch`` queues the kernels of one chunk (gpu/levenshtein/search.py) on a stream, over buffers
-that the caller owns (gpu/levenshtein.py).
-
-Chunks through the Levenshtein kernels, on one or more devices (gpu/card/streams).
-
-A chunk begins k + D - 1 symbols before the first end that it answers (thesis 3.3.5), so results do
-not depend on where chunks are cut. Threads pack chunks ahead into pinned buffers, half a byte per
+Chunks go through the kernels of ``search`` on one or more devices (gpu/card/streams). A chunk
+begins k + D - 1 symbols before the first end that it answers (thesis 3.3.5), so results do not
+depend on where chunks are cut. Threads pack chunks ahead into pinned buffers, half a byte per
 symbol. Hits come back as 8 bytes each. If there is more than one per 32 symbols, the chunk is
 matched again for the words of all ends, 4 bytes each, and so are the next ones until hits are few.
 A dictionary, if it grows, may be several sets of patterns; a chunk is uploaded once and matched
-against each in turn. Each of several devices has its own thread.
+against each in turn.
 
-The tables of a set of patterns on the GPU, built there from the k-mer codes.
+Of a set only the codes are uploaded, 8 bytes per k-mer, and the GPU builds the tables of pieces
+(trie/levenshtein/piece_index.py): a dictionary that has grown is reindexed within milliseconds.
 
-Only the codes are uploaded, 8 bytes per k-mer, and gpu/levenshtein.py does the rest: a
-dictionary that has grown is reindexed within milliseconds.
-
-Build the tables of pieces (trie/levenshtein/piece_index.py) on the GPU from the codes.
-
-    count   a thread per pattern: count its keys in their buckets
-    share   a thread per BUCKETS buckets: adjacent places for their entries, by one atomic addition
-    place   a thread per pattern: an entry and a rank into the next place of each of its buckets
+    count_keys     a thread per pattern: count its keys in their buckets
+    share_buckets  a thread per BUCKETS buckets: adjacent places for their entries, by one atomic
+                   addition
+    place_entries  a thread per pattern: an entry and a rank into the next place of its buckets
 
 Buckets of different threads come in any order, and so do the entries of a bucket (end : begin):
 answers do not depend on the order. Keys are planar: the low bits of a piece, the first symbol's

@@ -27,12 +27,8 @@ Operations for D edits: about 35 per place, 30 per look-up and 17 per turn for t
 the warp; 8 (D + 1)^2 + 5 (2D + 1) + 40 per candidate. Bytes: 8 per look-up and 8 per candidate,
 from whichever cache holds the tables.
 
-A chunk as bit planes, half a byte per symbol, as the Levenshtein kernels read it.
-
-Symbol s is bit s + MARGIN of each plane: low and high bits of the codes, gaps, first symbols of
-reads (gpu/levenshtein/search.py draws them). The planes are adjacent: one copy uploads them all.
-
-Operations: 64 symbols take a load, three vector tests and six stores; reads are marked one by one.
+The planes are adjacent: one copy uploads them all. To pack them, 64 symbols take a load, three
+vector tests and six stores; reads are marked one by one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The Levenshtein Tree Bitmap on the GPU: from a snapshot and a chunk to bitmaps per symbol.
+"""The Levenshtein Tree Bitmap on GPUs: from a snapshot and a batch to bitmaps per symbol.
 
-``launch`` queues a chunk on a stream, over buffers that the caller owns (gpu/ltb.py). The
-bitmaps are those of trie/ltb (thesis Fig. 31).
-
-Chunks through the Levenshtein Tree Bitmap, on one or more devices (gpu/card/streams).
-
-A chunk begins k + D - 1 symbols before the first end that it answers (thesis 3.3.5), so results do
-not depend on where chunks are cut. Per symbol, 1 byte goes to the GPU and 8 come back.
+The bitmaps are those of trie/ltb (thesis Fig. 31). Chunks go through one of the kernels on one or
+more devices (gpu/card/streams). A chunk begins k + D - 1 symbols before the first end that it
+answers (thesis 3.3.5), so results do not depend on where chunks are cut. Per symbol, 1 byte goes to
+the GPU and 8 come back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The common frame of the thesis's kernels (3.3.17, Fig. 30-35): pieces, symbols, sweeps by level.
+"""The thesis's kernels (3.3.17, Fig. 30-35) and their common frame: sweeps by level.
 
 A block takes a piece of the stream, and its threads take turns with the trie-nodes of a level. Each
 block has its own active bitmaps in global memory, D + 1 for each trie-node, one array per
@@ -17,15 +17,13 @@ child is done before its parent wakes it. The kernels differ in what a sweep doe
 Every thread collects the bits of a symbol in registers and adds them to the bitmaps in global
 memory with ``atomicOr`` if there are any. A piece begins k + D - 1 symbols early, without output.
 
-Device functions of the thesis's kernels; none depends on its thread or synchronizes.
-
-Tuples keep the arguments few:
+Tuples keep the arguments of device functions few:
 
     moves    (step, others)                     bits of the symbol, and of the three others
     limits   (k, distance)
     trie     (inmaps, exmaps, prefix_sums)
 
-The naive kernel (thesis Fig. 30): 2 D + 1 sweeps of the trie per symbol.
+**naive** (Fig. 30):
 
     d = D      (a)  K of D                                              sweep 2 D
     d < D      (b)  I and S of d into d + 1, whose K is done                  2 d + 1
@@ -35,7 +33,7 @@ Global memory per symbol and active trie-node: (D + 1) (1 read + 1 write) for K,
 write) for I and S, of 4 bytes each, besides the inmap; 2 D + 1 reads for a trie-node without a
 state.
 
-The transition-efficient kernel (thesis Fig. 32): max(D, 1) sweeps of the trie per symbol.
+**efficient** (Fig. 32):
 
     d = D - 1 ... 0   all I, S and K that lead into d + 1, from the bitmaps of both, read once;
                       the sweep of d = 0 also makes the K of level 0, whose bitmap it has read
@@ -43,10 +41,8 @@ The transition-efficient kernel (thesis Fig. 32): max(D, 1) sweeps of the trie p
 Global memory per symbol and active trie-node: 2 D reads and D + 1 writes of 4 bytes, besides the
 inmap; the naive kernel has 3 D + 1 reads and 2 D + 1 writes.
 
-The queue kernel (thesis Fig. 33-35): the efficient kernel with a shared-memory queue per warp.
-
-Sweeps and transitions are those of the efficient kernel. There the parent's thread wakes its
-children one after another; here the whole warp queues them and wakes them in parallel:
+**queue** (Fig. 33-35): sweeps and transitions of the efficient kernel. There the parent's thread
+wakes its children one after another; here the whole warp queues them and wakes them in parallel:
 
     for each lane with chosen children, its exmap mask, exmap and prefix sum go to all lanes (shfl);
     lane i tests bits i and i + 32; a ballot tells each writing lane how many write before it; the
@@ -58,8 +54,6 @@ children one after another; here the whole warp queues them and wakes them in pa
 So a queue cannot overflow: before 32 entries are added it has at most QUEUE - 32. It takes 4 QUEUE
 bytes of shared memory per warp. Compared to ``efficient``, a child costs one more write and read of
 shared memory, a parent 2 ballots and 5 shuffles of 32 bits.
-
-The Levenshtein Tree Bitmap kernels by name, and how many of their blocks a GPU runs.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A warp looks up 32 columns at a time. Its lanes compute prefix sums of the entri
 the table, then take the candidates in turns of 32, whichever lane found them: each finds the column
 of its candidate by bisection in the sums, so all lanes verify, however uneven the codes are.
 
-    low, high    planes of the text (``packed_text``); a gap or a separator is some letter there, so
-                 what passes is a superset, and ``extend`` decides
-    begins       uint32[4**q + 1], entries uint32: window * 16 + piece (``seed_table``)
-    windows      uint32[w, 4] (``seed_table.windows_of``): at most 32 symbols, one word of rows
+    low, high    planes of the text (``window_scan``); a gap or a separator is some letter there, so
+                 what passes is a superset, and ``window_scan.extend`` decides
+    begins       uint32[4**q + 1], entries uint32: window * 16 + piece
+    windows      uint32[w, 4] (``windows_of``): at most 32 symbols, one word of rows
     key          as in ``window_scan``, with single columns for tiles: the first that the window may
                  end at
 
@@ -16,9 +16,8 @@ its column: rows + 2 (k - 1) of them.
 
 Operations: 40 per column of the text, 60 per candidate and 19 for each of its columns.
 
-A table by code of what a text may contain where a piece of a window has at most one error.
-
-A window of alpha is cut into pieces of q symbols. A code stands for q columns of the text, as two
+The table lists by code what a text may contain where a piece of a window has at most one error. A
+window of alpha is cut into pieces of q symbols. A code stands for q columns of the text, as two
 planes: code = low bits << q | high bits, the first symbol in the top bit of each. With at most one
 error in a piece, the q columns of text from the piece's first column on are
 

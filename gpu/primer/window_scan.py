@@ -16,7 +16,7 @@ Operations for 32 rows and a symbol: 11 (xv, and, add, xh, ph, mh, two funnel sh
 other word the top bit of the last mh, and eq with it) and one load; 10 for the symbol and the
 score.
 
-A step of Myers' bit-vectors, 32 rows per word: from one column's differences to the next.
+A step of Myers' bit-vectors takes 32 rows of a word from one column's differences to the next:
 
     p, n      vertical differences +1 and -1 between a row and the one above it
     eq        rows whose symbol is the text's, and row 0 of a word that -1 enters from above
@@ -25,12 +25,11 @@ A step of Myers' bit-vectors, 32 rows per word: from one column's differences to
 
 The last row of a word passes its top bits of ``ph`` and ``mh`` to the next word.
 
-Places of windows in a text: key = window << 40 | tile << 12 | slack, uint64.
+A place of a window in a text is a key: window << 40 | tile << 12 | slack, uint64. The window
+matches within k - 1 differences in a tile of columns, with at least k - 1 - slack differences. A
+tile has 28 bits, the slack 12.
 
-The window matches within k - 1 differences in a tile of columns, with at least k - 1 - slack
-differences. A tile has 28 bits, the slack 12.
-
-The text in the two forms that the other kernels read.
+``pack`` makes the two forms of the text that the kernels read:
 
     words        4 bits a symbol, 8 symbols per uint32, the first lowest: 0-3, 4 a gap, 5 between
                  records and after the last

@@ -1,9 +1,7 @@
 """Hits of patterns in texts: the rows of ``streamer asm`` and ``streamer hamming``.
 
-Solvers fill columns (structure of arrays). The Python API returns them as one structured array; the
-command line prints a table with names.
-
-Convert columns of hits to rows of 32 bytes (``hits.FIELDS``): four words of 64 bits:
+Solvers fill columns (structure of arrays). The command line prints a table with names; the Python
+API returns one structured array, rows of 32 bytes (FIELDS) in four words of 64 bits:
 
     text and the low half of start | its high half and the low half of end | the high half of end
     and distance | strand and pattern

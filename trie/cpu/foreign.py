@@ -2,11 +2,7 @@
 
 An extension module wraps its C library one call at a time, and releases and takes the GIL for each.
 With several threads, one wait for the GIL takes longer than many of the calls. A kernel makes all
-the calls without it.
-
-C functions inside extension modules, looked up by name.
-
-This module does not import numba, so a process without kernels starts quickly.
+the calls without it. Functions inside extension modules are looked up by name.
 """
 
 from __future__ import annotations

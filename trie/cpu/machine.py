@@ -1,7 +1,4 @@
-"""The CPU and memory of this machine.
-
-End a process with its parent.
-"""
+"""The CPU and memory of this machine, and a process that ends with its parent."""
 
 from __future__ import annotations
 

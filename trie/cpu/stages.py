@@ -1,9 +1,7 @@
 """Where threads that share a piece of work spend their time: stage by stage, busy or waiting.
 
 A stage inside another one pauses it, so no second counts twice. Each thread has its own sums; they
-are added up on request.
-
-Progress of a stage of the stream, recorded by its thread and read by any other.
+are added up on request. A stage of the stream also records its progress, for any other thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run kernels that have released the GIL on several cores.
 
-Lanes: threads that take turns with tasks, while the caller takes their results in order.
+In lanes, threads take turns with tasks, while the caller takes their results in order:
 
     tasks    0  1  2  3  4 ...
     lane A   [ 0 ]  [ 2 ]  [ 4 ] ...

@@ -4,14 +4,13 @@ Exact matching of thesis 3.3.1, the growing dictionary of 3.3.9 and the reconcil
 every window of k symbols is a match or a mismatch, and a growing dictionary adds a mismatched k-mer
 at once, so only the first window of a k-mer is a mismatch.
 
-Merge the new k-mers of several writers of an index, one part each, into stream order.
+Several writers fill an index, and their new k-mers are merged into stream order. Each part holds
+its new k-mers by ascending window position, and positions are distinct, so merging needs no
+comparison: within 4,096 symbols (32 KB of codes, in L1 or L2) every part scatters its codes to
+their positions, and one sweep gathers them. About 3 operations per new k-mer and 2 per symbol;
+ranges of symbols are independent, each with its own thread.
 
-Each part holds its new k-mers by ascending window position, and positions are distinct, so merging
-needs no comparison: within 4,096 symbols (32 KB of codes, in L1 or L2) every part scatters its
-codes to their positions, and one sweep gathers them. About 3 operations per new k-mer and 2 per
-symbol; ranges of symbols are independent, each with its own thread.
-
-A growing set of short k-mers: one bit for each of the 4**k possible ones.
+The bitset has one bit for each of the 4**k possible k-mers:
 
     word w, bit b      the k-mer with code 64 w + b
     4**k / 8 bytes     2 MB at k = 12, 8 MB at 13, 32 MB at 14, 128 MB at 15
@@ -21,11 +20,8 @@ index switches to this form as soon as it is no larger than the hash table of th
 hash of the cache line (512 codes) selects the writer's part, because canonical codes crowd in the
 lower half.
 
-A growing set (or map to small integers) of k-mers: a hash table of cache-line buckets.
-
-Kernels of the k-mer table: look-up, insertion, growth along a stream, doubling.
-
-The layout, the bytes a look-up reads and the plain functions are in ``trie.index.buckets``. With a
+The hash table has buckets of a cache line: the layout, the bytes a look-up reads and the plain
+functions are in ``trie.index.buckets``. With a
 table larger than the cache, speed depends on the number of cache lines in flight, so the kernels
 always keep many: while the windows of one block are looked up, each loop iteration prefetches the
 line of a window of the next block into the second-level cache (``prefetch_far``; 183 M random lines

@@ -2,9 +2,7 @@
 
 It keeps the text (0.75 bytes per base), a filter of its m-mers (1.25) and the places of its
 minimizers (2 bytes at k = 31, 4 at k = 21); a hash table of its k-mers takes 13. Matching looks up
-few windows one by one (``trie.index.text_index``).
-
-Match reads against a reference text: the kernel behind ``trie.index.text_index``.
+few windows one by one.
 
 A block of 4,096 symbols passes through stages, each a plain loop, so that the cache misses of a
 stage overlap. It begins with *runs*: the windows of a read, or of a part of it without gap codes.
@@ -21,7 +19,7 @@ share an m-mer: a read from elsewhere costs a look-up per w windows, a differenc
 the k windows that contain it, and a match costs none. At k = 31, with 1 % errors and half the reads
 from elsewhere, that is 5 look-ups in the filter and 1 in the table of minimizers per 100 windows.
 
-Where minimizers occur in a text: a table of cache lines, and k-mers of frequent minimizers.
+Where minimizers occur is in a table of cache lines:
 
     entry      key of the minimizer << 34 | place where it reads as it stands for itself; 0: free
     line       8 entries, filled from the first on; the highest bits of a key choose the line, and a

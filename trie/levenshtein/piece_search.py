@@ -8,24 +8,22 @@ memory latencies of a block overlap:
     ranges      the buckets that are not empty; their first entries are prefetched
     candidates  an entry and its text around the piece, uint32[7, BATCH], so that memory is bounded
     passing     which can be within the distance, eight candidates an instruction
-    ends        trie/levenshtein/piece_search.py, for what has passed
+    ends        what has passed is verified in full
 
 If a block has so many candidates that comparing all patterns side by side costs less, as in repeats
 or with short k-mers, ``lanes`` (trie/levenshtein/lanes.py) searches the ends that the block can
 reach.
 
-Verify a candidate in full: the ends it reaches, their edits and starts.
+To verify a candidate, both sides of a piece that was found are aligned (trie/levenshtein/reach.py):
+before the piece, for the least cost and its largest start; after it, for the least cost of every
+end. Their sum is the distance at that end among alignments that contain the piece; the least over
+all pieces and patterns is the answer (trie/levenshtein). A gap code equals nothing, and no
+alignment leaves the read.
 
-Both sides of a piece that was found are aligned (trie/levenshtein/reach.py): before the piece, for
-the least cost and its largest start; after it, for the least cost of every end. Their sum is the
-distance at that end among alignments that contain the piece; the least over all pieces and patterns
-is the answer (trie/levenshtein). A gap code equals nothing, and no alignment leaves the read.
-
-Text as bit planes for the scan: low and high bits of the codes and the gaps, both ways.
-
-Symbol i of the covered range is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` (high) and ``[2]``
-(gap), and of ``planes[3..5]`` counted from the end, so the symbols before a place, read backwards,
-are a window too. Bits outside the range are zero.
+Text is in bit planes, low and high bits of the codes and the gaps, both ways. Symbol i of the
+covered range is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` (high) and ``[2]`` (gap), and of
+``planes[3..5]`` counted from the end, so the symbols before a place, read backwards, are a window
+too. Bits outside the range are zero.
 
 Operations: one vector test per 64 symbols, plane and direction, and a bit reversal.
 """

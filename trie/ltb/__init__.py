@@ -14,10 +14,9 @@ On a gap code there is no K, S goes to every child and there is no mismatch. Eve
 (root, 0) alone. Two methods give the same bitmaps: ``active``, the thesis's data structure, and
 ``sliced``, the default.
 
-The Levenshtein Tree Bitmap on the CPU, bit-sliced: 64 W symbols per step, depth first.
-
-The automaton transposed: instead of the set of states after each symbol, the set of symbols of each
-state. Bit p of E[d] says that the state (v, d) is active after symbol p. Then
+``sliced`` takes 64 W symbols per step, depth first. It transposes the automaton: instead of the set
+of states after each symbol, the set of symbols of each state. Bit p of E[d] says that the state (v,
+d) is active after symbol p. Then
 
     P[d]  = E[d] << 1                      active before symbol p; the root's P[0] is all ones
     E[d]  = P[d] of the parent      where p is the symbol x that leads to v               K

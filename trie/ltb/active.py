@@ -15,9 +15,8 @@ and the same masks over the exmap wake its children, whose level is already done
 Cost: each symbol takes about 25 D + 40 operations for each trie-node that has a state, and nothing
 for the others. Memory: 4 (D + 2) N bytes per thread.
 
-Transitions of one trie-node's active bitmap, by bit tricks (thesis Fig. 13, 14, 27-29).
-
-An active bitmap has the layout of an inmap, one for each dist-level:
+Transitions take bit tricks (thesis Fig. 13, 14, 27-29). An active bitmap has the layout of an
+inmap, one for each dist-level:
 
     bit 0 the node (depth 3l) | bits 1-4 depth 3l + 1 | bits 5-20 depth 3l + 2
 

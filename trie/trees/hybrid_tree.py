@@ -1,9 +1,5 @@
 r"""The Hybrid Tree Bitmap (thesis 3.3.13): a growing trie whose nodes look like trie-nodes.
 
-``trie.trees.hybrid_tree`` has the node layout, what it adds to the thesis, and the kernels.
-
-The nodes of the Hybrid Tree Bitmap (thesis 3.3.13) and the kernels that work on them.
-
 A node is a run of 64-bit words in a pool; its number is the offset of the first:
 
     word 0    exmap
@@ -26,10 +22,9 @@ Each of the 64 first-level subtries (shards) is a separate tree in its own pool,
 offset 0: one bit of the common root's exmap. A kernel processes many shards, so it takes the
 addresses and sizes (in words) of their pools.
 
-Merge ascending k-mers into a shard of the Hybrid Tree Bitmap in one linear pass.
-
-A depth-first read of the old nodes yields their k-mers in ascending order; they are merged with the
-new ones, and the nodes of both are written sequentially to a new pool:
+Ascending k-mers are merged into a shard in one linear pass. A depth-first read of the old nodes
+yields their k-mers in ascending order; they are merged with the new ones, and the nodes of both are
+written sequentially to a new pool:
 
     old pool --list--> codes  \
                                join --> codes --build--> new pool

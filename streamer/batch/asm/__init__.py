@@ -12,7 +12,7 @@ wspasm          CUDA        algorithm 2: neighbours by warp shuffle, rows in glo
 wspasm-shared   CUDA        the same, text and pattern in shared memory
 bit-parallel    CPU, CUDA   the default: differences of D, bit-sliced over text segments
 
-Engines that search blocks of text, and the cutting of blocks to an engine's capacity.
+Texts are cut into blocks, and blocks to what an engine can search at once.
 """
 
 from __future__ import annotations

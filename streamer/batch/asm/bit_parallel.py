@@ -1,6 +1,6 @@
 """The default on the CPU: tiles of 512 text segments (``tiles``) over all cores.
 
-Slice the letters of a tile (``tiles``) into bits: a word of 64 per lane and block.
+The letters of a tile are sliced into bits, a word of 64 per lane and block:
 
     planes   uint64[blocks, 3, ROW]   bit 0 of the codes, bit 1, and whether it is not a base
 

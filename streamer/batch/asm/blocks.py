@@ -4,9 +4,7 @@ A block holds consecutive records, separated by k + 1 gap codes: no alignment wi
 crosses them, and one that begins in them could begin at the record's first symbol for the same
 cost. A record that does not fit continues in the next block, which repeats the ``reach`` symbols
 before the cut: a distance <= k at an end depends on no more (WsPASM paper, equation 1, with row 0
-all zero).
-
-Hits of a block, before they are attributed to records and patterns.
+all zero). Hits of a block are sorted here, before they are attributed to records and patterns.
 """
 
 from __future__ import annotations

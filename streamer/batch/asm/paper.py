@@ -1,6 +1,6 @@
 """The WsPASM paper's methods on the CPU.
 
-PASM on the CPU (WsPASM paper, algorithm 1): a row of D at once, by equations 2 and 3.
+``pasm`` (algorithm 1): a row of D at once, by equations 2 and 3.
 
     X[l, j]   the last position <= j of the text that holds letter l of the alphabet, 0 if none
     D[i, j]   D[i-1, j-1] where T[j-1] = P[i-1], else 1 + the least of D[i-1, j], D[i-1, j-1] and
@@ -13,10 +13,9 @@ barrier between rows. Two rows of D are in memory.
 Operations: m cells per symbol, each with three loads from the previous row, one of them random;
 memory: 4 bytes per symbol for each letter of X and each of the two rows.
 
-ASM_CPU of the WsPASM paper: the matrix D by equation 1, column by column, cell by cell.
-
-Operations: m cells per symbol, each a comparison and a minimum of three; 4 m bytes of memory. The
-only parallelism is cutting texts: a thread takes a range of ends, and ``reach`` symbols before it.
+``sequential`` (ASM_CPU): the matrix D by equation 1, column by column, cell by cell. Operations: m
+cells per symbol, each a comparison and a minimum of three; 4 m bytes of memory. The only
+parallelism is cutting texts: a thread takes a range of ends, and ``reach`` symbols before it.
 """
 
 from __future__ import annotations

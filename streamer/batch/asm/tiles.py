@@ -22,10 +22,9 @@ Operations of 512 bits: 5 per row and column with three-input logic, 2 per colum
 score (6 planes for m = 32), and for the text, per block of 64 columns, 512 loads with two tests and
 a look-up each, 2 x 768 for the exchanges and 64 x 4 stores.
 
-Convert the bit-sliced hits of a tile (``tiles``) to ends and distances in text order.
-
-A tile's ends are ordered by block, then lane; the text's by lane. So there are two steps, neither
-with a branch that depends on where the hits are:
+Hits are converted to ends and distances in text order. A tile's ends are ordered by block, then
+lane; the text's by lane. So there are two steps, neither with a branch that depends on where the
+hits are:
 
     pack_block   as soon as a block has been scanned, while it is in the L1 cache: two bytes a hit,
                  its bit and its distance's low digits, and for each lane where its hits begin

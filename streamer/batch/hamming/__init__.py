@@ -9,9 +9,8 @@ the pattern is searched for, left to right in the text as given.
     find          batches of base codes in, columns out chunk by chunk: memory stays bounded
 
 Every method gives the same hits. The default is ``bit-sliced``, or ``pigeonhole`` where that is
-likely faster, with hundreds of patterns; the others are the paper's.
-
-Engines that search chunks of text: a CPU method on all cores, or the GPU.
+likely faster, with hundreds of patterns; the others are the paper's. Texts are searched chunk by
+chunk, by a CPU method on all cores or by GPUs.
 """
 
 from __future__ import annotations

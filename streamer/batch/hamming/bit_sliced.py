@@ -15,15 +15,14 @@ counter starts at 2^planes - 1 - k, so its sticky carry means "more than k", wit
 Eight patterns of 12 symbols take 8 x 3 x 8 operations and 48 table rows, together about 240 for 512
 windows.
 
-Counters of patterns with hits in the block become hit words in row order (``block_hits``). Memory:
+Counters of patterns with hits in the block become hit words in row order. Memory:
 256 bytes per base and pattern symbol in use, below 300 KB, and 256 bytes per counter plane for each
 pattern with hits in one block.
 
-Convert the hits of one block, found pattern by pattern, to hit words in row order.
-
-For each pattern with hits, in pattern order, ``counters`` holds one row of words per counter plane
-and a row of hits. Bit i of word 8 v + w of a row is window 64 (4 w + v) + i of the block. The
-planes are the binary count of a window's mismatches, which started at ``begin``.
+Hits of a block come pattern by pattern. For each pattern with hits, in pattern order, ``counters``
+holds one row of words per counter plane and a row of hits. Bit i of word 8 v + w of a row is window
+64 (4 w + v) + i of the block. The planes are the binary count of a window's mismatches, which
+started at ``begin``.
 
 Typically a word has a hit or two, at places that no branch predictor can guess. With few patterns,
 the words with hits are listed without a branch, and a hit's place in the output is computed: the

@@ -1,25 +1,21 @@
 """The methods compared in the PMASM paper, on the CPU.
 
-The method ``naive``: equation (1) of the PMASM paper, window by window, pattern by pattern.
+``naive``: equation (1), window by window, pattern by pattern: n r m comparisons for n windows and r
+patterns of m symbols, without early exit.
 
-n r m comparisons for n windows and r patterns of m symbols, without early exit.
-
-The method ``pmasm`` on the CPU (PMASM paper, section 5): counters of several patterns per word.
+``pmasm`` (section 5): counters of several patterns per word.
 
     look-up memory  [group, code, level]    the fb_vector of level j: field p is 1 where symbol j of
                                             the group's pattern p is not the code
     bit_vector      the sum of m fb_vectors: field p is the Hamming distance of pattern p
 
-A field has b = ceil(log2(m + 1)) bits (equation 2), a word of 32 bits 32
+A field has b = ceil(log2(m + 1)) bits (equation 2), a word of 32 bits has 32 // b patterns
+(equation 3), and there are as many words (groups) as the patterns need; the paper has one. A gap
+code in the text has its own row, all mismatches. m additions per window and group.
 
-b patterns (equation 3), and there are as many words (groups) as the patterns need; the paper has
-one. A gap code in the text has its own row, all mismatches. m additions per window and group.
-
-The method ``shift-add`` (Baeza-Yates and Gonnet, 1992; PMASM paper, section 4 and Table 3).
-
-The state of a pattern holds a counter of b bits for each of its m prefixes: the mismatches of
-prefix i + 1 with the symbols that end at the current one. For each word of the state, a symbol c
-takes
+``shift-add`` (Baeza-Yates and Gonnet, 1992; section 4 and Table 3). The state of a pattern holds a
+counter of b bits for each of its m prefixes: the mismatches of prefix i + 1 with the symbols that
+end at the current one. For each word of the state, a symbol c takes
 
     state     = (state << b) + add[c]          add[c] has a 1 in field i where symbol i is not c
     overflow  = (overflow << b) | (state & tops)

@@ -1,17 +1,14 @@
 """The method ``pigeonhole``: look up pieces of every window in an index of near sequences.
 
-Each piece of a window is looked up in the index (``mismatch_index``), and the patterns found are
-compared in full. A pattern found by several pieces counts for the first. Text and patterns take 2
-bits a symbol, the first lowest, 32 symbols a word; a gap code is stored as A, with a bit in a
-second word that makes it a mismatch. All windows of a block take each step together, so that memory
-latencies overlap.
+Each piece of a window is looked up in the index, and the patterns listed there are compared in
+full. A pattern found by several pieces counts for the first. Text and patterns take 2 bits a
+symbol, the first lowest, 32 symbols a word; a gap code is stored as A, with a bit in a second word
+that makes it a mismatch. All windows of a block take each step together, so that memory latencies
+overlap.
 
-The index of ``pigeonhole``: all sequences near the pieces of the patterns.
-
-Cut a pattern into s pieces of q symbols. With at most k mismatches in all, some piece has at most e
-= k
-
-s. So every sequence within e mismatches of a piece is listed, with its patterns.
+For the index, a pattern is cut into s pieces of q symbols. With at most k mismatches in all, some
+piece has at most e = k // s. So every sequence within e mismatches of a piece is listed, with its
+patterns.
 
     bitmap   uint64[s, 4^q / 64]   bit c: some pattern's piece is within e of the q-mer c
     rank     uint32[s, 4^q / 64]   set bits before the word; with the bits below c the number of

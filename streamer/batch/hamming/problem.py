@@ -1,6 +1,6 @@
-"""The patterns of a search: validated, of one length, in the requested orientations.
+"""The patterns of a search, in the requested orientations, and its hits.
 
-Hit words: one uint64 per hit, passed from a method to the columns of the result.
+A method returns a hit as one uint64, a hit word, of which the columns of the result are made:
 
     63                36 35                  8 7         0
     [ start in chunk   ] [ pattern, strand   ] [ distance ]

@@ -1,21 +1,18 @@
 """The LCS paper's methods as published: baselines for the faster methods.
 
-The bit-parallel method (seed, Listing 3 with line 12 of Listing 4), a 64-bit word at a time.
+``bit-parallel`` (seed, Listing 3 with line 12 of Listing 4), a 64-bit word at a time:
 
     v = (v + (v & m) + carry) | (v & ~m)        m: the rows whose symbol is the column's
 
 v has a 0 where the length grows by that row. Line 13 of Listing 3 confuses B[j] and B[j-1]; Listing
 4 is correct. Per word and column: a load of m, 7 operations, a load and a store of v.
 
-The paper's CUDA method as a ``Processor``: Listing 2 on the host, llcs on the GPU by its size.
+``block-step``: Listing 2 on the host, llcs by its size (section 3.5): the GPU computes llcs if the
+lengths add up to at least 2,048. Otherwise the CPU does: by dynamic programming for fewer than 96
+rows or 256 columns, else by the bit-parallel method.
 
-Section 3.5: the GPU computes llcs if the lengths add up to at least 2,048. Otherwise the CPU does:
-by dynamic programming for fewer than 96 rows or 256 columns, else by the bit-parallel method.
-
-Dynamic programming: rules R1-R3, Hirschberg's row (Listing 1) and division (Listing 2).
-
-The paper's methods for small inputs, and the baseline for the faster ones. Lengths are int32. A
-cell costs a comparison, a maximum and two loads.
+Dynamic programming: rules R1-R3, Hirschberg's row (Listing 1) and division (Listing 2). A cell
+costs a comparison, a maximum and two loads.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ pass over more rows serves any smaller number.
 
 Results lie in a pool of uint32 words, row i in bit i % 32 of word i // 32.
 
-Run passes on the cores of a CPU, each cut into lots of rows and stretches of columns.
-
-A lot may take a stretch once it has finished the previous one, and the previous lot this one:
+On the cores of a CPU a pass is cut into lots of rows and stretches of columns (``Waves``). A lot
+may take a stretch once it has finished the previous one, and the previous lot this one:
 
     columns ->   0 1 2 3        the number: the earliest time a tile can run if all tiles take
     lot 0        0 1 2 3        equally long

@@ -1,8 +1,8 @@
 """The methods by name: how each computes the length, and how one subsequence.
 
-Solve small tables: store every column's bit-vector, and trace one subsequence back.
-
-Bit i of v is 0 where the length grows by row i (Listing 4). The traceback from (row i, column j) is
+Small tables are solved directly: every column's bit-vector is stored, and one subsequence traced
+back. Bit i of v is 0 where the length grows by row i (Listing 4). The traceback from (row i, column
+j) is
 
     v[j] bit i is 1              the row adds nothing: go up
     else v[j-1] bit i is 0       the column adds nothing: go left
@@ -10,11 +10,10 @@ Bit i of v is 0 where the length grows by row i (Listing 4). The traceback from 
 
 because a length never grows by more than one from (i-1, j-1) to (i, j).
 
-Hirschberg's division in linear memory, level by level, with half of the passes saved.
-
-A table of rows x columns is cut at its middle column: passes from its first and from its last
-corner to that column determine the row at which to cut (Listing 2, 14-18), and two tables of half
-the columns remain. All tables of a level are processed together, so many small passes keep a
+Large ones are divided in linear memory as by Hirschberg, level by level, with half of the passes
+saved. A table of rows x columns is cut at its middle column: passes from its first and from its
+last corner to that column determine the row at which to cut (Listing 2, 14-18), and two tables of
+half the columns remain. All tables of a level are processed together, so many small passes keep a
 processor as busy as a few large ones.
 
 Each of the two shares one corner with its parent, and the pass from that corner has already gone
@@ -25,8 +24,7 @@ corner:
     cells = m n (1 + 1/4 + 1/8 + ...) = 1.5 m n   where Hirschberg computes 2 m n
 
 Memory: a level stores up to MARKS results for each new pass; together the passes have m rows.
-
-Small tables are solved directly (direct.py), similar ones by their differences (diff.py).
+Similar parts are solved by their differences (``diff``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Prepare two sequences: keep symbols in both, number them densely, cut off common ends.
+"""Two sequences prepared: symbols in both, numbered densely, without common ends; and the result.
 
 A symbol that the other sequence lacks, or a gap code, matches nothing: removing it changes no
-common subsequence. The rest needs ceil(log2(symbols)) bits per symbol, two for DNA.
-
-The symbols of two sequences in a longest common subsequence: flags, blocks, identity.
+common subsequence. The rest needs ceil(log2(symbols)) bits per symbol, two for DNA. ``Matching``
+has the symbols of both sequences in a longest common subsequence.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""The CPU's default method: bit-vectors in a systolic array of vector lanes (see lane_sweep.py).
+"""The CPU's default method: bit-vectors in a systolic array of vector lanes .
 
 The rows of a pass are cut into blocks of LANES x W words. A block sweeps over a stretch of columns
 with its words in registers; the carries out of its last lane, a byte per column, enter the next
 block.
 
-Operands of ``lane_sweep.sweep``: rows as planes or a table, columns as masks or lane bytes.
+The operands of ``sweep`` are rows as planes or a table, and columns as masks or lane bytes, which
+hold the symbols of all lanes. The planes P_p of a block's rows are made once, one bit of a symbol
+each. A table has the match words of W words of four lanes for each of the 256 combinations of four
+symbols of two bits, 64 KB for W = 8. It is rebuilt from the planes whenever a block begins a
+stretch of columns, in 2 to 4 % of the time of the stretch.
 
-A lane byte holds the symbols of all lanes.
-
-The planes P_p of a block's rows are made once, one bit of a symbol each. A table has the match
-words of W words of four lanes for each of the 256 combinations of four symbols of two bits, 64 KB
-for W = 8. It is rebuilt from the planes whenever a block begins a stretch of columns, in 2 to 4 %
-of the time of the stretch.
-
-One step of a systolic array of vector lanes: the inner loop of the CPU's default method.
+One step of the array:
 
     lane l holds W words of 63 rows; at step t it is at column t - l
 
@@ -38,7 +35,7 @@ Which rows match is found in one of two ways:
   for 63 rows x lanes: three of three inputs (``vpternlogq``), two subtractions, a shift. At W = 8
   and 8 lanes H, the carry and half of the planes fill the 32 registers; the rest is read from L1.
 - Without it, for up to four symbols, from a table: the 4 lanes' symbols form a byte that indexes
-  the match words of all lanes (``operands.py``). Also 6 operations, one load, and only H is in
+  the match words of all lanes. Also 6 operations, one load, and only H is in
   registers. Lane l is at column t - LAG l then: with two carries of each lane in flight the steps
   overlap, and the chain of carries through the words of a step is no bottleneck.
 
@@ -279,7 +276,7 @@ def unpack(state, words, row, rows, pool, at):
 
 @njit(cache=True, nogil=True)
 def masks(b, bits, symbols):
-    """Make the masks C_p of the columns ``b``, last column first; see ``lane_sweep.sweep``."""
+    """Make the masks C_p of the columns ``b``, last column first; see ``sweep``."""
     columns = b.size
     flip = ~np.uint64(0) if INVERTED else np.uint64(0)
     stride = columns + 2 * LANES - 2

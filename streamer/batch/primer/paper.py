@@ -1,8 +1,6 @@
-"""The primer paper's methods as published: baselines for the faster methods.
+"""The primer paper's methods as published: baselines; the default uses one for long matches.
 
-The faster methods also use ``alternative`` for long matches.
-
-The alternative solution (primer paper, Fig. 2b): matrix L by diagonals, with optimization 2.
+The alternative solution (Fig. 2b): matrix L by diagonals, with optimization 2.
 
     L[d, e]   the highest row i of D with D[i, j] = e on the diagonal j - i = d
     d         from -e (e symbols of alpha inserted before beta begins) to |beta| - 1
@@ -11,7 +9,7 @@ One column is stored; column e is made from column e - 1 in place. Optimization 
 optimization 2 (section 2.1) ends a start whose whole suffix has been matched. Operations: three
 maxima a cell and about one comparison and a third, k columns of |beta| + e cells for each start.
 
-The conventional solution (primer paper, Fig. 2a): matrix D by rows, with optimization 1.
+The conventional solution (Fig. 2a): matrix D by rows, with optimization 1.
 
     D[i, j]   the least differences between alpha[r:r+i] and a substring of beta that ends at j
     row 0     zeros: the substring may begin anywhere; column 0 is the empty substring
@@ -20,7 +18,7 @@ One row is stored (section 2). Optimization 1 (section 2.1): a row without a cel
 and the row before was c. Operations: a comparison and two minima a cell, one after another along
 the row; c + 1 rows of |beta| cells for each start.
 
-The paper's solutions over cores (section 3): coarse-grained, fine-grained, and both.
+Over cores (section 3):
 
 coarse        threads take starts in turn, schedule(static, 1) of Fig. 4a, and share ``done``
 fine          threads take the diagonals of a column of L; a barrier per column, optimization 3

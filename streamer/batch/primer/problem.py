@@ -6,10 +6,9 @@ with the texts of beta. Within a record, reaches never decrease from start to st
 its first symbol is still a match. The solution at r ends one symbol after its final reach, if the
 record is that long.
 
-Cut beta into pieces that fit in memory, without losing a substring that matters.
-
-A prefix of alpha within k - 1 differences of a substring of beta has at most len(alpha) symbols, so
-the substring has at most len(alpha) + k - 1. Long records are cut into pieces that overlap by that
+Beta is cut into pieces that fit in memory, without losing a substring that matters. A prefix of
+alpha within k - 1 differences of a substring of beta has at most len(alpha) symbols, so the
+substring has at most len(alpha) + k - 1. Long records are cut into pieces that overlap by that
 much; short ones share a chunk. Memory holds one record and one chunk, whatever the size of beta.
 """
 
