@@ -158,11 +158,13 @@ def growth(kmers: int, k: int = 21, *, device: Any = "cpu", ends: int = 10_000) 
 def on_gpu(total: int) -> Iterator[Row]:
     """Ends a second, with a list of hits or with a word for every end."""
     from gpu.levenshtein import DeviceIndex, NearBuffers, launch
-    from gpu.levenshtein.search import pack_planes
+    from gpu.levenshtein.search import PLANES, packing, plane_words
 
-    bases, offsets = random_batch(total)
+    planes = np.empty(PLANES * plane_words(total), dtype=np.uint32)
+    for part in packing(*random_batch(total), 0, total, planes):
+        part()
     buffers = NearBuffers(total)
-    buffers.upload(pack_planes(bases, offsets).planes.reshape(-1), total)
+    buffers.upload(planes, total)
     for kmers, k, distance in DICTIONARIES:
         patterns = random_patterns(kmers, k, distance)
         index = DeviceIndex(patterns)

@@ -78,9 +78,11 @@ def on_cuda(
     tree: TreeBitmap, batch: Batch, distance: int, methods: Sequence[str], repeat: int = 5
 ) -> dict[str, float]:
     """Seconds of each method; checks that their bitmaps agree."""
-    from gpu.ltb import DeviceLtb, LtbBuffers, launch, pack_symbols
+    from gpu.ltb import DeviceLtb, LtbBuffers, launch, packing
 
-    symbols = pack_symbols(*batch)
+    symbols = np.empty_like(batch[0])
+    for part in packing(*batch, 0, symbols.size, symbols):
+        part()
     there = DeviceLtb(tree)
     buffers = LtbBuffers(symbols.size)
     buffers.symbols.copy_to_device(symbols)

@@ -450,17 +450,3 @@ def overlapping(
     for start in ends:
         stop = min(start + ends.step, ends.stop)
         yield BatchChunk(bases, offsets, max(start - overlap, 0), start, stop)
-
-
-__all__ = [
-    "BatchChunk",
-    "CardShare",
-    "Flight",
-    "Flights",
-    "LookAhead",
-    "StreamCard",
-    "StreamEngine",
-    "StreamOptions",
-    "StreamSlot",
-    "overlapping",
-]

@@ -34,7 +34,6 @@ vector tests and six stores; reads are marked one by one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -52,15 +51,10 @@ from gpu.card.intrinsics import (
 )
 from trie.codes import MAX_DISTANCE
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all
 from trie.cpu.vectors import marked
 from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT
 from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
 from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
-from trie.windows import check_batch
-
-# mypy: no-check-untyped-defs
-
 
 THREADS = 128  # threads per block; any multiple of 32
 MARGIN = 64  # bits before the first symbol of a plane
@@ -341,40 +335,15 @@ ARGUMENTS = (
 """The argument types of the scans."""
 
 
-# mypy: no-check-untyped-defs
-
-
 PLANES = 4
 SPARE_WORDS = 4  # words that windows read after the last symbol's in every plane
 PART = 1 << 22  # symbols that a thread packs at a time, at most 1 ms of work; 64 | PART
 _MARGIN_WORDS = MARGIN // 32
 
 
-@dataclass(frozen=True, slots=True)
-class PlaneChunk:
-    """A chunk as bit planes: low, high, gaps and firsts, uint32[4, plane_words(symbols)]."""
-
-    symbols: int
-    planes: NDArray[np.uint32]
-
-
 def plane_words(symbols: int) -> int:
     """Words of each plane for that number of symbols."""
     return -(-(symbols + MARGIN + 1) // 32) + SPARE_WORDS
-
-
-def pack_planes(
-    bases: NDArray[np.uint8], offsets: NDArray[np.int64], *, threads: int = 1
-) -> PlaneChunk:
-    """Pack a chunk: bases uint8[n] (codes, 4 = gap), offsets int64[reads + 1].
-
-    Raises BatchShapeError for offsets that do not describe the bases.
-    """
-    bases, offsets = check_batch(bases, offsets)
-    words = plane_words(bases.size)
-    planes = np.empty(PLANES * words, dtype=np.uint32)
-    run_all(packing(bases, offsets, 0, bases.size, planes), threads)
-    return PlaneChunk(bases.size, planes.reshape(PLANES, words))
 
 
 def packing(

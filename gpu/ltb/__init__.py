@@ -112,18 +112,6 @@ class LtbBuffers:
         self.scratch = Workspace()
 
 
-def pack_symbols(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The symbols of a chunk as the kernels read them, uint8[n]: code; bit 3: first in a read.
-
-    Raises BatchShapeError for offsets that do not describe the bases.
-    """
-    bases, offsets = check_batch(bases, offsets)
-    symbols = np.empty_like(bases)
-    for part in packing(bases, offsets, 0, bases.size, symbols):
-        part()
-    return symbols
-
-
 def packing(
     bases: NDArray[np.uint8],
     offsets: NDArray[np.int64],

@@ -145,37 +145,6 @@ class Chunks(ChosenEngine[HammingEngine]):
             yield text, begin, words
 
 
-class AllChunks:
-    """Chunks for each GPU of the choice, in parallel, or for the CPU."""
-
-    def __init__(self, choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> None:
-        self._length = patterns.length
-        self._each = [
-            Chunks(choice, patterns, threads, free=free, use=use) for use in choice.card_uses()
-        ]
-
-    def words(self, texts: Iterable[SearchedText]) -> Iterator[FoundPart]:
-        """Yield, in order, each text with the start of a chunk and its hit words.
-
-        They are valid until the next are requested.
-        """
-        parts = (part for text in texts for part in self._parts(text))
-        return in_lanes(self._each, parts, each_task(Chunks.words))
-
-    def _parts(self, text: SearchedText) -> Iterator[TextPart]:
-        """Yield the windows of a text; for several GPUs, in parts so that each gets some."""
-        stop = text.codes.size - self._length + 1
-        count = len(self._each)
-        if count == 1:
-            yield text, 0, stop, None
-            return
-        chunk = min(chunks.engine.chunk for chunks in self._each)
-        step = min(chunk, max(LEAST_SHARE, -(-stop // count // 64) * 64))
-        for first in range(0, stop, step):
-            later = min(first + count * step, stop)
-            yield text, first, min(first + step, stop), (later, min(later + step, stop))
-
-
 class HammingCpu:
     """A CPU method on several threads, each on a part of the chunk."""
 
@@ -278,7 +247,7 @@ class HammingSearch:
     patterns: records of one length, 1 to 256. k: mismatches allowed, below it. strands: forward,
     reverse or both. choice: from ``choose``. free: no method was requested. threads: 0 means every
     core. source: what errors call the patterns. Raises UsageError and DataError as
-    ``oriented.orient`` does.
+    ``orient`` does.
     """
 
     def __init__(
@@ -295,7 +264,10 @@ class HammingSearch:
         oriented = orient(patterns, k, strands, source=source)
         self._threads = threads or usable_cores()
         self.length = oriented.length
-        self._chunks = AllChunks(choice, oriented, self._threads, free=free)
+        self._chunks = [
+            Chunks(choice, oriented, self._threads, free=free, use=use)
+            for use in choice.card_uses()
+        ]
 
     def find(
         self, codes: NDArray[np.uint8], offsets: NDArray[np.int64], before: int = 0
@@ -316,13 +288,28 @@ class HammingSearch:
 
         The other values are the arguments of ``find``. Several GPUs search several batches at once.
         """
-        made = (
-            SearchedText(codes, _moved(offsets, before), tag)
+        parts = (
+            part
             for tag, codes, offsets, before in texts
+            for part in self._parts(SearchedText(codes, _moved(offsets, before), tag))
         )
-        for text, first, words in self._chunks.words(made):
-            for parts in _shares(words):
-                yield text.tag, columns(parts, first, text.offsets, self.length, self._threads)
+        # the hit words of a chunk are valid until the next ones are requested
+        for text, first, words in in_lanes(self._chunks, parts, each_task(Chunks.words)):
+            for share in _shares(words):
+                yield text.tag, columns(share, first, text.offsets, self.length, self._threads)
+
+    def _parts(self, text: SearchedText) -> Iterator[TextPart]:
+        """Yield the windows of a text; for several GPUs, in parts so that each gets some."""
+        stop = text.codes.size - self.length + 1
+        count = len(self._chunks)
+        if count == 1:
+            yield text, 0, stop, None
+            return
+        chunk = min(chunks.engine.chunk for chunks in self._chunks)
+        step = min(chunk, max(LEAST_SHARE, -(-stop // count // 64) * 64))
+        for first in range(0, stop, step):
+            later = min(first + count * step, stop)
+            yield text, first, min(first + step, stop), (later, min(later + step, stop))
 
 
 def _moved(offsets: NDArray[np.int64], before: int) -> NDArray[np.int64]:
