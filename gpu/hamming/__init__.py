@@ -152,8 +152,8 @@ def pigeonhole(length: int) -> Callable[..., None]:
     ):  # fmt: skip
         """``[grid, THREADS]``, grid * THREADS >= windows.
 
-        Arguments: text uint32[3, words], gaps (bit_planes.py), windows uint32, the index as
-        above, errors uint32 (e), patterns uint64[2 r blocks] (bit_planes.py), blocks, k uint32,
+        Arguments: text uint32[3, words], gaps (``bit_sliced``), windows uint32, the index as
+        above, errors uint32 (e), patterns uint64[2 r blocks] (``bit_sliced``), blocks, k uint32,
         counters uint32[], own uint32, found uint64[] as for ``bit_sliced``.
         """
         start = np.uint32(cuda.grid(1))

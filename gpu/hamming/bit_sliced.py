@@ -342,7 +342,7 @@ def window_of(hit):
     """The window of a listed hit, counted from the tile's first."""
     word = np.uint32(np.uint32(hit >> np.uint32(5)) & np.uint32(WORDS - 1))
     word = np.uint32(word + np.uint32(np.uint32(hit & np.uint32(31)) * np.uint32(WORDS)))
-    # even segments come first (tile.py)
+    # even segments come first
     even = np.uint32(np.uint32(hit >> np.uint32(10)) & np.uint32(15))
     odd = np.uint32(np.uint32(hit >> np.uint32(14)) & np.uint32(1))
     word = np.uint32(word + np.uint32(odd * np.uint32(SPAN)))
@@ -384,11 +384,11 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
     ):  # fmt: skip
         """``[(tiles, shares), 32]``.
 
-        Arguments: text uint32[3, at least (tiles + 1) * S] (bit_planes.py), gaps uint32 (all ones,
+        Arguments: text uint32[3, at least (tiles + 1) * S] (as above), gaps uint32 (all ones,
         or 0 if the text has none), checked uint32 (0 if patterns have none either), windows uint32,
         steps uint32[4 r quads] (``steps_of``), quads uint32 (four steps each, per pattern), begin
         uint32 (of a counter, in a kernel for long patterns), k uint32, patterns uint64[2 r blocks]
-        (bit_planes.py), blocks uint32, share uint32 (patterns per block, at most MOST_SHARED),
+        (as above), blocks uint32, share uint32 (patterns per block, at most MOST_SHARED),
         count uint32 (r), counters uint32[], own uint32 (the index of the hit counter; hits beyond
         the size of found are counted, not written), found uint64[].
         """
@@ -398,7 +398,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         linear = cuda.shared.array(linear_shape, np.uint32)
         lane = np.uint32(cuda.threadIdx.x)
         first_word = np.uint32(np.uint32(cuda.blockIdx.x) * np.uint32(SPAN))
-        # the lane's plane, and its place in it (tile.py)
+        # the lane's plane, and its place in it
         plane = np.uint32(np.uint32(lane >> np.uint32(3)) & np.uint32(1))
         matrix = np.uint32(lane & np.uint32(7))
         half = np.uint32(lane >> np.uint32(4))

@@ -89,7 +89,7 @@ class GpuHits:
 
 @dataclass(frozen=True, slots=True)
 class PieceTable:
-    """Pieces of windows by code (``seed_table``) on the GPU.
+    """Pieces of windows by code (``seeds``) on the GPU.
 
     rows: symbols of a window. symbols: of a piece.
     """

@@ -2,7 +2,7 @@
 
 As in a log-structured merge tree, a set is merged with its neighbour unless it is smaller than a
 quarter of it: a k-mer is indexed at most log4(n) times, and a batch is matched against as many
-sets. On CUDA the tables of the sets stay on the GPU (gpu/levenshtein.py); the kernel
+sets. On CUDA the tables of the sets stay on the GPU (gpu/levenshtein); the kernel
 ``lanes`` runs on the CPU.
 """
 

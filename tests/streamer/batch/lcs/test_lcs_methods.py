@@ -271,11 +271,11 @@ def test_vectors_of_machines_without_avx_512():
 import numpy as np
 from tests.reference import lcs as oracle
 from streamer.batch import lcs
-from streamer.batch.lcs import division, lane_sweep, solve, systolic
+from streamer.batch.lcs import solve, systolic
 
-assert lane_sweep.LANES == 4
+assert systolic.LANES == 4
 systolic.TABLE_STRETCH = 1_000
-solve.LEAF_CELLS, division.SHORTEST_MARK = 2_000, 2
+solve.LEAF_CELLS, solve.SHORTEST_MARK = 2_000, 2
 for a, b in oracle.pairs(80, (33, 65, 1_100, 2_900, 4_097), 16):
     a, b = oracle.plain(a), oracle.plain(b)
     want = oracle.length(a, b)
