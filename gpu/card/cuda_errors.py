@@ -107,7 +107,7 @@ def shown_bytes(number: float) -> str:
 
 def driver_errors() -> tuple[type[BaseException], ...]:
     """The exceptions that the CUDA packages raise when a call or a compilation fails."""
-    found = []
+    kinds = []
     for module, name in (
         ("numba.cuda.cudadrv.driver", "CudaAPIError"),
         ("numba.cuda.cudadrv.driver", "LinkerError"),
@@ -130,8 +130,8 @@ def driver_errors() -> tuple[type[BaseException], ...]:
         # a package that is not imported cannot have raised, and importing it may fail here
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and issubclass(kind, BaseException):
-            found.append(kind)
-    return tuple(found)
+            kinds.append(kind)
+    return tuple(kinds)
 
 
 @contextmanager

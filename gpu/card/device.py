@@ -49,12 +49,12 @@ def devices() -> list[Device]:
     try:
         if not cuda.is_available():
             raise RuntimeError(_NONE)
-        found = []
+        usable = []
         for number, handle in enumerate(cuda.gpus):
             with handle:
                 context = cuda.current_context()
                 name = handle.name.decode() if isinstance(handle.name, bytes) else str(handle.name)
-                found.append(
+                usable.append(
                     Device(
                         number,
                         name,
@@ -66,7 +66,7 @@ def devices() -> list[Device]:
         raise
     except Exception as error:
         raise RuntimeError(f"CUDA does not start: {' '.join(str(error).split())}") from None
-    return found
+    return usable
 
 
 _SIMULATOR = threading.RLock()

@@ -211,8 +211,8 @@ class LookAhead(Generic[Chunk, Buffer]):
     """Prepares chunks ahead on ``threads`` threads, each chunk in its own buffer.
 
     make: returns a new buffer. parts: the work of filling one for a chunk, in parts that can run in
-    parallel. most: tasks ahead. together: chunks per task, more than one if they are so short that
-    handing over a task, with a wait for the GIL, would take longer.
+    parallel. most: tasks ahead. chunks_per_task: more than one if they are so short that handing
+    over a task, with a wait for the GIL, would take longer.
     """
 
     def __init__(
@@ -222,12 +222,12 @@ class LookAhead(Generic[Chunk, Buffer]):
         parts: Callable[[Chunk, Buffer], Sequence[Part]],
         *,
         most: int,
-        together: int = 1,
+        chunks_per_task: int = 1,
     ) -> None:
         self._make = make
         self._parts = parts
         self._most = most
-        self._together = together
+        self._chunks_per_task = chunks_per_task
         self._free: list[Buffer] = []
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ahead")
 
@@ -244,12 +244,12 @@ class LookAhead(Generic[Chunk, Buffer]):
             return chunk, buffer
 
         try:
-            while group := list(islice(waiting, self._together)):
+            while group := list(islice(waiting, self._chunks_per_task)):
                 while sum(len(tasks) for _, _, tasks in ahead) >= self._most:
                     yield ready()
                 pairs = [(chunk, self._buffer()) for chunk in group]
                 parts = [part for pair in pairs for part in self._parts(*pair)]
-                if self._together > 1:
+                if self._chunks_per_task > 1:
                     parts = [partial(_run_all, parts)]
                 tasks = [self._pool.submit(part) for part in parts]
                 for number, pair in enumerate(pairs):

@@ -439,17 +439,17 @@ class ChunkBuffers:
 
     def views(self, symbols: int) -> Arrays:
         """The part of each array that a chunk of that length uses; cached, as slicing is slow."""
-        found = self._views.get(symbols)
-        if found is None:
+        arrays = self._views.get(symbols)
+        if arrays is None:
             if len(self._views) == CACHED_LENGTHS:
                 self._views.clear()
             base_words, start_words = packed_sizes(symbols)
-            found = self._views[symbols] = (
+            arrays = self._views[symbols] = (
                 self.bases[:base_words],
                 self.starts[:start_words],
                 self.matches[:start_words],
             )
-        return found
+        return arrays
 
 
 def launch(

@@ -348,11 +348,11 @@ class KmerSet:
 
     def codes(self) -> NDArray[np.uint64]:
         """All k-mer codes, ascending: uint64[known]; no chunk may be in flight."""
-        found = []
+        parts = []
         for start in range(0, self.table.size, _PIECE):
             keys = self.table[start : start + _PIECE].copy_to_host()[::2]
-            found.append(keys[keys != EMPTY])
-        return np.sort(np.concatenate(found))
+            parts.append(keys[keys != EMPTY])
+        return np.sort(np.concatenate(parts))
 
     def launch(self, make: Any, windows: int, stream: Any, *arguments: Any) -> None:
         """Queue the kernel of ``make`` with one thread per window."""

@@ -581,7 +581,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
                 lambda: pinned_arrays(size),
                 packing,
                 most=threads_ahead,
-                together=min(max(1, TOGETHER // size), MOST_TOGETHER),
+                chunks_per_task=min(max(1, TOGETHER // size), MOST_TOGETHER),
             ),
             **options,
         )

@@ -388,19 +388,19 @@ class _NearCard(StreamCard[_NearSlot]):
 
     def load(self, sets: Sequence[Patterns]) -> bool:
         """Load the tables of these sets and drop others; whether a set was added to old ones."""
-        grown = any(id(one) not in self._tables for one in sets) and bool(self._tables)
-        wanted = {id(one) for one in sets}
+        grown = any(id(patterns) not in self._tables for patterns in sets) and bool(self._tables)
+        wanted = {id(patterns) for patterns in sets}
         for key in [key for key in self._tables if key not in wanted]:
             self.budget.give(DeviceIndex.nbytes(self._tables.pop(key)[0]))
         with self.active():
             stream = self.slots[0].stream
-            for one in sets:
-                if id(one) not in self._tables:
-                    what = f"an index of {one.words.size} patterns"
-                    self.budget.take(what, DeviceIndex.nbytes(one))
-                    self._tables[id(one)] = one, DeviceIndex(one, stream=stream)
+            for patterns in sets:
+                if id(patterns) not in self._tables:
+                    what = f"an index of {patterns.words.size} patterns"
+                    self.budget.take(what, DeviceIndex.nbytes(patterns))
+                    self._tables[id(patterns)] = patterns, DeviceIndex(patterns, stream=stream)
                     stream.synchronize()
-        self.indexes = [self._tables[id(one)][1] for one in sets]
+        self.indexes = [self._tables[id(patterns)][1] for patterns in sets]
         return grown
 
     def close(self) -> None:
@@ -518,7 +518,7 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
             return
         with translated_driver_errors():
             grown = [card.load(sets) for card in self.cards]
-            if any(grown) and any(changes_soon(one) for one in sets):
+            if any(grown) and any(changes_soon(patterns) for patterns in sets):
                 self._compile_ahead()
         bases, offsets = check_batch(bases, offsets)
         chunks = overlapping(bases, offsets, range(first, stop, self._chunk), self._overlap)

@@ -115,11 +115,11 @@ def minimizer_places(
 ) -> Places:
     """The places of the minimizers of ``padded`` base codes (``half``) in a text of ``size``."""
 
-    def found(start: int, stop: int) -> NDArray[np.uint64]:
+    def places_of_part(start: int, stop: int) -> NDArray[np.uint64]:
         entries = np.empty(stop - start, dtype=np.uint64)
         return entries[: _minimizers(half, size, mers, start, stop, entries, *block_arrays())]
 
-    parts = run_ranges(found, PAD, half.size - PAD, threads, grain=_PLACES_GRAIN)
+    parts = run_ranges(places_of_part, PAD, half.size - PAD, threads, grain=_PLACES_GRAIN)
     entries = np.concatenate([np.empty(0, np.uint64), *parts])
     entries.sort()
     bits = max(_LEAST_LINES, -(-entries.size // 5) - 1).bit_length()

@@ -95,10 +95,10 @@ class PaperEngine:
 
     def search(self, block: Block, limit: int) -> list[EndsFound]:
         """Implement ``AsmEngine``."""
-        found = self._find(block.codes(), block.lead, self._searches, self._threads)
-        if sum(map(len, found)) > limit:
+        ends = self._find(block.codes(), block.lead, self._searches, self._threads)
+        if sum(map(len, ends)) > limit:
             raise TooManyError
-        return [in_order(joined(found), block.lead, block.symbols.size)]
+        return [in_order(joined(ends), block.lead, block.symbols.size)]
 
 
 class GpuEngine:
@@ -125,10 +125,10 @@ class GpuEngine:
         if limit < NO_LIMIT:
             limit = min(limit, self._searcher.most_hits)
         try:
-            found = self._searcher.search(block.symbols, block.lead, limit, letters=block.letters)
+            hits = self._searcher.search(block.symbols, block.lead, limit, letters=block.letters)
         except TooManyHitsError:
             raise TooManyError from None
-        return [in_order(EndsFound(*found), block.lead, block.symbols.size)]
+        return [in_order(EndsFound(*hits), block.lead, block.symbols.size)]
 
 
 def engine_for(choice: Choice, searches: Searches, threads: int, sharing: int = 1) -> AsmEngine:
@@ -178,8 +178,8 @@ class Cutter(ChosenEngine[AsmEngine]):
         rest: Block | None = block
         while rest is not None:
             # a part's results do not depend on where the next one is searched
-            part, found, rest = self.run(partial(self._first, rest))
-            yield part, found
+            part, ends, rest = self.run(partial(self._first, rest))
+            yield part, ends
 
     def _first(self, block: Block) -> tuple[Block, list[EndsFound], Block | None]:
         """Return as much of a block as can be searched at once, its hits, and the rest."""
@@ -189,14 +189,14 @@ class Cutter(ChosenEngine[AsmEngine]):
                 part, rest = block.cut(self._most_ends, self._searches.reach)
             limit = self._most_hits if part.ends > ALWAYS_ENDS else NO_LIMIT
             try:
-                found = self.engine.search(part, limit)
+                ends = self.engine.search(part, limit)
             except TooManyError:
                 # later blocks are probably similar
                 self._most_ends = max(ALWAYS_ENDS, part.ends // 2)
                 continue
-            if rest is not None and sum(map(len, found)) <= self._most_hits // _FEW:
+            if rest is not None and sum(map(len, ends)) <= self._most_hits // _FEW:
                 self._most_ends = min(2 * self._most_ends, self.engine.block_size)
-            return part, found, rest
+            return part, ends, rest
 
 
 class Cutters:
@@ -269,16 +269,16 @@ def search(
     k = operator.index(k)  # accepts NumPy integers
     masks = [masks_of(letters, iupac=iupac) for letters in several(patterns)]
     check_patterns(masks, [str(i) for i in range(len(masks))], k)
-    letters = [one if isinstance(one, bytes | str) else as_letters(one) for one in several(text)]
+    letters = [x if isinstance(x, bytes | str) else as_letters(x) for x in several(text)]
     choice = choose(METHODS, DEFAULT, method, device, gpus=gpus)
     wanted = searches(masks, k, strands)
     threads = threads or usable_cores()
-    found = _find(of_letters(letters, k + 1), wanted, choice, report, threads)
+    parts = _find(of_letters(letters, k + 1), wanted, choice, report, threads)
     try:
-        return structured([hits for _, hits in found], threads)
+        return structured([hits for _, hits in parts], threads)
     except InvalidBaseError:
-        for one in letters:
-            encode(one)  # reports the position in its own text
+        for sequence in letters:
+            encode(sequence)  # reports the position in its own text
         raise
 
 
@@ -307,12 +307,12 @@ def _find(
     cutters = Cutters(choice, wanted, threads, best=report == "best")
     best = BestEnds(wanted) if report == "best" else None
     first = 0
-    for part, found in searched(texts, wanted, cutters):
+    for part, ends in searched(texts, wanted, cutters):
         first = part.first
         if best is not None:
-            rows: Iterable[Hits] = [best.add(runs_of(part, joined(found), wanted))]
+            rows: Iterable[Hits] = [best.add(runs_of(part, joined(ends), wanted))]
         else:
-            rows = map(partial(every_end, part, searches=wanted), found)
+            rows = map(partial(every_end, part, searches=wanted), ends)
         yield from ((first, hits) for hits in rows)
     if best is not None:
         # even without rows, for its column cigar

@@ -339,9 +339,9 @@ def _shares(start: int, stop: int, tile: int, threads: int, searches: int) -> li
     most = MOST_TILES // searches
     least = max(1, LEAST_TILES // searches)
     while cuts[-1] < stop:
-        left = -(-(stop - cuts[-1]) // tile)
-        count = left // (2 * threads) if threads > 1 else left
-        count = max(min(count, most), min(least, -(-left // threads)))
+        tiles = -(-(stop - cuts[-1]) // tile)
+        count = tiles // (2 * threads) if threads > 1 else tiles
+        count = max(min(count, most), min(least, -(-tiles // threads)))
         cuts.append(min(stop, cuts[-1] + count * tile))
     return list(pairwise(cuts))
 

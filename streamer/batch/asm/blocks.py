@@ -249,13 +249,13 @@ def _joined_searches(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
     return np.concatenate([np.empty(0, np.int32), *parts])
 
 
-def in_order(found: EndsFound, low: int, high: int) -> EndsFound:
+def in_order(hits: EndsFound, low: int, high: int) -> EndsFound:
     """Sort hits that come search by search, with ends ascending and low < end <= high."""
-    if len(found) == 0 or found.searches[0] == found.searches[-1]:
-        return found
-    if len(found) * _SPARSE < high - low:
-        return found.at(np.argsort(found.ends, kind="stable"))
-    return EndsFound(*_counted(found.ends, found.distances, found.searches, low, high))
+    if len(hits) == 0 or hits.searches[0] == hits.searches[-1]:
+        return hits
+    if len(hits) * _SPARSE < high - low:
+        return hits.at(np.argsort(hits.ends, kind="stable"))
+    return EndsFound(*_counted(hits.ends, hits.distances, hits.searches, low, high))
 
 
 @njit(cache=True, nogil=True)

@@ -36,12 +36,12 @@ def pasm(codes: NDArray[np.uint8], lead: int, searches: Searches, threads: int) 
     alphabet = np.unique(searches.joined_masks)
     rows_of_x = run_all([partial(_last_positions, codes, mask) for mask in alphabet], threads)
     last = dict(zip(alphabet.tolist(), rows_of_x, strict=True))
-    found = []
+    hits = []
     for i, masks in enumerate(searches.masks):
         row = _last_row(codes, masks, last, threads)
         ends = lead + 1 + np.flatnonzero(row[lead + 1 :] <= searches.k)
-        found.append(EndsFound(ends, row[ends], np.full(ends.size, i, dtype=np.int32)))
-    return found
+        hits.append(EndsFound(ends, row[ends], np.full(ends.size, i, dtype=np.int32)))
+    return hits
 
 
 def _last_row(
@@ -107,7 +107,7 @@ def _by_columns(codes, low, high, masks, k):
     column = np.arange(rows + 1).astype(np.int32)
     ends = np.empty(high - low, np.int64)
     distances = np.empty(high - low, np.int32)
-    found = 0
+    count = 0
     for j in range(max(0, low - rows - k), high):
         code = codes[j]
         diagonal = column[0]
@@ -119,7 +119,7 @@ def _by_columns(codes, low, high, masks, k):
             diagonal = column[i]
             column[i] = value
         if column[rows] <= k and j >= low:
-            ends[found] = j + 1
-            distances[found] = column[rows]
-            found += 1
-    return ends[:found].copy(), distances[:found].copy()
+            ends[count] = j + 1
+            distances[count] = column[rows]
+            count += 1
+    return ends[:count].copy(), distances[:count].copy()

@@ -114,8 +114,8 @@ def searches(patterns: Sequence[Masks], k: int, strands: str = "both") -> Search
     """Return every pattern in the orientations of ``strands``; UsageError if unknown."""
     signs = signs_of(strands)
     masks: list[Masks] = []
-    for one in patterns:
-        masks += [reverse_complement(one) if sign else one for sign in signs]
+    for pattern in patterns:
+        masks += [reverse_complement(pattern) if sign else pattern for sign in signs]
     return Searches(
         masks,
         np.repeat(np.arange(len(patterns), dtype=np.int32), len(signs)),

@@ -164,13 +164,13 @@ class HammingCpu:
         """Implement ``HammingEngine``."""
         parts = min(self._threads, max(1, (stop - first) // LEAST_PART))
         ranges = split_range(first, stop, parts, align=64)
-        found: list[list[NDArray[np.uint64]]] = [[] for _ in ranges]
+        hits: list[list[NDArray[np.uint64]]] = [[] for _ in ranges]
         chains = [
-            self._steps(codes, *bounds, first, self._buffers.setdefault(i, []), found[i])
+            self._steps(codes, *bounds, first, self._buffers.setdefault(i, []), hits[i])
             for i, bounds in enumerate(ranges)
         ]
         run_chains(chains, self._threads)
-        return [words for part in found for words in part]
+        return [words for part in hits for words in part]
 
     def _steps(
         self,
@@ -179,7 +179,7 @@ class HammingCpu:
         stop: int,
         origin: int,
         buffers: list[NDArray[np.uint64]],
-        found: list[NDArray[np.uint64]],
+        hits: list[NDArray[np.uint64]],
     ) -> Iterator[Callable[[], None]]:
         """Yield the steps, a call of the kernel each, that append the hit words to ``found``."""
         needed = min((stop - first) * self._ids.size + 1, max(stop - first, LEAST_WORDS))
@@ -187,18 +187,18 @@ class HammingCpu:
         def step() -> None:
             nonlocal first, needed
             if needed:
-                if len(buffers) == len(found):
+                if len(buffers) == len(hits):
                     buffers.append(np.empty(0, dtype=np.uint64))
-                if buffers[len(found)].size < needed:
+                if buffers[len(hits)].size < needed:
                     # untouched memory costs nothing
-                    buffers[len(found)] = np.empty(needed, dtype=np.uint64)
-                found.append(buffers[len(found)][:0])
-            buffer, used = buffers[len(found) - 1], found[-1].size
+                    buffers[len(hits)] = np.empty(needed, dtype=np.uint64)
+                hits.append(buffers[len(hits)][:0])
+            buffer, used = buffers[len(hits) - 1], hits[-1].size
             first, count, more = self._scan(
                 codes, first, min(first + self._most, stop), origin, self._ids, self._k,
                 buffer[used:], *self._prepared,
             )  # fmt: skip
-            found[-1] = buffer[: used + count]
+            hits[-1] = buffer[: used + count]
             needed = more and max(more, LEAST_WORDS)
 
         while first < stop:
@@ -367,5 +367,5 @@ def search(
     )  # fmt: skip
     texts = [record.codes for record in as_records(text)]
     codes = texts[0] if len(texts) == 1 else np.concatenate([np.empty(0, np.uint8), *texts])
-    offsets = np.concatenate([[0], np.cumsum([one.size for one in texts])]).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(list(map(len, texts)))]).astype(np.int64)
     return concatenate(list(prepared.find(codes, offsets))).structured()

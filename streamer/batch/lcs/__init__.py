@@ -89,13 +89,13 @@ def sequence(
     >>> lcs.sequence("ACGTTGCA", "AGTTCA")
     b'AGTTCA'
     """
-    found = match(a, b, method=method, device=device, threads=threads, text=text)
-    return subsequence(codes_of(a, text), found, text=text)
+    matching = match(a, b, method=method, device=device, threads=threads, text=text)
+    return subsequence(codes_of(a, text), matching, text=text)
 
 
-def subsequence(codes: Codes, found: Matching, *, text: bool) -> bytes:
+def subsequence(codes: Codes, matching: Matching, *, text: bool) -> bytes:
     """Return the letters of a matching in its first sequence, given as codes."""
-    taken = codes[found.in_a]
+    taken = codes[matching.in_a]
     return (taken if text else decode(taken)).tobytes()
 
 

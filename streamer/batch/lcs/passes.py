@@ -254,8 +254,8 @@ class Waves(HostPool):
     def sweep(self, passes: Passes) -> None:
         """Run the passes; the pool then holds their results."""
         parts = list(passes.parts())
-        together = len(parts) >= 2 * self._threads or self._threads == 1
-        large = [i for i, part in enumerate(parts) if part.cells >= CUT_FROM and not together]
+        side_by_side = len(parts) >= 2 * self._threads or self._threads == 1
+        large = [i for i, part in enumerate(parts) if part.cells >= CUT_FROM and not side_by_side]
         # largest first, so that none is left for the end
         small = sorted(set(range(len(parts))) - set(large), key=lambda i: -parts[i].cells)
         run_all([partial(self._alone, parts[i], passes, i) for i in small], self._threads)

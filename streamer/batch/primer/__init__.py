@@ -112,13 +112,13 @@ def reaches(
     seen = 0
     if len(uses) > 1:
         ahead = list(islice(texts, 1 + len(uses)))
-        together = 1 if len(ahead) > len(uses) else len(ahead)
+        shared = 1 if len(ahead) > len(uses) else len(ahead)
         bounds = split_range(0, alpha.codes.size, len(uses))
         parts = [Share(known, *bound, make, use) for bound, use in zip(bounds, uses, strict=True)]
-        _improve(parts, [text for text in ahead[:together] for _ in parts])
+        _improve(parts, [text for text in ahead[:shared] for _ in parts])
         del parts  # frees memory of the GPUs
-        seen = sum(len(piece) for text in ahead[:together] for piece in text)
-        texts = chain(ahead[together:], texts)
+        seen = sum(len(piece) for text in ahead[:shared] for piece in text)
+        texts = chain(ahead[shared:], texts)
         del ahead
     _improve([Share(known, 0, alpha.codes.size, make, use, seen) for use in uses], texts)
     return reach

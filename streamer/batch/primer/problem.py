@@ -94,12 +94,12 @@ class Alpha:
         starts = np.flatnonzero(reach < self.ends)
         record = np.searchsorted(self.offsets, starts, side="right") - 1
         begin = self.offsets[record]
-        found = np.empty(starts.size, dtype=FIELDS)
-        found["alpha"] = record
-        found["start"] = starts - begin
-        found["end"] = reach[starts] + 1 - begin
-        found["length"] = found["end"] - found["start"]
-        return found
+        rows = np.empty(starts.size, dtype=FIELDS)
+        rows["alpha"] = record
+        rows["start"] = starts - begin
+        rows["end"] = reach[starts] + 1 - begin
+        rows["length"] = rows["end"] - rows["start"]
+        return rows
 
 
 SEPARATOR = 5  # follows each record of a joined text; no substring contains it
