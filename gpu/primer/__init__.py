@@ -203,7 +203,7 @@ class GpuText:
         on_device = cuda.to_device(blocks)
 
         def launch(keys: Any, counter: Any) -> None:
-            made(window_scan.kernel, -(-longest // 32))[grid, window_scan.THREADS](
+            made(window_scan.kernel, -(-longest // 32))[grid, window_scan.BLOCK_THREADS](
                 self._words, np.uint32(first // TILE), np.uint32(stop // TILE), self._alpha.codes,
                 on_device, np.uint32(segment), np.int32(ahead), np.int32(self._k - 1), keys,
                 counter,

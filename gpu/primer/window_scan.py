@@ -97,13 +97,13 @@ def key_of(window, tile):
 
 
 WARPS = 4  # warps, and so windows, per block
-THREADS = 32 * WARPS
+BLOCK_THREADS = 32 * WARPS
 TILE_WORDS = 8  # words of text per tile: 64 columns
 FAR = 1 << 20
 
 
 def kernel(words: int) -> Callable[..., None]:
-    """The kernel for windows of at most 32 * words symbols; ``[(spans, groups), THREADS]``.
+    """The kernel for windows of at most 32 * words symbols; ``[(spans, groups), BLOCK_THREADS]``.
 
     Arguments: text uint32[t], begin and tiles uint32 (the tiles begin..tiles - 1 are scanned),
     alpha uint8[], blocks int64[3, w] (a window is alpha[blocks[1]:blocks[2]]), segment uint32
@@ -228,7 +228,7 @@ TILE = 64  # a strand of the text is a multiple of this many columns
 
 
 def pack(codes, strand, words, low, high):
-    """The kernel; ``[grid, THREADS]``, one thread per 32 columns.
+    """The kernel; ``[grid, TEXT_THREADS]``, one thread per 32 columns.
 
     codes uint8[n], strand int64 (columns of a strand, a multiple of TILE), words uint32[], low and
     high uint32[l] (out). Columns from ``strand`` on are the reverse complement, if there is room.
@@ -287,7 +287,7 @@ def _bit(word, at):
 
 
 def extend(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
-    """The kernel for prefixes of up to 32 * words symbols; ``[grid, THREADS]``, a thread per place.
+    """The kernel for prefixes of up to 32 * words symbols; a thread per place.
 
     The hook is never before word ``hooked``. ``gaps``: whether alpha has any.
 

@@ -65,19 +65,10 @@ def small_kernels():
     from streamer.matching import chunks, cuda
     from streamer.matching.near import levenshtein
 
-    modules = [
-        listing,
-        listing,
-        paper,
-        paper,
-        bit_parallel,
-        paper,
-        bucket_table,
-        device_tree,
-        chunk_match,
-        walk,
-    ]
-    modules += [systolic, systolic, window_scan, window_scan, seeds, seeds]
+    modules = (
+        listing, paper, bit_parallel, bucket_table, device_tree, chunk_match, walk, systolic,
+        window_scan, seeds,
+    )  # fmt: skip
     with placement.small_blocks(32, *modules) as patch:
         patch.setattr(search, "THREADS", 64)
         placement.small_pieces(patch, 256)

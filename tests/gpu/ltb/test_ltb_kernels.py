@@ -20,7 +20,7 @@ def lockstep_warps():
     """Blocks that the simulator can carry, and queues that fill."""
     from gpu.ltb import sliced, sweeping
 
-    with placement.small_blocks(32, sweeping, sweeping, sliced) as patch:
+    with placement.small_blocks(32, sweeping, sliced) as patch:
         if SIMULATED:
             from gpu.exact import device_tree
 

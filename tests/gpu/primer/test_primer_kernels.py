@@ -25,7 +25,7 @@ def lockstep_warps():
     from gpu.primer import seeds, window_scan
     from streamer.batch.primer import on_gpu
 
-    with placement.small_blocks(32, window_scan, window_scan, seeds) as patch:
+    with placement.small_blocks(32, window_scan, seeds) as patch:
         patch.setattr(on_gpu, "FIRST", (64, 64))
         if SIMULATED:
             patch.setattr(primer, "FEW", 20)
