@@ -106,9 +106,9 @@ def streamer(capfdbinary):
     from streamer.cli.app import main
     from trie.cpu.compiling import NOTICE
 
-    def run(*arguments):
+    def run(*arguments, app=None):
         capfdbinary.readouterr()
-        code = main([str(argument) for argument in arguments])
+        code = main([str(argument) for argument in arguments], app)
         out, err = capfdbinary.readouterr()
         return code, out.decode(), err.decode().replace(f"streamer: {NOTICE}\n", "")
 

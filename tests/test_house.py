@@ -31,7 +31,7 @@ def one_subject(name: str, rooms: list[str]) -> bool:
     A command or a benchmark is named after its subject; a subject has a package in each part of the
     program, and subjects name equal parts alike; so do the two ends of a socket and their cores.
     """
-    rooms = [room for room in rooms if room not in ("streamer/cli", "streamer/bench")]
+    rooms = [room for room in rooms if room not in ("streamer/cli", "benchmarks")]
     if len(rooms) < 2 or set(rooms) == SIDES.get(name):
         return True
     if all(SUBJECTS & set(room.split("/")) for room in rooms):

@@ -17,5 +17,4 @@ def __getattr__(name: str) -> Any:
         from trie.snapshots import tree_bitmap
 
         return getattr(tree_bitmap, name)
-    message = f"module 'trie' has no attribute '{name}'"
-    raise AttributeError(message)
+    raise AttributeError(f"module 'trie' has no attribute '{name}'")

@@ -113,8 +113,7 @@ def as_letters(
     """The letters of a sequence as a uint8 array, without a copy if possible."""
     if isinstance(sequence, np.ndarray):
         if sequence.ndim != 1:
-            message = f"a sequence has one dimension, not the shape {sequence.shape}"
-            raise ValueError(message)
+            raise ValueError(f"a sequence has one dimension, not the shape {sequence.shape}")
         return np.ascontiguousarray(sequence, dtype=np.uint8)
     if isinstance(sequence, str):
         sequence = sequence.encode("latin-1", "replace")
@@ -227,13 +226,11 @@ def _reverse_complements(codes, k, out):
 def check_k(k: int) -> None:
     """Raise ValueError unless 1 <= k <= 31."""
     if not 1 <= k <= MAX_K:
-        message = f"k is {k}, it must lie in 1..{MAX_K}"
-        raise ValueError(message)
+        raise ValueError(f"k is {k}, it must lie in 1..{MAX_K}")
 
 
 def check_distance(distance: int, k: int) -> None:
     """Raise ValueError unless 0 <= distance <= 4 and distance < k."""
     most = min(MAX_DISTANCE, k - 1)
     if not 0 <= distance <= most:
-        message = f"the distance is {distance}, it must lie in 0..{most} for k = {k}"
-        raise ValueError(message)
+        raise ValueError(f"the distance is {distance}, it must lie in 0..{most} for k = {k}")

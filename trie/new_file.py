@@ -130,8 +130,11 @@ class NewFile(WithCommit):
         except OSError as error:
             # a mount point, for example; keep the content, which may have taken hours
             self._forget()
-            problem = f"{error.strerror}; what was written is in {self._temporary}"
-            raise OSError(error.errno, problem, self._path) from error
+            raise OSError(
+                error.errno,
+                f"{error.strerror}; what was written is in {self._temporary}",
+                self._path,
+            ) from error
         self._forget()
         _sync_folder(os.path.dirname(self._place))
 

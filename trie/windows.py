@@ -7,6 +7,9 @@ symbols of one read without a gap code (thesis 3.3.1).
 Cost per symbol: one byte read, about ten integer operations in two independent dependency chains of
 three (forward and reverse complement code), two 8-byte stores into L1; no branch but the loop's,
 since a symbol that ends no window leaves the block's count unchanged.
+
+Where windows start is one bit per symbol: bit s % 32 of word s / 32 of a uint32 array. Bits are set
+a word at a time, read by read, then cleared before gap codes.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.codes import check_k
-from trie.cpu.jit import njit
+from trie.codes import GAP, check_k
+from trie.cpu.intrinsics import trailing_zeros
+from trie.cpu.jit import inner, njit
+from trie.cpu.vectors import marked
 
 MATCH: Final = np.uint8(1)
 MISMATCH: Final = np.uint8(2)  # events at the first symbol of a window; 0 where none begins
@@ -46,11 +51,9 @@ def check_batch(
     bases = np.ascontiguousarray(bases, dtype=np.uint8)
     offsets = np.ascontiguousarray(offsets, dtype=np.int64)
     if bases.ndim != 1 or offsets.ndim != 1 or offsets.size == 0:
-        message = "a batch is a one-dimensional array of bases and at least one offset"
-        raise BatchShapeError(message)
+        raise BatchShapeError("a batch is a one-dimensional array of bases and at least one offset")
     if offsets[0] != 0 or offsets[-1] != bases.size or not ascending(offsets):
-        message = f"offsets must ascend from 0 to the number of bases, {bases.size}"
-        raise BatchShapeError(message)
+        raise BatchShapeError(f"offsets must ascend from 0 to the number of bases, {bases.size}")
     return bases, offsets
 
 
@@ -169,3 +172,89 @@ def codes_at(bases, starts, k):
             code = (code << np.uint64(2)) | np.uint64(bases[starts[j] + i])
         codes[j] = code
     return codes
+
+
+_ONES: Final = np.uint32(0xFFFFFFFF)
+
+
+@inner
+def set_bits(mask, low, high):
+    """Set the bits [low, high)."""
+    if low >= high:
+        return
+    begin = low >> 5
+    end = (high - 1) >> 5
+    head = np.uint32(_ONES << np.uint32(low & 31))
+    tail = np.uint32(_ONES >> np.uint32(31 - ((high - 1) & 31)))
+    if begin == end:
+        mask[begin] |= np.uint32(head & tail)
+        return
+    mask[begin] |= head
+    for at in range(begin + 1, end):
+        mask[at] = _ONES
+    mask[end] |= tail
+
+
+@inner
+def next_set(mask, at, end):
+    """The first position in [at, end) whose bit is set, or ``end``."""
+    return _next_other(mask, at, end, np.uint32(0))
+
+
+@inner
+def next_clear(mask, at, end):
+    """The first position in [at, end) whose bit is clear, or ``end``."""
+    return _next_other(mask, at, end, _ONES)
+
+
+@inner
+def _next_other(mask, at, end, word):
+    """The first position in [at, end) whose bit differs from that of ``word``, or ``end``."""
+    while at < end:
+        bits = np.uint32(np.uint32(mask[at >> 5] ^ word) >> np.uint32(at & 31))
+        if bits != 0:
+            return min(at + np.int64(trailing_zeros(bits)), end)
+        at = ((at >> 5) + 1) << 5
+    return end
+
+
+@inner
+def clear_bits(mask, low, high):
+    """Clear the bits [low, high), at most 32 of them."""
+    for at in range(low >> 5, ((high - 1) >> 5) + 1):
+        head = np.uint32(_ONES << np.uint32(max(low - 32 * at, 0)))
+        tail = np.uint32(_ONES >> np.uint32(31 - min(high - 1 - 32 * at, 31)))
+        mask[at] &= np.uint32(~np.uint32(head & tail))
+
+
+@inner
+def open_windows(offsets, k, read, begin, end, starts):
+    """Set the starts of the windows in [begin, end), starting with ``read``; 32 | begin.
+
+    Returns the read that continues at ``end``.
+    """
+    starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)
+    while True:
+        set_bits(starts, max(offsets[read], begin), min(offsets[read + 1] - k + 1, end))
+        if offsets[read + 1] >= end:
+            return read
+        read += 1
+
+
+@inner
+def close_around_gaps(bases, k, begin, end, first, stop, starts):
+    """Clear the starts in [first, stop) of windows that contain a gap code in [begin, end)."""
+    at = begin
+    while at < end:
+        if at + 64 <= bases.size:
+            gaps = marked(bases, at, np.uint8(GAP))
+            while gaps != 0:
+                gap = at + np.int64(trailing_zeros(gaps))
+                if gap < end:
+                    clear_bits(starts, max(gap - k + 1, first), min(gap + 1, stop))
+                gaps &= gaps - np.uint64(1)
+            at += 64
+        else:
+            if bases[at] == GAP:
+                clear_bits(starts, max(at - k + 1, first), min(at + 1, stop))
+            at += 1

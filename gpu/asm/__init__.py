@@ -11,26 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.asm import slicing, strips
+from gpu.asm import bit_parallel, paper
 from gpu.asm.bit_parallel import (
     Listed,
     Masks,
     SlicedPatterns,
     SlicedText,
     TooManyHitsError,
+    fetch_hits,
     scan,
+    send_packed,
 )
-from gpu.asm.paper import cell_rows, wspasm
-from gpu.asm.transfers import fetch_hits, send_packed
-from gpu.card.budget import free_memory
 from gpu.card.intrinsics import context_looked_up_once, cuda
-from gpu.card.workspace import Workspace
+from gpu.card.memory import Workspace, free_memory
 from trie.codes import encode
 from trie.cpu.threads import split_range
 
-METHODS = ("bit-parallel", *cell_rows.METHODS)
+METHODS = ("bit-parallel", *paper.METHODS)
 
-BLOCK_SIZES = {"bit-parallel": 1 << 28, **dict.fromkeys(cell_rows.METHODS, 1 << 24)}
+BLOCK_SIZES = {"bit-parallel": 1 << 28, **dict.fromkeys(paper.METHODS, 1 << 24)}
 """Most symbols in a block."""
 
 LEAST_BLOCK = 1 << 16  # symbols of the smallest block tried when memory is short
@@ -51,9 +50,8 @@ class Searcher:
 
     def __init__(self, patterns: Sequence[Masks], k: int, method: str, *, sharing: int = 1) -> None:
         self._longest = max(map(len, patterns))
-        if method == "wspasm-shared" and self._longest > wspasm.LONGEST:
-            message = f"a pattern of {self._longest} letters, {wspasm.LONGEST} have room"
-            raise ValueError(message)
+        if method == "wspasm-shared" and self._longest > paper.LONGEST:
+            raise ValueError(f"a pattern of {self._longest} letters, {paper.LONGEST} have room")
         self._patterns = patterns
         self._k = k
         self._method = method
@@ -74,7 +72,7 @@ class Searcher:
         if self._method == "bit-parallel":
             symbol = (TEXT_BYTES + self._word_bytes()) / 32
         else:
-            symbol = cell_rows.symbol_bytes(np.unique(np.concatenate(self._patterns)).size, self._k)
+            symbol = paper.symbol_bytes(np.unique(np.concatenate(self._patterns)).size, self._k)
         most = int(memory // 4 * 3 / symbol)
         self.block_size = max(LEAST_BLOCK, min(BLOCK_SIZES[self._method], most))
 
@@ -90,7 +88,7 @@ class Searcher:
     def _word_bytes(self) -> float:
         """Bytes that a search needs for the 32 ends of a word."""
         # hits, digits, 5 bytes of counts per 4 ends; up to 4 words of differences between strips
-        between = 16 if self._longest > strips.ROWS else 0
+        between = 16 if self._longest > bit_parallel.ROWS else 0
         return 4 * (1 + self._k.bit_length()) + 45 / 4 + between
 
     @context_looked_up_once
@@ -126,7 +124,7 @@ class Searcher:
         """A text on the GPU in the method's form, packed or codes; valid until the next call."""
         if self._method != "bit-parallel":
             return self._space.upload("codes", encode(symbols) if letters else symbols)
-        packed = self._space.array("packed", slicing.packed_words(symbols.size), np.uint32)
+        packed = self._space.array("packed", bit_parallel.packed_words(symbols.size), np.uint32)
         send_packed(symbols, packed, self._stream, letters=letters)
         return packed
 
@@ -138,7 +136,7 @@ class Searcher:
         text: ``size`` symbols as returned by ``upload``. Otherwise as ``search``.
         """
         if self._method != "bit-parallel":
-            yield from cell_rows.by_rows(
+            yield from paper.by_rows(
                 text, self._patterns, self._k, self._method, lead, limit, self._space
             )
             return

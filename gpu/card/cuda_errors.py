@@ -4,16 +4,71 @@ CudaEngineError       a GPU cannot continue
   OutOfMemoryError    out of memory: smaller pieces may fit
     CardMemoryError   known before the allocation, with the sizes
   DeviceLostError     a call or a compilation failed
+
+A process that used several devices or lost one frees nothing more on them at its exit. numba loads
+a compiled kernel once and uses that library on every device, each with a finalizer that unloads it.
+If more than ten deallocations are pending when the interpreter ends, all finalizers run, the second
+one of a library on an invalid handle, and the process crashes after its work. So pending
+deallocations are deferred forever: the driver frees everything anyway when the process ends. Found
+in numba-cuda 0.30.4 (``_module_finalizer`` in its driver.py).
+
+On a lost device every deallocation fails in a finalizer, which prints a traceback. So they are
+deferred as soon as the device is lost, and CuPy's memory pool is never freed. Python still prints
+two empty notes at exit if the process grew a dictionary there.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
-from gpu.card.intrinsics import cuda
-from gpu.card.process_exit import defer_deallocations_if_lost
+from gpu.card.intrinsics import SIMULATED, cuda
+
+_used: set[int] = set()
+_deferring = ExitStack()
+
+
+def note_devices_in_use(numbers: Iterable[int]) -> None:
+    """Register devices; call this after their first use: exit handlers run in reverse order."""
+    before = len(_used)
+    _used.update(numbers)
+    if before < 2 <= len(_used) and not SIMULATED:
+        atexit.register(defer_deallocations)
+
+
+def defer_deallocations() -> None:
+    """Free nothing more on any device in use."""
+    for number in sorted(_used):
+        _defer(number)
+
+
+def defer_deallocations_if_lost() -> None:
+    """After a failed call, free nothing more on devices that no longer work."""
+    if SIMULATED:
+        return
+    for number in sorted(_used or {0}):
+        try:
+            with cuda.gpus[number]:
+                cuda.synchronize()
+        except Exception:
+            with suppress(Exception):
+                _defer(number)
+                _keep_pool()
+
+
+def _keep_pool() -> None:
+    """Never free CuPy's memory pool, if there is one."""
+    cupy = sys.modules.get("cupy")
+    if cupy is not None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(cupy.get_default_memory_pool()))
+
+
+def _defer(number: int) -> None:
+    # this makes no call to the driver, which could fail
+    _deferring.enter_context(cuda.gpus[number].get_primary_context().defer_cleanup())
 
 
 class CudaEngineError(RuntimeError):
@@ -52,7 +107,7 @@ def shown_bytes(number: float) -> str:
 
 def driver_errors() -> tuple[type[BaseException], ...]:
     """The exceptions that the CUDA packages raise when a call or a compilation fails."""
-    found = []
+    kinds = []
     for module, name in (
         ("numba.cuda.cudadrv.driver", "CudaAPIError"),
         ("numba.cuda.cudadrv.driver", "LinkerError"),
@@ -75,8 +130,8 @@ def driver_errors() -> tuple[type[BaseException], ...]:
         # a package that is not imported cannot have raised, and importing it may fail here
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and issubclass(kind, BaseException):
-            found.append(kind)
-    return tuple(found)
+            kinds.append(kind)
+    return tuple(kinds)
 
 
 @contextmanager
@@ -87,10 +142,8 @@ def translated_driver_errors() -> Iterator[None]:
     except driver_errors() as error:
         defer_deallocations_if_lost()
         if _is_shortage(error):
-            message = f"the GPU is out of memory: {_left()}"
-            raise OutOfMemoryError(message) from error
-        message = f"the CUDA device failed: {' '.join(str(error).split())}"
-        raise DeviceLostError(message) from error
+            raise OutOfMemoryError(f"the GPU is out of memory: {_left()}") from error
+        raise DeviceLostError(f"the CUDA device failed: {' '.join(str(error).split())}") from error
 
 
 def _is_shortage(error: BaseException) -> bool:

@@ -43,17 +43,18 @@ def devices() -> list[Device]:
     try:
         from numba import cuda
     except ImportError as error:
-        message = f"the CUDA packages are not installed ({error}): pip install 'kmer-streamer[gpu]'"
-        raise RuntimeError(message) from None
+        raise RuntimeError(
+            f"the CUDA packages are not installed ({error}): pip install 'kmer-streamer[gpu]'"
+        ) from None
     try:
         if not cuda.is_available():
             raise RuntimeError(_NONE)
-        found = []
+        usable = []
         for number, handle in enumerate(cuda.gpus):
             with handle:
                 context = cuda.current_context()
                 name = handle.name.decode() if isinstance(handle.name, bytes) else str(handle.name)
-                found.append(
+                usable.append(
                     Device(
                         number,
                         name,
@@ -64,9 +65,8 @@ def devices() -> list[Device]:
     except RuntimeError:
         raise
     except Exception as error:
-        message = f"CUDA does not start: {' '.join(str(error).split())}"
-        raise RuntimeError(message) from None
-    return found
+        raise RuntimeError(f"CUDA does not start: {' '.join(str(error).split())}") from None
+    return usable
 
 
 _SIMULATOR = threading.RLock()
@@ -94,5 +94,4 @@ def memory_of(number: int) -> tuple[int, int]:
             memory = cuda.current_context().get_memory_info()
             return int(memory.total - memory.free), int(memory.total)
     except Exception as error:
-        message = f"device {number}: {' '.join(str(error).split())}"
-        raise RuntimeError(message) from None
+        raise RuntimeError(f"device {number}: {' '.join(str(error).split())}") from None

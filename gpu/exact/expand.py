@@ -26,10 +26,7 @@ SPREAD = np.array(
 
 
 def fill_events(
-    starts: NDArray[np.uint32],
-    matches: NDArray[np.uint32],
-    events: NDArray[np.uint8],
-    threads: int,
+    starts: NDArray[np.uint32], matches: NDArray[np.uint32], events: NDArray[np.uint8], threads: int
 ) -> None:
     """events[s] = 1 for a match, 2 for a mismatch, 0 where no window starts; uint8[symbols]."""
     parts = _parts(events.size, threads, 1 << 21, align=32)
@@ -107,10 +104,7 @@ def _scatter(words, first, stop, depths, nodes):
 
 
 def scatter_words(
-    words: NDArray[np.uint64],
-    depths: NDArray[np.uint8],
-    nodes: NDArray[np.uint32],
-    threads: int,
+    words: NDArray[np.uint64], depths: NDArray[np.uint8], nodes: NDArray[np.uint32], threads: int
 ) -> None:
     """Write the depth and the trie-node of every event word at its window's start in the chunk."""
     parts = _parts(words.size, threads)

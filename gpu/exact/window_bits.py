@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from gpu.card.bits import reverse_long
 from gpu.card.intrinsics import (
     ALL_LANES,
     bit_mask_below,
@@ -22,6 +21,7 @@ from gpu.card.intrinsics import (
     device_function,
     load_word,
     population,
+    reverse_long,
 )
 
 

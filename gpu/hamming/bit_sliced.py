@@ -8,9 +8,9 @@ side, so that "j symbols further" is "j rows further", without a shift:
     rows     the same for each base: whether symbol i S + w is not that base
 
 The HALO rows after the last are the first ones of the next segment. A warp makes 32 rows from 32
-words of the text's planes (bit_planes.py), one per segment, by transposing them as a bit matrix
-(tile.py). A gap code counts as A here, and in patterns too: no hit is missed, and false hits are
-dropped when their distance is computed.
+words of the text's planes, one per segment, by transposing them as a bit matrix. A gap code counts
+as A here, and in patterns too: no hit is missed, and false hits are dropped when their distance is
+computed.
 
 A symbol of a pattern takes one shared load per word, at an offset uniform in the warp; or the warp
 branches on it, and the word is computed from two rows of planes that the lane keeps in registers,
@@ -21,29 +21,343 @@ counter, 16 symbols at a time.
 
 Hits are few, and in different words in every lane. So the words of a batch of patterns go to shared
 memory, a register keeps a bit for each nonzero word, and then the lanes go through their own words,
-one hit per lane at a time. Hits are listed in shared memory (warp_list.py), so that all lanes share
+one hit per lane at a time. Hits are listed in shared memory, so that all lanes share
 the slower work of distances and writing. The planes of the tile stay in shared memory for the
 distances, since 32 loads from 32 places in global memory cost as much as the rest of a hit.
 
-Hits (packed_hits.py) are written to global memory in no particular order.
-"""
+Hit words are written to global memory in no particular order.
 
-# mypy: no-check-untyped-defs
+The words of a tile's plane are W = 8 matrices of 32 x 32 bits, with one word of each of the 32
+segments. A lane has half a matrix, every second segment's word, so that 16 lanes read adjacent
+words. They are transposed in its registers, except for one bit of the index: 8 exchanges with
+another lane swap halves of two words at a time.
+
+    lane     half 4 | plane 3 | matrix 2 0      word r: of segment 2 r + half
+    result   the same                           word r: row 32 matrix + 16 half + r
+
+So the bits of a row are the even segments, then the odd ones. With one word of each matrix per lane
+this would take 80 exchanges.
+
+ A listed hit, and what distances are computed from:
+
+listed     31 batch 15 | 14 bit 10 | 9 pattern of the batch 8 | 7 word 5 | 4 lane 0
+text       uint32[3, words]   bit i of word w is symbol 32 w + i: the code's low bit, its high
+                              bit, and whether it is a gap code. The gap plane is not read,
+                              and may be uninitialized, if there is no gap code.
+patterns   uint64[2 r blocks] two for 32 symbols: low | high << 32, and gaps | inside << 32;
+                              symbols after the pattern's end are not inside
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gpu.card.bits import bit_count
-from gpu.card.intrinsics import ALL_LANES, as_signed, cuda
-from gpu.card.shared_memory import address_of, load_word, store_word
-from gpu.hamming import bit_planes, tile
-from gpu.hamming.lane_search import rows_for, search_for
-from gpu.hamming.packed_hits import ID, START
-from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, SlicedShape, place
-from gpu.hamming.warp_list import LISTED, list_hits, pattern_of, window_of
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    REGISTERS,
+    address_of,
+    as_signed,
+    bit_count,
+    cuda,
+    device_function,
+    instruction,
+    load_pair,
+    load_shared,
+    store_shared,
+    transposing,
+)
+from gpu.hamming.network import (
+    BASES,
+    SPAN,
+    STEP,
+    TILE,
+    WORDS,
+    SlicedShape,
+    place,
+    rows_for,
+    search_for,
+)
+from gpu.hamming.sorting import ID, START
+from trie.codes import GAP
+
+PLANES = 3
+
+
+@device_function
+def from_bit(plane, word, shift):
+    """The 32 bits of a plane's row starting at bit ``shift`` (0..31) of a word."""
+    both = np.uint64(np.uint64(plane[np.uint32(word + np.uint32(1))]) << np.uint64(32))
+    both = np.uint64(both | np.uint64(plane[word]))
+    return np.uint32(np.uint64(both >> np.uint64(shift)))
+
+
+@device_function
+def differing(codes, text, gaps, ahead, patterns, at, word, shift):
+    """The differing symbols among 32 of a pattern, its block ``at``: about 15 operations.
+
+    word, shift: where they begin in ``codes``, the first two planes, which may be those of ``text``
+    or a part of them beginning at its word ``ahead``. gaps uint32: 0 for a text without gap codes.
+    """
+    here, others = load_pair(patterns, at)
+    low = np.uint32(from_bit(codes[0], word, shift) ^ np.uint32(here))
+    high = np.uint32(from_bit(codes[1], word, shift) ^ np.uint32(here >> np.uint64(32)))
+    wrong = np.uint32(np.uint32(low | high) | np.uint32(others))
+    if gaps != np.uint32(0):
+        wrong = np.uint32(wrong | from_bit(text[2], np.uint32(ahead + word), shift))
+    return np.uint32(wrong & np.uint32(others >> np.uint64(32)))
+
+
+@device_function
+def distance_of_short(codes, text, gaps, ahead, patterns, blocks, p, start):
+    """Mismatches of pattern p at a start, for patterns of one block."""
+    word = np.uint32(start >> np.uint32(5))
+    shift = np.uint32(start & np.uint32(31))
+    return bit_count(differing(codes, text, gaps, ahead, patterns, p, word, shift))
+
+
+@device_function
+def distance_of(codes, text, gaps, ahead, patterns, blocks, p, start):
+    """Mismatches of pattern p at a start; blocks: blocks of 32 symbols per pattern."""
+    word = np.uint32(start >> np.uint32(5))
+    shift = np.uint32(start & np.uint32(31))
+    count = np.uint32(0)
+    at = np.uint32(p * blocks)
+    stop = np.uint32(at + blocks)
+    while at < stop:
+        wrong = differing(codes, text, gaps, ahead, patterns, at, word, shift)
+        count = np.uint32(count + bit_count(wrong))
+        word = np.uint32(word + np.uint32(1))
+        at = np.uint32(at + np.uint32(1))
+    return count
+
+
+def blocks_of(length: int) -> int:
+    """The number of blocks of 32 symbols in a pattern."""
+    return -(-length // 32)
+
+
+def packed(patterns: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """uint8[r, m] patterns in the form that ``distance`` reads."""
+    count, length = patterns.shape
+    blocks = blocks_of(length)
+    bits = np.zeros((4, count, 32 * blocks), dtype=np.uint8)
+    known = patterns < GAP
+    bits[0, :, :length] = patterns & 1 & known
+    bits[1, :, :length] = (patterns >> 1) & known
+    bits[2, :, :length] = ~known
+    bits[3, :, :length] = 1
+    rows = np.packbits(bits, axis=2, bitorder="little").view("<u4").astype(np.uint64)
+    low, high, gaps, inside = rows.reshape(4, count, blocks)
+    thirty_two = np.uint64(32)
+    return np.ascontiguousarray(
+        np.stack([low | high << thirty_two, gaps | inside << thirty_two], axis=2)
+    ).ravel()
+
+
+HALF = 16  # segments of which a lane holds a word
+APART = 2 * WORDS  # distance between a lane's words
+
+GIVEN, EVEN, ODD = (0x7632, 0x5410), (0x5410, 0x3254), (0x7610, 0x3276)
+"""Byte selectors over two words, for a lane of the lower and of the upper half: what it gives to
+the other lane, and its two words afterwards.
+"""
+
+
+def _bytes(one: int, other: int, numbers: int) -> int:
+    both = one.to_bytes(4, "little") + other.to_bytes(4, "little")
+    return int.from_bytes(bytes(both[numbers >> 4 * i & 7] for i in range(4)), "little")
+
+
+def _lay(text, linear, planes, at, to, lane, row):
+    rows = [int(text.reshape(-1)[int(at) + APART * r]) for r in range(HALF)]
+    for r in range(HALF):
+        linear.reshape(-1)[int(to) // 4 + APART * r] = rows[r]
+    for shift in (8, 4, 2, 1):
+        low = sum(((1 << shift) - 1) << i for i in range(0, 32, 2 * shift))
+        for r in range(HALF):
+            if not r & shift:
+                one, other = rows[r], rows[r + shift]
+                rows[r] = one & low | (other & low) << shift
+                rows[r + shift] = one >> shift & low | other & low << shift
+    upper = int(lane) >= HALF
+    for r in range(0, HALF, 2):
+        sent = np.uint32(_bytes(rows[r], rows[r + 1], GIVEN[upper]))
+        got = int(np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(sent), HALF)))
+        rows[r] = _bytes(rows[r], got, EVEN[upper])
+        rows[r + 1] = _bytes(rows[r + 1], got, ODD[upper])
+    for r in range(HALF):
+        planes[int(row) // 4 + place(r)] = rows[r]
+
+
+def _selected(name: str, numbers: tuple[int, int]) -> str:
+    return f"selp.b32 {name}, {numbers[1]}, {numbers[0]}, upper;"
+
+
+lay_rows = instruction(
+    "\n".join(
+        [
+            "{",
+            REGISTERS,
+            f".reg .b32 got, given, even, odd, {', '.join(f'w{r}' for r in range(HALF))};",
+            ".reg .b64 from; .reg .pred upper;",
+            "mad.wide.u32 from, $3, 4, $0;",
+            *(f"ld.global.nc.u32 w{r}, [from+{4 * APART * r}];" for r in range(HALF)),
+            *(f"st.shared.u32 [$4+{4 * APART * r}], w{r};" for r in range(HALF)),
+            transposing([f"w{r}" for r in range(HALF)], (8, 4, 2, 1)),
+            f"setp.ge.u32 upper, $5, {HALF};",
+            _selected("given", GIVEN),
+            _selected("even", EVEN),
+            _selected("odd", ODD),
+            *(
+                f"prmt.b32 got, w{r}, w{r + 1}, given;"
+                f"shfl.sync.bfly.b32 got, got, {HALF}, 31, -1;"
+                f"prmt.b32 w{r}, w{r}, got, even;"
+                f"prmt.b32 w{r + 1}, w{r + 1}, got, odd;"
+                for r in range(0, HALF, 2)
+            ),
+            *(
+                f"st.shared.v2.u32 [$6+{4 * place(r)}], {{w{r}, w{r + 1}}};"
+                for r in range(0, HALF, 2)
+            ),
+            "}",
+        ]
+    ),
+    (), ("global", "shared", "shared", "u32", "u32", "u32", "u32"), _lay, volatile=True,
+)  # fmt: skip
+"""``lay_rows(text, linear, planes, at, to, lane, row)``: a lane's words of a tile, as rows.
+
+at: the index of the first in ``text``; to: the address in ``linear``, for the unchanged words; row:
+that of the lane's first row in ``planes``. 8 exchanges, about 140 operations.
+"""
+
+
+def _load_two(words, address):
+    return words[int(address) // 4], words[int(address) // 4 + 1]
+
+
+load_two = instruction(
+    "ld.shared.v2.u32 {$0, $1}, [$3];", ("u32",) * 2, ("shared", "u32"), _load_two, volatile=True
+)
+"""``load_two(words, address)``: two words of shared memory, 8 | address."""
+
+
+def _store_two(words, address, one, other):
+    words[int(address) // 4] = one
+    words[int(address) // 4 + 1] = other
+
+
+store_two = instruction(
+    "st.shared.v2.u32 [$1], {$2, $3};",
+    (), ("shared", "u32", "u32", "u32"), _store_two, volatile=True,
+)  # fmt: skip
+"""``store_two(words, address, one, other)``: store two words there."""
+
+
+@device_function
+def differs(low, high, base):
+    """For 32 symbols of the planes, whether they differ from this base."""
+    low = np.uint32(low ^ np.uint32(0xFFFFFFFF * (base & 1)))
+    return np.uint32(low | np.uint32(high ^ np.uint32(0xFFFFFFFF * (base >> 1))))
+
+
+@device_function
+def segment_on(row, last):
+    """A row's word one segment further; last: bit 0 is the first segment of the next tile."""
+    odd = np.uint32(np.uint32(row & np.uint32(0xFFFE)) << np.uint32(15))
+    odd = np.uint32(odd | np.uint32(last << np.uint32(31)))
+    return np.uint32(odd | np.uint32(row >> np.uint32(16)))
+
+
+LISTED = 256  # hits that a warp lists before writing them: a multiple of 32, above 32
+
+
+def _list_hits(masks, lists, mask, here, lower, last, some, hits, code, to):
+    while True:
+        if not hits and some:
+            bit = int(some).bit_length() - 1
+            hits = masks[int(mask) // 4 + 32 * bit]
+            some = np.uint32(some ^ np.uint32(1 << bit))
+            code = np.uint32(here + np.uint32(32 * bit))
+        writing = np.uint32(cuda.ballot_sync(ALL_LANES, hits != 0))
+        if hits:
+            bit = int(hits).bit_length() - 1
+            lists[int(to) // 4 + int(writing & lower).bit_count()] = code + np.uint32(bit << 10)
+            hits = np.uint32(hits ^ np.uint32(1 << bit))
+        to = np.uint32(to + np.uint32(4 * int(writing).bit_count()))
+        if not writing or to > last:
+            return some, hits, code, to, writing
+
+
+list_hits = instruction(
+    """{
+    .reg .pred next, writes, again;
+    .reg .b32 bit, at, word;
+    mov.b32 $0, $11;
+    mov.b32 $1, $12;
+    mov.b32 $2, $13;
+    mov.b32 $3, $14;
+    AGAIN:
+    setp.eq.u32 next, $1, 0;
+    setp.ne.and.u32 next, $0, 0, next;
+    bfind.u32 bit, $0;
+    mad.lo.u32 at, bit, 128, $7;
+    @next ld.shared.u32 $1, [at];
+    shl.b32 at, 1, bit;
+    @next xor.b32 $0, $0, at;
+    @next mad.lo.u32 $2, bit, 32, $8;
+    setp.ne.u32 writes, $1, 0;
+    vote.sync.ballot.b32 $4, writes, -1;
+    and.b32 at, $4, $9;
+    popc.b32 at, at;
+    mad.lo.u32 at, at, 4, $3;
+    bfind.u32 bit, $1;
+    mad.lo.u32 word, bit, 1024, $2;
+    @writes st.shared.u32 [at], word;
+    shl.b32 word, 1, bit;
+    @writes xor.b32 $1, $1, word;
+    popc.b32 at, $4;
+    mad.lo.u32 $3, at, 4, $3;
+    setp.ne.u32 again, $4, 0;
+    setp.le.and.u32 again, $3, $10, again;
+    @again bra.uni AGAIN;
+    }""",
+    ("u32",) * 5, ("shared", "shared", *("u32",) * 8), _list_hits, volatile=True,
+)  # fmt: skip
+"""List one hit of each lane that has any, until none has, or the list has no room for 32 more.
+
+``some, hits, code, to, writing = list_hits(masks, lists, mask, here, lower, last, some, hits, code,
+to)``: some: a bit for each of the lane's words in ``masks`` that has hits, the first at the address
+``mask``, the others 128 bytes apart; hits, code: the rest of the current word, and the list code of
+its hits without the segment; here: that code for the first word; to: the end of the list; last: the
+address after which there is no room; lower: mask of the lower lanes; writing: zero if no hits are
+left. 22 instructions per round.
+"""
+
+
+@device_function
+def window_of(hit):
+    """The window of a listed hit, counted from the tile's first."""
+    word = np.uint32(np.uint32(hit >> np.uint32(5)) & np.uint32(WORDS - 1))
+    word = np.uint32(word + np.uint32(np.uint32(hit & np.uint32(31)) * np.uint32(WORDS)))
+    # even segments come first
+    even = np.uint32(np.uint32(hit >> np.uint32(10)) & np.uint32(15))
+    odd = np.uint32(np.uint32(hit >> np.uint32(14)) & np.uint32(1))
+    word = np.uint32(word + np.uint32(odd * np.uint32(SPAN)))
+    return np.uint32(word + np.uint32(even * np.uint32(2 * SPAN)))
+
+
+@device_function
+def pattern_of(hit, batch):
+    """The pattern of a listed hit, counted from the block's first; batch: patterns of one."""
+    first = np.uint32(np.uint32(hit >> np.uint32(15)) * np.uint32(batch))
+    return np.uint32(first + np.uint32(np.uint32(hit >> np.uint32(8)) & np.uint32(3)))
+
+
+# mypy: no-check-untyped-defs
+
 
 BATCH = 4  # patterns between two passes over the hits; BATCH words per thread, at most 32 together
 MOST_SHARED = BATCH << 17  # most patterns per block: a listed hit has 17 bits for their batch
@@ -62,7 +376,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
     linear_words = SPAN + 16
     linear_shape = (2, linear_words)
     search, keep_rows = search_for(shape), rows_for(shape)
-    distance = bit_planes.distance_of_short if shape.length else bit_planes.distance
+    distance = distance_of_short if shape.length else distance_of
 
     def kernel(
         text, gaps, checked, windows, steps, quads, begin, k, patterns, blocks, share, count,
@@ -70,11 +384,11 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
     ):  # fmt: skip
         """``[(tiles, shares), 32]``.
 
-        Arguments: text uint32[3, at least (tiles + 1) * S] (bit_planes.py), gaps uint32 (all ones,
+        Arguments: text uint32[3, at least (tiles + 1) * S] (as above), gaps uint32 (all ones,
         or 0 if the text has none), checked uint32 (0 if patterns have none either), windows uint32,
         steps uint32[4 r quads] (``steps_of``), quads uint32 (four steps each, per pattern), begin
         uint32 (of a counter, in a kernel for long patterns), k uint32, patterns uint64[2 r blocks]
-        (bit_planes.py), blocks uint32, share uint32 (patterns per block, at most MOST_SHARED),
+        (as above), blocks uint32, share uint32 (patterns per block, at most MOST_SHARED),
         count uint32 (r), counters uint32[], own uint32 (the index of the hit counter; hits beyond
         the size of found are counted, not written), found uint64[].
         """
@@ -84,7 +398,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         linear = cuda.shared.array(linear_shape, np.uint32)
         lane = np.uint32(cuda.threadIdx.x)
         first_word = np.uint32(np.uint32(cuda.blockIdx.x) * np.uint32(SPAN))
-        # the lane's plane, and its place in it (tile.py)
+        # the lane's plane, and its place in it
         plane = np.uint32(np.uint32(lane >> np.uint32(3)) & np.uint32(1))
         matrix = np.uint32(lane & np.uint32(7))
         half = np.uint32(lane >> np.uint32(4))
@@ -98,7 +412,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         )
         # the planes are staged where their rows will be
         row_address = np.uint32(np.uint32(address_of(rows) + np.uint32(7)) & np.uint32(0xFFFFFFF8))
-        tile.lay_rows(
+        lay_rows(
             text, linear, rows, at, to, lane,
             np.uint32(row_address + np.uint32(own_row << np.uint32(2))),
         )  # fmt: skip
@@ -113,8 +427,8 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         for j in range(warps_of_halo):
             for p in range(2):
                 to = np.uint32(own_row + np.uint32(4 * p * row + apart * j))
-                word = tile.segment_on(load_word(rows, to), np.uint32(linear[p, SPAN + j] >> lane))
-                store_word(rows, np.uint32(to + np.uint32(behind)), word)
+                word = segment_on(load_shared(rows, to), np.uint32(linear[p, SPAN + j] >> lane))
+                store_shared(rows, np.uint32(to + np.uint32(behind)), word)
                 words[2 * WORDS + 2 * j + p] = word
         cuda.syncthreads()
         behind_row = np.uint32(own_row + np.uint32(behind))
@@ -124,22 +438,22 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         for r in range(0, WORDS, 2):
             for p in range(2):
                 to = np.uint32(own_row + np.uint32(4 * (p * row + r)))
-                words[2 * r + p], words[2 * r + 2 + p] = tile.load_two(rows, to)
+                words[2 * r + p], words[2 * r + 2 + p] = load_two(rows, to)
         cuda.syncthreads()
         for base in range(BASES):
             for r in range(0, WORDS, 2):
-                word = tile.differs(words[2 * r], words[2 * r + 1], base)
-                other = tile.differs(words[2 * r + 2], words[2 * r + 3], base)
+                word = differs(words[2 * r], words[2 * r + 1], base)
+                other = differs(words[2 * r + 2], words[2 * r + 3], base)
                 to = np.uint32(own_row + np.uint32(4 * (base * row + r)))
-                tile.store_two(rows, to, word, other)
+                store_two(rows, to, word, other)
             for j in range(warps_of_halo):
                 i = 2 * (WORDS + j)
-                word = tile.differs(words[i], words[i + 1], base)
+                word = differs(words[i], words[i + 1], base)
                 to = np.uint32(behind_row + np.uint32(4 * base * row + apart * j))
-                store_word(rows, to, word)
+                store_shared(rows, to, word)
         for i in range(zeros):
             to = np.uint32(np.uint32(BASES * row + 32 * i) + lane)
-            store_word(rows, np.uint32(row_address + np.uint32(to << np.uint32(2))), np.uint32(0))
+            store_shared(rows, np.uint32(row_address + np.uint32(to << np.uint32(2))), np.uint32(0))
         cuda.syncthreads()
         lower = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
         lowest = np.uint32(np.uint32(cuda.blockIdx.y) * share)
@@ -184,7 +498,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                     while first < listed_now:
                         at = np.uint32(first + lane)
                         to = min(at, np.uint32(listed_now - np.uint32(1)))
-                        hit = load_word(lists, np.uint32(list_address + np.uint32(to << 2)))
+                        hit = load_shared(lists, np.uint32(list_address + np.uint32(to << 2)))
                         window = window_of(hit)
                         p = np.uint32(lowest + pattern_of(hit, batch))
                         wrong = distance(
@@ -197,7 +511,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                         cuda.syncwarp()
                         if right:
                             to = bit_count(np.uint32(writing_now & lower))
-                            store_word(lists, np.uint32(next_place + np.uint32(to << 2)), hit)
+                            store_shared(lists, np.uint32(next_place + np.uint32(to << 2)), hit)
                         to = bit_count(writing_now)
                         next_place = np.uint32(next_place + np.uint32(to << 2))
                         cuda.syncwarp()
@@ -209,7 +523,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                 to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), 0))
                 at = lane
                 while at < listed_now:
-                    hit = load_word(lists, np.uint32(list_address + np.uint32(at << 2)))
+                    hit = load_shared(lists, np.uint32(list_address + np.uint32(at << 2)))
                     window = window_of(hit)
                     p = np.uint32(lowest + pattern_of(hit, batch))
                     wrong = distance(linear, text, gaps, first_word, patterns, blocks, p, window)

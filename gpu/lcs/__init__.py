@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
-from gpu.lcs import cut, prepare, systolic
+from gpu.lcs import systolic
 from gpu.lcs.systolic import SHAPES, GridShape
 
 Numbers = NDArray[np.int64]
@@ -73,7 +73,7 @@ class LcsGpu:
         self._b = cuda.to_device(b)
         self._planes = cuda.device_array((bits, -(-a.size // 32)), np.uint32)
         rows = cuda.to_device(a)
-        warps = with_threads(plain(prepare.planes), 32 * self._planes.shape[1], prepare.THREADS)
+        warps = with_threads(plain(systolic.planes), 32 * self._planes.shape[1], systolic.THREADS)
         warps(rows, self._planes)
         self._pool = cuda.device_array(4, np.uint32)
         self._used = 0
@@ -95,7 +95,7 @@ class LcsGpu:
         tickets = tickets_of(passes.rows, shape.strip_rows)
         given = cuda.device_array(cells, np.uint64)
         columns = cuda.device_array(systolic.PAIRS * cells, np.uint64)
-        with_threads(plain(prepare.arrange), 32 * cells, prepare.THREADS)(
+        with_threads(plain(systolic.arrange), 32 * cells, systolic.THREADS)(
             self._b, cuda.to_device(stretches), self._symbols, np.uint32(shape.scale),
             columns.view(np.uint32), given,
         )  # fmt: skip
@@ -113,9 +113,9 @@ class LcsGpu:
         found = cuda.device_array((len(tables), 2), np.int64)
         # at least a few words per thread
         most = -(-int(splits.rows.max()) // 128)
-        threads = min(cut.THREADS, max(32, -(-most // 32) * 32))
-        assert threads <= cut.MOST_THREADS
-        plain(cut.cut)[len(tables), threads](self._pool, cuda.to_device(tables), found)
+        threads = min(systolic.CUT_THREADS, max(32, -(-most // 32) * 32))
+        assert threads <= systolic.MOST_THREADS
+        plain(systolic.cut)[len(tables), threads](self._pool, cuda.to_device(tables), found)
         rows, lengths = found.copy_to_host().T.copy()
         # the passes are complete: the copy waited for them
         self._on_cells(self._cells)
@@ -141,8 +141,7 @@ def laid_out(passes: Any) -> tuple[Numbers, Numbers, int]:
     """
     count, marks = passes.marks.shape
     if marks > systolic.STRETCHES:
-        message = f"a pass keeps {marks} results, at most {systolic.STRETCHES} fit"
-        raise ValueError(message)
+        raise ValueError(f"a pass keeps {marks} results, at most {systolic.STRETCHES} fit")
     padded = np.zeros((count, systolic.STRETCHES + 1), dtype=np.int64)
     padded[:, :marks] = passes.marks
     starts = padded[:, 1:]

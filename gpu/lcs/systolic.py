@@ -3,7 +3,7 @@
     strip 0   1024 W rows   lane 0 ... lane 31, W words of 32 rows each   | all columns of the pass
     strip 1   the next                                                    | from left to right
 
-A lane does four columns per step, ``step`` in word_operations.py; lane l is at columns 4 (s - l) ..
+A lane does four columns per step, ``step`` below; lane l is at columns 4 (s - l) ..
 in step s. The symbols of the columns and the carries out of its last word move to the next lane by
 one shuffle each. The carries out of the last lane go to the strip below through memory, in cells of
 32 columns:
@@ -25,27 +25,231 @@ word (32 cells) with W = 10; a multiprocessor does 64 per cycle. Addresses, carr
 run beside them as multiplications. Loads: 4 bytes per word, of 128 per cycle. The inner loop has
 two steps for high strips, and a whole cell's eight for low ones: a longer loop is slower for the
 former, a shorter one for the latter.
+
+``step`` is written in PTX, because the carries of its additions stay in the carry flag. Its
+operations for each column and lane, W words of 32 rows:
+
+    address    dp4a                 the column's byte, weighted, is added to the lane's address
+    matches    ld.shared            one for 4 words, without bank conflicts: 16 bytes a lane,
+                                    adjacent
+    carry in   add.cc x, x, x       the topmost bit of x falls into the carry flag, the next moves
+                                    up
+    a word     and, addc.cc, lop3   u = v & m; s = v + u + carry; v = s | (v & ~m)
+    carry out  addc o, o, o         o moves up, the carry flag comes in
+
+So 3 W + 1 operations of the integer units for 32 W cells; the dot product and the carries out run
+in parallel on the multipliers. Selecting a match word from bit planes would cost the integer units
+one more operation per word.
+
+A table is cut in two at the row where the lengths from both corners have the largest sum. If f(r)
+is the sum for the first r rows, f(r + 1) - f(r) is the bit of row r in the result from the first
+corner minus that in the result from the last: a walk up and down, whose highest point is the cut. A
+block takes a table, its threads equal numbers of adjacent words; each finds the highest point and
+the end of its part, and one thread combines them. About 6 operations per row.
+
+The input of the systolic kernel:
+
+    planes    uint32[bits, words]   bit r % 32 of word r // 32: that bit of row r's symbol;
+                                    computed once
+    columns   uint32, 8 for a cell of 32 columns; a byte a column, the first lowest: the symbol
+              times ``scale_of``
+
+The columns of a level of the division are laid out for each of its passes, forwards or backwards,
+padded to whole cells and followed by empty cells, so that the kernel needs no bounds checks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba.core import types
 
-from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function, load_word
-from gpu.lcs.word_operations import (
-    address_of,
-    group_words,
-    read_cell,
-    rows_of,
-    scale_of,
-    step,
-    symbol_words,
-    write_cell,
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    SIMULATED,
+    as_signed,
+    bit_count,
+    cuda,
+    device_function,
+    funnel,
+    instruction,
+    load_word,
+    on_element,
+    reverse_word,
 )
+
+COLUMNS = 4  # columns of one step: their symbols are the bytes of a word, the first lowest
+
+
+def group_words(words: int) -> int:
+    """Words of a lane that are adjacent in shared memory and loaded at once."""
+    return min(words, 4)
+
+
+def symbol_words(words: int) -> int:
+    """Words of shared memory for the match words of a symbol: all lanes', in whole groups."""
+    group = group_words(words)
+    return 32 * group * -(-words // group)
+
+
+def scale_of(symbols: int) -> int:
+    """The factor of a symbol in a column's byte, so that a byte reaches every symbol's words."""
+    return 8 if 8 * symbols <= 255 else 1
+
+
+def step_assembly(words: int, scale: int) -> str:
+    """The PTX of ``step``: $0 carries out, then the words; symbols, address, carries in, the
+    words."""
+    group = group_words(words)
+    weight = 4 * symbol_words(words) // scale
+    assert weight <= 255
+    new = [f"${1 + i}" for i in range(words)]
+    symbols, address, carries = (f"${words + 1 + i}" for i in range(3))
+    old = [f"${words + 4 + i}" for i in range(words)]
+
+    def match(column: int, word: int) -> str:
+        return f"m{column}_{word}"
+
+    def load(column: int) -> list[str]:
+        lines = [f"dp4a.u32.u32 t, {symbols}, {weight << (8 * column):#x}, {address};"]
+        for first in range(0, words, group):
+            named = [match(column, i) for i in range(first, min(first + group, words))]
+            vector = {1: "", 2: ".v2", 4: ".v4"}[len(named)]
+            target = f"{{{', '.join(named)}}}" if vector else named[0]
+            lines.append(f"ld.shared{vector}.u32 {target}, [t+{128 * first}];")
+        return lines
+
+    matches = [match(column, i) for column in range(COLUMNS) for i in range(words)]
+    lines = [f".reg .b32 x, t, {', '.join(f'u{i}, s{i}' for i in range(words))};"]
+    lines += [f".reg .b32 {', '.join(matches)};", f"mov.b32 x, {carries};", "mov.b32 $0, 0;"]
+    lines += load(0)
+    for column in range(COLUMNS):
+        if column + 1 < COLUMNS:
+            # issued before the previous column's work, which hides the load
+            lines += load(column + 1)
+        v = old if column == 0 else new
+        m = [match(column, i) for i in range(words)]
+        lines += [f"and.b32 u{i}, {v[i]}, {m[i]};" for i in range(words)]
+        lines.append("add.cc.u32 x, x, x;")
+        lines += [f"addc.cc.u32 s{i}, {v[i]}, u{i};" for i in range(words)]
+        lines.append("addc.u32 $0, $0, $0;")
+        lines += [f"lop3.b32 {new[i]}, s{i}, {v[i]}, {m[i]}, 0xF4;" for i in range(words)]
+    return "{ " + " ".join(lines) + " }"
+
+
+@cache
+def step(words: int, scale: int) -> Any:
+    """step(table, symbols, address, carries, v) -> (carries out, v...): four columns of W words.
+
+    table: the match words in shared memory (only the simulator reads it). symbols: ``scale`` times
+    the columns' symbols, one byte each. address: ``element_address`` of the lane's words of symbol
+    0. carries: bit 31 enters at the first column, ..., bit 28 at the fourth; outgoing carries are
+    returned in bits 3 to 0. v: a tuple of W uint32, 0 where the length grows.
+    """
+    if SIMULATED:
+
+        def simulated(table: Any, symbols: Any, address: Any, carries: Any, v: Any) -> Any:
+            ones = (1 << (32 * words)) - 1
+            whole = sum(int(word) << (32 * i) for i, word in enumerate(v))
+            out = 0
+            for column in range(COLUMNS):
+                symbol = (int(symbols) >> (8 * column) & 255) // scale
+                at = int(address) // 4 + symbol_words(words) * symbol
+                m = sum(
+                    int(table[at + 32 * (i // 4 * 4) + i % 4]) << (32 * i) for i in range(words)
+                )
+                total = whole + (whole & m) + (int(carries) >> (31 - column) & 1)
+                out = out << 1 | total >> (32 * words)
+                whole = (total | (whole & ~m)) & ones
+            return (
+                np.uint32(out),
+                *(np.uint32(whole >> (32 * i) & 0xFFFFFFFF) for i in range(words)),
+            )
+
+        return simulated
+    # volatile: it reads shared memory, which the compiler cannot see
+    assembled = instruction(
+        step_assembly(words, scale),
+        ("u32",) * (words + 1),
+        ("u32",) * (words + 3),
+        lambda *_: None,
+        volatile=True,
+    )
+
+    @device_function
+    def step(table, symbols, address, carries, v):
+        return assembled(symbols, address, carries, *v)
+
+    return step
+
+
+if SIMULATED:
+
+    def read_cell(cells: Any, index: Any) -> Any:
+        """cells[index] (uint64) as it is in memory now."""
+        return cells[int(index)]
+
+    def write_cell(cells: Any, index: Any, value: Any) -> None:
+        """Write a cell at once, for every warp of the GPU."""
+        cells[int(index)] = value
+
+    def element_address(table: Any, index: Any) -> Any:
+        """The address in shared memory of ``table[index]``."""
+        return np.uint32(4 * int(index))
+
+else:
+    from numba.cuda.extending import intrinsic
+
+    @intrinsic
+    def read_cell(typingctx: Any, cells: Any, index: Any) -> Any:
+        """cells[index] (uint64) as it is in memory now."""
+        load = "ld.relaxed.gpu.global.u64 $0, [$1];"
+        return types.uint64(cells, index), on_element(load, "=l,l", ir.IntType(64), 3, effect=True)
+
+    @intrinsic
+    def write_cell(typingctx: Any, cells: Any, index: Any, value: Any) -> Any:
+        """Write a cell at once, for every warp of the GPU."""
+        store = "st.relaxed.gpu.global.u64 [$0], $1;"
+        codegen = on_element(store, "l,l", ir.VoidType(), 3, effect=True)
+        return types.void(cells, index, types.uint64), codegen
+
+    @intrinsic
+    def element_address(typingctx: Any, table: Any, index: Any) -> Any:
+        """The address in shared memory of ``table[index]``."""
+        convert = "{ .reg .u64 t; cvta.to.shared.u64 t, $1; cvt.u32.u64 $0, t; }"
+        return types.uint32(table, index), on_element(convert, "=r,l", ir.IntType(32), 2)
+
+
+@device_function
+def word_or_zero(words, first, count, index):
+    """words[first + index], 0 outside of [0, count)."""
+    if index < 0 or index >= count:
+        return np.uint32(0)
+    return np.uint32(words[first + index])
+
+
+@device_function
+def rows_from(words, first, count, row):
+    """The 32 bits from ``row`` (any int64) on of a bit-vector of ``count`` words at
+    words[first]."""
+    index = row >> 5
+    low = word_or_zero(words, first, count, index)
+    high = word_or_zero(words, first, count, index + 1)
+    return funnel(low, high, np.uint32(row & 31))
+
+
+@device_function
+def rows_of(words, first, count, row, backward):
+    """The 32 bits from ``row`` on, or with ``backward`` those before it, nearest first."""
+    if backward:
+        return reverse_word(rows_from(words, first, count, row - 32))
+    return rows_from(words, first, count, row)
+
 
 PAIRS = 4  # pairs of steps for the columns of a cell
 
@@ -103,7 +307,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
 
     planes: uint32[bits, words], bit r % 32 of word r // 32 is that bit of row r's symbol. symbols:
     their number. pairs: PAIRS; as an argument it makes the compiler keep the loop. columns: uint64,
-    PAIRS per cell, as ``arrange`` in prepare.py writes them. passes: int64[passes, FIELDS].
+    PAIRS per cell, as ``arrange`` writes them. passes: int64[passes, FIELDS].
     tickets: uint32[strips, 2], pass and strip. taken: uint32[1], 0. cells: uint64, all 0. pool:
     uint32, receives the results (H = ~V), stretch by stretch from AT on, the last first: STRIDE
     words each, a multiple of 4.
@@ -178,7 +382,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
         table = cuda.shared.array(size, types.uint32)
         lane = cuda.threadIdx.x & 31
         base = (cuda.threadIdx.x >> 5) * table_words
-        address = np.uint32(address_of(table, base + lane * group))
+        address = np.uint32(element_address(table, base + lane * group))
         empty = np.uint32(0)
         nothing = np.uint32(symbols * np.uint32(0x01010101 * scale))
         while True:
@@ -244,3 +448,126 @@ def systolic(shape: GridShape) -> Callable[..., None]:
                         pool[out + first_word + word] = ~v[word]
 
     return systolic
+
+
+CUT_THREADS = 512
+MOST_THREADS = 1024
+
+# fields of a table
+TABLE_FIRST, TABLE_LAST, TABLE_ROWS = range(3)
+
+
+def cut(pool: Any, tables: Any, found: Any) -> None:
+    """Find the cut of every table; one block per table.
+
+    found: int64[tables, 2], the first best row and the length of the subsequence. pool: uint32.
+    tables: int64[tables, 3], the words at which both results begin, and the rows.
+    """
+    ends = cuda.shared.array(MOST_THREADS, types.int64)
+    highs = cuda.shared.array(MOST_THREADS, types.int64)
+    rows_at = cuda.shared.array(MOST_THREADS, types.int64)
+    counts = cuda.shared.array(MOST_THREADS, types.int64)
+    table = cuda.blockIdx.x
+    thread = cuda.threadIdx.x
+    first = tables[table, TABLE_FIRST]
+    last = tables[table, TABLE_LAST]
+    rows = tables[table, TABLE_ROWS]
+    words = (rows + 31) >> 5
+    each = (words + cuda.blockDim.x - 1) // cuda.blockDim.x
+    here = np.int64(0)
+    high = np.int64(0)
+    high_at: Any = np.int64(-1)
+    count: Any = np.int64(0)
+    for word in range(thread * each, min((thread + 1) * each, words)):
+        valid = np.uint32(0xFFFFFFFF)
+        if 32 * word + 32 > rows:
+            valid = np.uint32((np.uint32(1) << np.uint32(rows & 31)) - np.uint32(1))
+        up = np.uint32(pool[first + word] & valid)
+        # row r is bit rows - 1 - r of the result from the last corner
+        down = np.uint32(rows_of(pool, last, words, rows - 32 * word, True) & valid)
+        count += np.int64(bit_count(down))
+        if up != down:
+            for bit in range(32):
+                here += np.int64((up >> np.uint32(bit)) & np.uint32(1))
+                here -= np.int64((down >> np.uint32(bit)) & np.uint32(1))
+                if here > high:
+                    high = here
+                    high_at = 32 * word + bit + 1
+    ends[thread] = here
+    highs[thread] = high
+    rows_at[thread] = high_at
+    counts[thread] = count
+    cuda.syncthreads()
+    if thread == 0:
+        total = np.int64(0)
+        best = np.int64(0)
+        best_at = np.int64(0)
+        length = np.int64(0)
+        for other in range(cuda.blockDim.x):
+            if rows_at[other] >= 0 and total + highs[other] > best:
+                best = total + highs[other]
+                best_at = rows_at[other]
+            total += ends[other]
+            length += counts[other]
+        found[table, 0] = best_at
+        found[table, 1] = length + best
+
+
+THREADS = 128
+
+# fields of a stretch of columns
+STRETCH_CELL, STRETCH_FIRST, STRETCH_COUNT, STRETCH_STEP = range(4)
+
+
+def planes(symbols: Any, out: Any) -> None:
+    """Bit planes of symbols (uint8) to out: uint32[bits, ceil(symbols / 32)]; a warp per word.
+
+    THREADS is a multiple of 32.
+    """
+    word = np.int64(cuda.grid(1)) >> 5
+    lane = cuda.threadIdx.x & 31
+    if word < out.shape[1]:
+        at = 32 * word + lane
+        symbol = np.uint32(0)
+        if at < symbols.size:
+            symbol = np.uint32(symbols[at])
+        for p in range(out.shape[0]):
+            bits = cuda.ballot_sync(ALL_LANES, (symbol >> np.uint32(p)) & np.uint32(1))
+            if lane == 0:
+                out[p, word] = np.uint32(bits)
+
+
+def arrange(symbols: Any, stretches: Any, none: Any, scale: Any, columns: Any, cells: Any) -> None:
+    """Lay out the columns of stretches and clear their cells; one warp per cell.
+
+    symbols: uint8, the second sequence. stretches: int64[stretches, 4], ascending by their first
+    cell: that cell, the index of the first column's symbol, the number of columns, the step 1 or
+    -1. The symbol ``none`` fills the rest. All symbols are multiplied by ``scale``.
+    """
+    cell = np.int64(cuda.grid(1)) >> 5
+    lane = cuda.threadIdx.x & 31
+    if cell < cells.size:
+        low = 0
+        high = stretches.shape[0] - 1
+        while low < high:
+            middle = (low + high + 1) >> 1
+            if stretches[middle, STRETCH_CELL] <= cell:
+                low = middle
+            else:
+                high = middle - 1
+        at = 32 * (cell - stretches[low, STRETCH_CELL]) + lane
+        symbol = np.uint32(none)
+        if at < stretches[low, STRETCH_COUNT]:
+            symbol = np.uint32(
+                symbols[stretches[low, STRETCH_FIRST] + stretches[low, STRETCH_STEP] * at]
+            )
+        symbol = np.uint32(symbol * scale)
+        # the symbols of four lanes in one word
+        beside = np.uint32(cuda.shfl_down_sync(ALL_LANES, as_signed(symbol), 1))
+        symbol = np.uint32(symbol | np.uint32(beside << np.uint32(8)))
+        beside = np.uint32(cuda.shfl_down_sync(ALL_LANES, as_signed(symbol), 2))
+        symbol = np.uint32(symbol | np.uint32(beside << np.uint32(16)))
+        if lane & 3 == 0:
+            columns[8 * cell + (lane >> 2)] = symbol
+        if lane == 0:
+            cells[cell] = np.uint64(0)

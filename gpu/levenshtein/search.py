@@ -26,19 +26,32 @@ matter.
 Operations for D edits: about 35 per place, 30 per look-up and 17 per turn for the fullest bucket of
 the warp; 8 (D + 1)^2 + 5 (2D + 1) + 40 per candidate. Bytes: 8 per look-up and 8 per candidate,
 from whichever cache holds the tables.
-"""
 
-# mypy: no-check-untyped-defs
+The planes are adjacent: one copy uploads them all. To pack them, 64 symbols take a load, three
+vector tests and six stores; reads are marked one by one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gpu.card.bits import bit_count, funnel, leading_zeros, reverse_word
-from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_word
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    bit_count,
+    cuda,
+    device_function,
+    funnel,
+    leading_zeros,
+    load_word,
+    reverse_word,
+)
 from trie.codes import MAX_DISTANCE
+from trie.cpu.jit import njit
+from trie.cpu.vectors import marked
 from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT
 from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
 from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
@@ -320,3 +333,83 @@ ARGUMENTS = (
     "uint64[::1]", "uint32[::1]",
 )  # fmt: skip
 """The argument types of the scans."""
+
+
+PLANES = 4
+SPARE_WORDS = 4  # words that windows read after the last symbol's in every plane
+PART = 1 << 22  # symbols that a thread packs at a time, at most 1 ms of work; 64 | PART
+_MARGIN_WORDS = MARGIN // 32
+
+
+def plane_words(symbols: int) -> int:
+    """Words of each plane for that number of symbols."""
+    return -(-(symbols + MARGIN + 1) // 32) + SPARE_WORDS
+
+
+def packing(
+    bases: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    origin: int,
+    stop: int,
+    out: NDArray[np.uint32],
+) -> list[Callable[[], None]]:
+    """The work of packing the symbols [origin, stop) of a batch, in parts for several threads.
+
+    bases, offsets: of the batch, checked and contiguous. out: uint32[4 plane_words(stop - origin)
+    or more], such as pinned memory, that receives the planes.
+    """
+    total = stop - origin
+    words = plane_words(total)
+    planes = out[: PLANES * words].reshape(PLANES, words)
+    planes[:, :_MARGIN_WORDS] = 0
+    planes[:, _MARGIN_WORDS + -(-total // 32) :] = 0
+    chunk = bases[origin:stop]
+    return [
+        partial(_pack, chunk, offsets, origin, first, min(first + PART, total), planes)
+        for first in range(0, total, PART)
+    ]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _mark(firsts, symbol):
+    firsts[(symbol + MARGIN) >> 5] |= np.uint32(np.uint32(1) << np.uint32((symbol + MARGIN) & 31))
+
+
+@njit(cache=True, nogil=True)
+def _pack(bases, offsets, origin, first, stop, planes):
+    """The planes of the symbols [first, stop) of a chunk, 64 | first."""
+    low, high, gaps, firsts = planes[0], planes[1], planes[2], planes[3]
+    upper = np.uint64(32)
+    for block in range((stop - first) // 64):
+        at = np.uint64(first + 64 * block)
+        word = (at + np.uint64(MARGIN)) >> np.uint64(5)
+        later = word + np.uint64(1)
+        value = marked(bases, at, np.uint8(1))
+        low[word] = np.uint32(value)
+        low[later] = np.uint32(value >> upper)
+        value = marked(bases, at, np.uint8(2))
+        high[word] = np.uint32(value)
+        high[later] = np.uint32(value >> upper)
+        value = marked(bases, at, np.uint8(4))
+        gaps[word] = np.uint32(value)
+        gaps[later] = np.uint32(value >> upper)
+        firsts[word] = np.uint32(0)
+        firsts[later] = np.uint32(0)
+    at = first + (stop - first) // 64 * 64
+    for begin in range(at, stop, 32):
+        word = (begin + MARGIN) >> 5
+        for plane in range(3):
+            value = np.uint32(0)
+            for i in range(min(32, stop - begin)):
+                bit = (np.uint32(bases[begin + i]) >> np.uint32(plane)) & np.uint32(1)
+                value |= np.uint32(bit << np.uint32(i))
+            planes[plane, word] = value
+        firsts[word] = np.uint32(0)
+    if first == 0:
+        _mark(firsts, 0)
+    for read in range(np.searchsorted(offsets, origin + first), offsets.size):
+        if offsets[read] - origin >= stop:
+            break
+        _mark(firsts, offsets[read] - origin)
+    if stop == bases.size:
+        _mark(firsts, stop)

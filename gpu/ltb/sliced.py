@@ -1,4 +1,4 @@
-"""The bit-sliced kernel, the default: trie/ltb/sliced.py with a segment of the text per lane.
+"""The bit-sliced kernel, the default: trie/ltb.py with a segment of the text per lane.
 
 A segment is 64 symbols, one bit each: k + D - 1 to warm up, and ``useful`` that it answers, so that
 lanes are independent. The planes of segment s:

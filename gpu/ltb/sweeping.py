@@ -1,10 +1,10 @@
-"""The common frame of the thesis's kernels (3.3.17, Fig. 30-35): pieces, symbols, sweeps by level.
+"""The thesis's kernels (3.3.17, Fig. 30-35) and their common frame: sweeps by level.
 
 A block takes a piece of the stream, and its threads take turns with the trie-nodes of a level. Each
 block has its own active bitmaps in global memory, D + 1 for each trie-node, one array per
 dist-level:
 
-    active   uint32[grid, D + 1, N]   laid out as inmaps (trie/ltb/transitions.py)
+    active   uint32[grid, D + 1, N]   laid out as inmaps (trie/ltb/active.py)
     symbols  uint8                    bits 0-2 code (4: gap) | bit 3 first of a read
 
 A sweep visits all levels of the trie, the deepest first, with ``syncthreads`` after each, so that a
@@ -16,17 +16,148 @@ child is done before its parent wakes it. The kernels differ in what a sweep doe
 
 Every thread collects the bits of a symbol in registers and adds them to the bitmaps in global
 memory with ``atomicOr`` if there are any. A piece begins k + D - 1 symbols early, without output.
+
+Tuples keep the arguments of device functions few:
+
+    moves    (step, others)                     bits of the symbol, and of the three others
+    limits   (k, distance)
+    trie     (inmaps, exmaps, prefix_sums)
+
+**naive** (Fig. 30):
+
+    d = D      (a)  K of D                                              sweep 2 D
+    d < D      (b)  I and S of d into d + 1, whose K is done                  2 d + 1
+               (c)  K of d                                                    2 d
+
+Global memory per symbol and active trie-node: (D + 1) (1 read + 1 write) for K, D (2 reads + 1
+write) for I and S, of 4 bytes each, besides the inmap; 2 D + 1 reads for a trie-node without a
+state.
+
+**efficient** (Fig. 32):
+
+    d = D - 1 ... 0   all I, S and K that lead into d + 1, from the bitmaps of both, read once;
+                      the sweep of d = 0 also makes the K of level 0, whose bitmap it has read
+
+Global memory per symbol and active trie-node: 2 D reads and D + 1 writes of 4 bytes, besides the
+inmap; the naive kernel has 3 D + 1 reads and 2 D + 1 writes.
+
+**queue** (Fig. 33-35): sweeps and transitions of the efficient kernel. There the parent's thread
+wakes its children one after another; here the whole warp queues them and wakes them in parallel:
+
+    for each lane with chosen children, its exmap mask, exmap and prefix sum go to all lanes (shfl);
+    lane i tests bits i and i + 32; a ballot tells each writing lane how many write before it; the
+    entry is the child's index by equation 2
+        entry   uint32   bit 31: wake at dist-level 0, else at d + 1 | 30-0 trie-node
+    the queue is drained, one entry per lane, when fewer than 32 places are left and after each
+    level
+
+So a queue cannot overflow: before 32 entries are added it has at most QUEUE - 32. It takes 4 QUEUE
+bytes of shared memory per warp. Compared to ``efficient``, a child costs one more write and read of
+shared memory, a parent 2 ballots and 5 shuffles of 32 bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from gpu.card.intrinsics import cuda, device_function
-from gpu.ltb.shared import K_STEP, forget
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    SIMULATED,
+    as_signed,
+    bit_mask_below,
+    cuda,
+    device_function,
+    load_word,
+    numba_type,
+    population,
+)
+from gpu.card.launch import made, plain
+from gpu.exact.window_bits import children_before, has_bit
+from trie.ltb.active import steps
+
+K_STEP, INMAP, EXMAP, DISTANCES, MISSING = steps(device_function)
+
+
+@device_function
+def forget(active, base, words, thread, threads):
+    """Clear a thread's share of the active bitmaps of its block."""
+    at = np.uint64(thread)
+    while at < words:
+        active[base + at] = np.uint32(0)
+        at = np.uint64(at + np.uint64(threads))
+
+
+@device_function
+def wake(active, row, exmap, chosen, node, trie):
+    """Activate the root bit of every child in ``chosen``, at the dist-level that begins at ``row``.
+
+    A child has one parent, and its level is done, so no other thread writes there now.
+    """
+    if chosen != np.uint64(0):
+        prefix_sum = load_word(trie[2], node)
+        while chosen != np.uint64(0):
+            below = np.uint64(np.uint64(~chosen) & np.uint64(chosen - np.uint64(1)))
+            group = population(below)
+            child = np.uint64(np.uint32(prefix_sum + children_before(exmap, group)))
+            active[row + child] = np.uint32(active[row + child] | np.uint32(1))
+            chosen = np.uint64(chosen & np.uint64(chosen - np.uint64(1)))
+
+
+@device_function
+def transition(states, lower, moves, depth, k, inmap, exmaps, node):
+    """K of ``states``, I and S of ``lower`` at a node: (new states, exmap, chosen children)."""
+    step, others = moves
+    reached = np.uint32(INMAP(states, step) | INMAP(lower, others))
+    reached = np.uint32(np.uint32(reached & inmap) | lower)
+    exmap = np.uint64(0)
+    chosen = np.uint64(0)
+    if np.uint32(depth + np.uint32(3)) <= k:
+        chosen = np.uint64(EXMAP(states, step) | EXMAP(lower, others))
+        if chosen != np.uint64(0):
+            exmap = np.uint64(load_word(exmaps, node))
+            chosen = np.uint64(chosen & exmap)
+    return reached, exmap, chosen
+
+
+@device_function
+def move(active, row, node, d, states, lower, moves, depth, limits, inmap, trie):
+    """Store the transition into dist-level d, whose bitmaps begin at ``row``.
+
+    Returns match bits, exmap and the chosen children.
+    """
+    k, distance = limits
+    reached, exmap, chosen = transition(states, lower, moves, depth, k, inmap, trie[1], node)
+    active[row + np.uint64(node)] = reached
+    return found_bits(reached, chosen, depth, d, k, distance), exmap, chosen
+
+
+@device_function
+def found_bits(reached, chosen, depth, d, k, distance):
+    """Match bits (equation 4) of the new states of a node and of its children's root bits."""
+    found = np.uint32(0)
+    if np.uint32(depth + np.uint32(np.uint32(3) + distance)) >= k:
+        found = DISTANCES(reached, depth, d, k, distance)
+        if chosen != np.uint64(0):
+            deeper = np.uint32(depth + np.uint32(3))
+            found = np.uint32(found | DISTANCES(np.uint32(1), deeper, d, k, distance))
+    return found
+
+
+@device_function
+def missed_bits(states, step, depth, k, inmap, exmaps, node):
+    """Mismatch bits of the states of a node at dist-level 0."""
+    inner = np.uint32(INMAP(states, step) & np.uint32(~inmap))
+    outer = np.uint64(0)
+    if np.uint32(depth + np.uint32(3)) <= k:
+        outer = np.uint64(EXMAP(states, step))
+        if outer != np.uint64(0):
+            outer = np.uint64(outer & np.uint64(~load_word(exmaps, node)))
+    return MISSING(inner, outer, depth, k)
+
 
 FIRST_OF_READ = 8
 
@@ -72,7 +203,7 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
     missed, scratch, thread, threads, active, base, nodes, first, end, sweep, moves, depth, limits,
     trie): the block's sweep of the trie-nodes first..end - 1 of a level, which returns found and
     missed with this thread's bits added. scratch: uint32[``words``] in shared memory. The active
-    bitmaps of dist-level d begin at base + d nodes. moves, limits, trie: as gpu/ltb/shared.py.
+    bitmaps of dist-level d begin at base + d nodes. moves, limits, trie: as gpu/ltb/sweeping.py.
     """
 
     def kernel(
@@ -125,3 +256,236 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
             first = np.uint32(first + np.uint32(np.uint32(cuda.gridDim.x) * piece))
 
     return kernel
+
+
+THREADS = 256  # threads per block; any multiple of 32
+
+
+@device_function
+def naive_sweeps(distance):
+    """Sweeps per symbol."""
+    return np.uint32(np.uint32(distance + distance) + np.uint32(1))
+
+
+@device_function
+def naive_visit(active, base, nodes, node, sweep, moves, depth, limits, trie):
+    """Step (a), (b) or (c) at a trie-node."""
+    k, distance = limits
+    found = np.uint32(0)
+    missed = np.uint32(0)
+    d = np.uint32(sweep >> np.uint32(1))
+    row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
+    states = np.uint32(active[row + np.uint64(node)])
+    if node == np.uint32(0) and d == np.uint32(0):
+        states = np.uint32(states | np.uint32(1))
+    if states != np.uint32(0):
+        inmap = np.uint32(load_word(trie[0], node))
+        if sweep & np.uint32(1):
+            above = np.uint64(row + nodes)
+            reached, exmap, chosen = transition(
+                np.uint32(0), states, moves, depth, k, inmap, trie[1], node
+            )
+            there = np.uint32(active[above + np.uint64(node)])
+            active[above + np.uint64(node)] = np.uint32(there | reached)
+            found = found_bits(reached, chosen, depth, np.uint32(d + np.uint32(1)), k, distance)
+            wake(active, above, exmap, chosen, node, trie)
+        else:
+            found, exmap, chosen = move(
+                active, row, node, d, states, np.uint32(0), moves, depth, limits, inmap, trie
+            )
+            wake(active, row, exmap, chosen, node, trie)
+            if d == np.uint32(0):
+                missed = missed_bits(states, moves[0], depth, k, inmap, trie[1], node)
+    return found, missed
+
+
+naive = sweeping(naive_sweeps, by_threads(naive_visit))
+
+
+@device_function
+def efficient_sweeps(distance):
+    """Sweeps per symbol."""
+    return max(distance, np.uint32(1))
+
+
+@device_function
+def efficient_visit(active, base, nodes, node, d, moves, depth, limits, trie):
+    """All transitions into dist-level d + 1 at a trie-node, and if d = 0 into level 0."""
+    k, distance = limits
+    found = np.uint32(0)
+    missed = np.uint32(0)
+    row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
+    above = np.uint64(row + nodes)
+    lower = np.uint32(active[row + np.uint64(node)])
+    if node == np.uint32(0) and d == np.uint32(0):
+        lower = np.uint32(lower | np.uint32(1))
+    states = np.uint32(0)
+    if distance != np.uint32(0):
+        states = np.uint32(active[above + np.uint64(node)])
+    if np.uint32(lower | states) != np.uint32(0):
+        inmap = np.uint32(load_word(trie[0], node))
+        if distance != np.uint32(0):
+            level = np.uint32(d + np.uint32(1))
+            found, exmap, chosen = move(
+                active, above, node, level, states, lower, moves, depth, limits, inmap, trie
+            )
+            wake(active, above, exmap, chosen, node, trie)
+        if d == np.uint32(0) and lower != np.uint32(0):
+            exact, exmap, chosen = move(
+                active, row, node, d, lower, np.uint32(0), moves, depth, limits, inmap, trie
+            )
+            found = np.uint32(found | exact)
+            wake(active, row, exmap, chosen, node, trie)
+            missed = missed_bits(lower, moves[0], depth, k, inmap, trie[1], node)
+    return found, missed
+
+
+efficient = sweeping(efficient_sweeps, by_threads(efficient_visit))
+
+
+QUEUE = 128  # entries of a warp's queue, as in the thesis; at least 32
+NODES = 2**31  # trie-nodes that an entry can name
+
+
+def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
+    """The kernel for blocks of ``threads``, 32 | threads; arguments as ``sweeping``, N <= NODES.
+
+    entries: the size of a queue, at least 32.
+    """
+
+    @device_function
+    def drain(queued, start, count, lane, active, row, above):
+        """Wake the queued children; entries are distinct, since a child has one parent."""
+        cuda.syncwarp(ALL_LANES)
+        at = lane
+        while at < count:
+            entry = np.uint32(queued[np.uint32(start + at)])
+            place = np.uint64(above + np.uint64(np.uint32(entry & np.uint32(0x7FFFFFFF))))
+            if entry >> np.uint32(31):
+                place = np.uint64(row + np.uint64(np.uint32(entry & np.uint32(0x7FFFFFFF))))
+            active[place] = np.uint32(active[place] | np.uint32(1))
+            at = np.uint32(at + np.uint32(32))
+        cuda.syncwarp(ALL_LANES)
+
+    @device_function
+    def put(queued, start, count, lane, tag, chosen, exmap, prefix_sum, active, row, above):
+        """Queue the children of all lanes (thesis Fig. 35); returns the entries afterwards."""
+        pending = np.uint32(cuda.ballot_sync(ALL_LANES, chosen != np.uint64(0)))
+        while pending != np.uint32(0):
+            lower = np.uint32(np.uint32(~pending) & np.uint32(pending - np.uint32(1)))
+            source = population(np.uint64(lower))
+            pending = np.uint32(pending & np.uint32(pending - np.uint32(1)))
+            mask = np.uint64(cuda.shfl_sync(ALL_LANES, as_signed(chosen), source))
+            children = np.uint64(cuda.shfl_sync(ALL_LANES, as_signed(exmap), source))
+            before = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(prefix_sum), source))
+            for half in range(2):
+                group = np.uint32(lane + np.uint32(32 * half))
+                writes = has_bit(mask, group)
+                votes = np.uint32(cuda.ballot_sync(ALL_LANES, writes))
+                if writes:
+                    ahead = population(np.uint64(votes) & bit_mask_below(lane))
+                    child = np.uint32(before + children_before(children, group))
+                    slot = np.uint32(np.uint32(start + count) + ahead)
+                    queued[slot] = np.uint32(child | tag)
+                count = np.uint32(count + population(np.uint64(votes)))
+                if count > np.uint32(entries - 32):
+                    drain(queued, start, count, lane, active, row, above)
+                    count = np.uint32(0)
+        return count
+
+    @device_function
+    def visit_level(
+        found, missed, queued, thread, threads, active, base, nodes, first, end, d, moves, depth,
+        limits, trie,
+    ):  # fmt: skip
+        k, distance = limits
+        lane = np.uint32(thread & np.uint32(31))
+        warp = np.uint32(thread >> np.uint32(5))
+        start = np.uint32(warp * np.uint32(entries))
+        row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
+        above = np.uint64(row + nodes)
+        count = np.uint32(0)
+        # the loop is over warps, so that their lanes stay together
+        leader = np.uint32(first + np.uint32(warp << np.uint32(5)))
+        while leader < end:
+            node = np.uint32(leader + lane)
+            lower = np.uint32(0)
+            states = np.uint32(0)
+            if node < end:
+                lower = np.uint32(active[row + np.uint64(node)])
+                if distance != np.uint32(0):
+                    states = np.uint32(active[above + np.uint64(node)])
+            if node == np.uint32(0) and d == np.uint32(0):
+                lower = np.uint32(lower | np.uint32(1))
+            exmap = np.uint64(0)
+            prefix_sum = np.uint32(0)
+            chosen = np.uint64(0)
+            exact = np.uint64(0)
+            if np.uint32(lower | states) != np.uint32(0):
+                inmap = np.uint32(load_word(trie[0], node))
+                if distance != np.uint32(0):
+                    level = np.uint32(d + np.uint32(1))
+                    of_match, exmap, chosen = move(
+                        active, above, node, level, states, lower, moves, depth, limits, inmap, trie
+                    )
+                    found = np.uint32(found | of_match)
+                if d == np.uint32(0) and lower != np.uint32(0):
+                    of_match, outer, exact = move(
+                        active, row, node, d, lower, np.uint32(0), moves, depth, limits, inmap, trie
+                    )
+                    exmap = np.uint64(exmap | outer)
+                    found = np.uint32(found | of_match)
+                    of_mismatch = missed_bits(lower, moves[0], depth, k, inmap, trie[1], node)
+                    missed = np.uint32(missed | of_mismatch)
+                if np.uint64(chosen | exact) != np.uint64(0):
+                    prefix_sum = np.uint32(load_word(trie[2], node))
+            count = put(
+                queued, start, count, lane, np.uint32(0), chosen, exmap, prefix_sum, active, row,
+                above,
+            )  # fmt: skip
+            if d == np.uint32(0):
+                count = put(
+                    queued, start, count, lane, np.uint32(0x80000000), exact, exmap, prefix_sum,
+                    active, row, above,
+                )  # fmt: skip
+            leader = np.uint32(leader + threads)
+        drain(queued, start, count, lane, active, row, above)
+        return found, missed
+
+    return sweeping(efficient_sweeps, visit_level, threads // 32 * entries)
+
+
+KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
+"""Names of the methods: the default, then those of the thesis."""
+
+BLOCKS = 4  # most blocks in numba's simulator
+
+
+def kernel(method: str) -> tuple[Any, int]:
+    """A compiled kernel of the thesis, and its threads per block."""
+    if method == "ltb-queue":
+        return made(queue, THREADS, QUEUE), THREADS
+    if method == "ltb-efficient":
+        return plain(efficient), THREADS
+    return plain(naive), THREADS
+
+
+@cache
+def occupancy(method: str) -> tuple[int, int]:
+    """Registers per thread of a kernel of the thesis, and its resident blocks per multiprocessor.
+
+    The limits are registers (65,536, allocated 256 per warp) and threads (2,048); the queues'
+    shared memory, 512 bytes per warp, is not reached before.
+    """
+    run, threads = kernel(method)
+    run.compile(tuple(numba_type(name) for name in ARGUMENTS))
+    registers = int(next(iter(run.get_regs_per_thread().values())))
+    a_warp = -(-32 * registers // 256) * 256
+    return registers, min(2048 // threads, 65536 // (a_warp * (threads // 32)))
+
+
+def resident_blocks(method: str) -> int:
+    """Blocks of a kernel of the thesis that the current GPU runs at once; no more are launched."""
+    if SIMULATED:
+        return BLOCKS
+    return occupancy(method)[1] * int(cuda.get_current_device().MULTIPROCESSOR_COUNT)

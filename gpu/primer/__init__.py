@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.budget import free_memory
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
-from gpu.primer import extend, packed_text, seed_table, seeds, window_scan
+from gpu.card.memory import free_memory
+from gpu.primer import seeds, window_scan
 from trie.codes import reverse_complement
 from trie.cpu.threads import run_all, split_range, usable_cores
 
 Columns = NDArray[np.int64]
 Codes = NDArray[np.uint8]
 
-TILE = packed_text.TILE
+TILE = window_scan.TILE
 
 LEAST_WORDS = 2
 
@@ -89,7 +89,7 @@ class GpuHits:
 
 @dataclass(frozen=True, slots=True)
 class PieceTable:
-    """Pieces of windows by code (``seed_table``) on the GPU.
+    """Pieces of windows by code (``seeds``) on the GPU.
 
     rows: symbols of a window. symbols: of a piece.
     """
@@ -158,7 +158,7 @@ class GpuText:
         run_all(parts, usable_cores())
         self._codes[: self.size].copy_to_device(self._staged[: self.size])
         words = self.columns // 32 + SPARE_WORDS
-        with_threads(plain(packed_text.pack), words, packed_text.THREADS)(
+        with_threads(plain(window_scan.pack), words, window_scan.TEXT_THREADS)(
             self._codes[: self.size], np.int64(self.strand), self._words, self._low[:words],
             self._high,
         )  # fmt: skip
@@ -203,7 +203,7 @@ class GpuText:
         on_device = cuda.to_device(blocks)
 
         def launch(keys: Any, counter: Any) -> None:
-            made(window_scan.kernel, -(-longest // 32))[grid, window_scan.THREADS](
+            made(window_scan.kernel, -(-longest // 32))[grid, window_scan.BLOCK_THREADS](
                 self._words, np.uint32(first // TILE), np.uint32(stop // TILE), self._alpha.codes,
                 on_device, np.uint32(segment), np.int32(ahead), np.int32(self._k - 1), keys,
                 counter,
@@ -220,11 +220,11 @@ class GpuText:
         windows = cuda.device_array((blocks.shape[1], 4), np.uint32)
         on_device = cuda.to_device(blocks)
         count = blocks.shape[1]
-        with_threads(plain(seed_table.windows_of), count, seed_table.THREADS)(
+        with_threads(plain(seeds.windows_of), count, seeds.THREADS)(
             self._alpha.codes, on_device, np.int32(rows), windows
         )
         places = cuda.to_device(np.zeros(4**symbols, dtype=np.uint32))
-        put = with_threads(plain(seed_table.variants), count * pieces_each, seed_table.THREADS)
+        put = with_threads(plain(seeds.variants), count * pieces_each, seeds.THREADS)
         shape = np.int32(symbols), np.int32(pieces_each), np.int32(errors)
         put(windows, on_device, *shape, places, places, np.int32(0))
         begins = np.zeros(4**symbols + 1, dtype=np.uint32)
@@ -240,8 +240,9 @@ class GpuText:
         earlier. Raises ValueError for columns that a key cannot name (MOST_COLUMNS).
         """
         if stop > MOST_COLUMNS:
-            message = f"a text of {stop} columns, pieces are looked for in {MOST_COLUMNS} at most"
-            raise ValueError(message)
+            raise ValueError(
+                f"a text of {stop} columns, pieces are looked for in {MOST_COLUMNS} at most"
+            )
         first = max(0, first - BEFORE)
 
         def launch(keys: Any, counter: Any) -> None:
@@ -268,9 +269,9 @@ class GpuText:
         starts that outgrow the rows of all kernels.
         """
         on_device = cuda.to_device(reach)
-        keys, kind = hits.keys, extend.ANCHORS
+        keys, kind = hits.keys, window_scan.ANCHORS
         if keys is None:
-            keys, kind = cuda.device_array(1, np.uint64), extend.EVERYWHERE
+            keys, kind = cuda.device_array(1, np.uint64), window_scan.EVERYWHERE
         keys = keys.reshape(1, keys.size)
         where = cuda.to_device(np.array([hits.step, hits.span, hits.offset]))
         # few distinct numbers of words, since each needs its own kernel
@@ -288,7 +289,7 @@ class GpuText:
             if words == MOST_WORDS:
                 on_device.copy_to_host(reach)
                 return key, blocks
-            keys, kind = cuda.to_device(key.reshape(1, places)), extend.ANCHORS
+            keys, kind = cuda.to_device(key.reshape(1, places)), window_scan.ANCHORS
             words = min(MOST_WORDS, 4 * words)
         on_device.copy_to_host(reach)
         return np.empty(0, dtype=np.uint64), blocks[:, :0]
@@ -305,18 +306,18 @@ class GpuText:
         # for most starts the hook is in the last words from the beginning
         lowest = int((blocks[2] - blocks[1]).min()) - 1
         hooked = words - 2 if lowest // 32 >= words - 2 > 0 else 0
-        launches = 1 if places < FEW or kind == extend.EVERYWHERE else LAUNCHES
+        launches = 1 if places < FEW or kind == window_scan.EVERYWHERE else LAUNCHES
         counts = cuda.to_device(np.zeros((launches, 2), dtype=np.uint32))
         cores = cuda.to_device(blocks)
-        kernel = made(extend.kernel, words, hooked, self._alpha.gaps)
-        run = with_threads(kernel, places, extend.THREADS)
+        kernel = made(window_scan.extend, words, hooked, self._alpha.gaps)
+        run = with_threads(kernel, places, window_scan.EXTEND_THREADS)
         for launch in range(launches):
-            steps = 1 if launch + 1 < launches else extend.MOST_STEPS
+            steps = 1 if launch + 1 < launches else window_scan.MOST_STEPS
             left = self._lists[launch % 2]
             run(
                 self._words, np.int64(self.columns), self._alpha.planes, self._alpha.ends,
                 np.int32(self._k), cores, keys, np.int64(places), where, np.int32(kind),
                 np.int32(steps), reach, left, self._outgrown, counts, np.int32(launch),
             )  # fmt: skip
-            keys, kind = left, extend.STARTS
+            keys, kind = left, window_scan.STARTS
         return int(counts.copy_to_host()[0, 1])

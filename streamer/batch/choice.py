@@ -9,14 +9,7 @@ from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from streamer import device_choice
-from streamer.device_choice import (
-    Effort,
-    GpuOrCpu,
-    OnFallback,
-    log_fallback,
-    shown,
-    usable_cards,
-)
+from streamer.device_choice import Effort, GpuOrCpu, OnFallback, log_fallback, shown, usable_cards
 from streamer.errors import StreamerError, UsageError, check_choice
 
 Device = Literal["cpu", "cuda"]
@@ -103,8 +96,7 @@ def choose(
     name = default if method is None else method
     has = methods[name]
     if device != "auto" and device not in has:
-        message = f"the method '{method}' runs on {', '.join(has)}, not on {device}"
-        raise UsageError(message)
+        raise UsageError(f"the method '{method}' runs on {', '.join(has)}, not on {device}")
     if device == "cpu" or "cuda" not in has:
         problem = None if device == "cpu" else f"the method '{method}' is for it"
         return Choice(name, "cpu", problem)
@@ -116,8 +108,7 @@ def choose(
         return Choice(name, "cuda", None, cpu_method, fallback, tuple(usable_cards(gpus)))
     if device == "cuda" or "cpu" not in has:
         what = f"the method '{method}' needs a CUDA device" if method else "no CUDA device"
-        message = f"{what}: {problem}"
-        raise StreamerError(message)
+        raise StreamerError(f"{what}: {problem}")
     return Choice(name, "cpu", problem)
 
 
@@ -135,7 +126,7 @@ class ChosenEngine(Generic[Engine]):
         self._use = use or choice.card_uses(1)[0]
         self.run(lambda: self.engine)
         if self.choice.device == "cuda" and not self._use.alone:
-            from gpu.card.process_exit import note_devices_in_use
+            from gpu.card.cuda_errors import note_devices_in_use
 
             note_devices_in_use((self._use.number,))
 

@@ -16,13 +16,13 @@ def check_plot(path: str, formats: tuple[str, ...], extra: str) -> None:
     formats: suffixes, such as ".png". extra: the extra of this package that installs matplotlib.
     """
     if Path(path).suffix.lower() not in formats:
-        message = f"--plot {path}: the name must end in {', '.join(formats)}"
-        raise UsageError(message)
+        raise UsageError(f"--plot {path}: the name must end in {', '.join(formats)}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        message = f"plots need matplotlib: pip install 'kmer-streamer[{extra}]'"
-        raise StreamerError(message) from None
+        raise StreamerError(
+            f"plots need matplotlib: pip install 'kmer-streamer[{extra}]'"
+        ) from None
 
 
 def drawn(figure: Any, path: str, dpi: int) -> bytes:

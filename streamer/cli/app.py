@@ -29,7 +29,7 @@ COMMANDS = {
     "status": "status", "top": "top", "watch": "watch",
     "targets": "targets", "regions": "regions", "reload": "reload", "report": "report_page",
     "submit": "submit", "jobs": "jobs", "journal": "journal", "keygen": "keygen",
-    "devices": "devices", "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
+    "devices": "devices", "selftest": "selftest", "warm-up": "warm_up",
 }  # fmt: skip
 """The commands, each with its module in ``streamer.cli``."""
 
@@ -49,13 +49,13 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     made.callback()(_options)
     for name in names:
         module = import_module(f"streamer.cli.{COMMANDS[name]}")
-        if name in ("bench", "journal"):
+        if name == "journal":
             made.add_typer(module.app, name=name)
-        else:
-            function = name.replace("-", "_")
-            # a command named like a builtin has an underscore at the end
-            command = getattr(module, function, None) or getattr(module, f"{function}_")
-            made.command(name, context_settings=_SETTINGS.get(name))(command)
+            continue
+        function = name.replace("-", "_")
+        # a command named like a builtin has an underscore at the end
+        command = getattr(module, function, None) or getattr(module, f"{function}_")
+        made.command(name, context_settings=_SETTINGS.get(name))(command)
     return made
 
 
@@ -95,11 +95,14 @@ def _options(
         lose_messages()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code. An error is one line on standard error."""
+def main(argv: Sequence[str] | None = None, app: typer.Typer | None = None) -> int:
+    """Run one command line; returns the exit code. An error is one line on standard error.
+
+    ``app`` is another program than ``streamer`` that reports errors in the same way.
+    """
     arguments, debug = _without_debug(sys.argv[1:] if argv is None else argv)
     lines, code = Interrupts().run(
-        lambda: _outcome(arguments, debug), (["interrupted"], EXIT_INTERRUPTED)
+        lambda: _outcome(arguments, debug, app), (["interrupted"], EXIT_INTERRUPTED)
     )
     with contextlib.suppress(OSError):
         for line in lines:
@@ -107,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
+def _outcome(arguments: list[str], debug: bool, app: typer.Typer | None) -> tuple[list[str], int]:
     """Run one command line; returns the lines to report of an error, and the exit code."""
 
     def fail(lines: list[str], code: int) -> tuple[list[str], int]:
@@ -121,8 +124,9 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
         with interrupts_as_such():
             # without a command, the help lists all
             asked = [word for word in arguments[:1] if word in COMMANDS]
-            result = typer.main.get_command(make_app(asked or COMMANDS)).main(
-                args=arguments, prog_name="streamer", standalone_mode=False, obj=debug
+            made = app or make_app(asked or COMMANDS)
+            result = typer.main.get_command(made).main(
+                args=arguments, prog_name=made.info.name, standalone_mode=False, obj=debug
             )
     except ReaderGoneError as error:
         return [], error.exit_code

@@ -82,21 +82,21 @@ def asm(
     texts = _Texts()
     if cluster is not None:
         form = line_format(format_, "--cluster")
-        from streamer.cluster import pattern_tasks
+        from streamer.cluster import batch_tasks
         from streamer.cluster.connecting import connected
 
         with connected(cluster, threads) as where:
             choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
             base = effort.asm_base(lengths, 1 + (strands == "both"))
-            size = pattern_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
+            size = batch_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
             with pattern_search.searching(
                 text, wanted.reach, output, form, columns, quiet, size
             ) as (writer, pieces):
                 if report == "best":
-                    best = pattern_tasks.asm_best(where, texts.named(pieces), wanted, choice)
+                    best = batch_tasks.asm_best(where, texts.named(pieces), wanted, choice)
                     texts.write(writer, best, pattern_names)
                     return
-                for lines in pattern_tasks.asm_lines(where, pieces, wanted, choice, names, form):
+                for lines in batch_tasks.asm_lines(where, pieces, wanted, choice, names, form):
                     writer.put(lines.data)
         return
     work = effort.asm(text, lengths, 1 + (strands == "both"))

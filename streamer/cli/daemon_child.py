@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from streamer.__main__ import run
-from trie.cpu.parent import end_with
+from trie.cpu.machine import end_with
 
 
 def main() -> None:

@@ -62,20 +62,20 @@ def hamming(
     pattern_search.check_codes(gaps, names, k, source, remedy, quiet=quiet)
     if cluster is not None:
         form = line_format(format_, "--cluster")
-        from streamer.batch.hamming.oriented import orient
-        from streamer.cluster import pattern_tasks
+        from streamer.batch.hamming.problem import orient
+        from streamer.cluster import batch_tasks
         from streamer.cluster.connecting import connected
 
         length = orient(records, k, strands, source=source).length
         with connected(cluster, threads) as where:
             choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
             base = effort.hamming_base(len(codes), 1 + (strands == "both"))
-            size = pattern_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
+            size = batch_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
             with pattern_search.searching(text, length - 1, output, form, COLUMNS, quiet, size) as (
                 writer,
                 pieces,
             ):
-                for lines in pattern_tasks.hamming_lines(
+                for lines in batch_tasks.hamming_lines(
                     where, pieces, records, k, strands, choice, form, free=method is None
                 ):
                     writer.put(lines.data)

@@ -27,8 +27,7 @@ def main() -> None:
     shown_from = sys.argv.pop(1)
     from streamer.cli import progress
     from streamer.daemon.process import give_way
-    from trie.cpu.machine import half_of_cores
-    from trie.cpu.parent import end_with
+    from trie.cpu.machine import end_with, half_of_cores
 
     end_with(parent)
     give_way(NICE)

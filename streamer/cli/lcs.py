@@ -114,8 +114,8 @@ def lcs(
     with ExitStack() as stack:
         processors = None
         if cluster is not None:
+            from streamer.cluster.batch_tasks import passes_of
             from streamer.cluster.connecting import connected
-            from streamer.cluster.lcs_tasks import passes_of
 
             where = stack.enter_context(connected(cluster, threads))
             processors = passes_of(where)

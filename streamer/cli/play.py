@@ -17,8 +17,7 @@ from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from streamer.cli.send_files import Piece
-    from streamer.playing.channels import Played
-    from streamer.playing.raw_reads import RawRead
+    from streamer.playing.run_folder import Played, RawRead
     from streamer.protocol.keys import ClientKeys
 
 _BATCH_SECONDS = 1.0  # between two batches
@@ -104,8 +103,7 @@ class _Playback:
         seed: int,
         on_bytes: Callable[[int], None],
     ) -> None:
-        from streamer.playing.channels import played, together
-        from streamer.playing.raw_reads import raw_reads
+        from streamer.playing.run_folder import played, raw_reads, together
 
         self.reads = self.bases = 0
         self.played = 0.0

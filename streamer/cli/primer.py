@@ -108,10 +108,9 @@ def primer(
     from streamer.batch.asm.pattern_masks import masks_of
     from streamer.batch.plots import check_plot
     from streamer.batch.primer import DEFAULT, METHODS, reaches
-    from streamer.batch.primer.beta_pieces import piece_symbols
     from streamer.batch.primer.design import PrimerLimits
     from streamer.batch.primer.known import MOST_LETTERS, check_primers
-    from streamer.batch.primer.problem import Alpha
+    from streamer.batch.primer.problem import Alpha, piece_symbols
     from streamer.batch.primer.report import PrimerReport
     from streamer.batch.primer.track import FORMATS, check_tracks
     from streamer.batch.records import pieces, records
@@ -141,8 +140,8 @@ def primer(
     both = strands == "both"
     with ExitStack() as stack:
         if cluster is not None:
+            from streamer.cluster.batch_tasks import reaches_there
             from streamer.cluster.connecting import connected
-            from streamer.cluster.primer_tasks import reaches_there
 
             where = stack.enter_context(connected(cluster, threads))
             choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)

@@ -83,7 +83,7 @@ def _check_page(count: int | None) -> None:
 
 def _page(control: Control, every: float) -> bool:
     from streamer.cli.streams import signals_noted
-    from streamer.terminal.showing import show
+    from streamer.terminal.top_page import show
 
     with signals_noted() as signals:
         return show(control, control.keys, every, signals)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from streamer import __version__
-from streamer.cluster.connecting import Cluster
-from streamer.cluster.shared_objects import Parts, packed, unpacked
+from streamer.cluster.connecting import Cluster, Parts, packed, unpacked
 from streamer.errors import StreamerError
 from trie.cpu.team import Team
 

@@ -1,11 +1,19 @@
-"""Connect to a Ray cluster: one started on this machine for one command, or a running one."""
+"""Connect to a Ray cluster: one started on this machine for one command, or a running one.
+
+Objects as byte arrays, which Ray passes to all processes of a node without a copy.
+
+Ray's arrays are read-only, for which numba would compile each kernel again. So arrays are rebuilt
+over the same memory with their original flags: writable if they were. Nobody writes to them.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import logging
 import os
+import pickle
 import secrets
 import shutil
 import signal
@@ -20,6 +28,9 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, Device
 from streamer.device_choice import log_fallback
@@ -329,3 +340,42 @@ def _reason(error: BaseException) -> str:
             "one, in RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token"
         )
     return text.split(". ")[0]
+
+
+Parts = list[NDArray[np.uint8]]
+"""An object: its pickle, followed by the memory of its arrays."""
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles locks as new locks, and memoryviews as arrays to view."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type(threading.Lock())):
+            return threading.Lock, ()
+        if isinstance(obj, memoryview):
+            return memoryview, (pickle.PickleBuffer(obj),)
+        return NotImplemented
+
+
+def packed(obj: Any) -> Parts:
+    """Pack an object into parts; arrays are not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(obj)
+    memory: list[Any] = [file.getvalue(), *(buffer.raw() for buffer in buffers)]
+    return [np.frombuffer(one, dtype=np.uint8) for one in memory]
+
+
+def unpacked(parts: Parts) -> Any:
+    """Rebuild the object; its arrays are views of the parts, which must not be written to."""
+    head, *rest = parts
+    return pickle.loads(head.tobytes(), buffers=[np.asarray(_Memory(part)) for part in rest])
+
+
+class _Memory:
+    """Exposes the memory of an array as writable."""
+
+    def __init__(self, array: NDArray[np.uint8]) -> None:
+        self._array = array  # keeps it alive
+        place = array.ctypes.data, False
+        self.__array_interface__ = {**array.__array_interface__, "data": place}

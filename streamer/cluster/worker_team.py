@@ -6,6 +6,14 @@ to others, it is replaced, and late answers are ignored. A worker learns k-mers 
 starting, it first learns those added meanwhile. So at each request it knows everything that the
 stream added before. While it loads its dictionary, which may take minutes, it sends heartbeats;
 ``shard_starts`` decides how long to wait.
+
+A worker as seen by the daemon, and the messages of its errors.
+
+When to start the workers of a shard, and when to give up; without I/O.
+
+A start that shows signs of life is waited for. After a killed start, another follows immediately
+while the shard has no other worker. A worker that raised an error would raise it again, so the next
+start is delayed.
 """
 
 from __future__ import annotations
@@ -14,20 +22,198 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
 from streamer.cluster.cluster_tasks import RETRIES
-from streamer.cluster.connecting import Cluster
-from streamer.cluster.match_worker import MatchWorker, WorkerSetup
-from streamer.cluster.node_line import NodeLine, readable
-from streamer.cluster.shard_starts import ShardStarts
-from streamer.cluster.shared_objects import packed, unpacked
-from streamer.cluster.team_member import Member, Question, fault_of, first_line
+from streamer.cluster.connecting import Cluster, Parts, packed, unpacked
+from streamer.cluster.match_worker import SLOTS, MatchWorker, NodeLine, WorkerSetup, readable
 from streamer.errors import StreamerError
+
+
+@dataclass
+class Question:
+    """A packed request. put: gives an object to Ray."""
+
+    parts: Parts
+    put: Callable[[Parts], Any]
+
+    @cached_property
+    def reference(self) -> Any:
+        """Ray's reference to it, for workers that cannot be asked by a line."""
+        return self.put(self.parts)
+
+
+class AskedPart(NamedTuple):
+    """A request that a worker has not answered; reference: of a call of Ray, else by its line."""
+
+    number: int
+    question: Question
+    reference: Any
+
+
+@dataclass(eq=False)
+class Member:
+    """A worker. learned: how many k-mers the team had learned when it was created.
+
+    starting: the call in progress until it is ready. sign: its next heartbeat until then. alive: it
+    has sent one. pid: set once its dictionary is loaded. line: to it, if it is on this node. ready:
+    it also knows everything learned meanwhile. parts: outstanding ones, in order. since: when it
+    last answered.
+    """
+
+    actor: Any
+    shard: int
+    learned: int
+    starting: Any
+    sign: Any
+    alive: bool = False
+    pid: int = 0
+    line: NodeLine | None = None
+    ready: bool = False
+    parts: deque[AskedPart] = field(default_factory=deque)
+    since: float = 0.0
+    _slot: int = 0
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether it can be given a part: it has at most the current one and the next."""
+        return self.ready and len(self.parts) < SLOTS
+
+    @property
+    def asked(self) -> Any:
+        """The call of Ray that it must answer within HANG_SECONDS, if any."""
+        if self.parts:
+            return self.parts[0].reference
+        # the first heartbeat comes once Ray has started its process
+        return self.sign if self.alive and not self.ready else None
+
+    @property
+    def awaited(self) -> NodeLine | None:
+        """The line by which its next answer comes, if any."""
+        return self.line if self.parts and self.parts[0].reference is None else None
+
+    def ask(self, number: int, question: Question, learned: int) -> None:
+        """Give it a part."""
+        self._slot = (self._slot + 1) % SLOTS
+        reference = None
+        if self.line is None or not self.line.send(self._slot, question.parts, learned):
+            reference = self._call(question, learned)
+        self.parts.append(AskedPart(number, question, reference))
+
+    def heard(self, learned: int) -> tuple[int, Any] | None:
+        """Receive its next answer by its line; None if Ray has to carry it."""
+        assert self.line is not None
+        _, answer, _ = self.line.receive()
+        number, question, _ = self.parts.popleft()
+        if not answer:
+            self.parts.appendleft(AskedPart(number, question, self._call(question, learned)))
+            return None
+        return number, unpacked(answer)
+
+    def _call(self, question: Question, learned: int) -> Any:
+        return self.actor.match.remote(question.reference, learned)
+
+    def abandon(self) -> None:
+        """Ignore the answers to its parts, which it may still write."""
+        if self.parts:
+            self.hang_up()
+        self.parts.clear()
+
+    def hang_up(self) -> None:
+        """Do without the line."""
+        if self.line is not None:
+            self.line.close()
+        self.line = None
+
+
+def fault_of(error: BaseException) -> BaseException:
+    """Return the exception that a worker raised, if it caused ``error``; else ``error``."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, Exception) else error
+
+
+def first_line(error: BaseException) -> str:
+    """Return what happened to a worker; without the traceback of an error that it raised."""
+    cause = fault_of(error)
+    if cause is not error:
+        return f"{type(cause).__name__}: {first_line(cause)}"
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+START_SECONDS = 60.0
+"""A shard without workers is given up if no starting worker shows a sign of life for this long."""
+
+LONGEST_PAUSE = 30.0  # before the next attempt, after failed starts
+
+
+class ShardStarts:
+    """The state of one shard's starts. now: monotonic seconds, in all calls."""
+
+    def __init__(self, now: float) -> None:
+        self._working = self._sign = self._failed = now
+        self._failures = 0
+        self._raised = False
+        self._why = ""
+        self._given_up = self._told = False
+
+    def started(self) -> None:
+        """Note that a worker has been started."""
+        self._failures, self._raised = 0, False
+
+    def working(self, now: float) -> None:
+        """Note that there is a worker."""
+        self._working = self._sign = now
+        self._given_up = self._told = False
+
+    def alive(self, now: float) -> None:
+        """Note a sign of life from a starting worker."""
+        self._sign = now
+
+    def failed(self, now: float, why: str, *, raised: bool) -> None:
+        """Note that a starting worker was lost. raised: by an error of its own."""
+        self._failures += 1
+        self._failed, self._why, self._raised = now, why, raised
+        # after a kill others may still start; if it raised, its signs of life do not count
+        self._sign = self._working if raised else now
+
+    def delayed(self, seconds: float) -> None:
+        """Note that the caller was busy for so long: it has not heard of workers meanwhile."""
+        self._working += seconds
+        self._sign += seconds
+        self._failed += seconds
+
+    def may_start(self, now: float, *, works: bool) -> bool:
+        """Return whether to try again. works: the shard has a worker."""
+        over = self._failures - (0 if works or self._raised else RETRIES)
+        return over <= 0 or now >= self._failed + min(2.0**over, LONGEST_PAUSE)
+
+    def given_up(self, now: float) -> bool:
+        """Return whether starting has been given up; reset once there is a worker."""
+        if now - self._working > START_SECONDS:
+            silent = now - self._sign > START_SECONDS
+            self._given_up |= silent or self._failures > RETRIES
+        return self._given_up
+
+    def is_late(self, now: float) -> bool:
+        """Return, once, whether a start takes longer than usual."""
+        if self._told or self._given_up or now - self._working <= START_SECONDS:
+            return False
+        self._told = True
+        return True
+
+    def reason(self) -> str:
+        """Return briefly why it was given up."""
+        if not self._failures:
+            return f"none has started for {START_SECONDS:g} s; does the cluster have enough CPUs?"
+        many = f"{self._failures} have" if self._failures > 1 else "one has"
+        return f"{many} failed while starting; the last one {self._why}"
+
 
 HANG_SECONDS = 10.0
 """Time without an answer after which a worker hangs; a part takes some hundredths of a second."""

@@ -39,7 +39,7 @@ from streamer.journal.reader import JournalReader
 from streamer.protocol.endpoints import is_ipv6
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
 from streamer.protocol.transport.curve import Sender, demand, receive_signed
-from trie.cpu.parent import end_with
+from trie.cpu.machine import end_with
 
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper

@@ -13,7 +13,7 @@ from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
 from streamer.protocol.endpoints import EndpointError, claim, in_use, is_ipv6, socket_path
 from streamer.protocol.transport.curve import demand
-from trie.cpu.stage_work import StageWork
+from trie.cpu.stages import StageWork
 
 if TYPE_CHECKING:
     from streamer.daemon.board import Board

@@ -19,13 +19,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.letters import pack_letters
 from gpu.card.packing import (
     MAX_SYMBOLS,
     PackedChunk,
     PackedParts,
     Segment,
     pack_chunk,
+    pack_letters,
     packed_sizes,
 )
 from gpu.exact import ChunkFound, ChunkPiece, Pipeline

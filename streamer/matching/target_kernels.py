@@ -20,8 +20,7 @@ import numpy as np
 
 from trie.cpu.intrinsics import add_shared, or_shared, popcount, prefetch_far
 from trie.cpu.jit import inner, njit
-from trie.window_starts import next_set
-from trie.windows import NO_SET
+from trie.windows import NO_SET, next_set
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NONE = np.int64(NO_SET)

@@ -12,8 +12,14 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from gpu.card.letters import GAPS, pack_letters_into
-from gpu.card.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
+from gpu.card.packing import (
+    GAPS,
+    MAX_SYMBOLS,
+    SPARE_WORDS,
+    PackedChunk,
+    pack_letters_into,
+    packed_sizes,
+)
 from streamer.protocol.checksum_kernels import continue_crc32c
 from streamer.protocol.checksums import crc32c_address
 from streamer.sequences.read_batch import RawReads
@@ -30,7 +36,7 @@ _PER_THREAD = 1 << 22
 def pack_together(
     batches: Sequence[RawReads], sums: NDArray[np.uint32], k: int, threads: int = 1
 ) -> list[PackedChunk | None]:
-    """Pack the letters of every batch as ``gpu.card.letters.pack_letters`` does; None for errors.
+    """Pack the letters of every batch as ``gpu.card.packing.pack_letters`` does; None for errors.
 
     sums: uint32, a CRC-32C for each batch, continued over its letters; needs a ``crc32c_address``.
     """

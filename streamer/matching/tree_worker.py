@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import SnapshotTooLargeError
 from trie.codes import with_reverse_complements
-from trie.cpu.stage_work import StageWork
+from trie.cpu.stages import StageWork
 from trie.cpu.threads import in_background
 from trie.snapshots.tree_bitmap import TooManyNodesError, TreeBitmap
 from trie.trees.hybrid_tree import HybridTreeBitmap

@@ -6,20 +6,186 @@
 
 A file is complete once it has a given number of reads, or its first read reaches a given age.
 Nothing in the files depends on the clock: equal runs give equal files.
+
+Simulate when each read of a run is complete: channels read one molecule after another.
+
+A channel waits for a molecule, then reads it base by base. Both times come from a seeded generator,
+so equal seeds give equal runs. Times are in seconds of the run.
+
+FASTQ records as bytes, so that playback sends exactly what was sequenced.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
 import random
+import sys
 import uuid
 import zlib
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from xopen import xopen
 
-from streamer.playing.channels import Played
+from streamer.errors import DataError
+from streamer.sequences.context import ReadContext, if_barcode
+from streamer.sequences.read_batch import name_of
+from streamer.sequences.source import STDIN, shown_name
+
+_TOGETHER = 256
+
+
+class RawRead(NamedTuple):
+    """A record: ``text`` holds its four lines with their ends. path: of its file.
+
+    barcode: named as in folders, empty if unknown.
+    """
+
+    path: str
+    text: bytes
+    bases: int
+    barcode: str = ""
+
+    @property
+    def header(self) -> bytes:
+        """The first line without ``@``, with its end."""
+        return self.text[1 : self.text.index(b"\n") + 1]
+
+    @property
+    def name(self) -> str:
+        """The first word of the header."""
+        return name_of(self.header.rstrip(b"\r\n"))
+
+
+def raw_reads(paths: Iterable[str], on_bytes: Callable[[int], None]) -> Iterator[RawRead]:
+    """Yield the records of FASTQ files, plain or compressed, in order.
+
+    A last line without a line end gets one. Raises DataError, with the position, for anything but
+    FASTQ. on_bytes: called with the number of (compressed) bytes read from the files so far, if
+    known.
+    """
+    before = 0
+    for path in paths:
+        record: int | None = 1
+        try:
+            with ExitStack() as stack:
+                file: Any = sys.stdin.buffer
+                if path != STDIN:
+                    file = stack.enter_context(open(path, "rb"))
+                for record, read in enumerate(_with_barcodes(_of_file(path, file)), 2):  # noqa: B007 (of the next)
+                    yield read
+                    if file.seekable():
+                        on_bytes(before + file.tell())
+                before += file.tell() if file.seekable() else 0
+        except EOFError:
+            problem, record = "the compressed stream is truncated", None
+        except OSError as error:
+            problem = (error.strerror or str(error)).lower()
+        except Exception as error:  # decompressors have exception types of their own
+            problem = str(error)
+        else:
+            continue
+        raise DataError(problem, file=shown_name(path), record=record)
+
+
+def _with_barcodes(reads: Iterator[RawRead]) -> Iterator[RawRead]:
+    """Yield reads with barcodes, a few at a time; those before a fault come first."""
+    fault = None
+    while fault is None:
+        group: list[RawRead] = []
+        try:
+            group.extend(islice(reads, _TOGETHER))
+        except Exception as error:
+            fault = error
+        yield from _named(group)
+        if fault is None and len(group) < _TOGETHER:
+            return
+    raise fault
+
+
+def _named(group: list[RawRead]) -> Iterator[RawRead]:
+    headers = [read.header.rstrip(b"\r\n") for read in group]
+    if not headers:
+        return
+    stops = np.cumsum([len(header) for header in headers])
+    text = np.frombuffer(b"".join(headers) + b"\n", np.uint8)
+    firsts = np.append(0, stops[:-1])
+    context = ReadContext.of_headers(text, firsts, stops, group[0].path)
+    for read, barcode in zip(group, context.barcode.of(if_barcode).texts(), strict=True):
+        yield read._replace(barcode=barcode or "")
+
+
+def _of_file(path: str, raw: Any) -> Iterator[RawRead]:
+    # in this process: an interrupt would reach a child process too
+    file: Any = xopen(raw, "rb", threads=0)
+    while header := file.readline():
+        if not header.strip():
+            continue
+        if not header.startswith(b"@"):
+            problem = "not FASTQ, which runs are played from: the record does not begin with '@'"
+            raise ValueError(problem)
+        letters, plus, qualities = (file.readline() for _ in range(3))
+        bases = len(letters.rstrip(b"\r\n"))
+        if not plus.startswith(b"+") or bases != len(qualities.rstrip(b"\r\n")):
+            problem = "not valid FASTQ: expected letters, '+' and as many qualities, a line each"
+            raise ValueError(problem)
+        end = b"" if qualities.endswith(b"\n") else b"\n"
+        yield RawRead(path, b"".join((header, letters, plus, qualities, end)), bases)
+
+
+BASES_A_SECOND = 400.0
+"""Bases per second of a channel; that of a read differs by up to the fraction ``_SPREAD``."""
+
+_SPREAD = 0.1
+_WAIT_SECONDS = 2.0  # average wait for a molecule
+
+
+class Played(NamedTuple):
+    """A read on its channel (from 1), with the seconds at which it began and was complete."""
+
+    end: float
+    channel: int
+    start: float
+    read: RawRead
+
+
+def played(reads: Iterable[RawRead], channels: int, seed: int) -> Iterator[Played]:
+    """Yield the reads in order of completion; each free channel takes the next one."""
+    chance = random.Random(f"channels {seed}")
+    under_way: list[Played] = []
+    for read in reads:
+        channel, free = len(under_way) + 1, 0.0
+        if channel > channels:
+            done = heapq.heappop(under_way)
+            yield done
+            channel, free = done.channel, done.end
+        start = free - _WAIT_SECONDS * math.log(1 - chance.random())
+        speed = BASES_A_SECOND * (1 + _SPREAD * (2 * chance.random() - 1))
+        heapq.heappush(under_way, Played(start + read.bases / speed, channel, start, read))
+    while under_way:
+        yield heapq.heappop(under_way)
+
+
+def together(run: Iterable[Played], seconds: float, bases: int) -> Iterator[list[Played]]:
+    """Group reads completed within the same ``seconds``, in parts of up to ``bases`` bases."""
+    group: list[Played] = []
+    total = 0
+    for one in run:
+        if group and (total >= bases or one.end // seconds > group[-1].end // seconds):
+            yield group
+            group, total = [], 0
+        group.append(one)
+        total += one.read.bases
+    if group:
+        yield group
+
 
 _BEGUN = datetime(2025, 1, 1, tzinfo=UTC)
 _PLAIN_BYTES = 8192  # buffer size of a writer that is not flushed explicitly

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from crc32c import crc32c as _plain
 
-from trie.cpu.borrowed import Borrowed
+from trie.cpu.foreign import Borrowed
 from trie.cpu.threads import GIL_BYTES
 
 _ALL = 0xFFFFFFFF

@@ -21,8 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from trie.cpu.borrowed import Borrowed
-from trie.cpu.foreign import foreign
+from trie.cpu.foreign import Borrowed, foreign
 from trie.cpu.intrinsics import array_address
 from trie.cpu.jit import inner, njit
 

@@ -24,7 +24,7 @@ def dna(rng, size):
 def job(nodes, rng, folder):
     """Kills during a search; the rows must be those of a single process."""
     from streamer.cli.app import main
-    from streamer.cluster import pattern_tasks
+    from streamer.cluster import batch_tasks
 
     text = os.path.join(folder, "text.fa")
     with open(text, "w") as file:
@@ -33,7 +33,7 @@ def job(nodes, rng, folder):
     words += [word for _ in range(150) for word in ("--pattern", dna(rng, 30))]
     words += ["--report", rng.choice(["all", "best"])]
     alone, there = (os.path.join(folder, name) for name in ("alone", "there"))
-    pattern_tasks.MOST_PIECE = rng.choice([20_000, 60_000])
+    batch_tasks.MOST_PIECE = rng.choice([20_000, 60_000])
     assert main([*words, "-o", alone]) == 0
     with Trouble(nodes, rng.random(), 0.8, with_nodes=True) as trouble:
         assert main([*words, "-o", there, "--cluster", "auto"]) == 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict, deque
 from contextlib import contextmanager
 from functools import cache
 
 import pytest
 
+LIMITS = {"MOST_THREADS", "FILL_THREADS", "BLOCK_THREADS", "FEW_THREADS", "MANY_THREADS"}
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
@@ -38,7 +40,7 @@ NO_GPU = pytest.mark.skipif(SIMULATED or not usable(), reason="no GPU")
 
 @contextmanager
 def small_blocks(threads, *modules):
-    """Warps for the simulator, and in those modules blocks (``THREADS``) that it can carry.
+    """Warps for the simulator, and in those modules blocks (``*THREADS``) that it can carry.
 
     Some kernels are made once a process with the size of a block in them: every test module of one
     asks for the same size.
@@ -48,14 +50,17 @@ def small_blocks(threads, *modules):
             from tests.gpu import lockstep
 
             lockstep.install()
+            sizes = re.compile(r"([A-Z_]+_)?THREADS")
             for module in modules:
-                patch.setattr(module, "THREADS", threads)
+                for name in filter(sizes.fullmatch, vars(module)):
+                    if name not in LIMITS:
+                        patch.setattr(module, name, threads)
         yield patch
 
 
 def small_pieces(patch, symbols):
     """Pieces of packed text of that many symbols, and pinned buffers that fit them."""
-    from gpu.asm import slicing, transfers
+    from gpu.asm import bit_parallel
 
-    patch.setattr(slicing, "PACKED", symbols)
-    patch.setattr(transfers, "_idle", defaultdict(deque))
+    patch.setattr(bit_parallel, "PACKED", symbols)
+    patch.setattr(bit_parallel, "_idle", defaultdict(deque))

@@ -8,6 +8,7 @@ import numpy as np
 
 from gpu.card.packing import PackedChunk
 from trie.levenshtein import NOTHING
+from trie.windows import check_batch
 
 
 @dataclass(frozen=True)
@@ -61,23 +62,30 @@ def match_chunk(tree, chunk, *, with_words=False, word_capacity=None, **options)
 def nearest_words(patterns, bases, offsets, *, first=0, scheme=None):
     """uint32[n - first]: the words of the ends first + 1 .. n (trie/levenshtein)."""
     from gpu.levenshtein import DeviceIndex, NearBuffers, launch
-    from gpu.levenshtein.planes import pack_planes
+    from gpu.levenshtein.search import PLANES, packing, plane_words
 
-    chunk = pack_planes(bases, offsets)
-    if not patterns.words.size or chunk.symbols <= first:
-        return np.full(max(chunk.symbols - first, 0), NOTHING, dtype=np.uint32)
+    bases, offsets = check_batch(bases, offsets)
+    symbols = bases.size
+    planes = np.empty(PLANES * plane_words(symbols), dtype=np.uint32)
+    for part in packing(bases, offsets, 0, symbols, planes):
+        part()
+    if not patterns.words.size or symbols <= first:
+        return np.full(max(symbols - first, 0), NOTHING, dtype=np.uint32)
     index = DeviceIndex(patterns, scheme)
-    buffers = NearBuffers(chunk.symbols)
-    buffers.upload(chunk.planes.reshape(-1), chunk.symbols)
-    launch(index, buffers, chunk.symbols, first, all_words=True)
+    buffers = NearBuffers(symbols)
+    buffers.upload(planes, symbols)
+    launch(index, buffers, symbols, first, all_words=True)
     return buffers.out.copy_to_host()[first:]
 
 
 def ltb_bitmaps(tree, bases, offsets, distance, *, method="ltb-sliced"):
     """Match and mismatch bitmaps of a chunk, as ``trie.ltb.approximate`` gives them."""
-    from gpu.ltb import LtbBuffers, launch, pack_symbols
+    from gpu.ltb import LtbBuffers, launch, packing
 
-    symbols = pack_symbols(bases, offsets)
+    bases, offsets = check_batch(bases, offsets)
+    symbols = np.empty_like(bases)
+    for part in packing(bases, offsets, 0, bases.size, symbols):
+        part()
     buffers = LtbBuffers(symbols.size)
     if symbols.size:
         buffers.symbols.copy_to_device(symbols)

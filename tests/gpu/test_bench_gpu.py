@@ -1,4 +1,4 @@
-"""The GPU tables of ``streamer bench``, on tiny inputs: on a GPU, or in the simulator."""
+"""The GPU tables of ``scripts/bench``, on tiny inputs: on a GPU, or in the simulator."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def one_run_each():
     """Blocks that the simulator can carry, and no run twice: nothing is timed here."""
+    from benchmarks import asm, exact_on_gpu, hamming, lcs, levenshtein, ltb, primer
+    from gpu import hamming as plane_search
     from gpu.card import device
-    from gpu.exact import bucket_table, derive, orient, walk
-    from gpu.hamming import pigeonhole, sort_kernels
-    from gpu.hamming.paper import naive
+    from gpu.exact import bucket_table, chunk_match, device_tree, walk
+    from gpu.hamming import paper, sorting
     from gpu.levenshtein import search
-    from gpu.ltb import efficient, sliced
-    from streamer.bench import asm, exact_on_gpu, hamming, lcs, levenshtein, ltb, primer
+    from gpu.ltb import sliced, sweeping
 
     def once(run, *_, **__):
         run()
         return 1.0
 
     modules = (
-        bucket_table, derive, orient, walk, pigeonhole, sort_kernels, naive, efficient, sliced,
+        bucket_table, device_tree, chunk_match, walk, plane_search, sorting, paper, sweeping,
+        sliced,
     )  # fmt: skip
     with placement.small_blocks(32, *modules) as patch:
         for suite in (asm, exact_on_gpu, hamming, lcs, levenshtein, ltb, primer):
@@ -44,14 +45,14 @@ def one_run_each():
 
 
 def asm(patch):
-    from streamer.bench import asm
+    from benchmarks import asm
 
     yield from asm.steps(600, ((8, 1),))
     yield from asm.steps(600, ((8, 1),), 2)
 
 
 def hamming(patch):
-    from streamer.bench import hamming
+    from benchmarks import hamming
 
     patch.setattr(hamming, "LONG", (("bit-sliced", 2, 7, 2, 8, 0.01),))
     rows = list(hamming.by_size(hamming.gpu_rate, ("bit-sliced", "naive"), (300,), 12))
@@ -61,14 +62,14 @@ def hamming(patch):
 
 
 def kernels(patch):
-    from streamer.bench import exact_on_gpu
+    from benchmarks import exact_on_gpu
 
     patch.setattr(exact_on_gpu, "CANONICAL_KS", (7,))
     yield from exact_on_gpu.kernels(100, 200, (6,))
 
 
 def engine(patch):
-    from streamer.bench import exact_on_gpu
+    from benchmarks import exact_on_gpu
 
     yield from exact_on_gpu.frozen(100, 2000, (6,), (1 << 10,), (1,))
     yield from exact_on_gpu.growing_stages(600, 7, 1 << 8)
@@ -76,7 +77,7 @@ def engine(patch):
 
 
 def levenshtein(patch):
-    from streamer.bench import levenshtein
+    from benchmarks import levenshtein
 
     patch.setattr(levenshtein, "DICTIONARIES", ((40, 12, 1),))
     patch.setattr(levenshtein, "ENGINES", ((40, 12, 1),))
@@ -87,7 +88,7 @@ def levenshtein(patch):
 
 
 def ltb(patch):
-    from streamer.bench import ltb
+    from benchmarks import ltb
 
     patch.setattr(ltb, "KS", (4,))
     patch.setattr(ltb, "DICTIONARIES", ((20, 6, 1),))
@@ -97,14 +98,14 @@ def ltb(patch):
 
 
 def lcs(patch):
-    from streamer.bench import lcs
+    from benchmarks import lcs
 
     patch.setattr(lcs, "GPU_METHODS", {"systolic": 1e6})
     yield from lcs.gpu_lengths((150,), 1)
 
 
 def primer(patch):
-    from streamer.bench import primer
+    from benchmarks import primer
 
     size = primer.Size(40, 120, 3)
     yield from primer.filtered((size,), "cuda", ("windows", "seeds"), "both")
@@ -112,7 +113,7 @@ def primer(patch):
 
 
 def primer_paper(patch):
-    from streamer.bench import primer
+    from benchmarks import primer
 
     size = primer.Size(60, 300, 4)
     yield from primer.on_gpu(size, 4)
@@ -122,8 +123,8 @@ def primer_paper(patch):
 
 def _on_several(patch):
     """The suite with little work, and one device that stands for both."""
+    from benchmarks import several_gpus as suite
     from streamer.batch import primer
-    from streamer.bench import several_gpus as suite
 
     patch.setattr(suite, "PIECE", 300)
     patch.setattr(suite, "CHUNK", 1 << 9)
@@ -138,7 +139,7 @@ def several_gpus(patch):
 
 
 def several_gpus_batch(patch):
-    from streamer.bench.primer import Size
+    from benchmarks.primer import Size
 
     suite, uses = _on_several(patch)
     yield from suite.asm_texts(uses, 1, 600, ((2, 8, 1, 1),))

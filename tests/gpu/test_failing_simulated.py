@@ -52,39 +52,38 @@ def grouped(names):
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     from gpu import asm, lcs
-    from gpu.asm import counting, listing, places, strips
-    from gpu.asm.paper import end_bits, pasm, wspasm
-    from gpu.exact import bucket_table as buckets
-    from gpu.exact import derive, orient, walk
-    from gpu.hamming import plane_search
-    from gpu.hamming.paper import result_table
-    from gpu.lcs import cut, prepare, systolic
+    from gpu import hamming as plane_search
+    from gpu.asm import bit_parallel, listing, paper
+    from gpu.exact import bucket_table, chunk_match, device_tree, walk
+    from gpu.hamming import paper as result_table
+    from gpu.lcs import systolic
     from gpu.levenshtein import search
-    from gpu.primer import extend, packed_text, seed_table, seeds
-    from streamer.batch import primer
-    from streamer.batch.hamming import engines
+    from gpu.primer import seeds, window_scan
+    from streamer.batch import hamming, primer
     from streamer.batch.lcs import solve
     from streamer.batch.primer import on_gpu
     from streamer.matching import chunks, cuda
     from streamer.matching.near import levenshtein
 
-    modules = [counting, places, end_bits, pasm, strips, wspasm, buckets, derive, orient, walk]
-    modules += [prepare, cut, extend, packed_text, seed_table, seeds]
+    modules = (
+        listing, paper, bit_parallel, bucket_table, device_tree, chunk_match, walk, systolic,
+        window_scan, seeds,
+    )  # fmt: skip
     with placement.small_blocks(32, *modules) as patch:
         patch.setattr(search, "THREADS", 64)
         placement.small_pieces(patch, 256)
-        patch.setattr(end_bits, "STEPS", 2)
+        patch.setattr(paper, "STEPS", 2)
         patch.setattr(listing, "LISTED", 8)
-        patch.setattr(strips, "TILE", 32)
-        patch.setattr(strips, "ROWS", 8)
+        patch.setattr(bit_parallel, "TILE", 32)
+        patch.setattr(bit_parallel, "ROWS", 8)
         # several pieces, and smaller ones
         patch.setattr(asm, "BLOCK_SIZES", dict.fromkeys(asm.METHODS, 40))
         patch.setattr(asm, "LEAST_BLOCK", 10)
         patch.setattr(plane_search, "CHUNKS", (16, 32))
         patch.setattr(result_table, "WINDOWS", (16, 32))
-        patch.setattr(engines, "LEAST_CHUNK", 8)
+        patch.setattr(hamming, "LEAST_CHUNK", 8)
         # several GPUs for so little
-        patch.setattr(engines, "LEAST_SHARE", 8)
+        patch.setattr(hamming, "LEAST_SHARE", 8)
         patch.setattr(primer, "LEAST_STARTS", 5)
         patch.setattr(on_gpu, "FIRST", (64, 64))
         patch.setattr(lcs, "shape_for", lambda symbols, _: systolic.GridShape(1, symbols, 1))

@@ -130,7 +130,7 @@ DENSE = np.unique(np.random.default_rng(5).integers(0, 4**5, 1000, dtype=np.uint
     ids=["one in poly-A", "alike in poly-A", "alike in repeats of 3", "all 4-mers", "D = 1"],
 )
 def test_levenshtein_where_everything_is_near(codes, k, distance, symbols):
-    from gpu.levenshtein.stream import NearEngine
+    from gpu.levenshtein import NearEngine
 
     total, stop = 1_000_000, 60_000
     text = np.random.default_rng(5).integers(0, 4, total, dtype=np.uint8)

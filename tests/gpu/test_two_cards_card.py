@@ -54,14 +54,12 @@ def two():
 @pytest.fixture(scope="module", autouse=True)
 def small_parts():
     """Parts so small that both GPUs have many."""
-    from streamer.batch import primer
-    from streamer.batch.asm import engines as asm_engines
-    from streamer.batch.hamming import engines
+    from streamer.batch import asm, hamming, primer
     from streamer.matching import chunks, cuda, cuda_packed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asm_engines, "SHARED_BLOCK", 1 << 16)
-        patch.setattr(engines, "LEAST_SHARE", 1 << 14)
+        patch.setattr(asm, "SHARED_BLOCK", 1 << 16)
+        patch.setattr(hamming, "LEAST_SHARE", 1 << 14)
         patch.setattr(primer, "LEAST_STARTS", 256)
         patch.setattr(cuda_packed, "_STEP", 1 << 12)
         patch.setattr(cuda_packed, "_PER_CARD", 1 << 14)

@@ -2,15 +2,21 @@
 
 An extension module wraps its C library one call at a time, and releases and takes the GIL for each.
 With several threads, one wait for the GIL takes longer than many of the calls. A kernel makes all
-the calls without it.
+the calls without it. Functions inside extension modules are looked up by name.
 """
 
 from __future__ import annotations
 
+import ctypes
+import importlib
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
+from numpy.typing import NDArray
 
 from trie.cpu.llvm import I8, I32, I64, instruction
 
@@ -40,3 +46,38 @@ def foreign(result: str, *arguments: str) -> Any:
         return builder.ptrtoint(answer, I64) if result == "pointer" else answer
 
     return called
+
+
+class Borrowed:
+    """C functions inside an extension module, which its wheel may not contain.
+
+    They are looked up once per process. Callers take a plain path if any is missing.
+    """
+
+    def __init__(self, library: str, module: str, functions: Sequence[str]) -> None:
+        self.library = library
+        self._module = module
+        self._functions = functions
+
+    @cached_property
+    def addresses(self) -> NDArray[np.uint64]:
+        """uint64[functions]: their addresses, 0 for those missing."""
+        return np.array([self._address(name) for name in self._functions], dtype=np.uint64)
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """The functions that were not found."""
+        pairs = zip(self._functions, self.addresses.tolist(), strict=True)
+        return [name for name, address in pairs if not address]
+
+    @property
+    def choice(self) -> str:
+        """Which path was chosen, for reports."""
+        return f"plain ({', '.join(self.missing)} missing)" if self.missing else "borrowed"
+
+    def _address(self, name: str) -> int:
+        try:
+            library = ctypes.CDLL(importlib.import_module(self._module).__file__)
+            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        except (ImportError, OSError, AttributeError):
+            return 0

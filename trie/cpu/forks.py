@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from trie.cpu.parent import end_with
+from trie.cpu.machine import end_with
 from trie.cpu.stages import Stages
 from trie.cpu.team import Failed
 

@@ -1,9 +1,12 @@
-"""The CPU and memory of this machine."""
+"""The CPU and memory of this machine, and a process that ends with its parent."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import signal
+import sys
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -49,3 +52,14 @@ def half_of_cores(cpus: Iterable[int], folder: Path = _CPUS) -> set[int]:
 def memory_bytes() -> int:
     """The machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+_PR_SET_PDEATHSIG = 1  # from Linux, prctl.h
+
+
+def end_with(parent: int) -> None:
+    """Have this process killed when the thread of ``parent`` that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        # the parent has already ended
+        sys.exit(1)

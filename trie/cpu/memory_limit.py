@@ -33,8 +33,9 @@ def prepare() -> None:
     if most is None:
         return
     if most < MINIMUM:
-        message = f"the limit of {_mb(most)} (ulimit -v) is too low, {_mb(MINIMUM)} are needed"
-        raise MemoryError(message)
+        raise MemoryError(
+            f"the limit of {_mb(most)} (ulimit -v) is too low, {_mb(MINIMUM)} are needed"
+        )
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # each thread's pool would reserve 64 MiB
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
@@ -49,8 +50,7 @@ def require(size: int, what: str) -> None:
         used = int(file.read().split()[0]) * resource.getpagesize()
     if used + size > most:
         left = f"{_mb(max(0, most - used))} are left of {_mb(most)} (ulimit -v)"
-        message = f"{what} needs {_mb(size)}, {left}"
-        raise MemoryError(message)
+        raise MemoryError(f"{what} needs {_mb(size)}, {left}")
 
 
 def _mb(size: int) -> str:

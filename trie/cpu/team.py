@@ -279,8 +279,7 @@ class Line(Generic[T, R], Iterator[R]):
                 self._team.forget(self)
                 raise StopIteration
             if self._team.stopped:
-                message = "the team has ended"
-                raise RuntimeError(message)
+                raise RuntimeError("the team has ended")
             # a thread that pulls for another line helps here in any case
             if not ((self._team.helps or not self._takes) and self.help()):
                 with self._team.stages.spent(self._takes or self._pulls, "input"):
@@ -308,8 +307,7 @@ class Line(Generic[T, R], Iterator[R]):
 
 
 def results_of(
-    calls: Iterable[Callable[[], R]],
-    make: Callable[[Iterator[Callable[[], R]]], Iterator[R]],
+    calls: Iterable[Callable[[], R]], make: Callable[[Iterator[Callable[[], R]]], Iterator[R]]
 ) -> Iterator[R]:
     """The results of calls, in order; ``make`` gets the runs without ``DoneAlready`` calls."""
     rest = iter(calls)

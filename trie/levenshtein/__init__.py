@@ -56,8 +56,7 @@ class Patterns:
         check_distance(distance, k)
         words = with_reverse_complements(codes, k) if both else codes
         if words.size > MAX_PATTERNS:
-            message = f"{words.size} patterns, at most {MAX_PATTERNS} are one set"
-            raise ValueError(message)
+            raise ValueError(f"{words.size} patterns, at most {MAX_PATTERNS} are one set")
         return cls(k, distance, both, codes, words)
 
 

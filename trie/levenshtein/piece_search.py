@@ -7,12 +7,25 @@ memory latencies of a block overlap:
     questions   bucket numbers of every position and look-up; their starts are prefetched
     ranges      the buckets that are not empty; their first entries are prefetched
     candidates  an entry and its text around the piece, uint32[7, BATCH], so that memory is bounded
-    passing     trie/levenshtein/verify.py, eight candidates an instruction
-    ends        trie/levenshtein/detail.py, for what has passed
+    passing     which can be within the distance, eight candidates an instruction
+    ends        what has passed is verified in full
 
 If a block has so many candidates that comparing all patterns side by side costs less, as in repeats
 or with short k-mers, ``lanes`` (trie/levenshtein/lanes.py) searches the ends that the block can
 reach.
+
+To verify a candidate, both sides of a piece that was found are aligned (trie/levenshtein/reach.py):
+before the piece, for the least cost and its largest start; after it, for the least cost of every
+end. Their sum is the distance at that end among alignments that contain the piece; the least over
+all pieces and patterns is the answer (trie/levenshtein). A gap code equals nothing, and no
+alignment leaves the read.
+
+Text is in bit planes, low and high bits of the codes and the gaps, both ways. Symbol i of the
+covered range is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` (high) and ``[2]`` (gap), and of
+``planes[3..5]`` counted from the end, so the symbols before a place, read backwards, are a window
+too. Bits outside the range are zero.
+
+Operations: one vector test per 64 symbols, plane and direction, and a bit reversal.
 """
 
 from __future__ import annotations
@@ -22,11 +35,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.cpu.intrinsics import prefetch
+from trie.codes import MAX_DISTANCE
+from trie.cpu.intrinsics import prefetch, reversed_bits
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
-from trie.levenshtein import NOTHING, Patterns, verify
-from trie.levenshtein.detail import write_ends
+from trie.cpu.vectors import marked
+from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT, Patterns
 from trie.levenshtein.lanes import equal_symbols, search_read
 from trie.levenshtein.piece_index import (
     HIGH_SHIFT,
@@ -35,19 +49,155 @@ from trie.levenshtein.piece_index import (
     PieceIndex,
     expected_cost,
 )
-from trie.levenshtein.planes import (
-    GAP,
-    GAP_BACK,
-    HIGH,
-    HIGH_BACK,
-    LOW,
-    LOW_BACK,
-    fill_planes,
-    plane_bytes,
-    window,
-)
-from trie.levenshtein.reach import DIAGONALS
+from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
 from trie.windows import GRAIN, check_batch
+
+MARGIN: Final = 64
+LOW, HIGH, GAP, LOW_BACK, HIGH_BACK, GAP_BACK = range(6)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def plane_bytes(symbols):
+    """The bytes of a plane for that many symbols."""
+    return (symbols + 7) // 8 + 2 * MARGIN // 8 + 8
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _store(plane, byte, word):
+    for j in range(8):
+        plane[byte + j] = np.uint8(word >> np.uint64(8 * j))
+
+
+@njit(cache=True, nogil=True)
+def fill_planes(bases, first, stop, planes):
+    """Make the planes of the symbols [first, stop); uint8[6, >= plane_bytes(stop - first)]."""
+    total = stop - first
+    margin = MARGIN // 8
+    whole = total // 64
+    planes[:, :margin] = 0
+    planes[:, margin + 8 * whole :] = 0
+    for plane in range(3):
+        forward, back = planes[plane], planes[3 + plane]
+        bit = np.uint8(1 << plane)
+        for i in range(whole):
+            # the next 64 symbols from the front, and 64 from the end, counted backwards
+            _store(forward, margin + 8 * i, marked(bases, first + 64 * i, bit))
+            before = marked(bases, stop - 64 * (i + 1), bit)
+            _store(back, margin + 8 * i, reversed_bits(before))
+        for at in range(64 * whole, total):
+            one = (bases[first + at] >> plane) & 1
+            forward[margin + (at >> 3)] |= np.uint8(one << (at & 7))
+            one = (bases[stop - 1 - at] >> plane) & 1
+            back[margin + (at >> 3)] |= np.uint8(one << (at & 7))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def window(plane, at):
+    """The 32 bits of a plane (a row of ``planes``) starting at symbol ``at`` >= -MARGIN."""
+    place = np.uint64(at + MARGIN)
+    byte = place >> np.uint64(3)
+    word = np.uint64(0)
+    for j in range(8):
+        word |= np.uint64(plane[byte + np.uint64(j)]) << np.uint64(8 * j)
+    return np.uint32(word >> (place & np.uint64(7)))
+
+
+# LLVM by itself would not inline the larger ones, and a loop with a call is not vectorized
+REACH = reach(njit(nogil=True, forceinline=True))
+_before, _behind = sides(njit(nogil=True), REACH)
+_cost0, _cost1, _cost2, _cost3, _cost4 = REACH.costs
+
+# rows of the candidates' words
+ENTRY_LOW, ENTRY_HIGH, BEHIND, BEFORE_LOW, BEFORE_HIGH, AFTER_LOW, AFTER_HIGH = range(7)
+CANDIDATE_ROWS = 7
+
+
+@njit(nogil=True, forceinline=True)
+def _sum(cost, around, words, j):
+    """The edits before and after the piece of candidate j, as far as ``cost`` counts."""
+    every, one = np.uint32(0xFFFFFFFF), np.uint32(1)
+    behind = words[BEHIND, j]
+    ahead = np.uint32(np.uint32(around) - behind)
+    low = words[ENTRY_LOW, j]
+    high = words[ENTRY_HIGH, j]
+    on = cost(
+        low, high, words[AFTER_LOW, j], words[AFTER_HIGH, j],
+        np.uint32(every << behind), np.uint32(one << behind),
+    )  # fmt: skip
+    back = cost(
+        np.uint32(low >> behind), np.uint32(high >> behind),
+        words[BEFORE_LOW, j], words[BEFORE_HIGH, j],
+        np.uint32(every << ahead), np.uint32(one << ahead),
+    )  # fmt: skip
+    return np.uint32(on + back)
+
+
+@njit(nogil=True, inline="always")
+def _passing(cost, distance, around, count, words, passed):
+    """The loop for one ``cost``: a choice inside the loop would prevent vectorization."""
+    for j in range(count):
+        passed[j] = _sum(cost, around, words, j) <= np.uint32(distance)
+
+
+@njit(cache=True, nogil=True)
+def passing(distance, around, count, words, passed):
+    """passed[j] = 1 where candidate j can be within the distance, else 0.
+
+    around: symbols of a pattern beside the piece, k - w. words: uint32[CANDIDATE_ROWS, >= count]:
+    the two planes of the entry, the symbols after the piece, and the text's planes before and after
+    the piece.
+    """
+    if distance == 0:
+        _passing(_cost0, 0, around, count, words, passed)
+    elif distance == 1:
+        _passing(_cost1, 1, around, count, words, passed)
+    elif distance == 2:
+        _passing(_cost2, 2, around, count, words, passed)
+    elif distance == 3:
+        _passing(_cost3, 3, around, count, words, passed)
+    else:
+        _passing(_cost4, 4, around, count, words, passed)
+
+
+@njit(cache=True, nogil=True)
+def write_ends(
+    k, distance, width, low, high, behind, rank, planes, total, at, left, right, ends_at, out,
+    places, costs,
+):  # fmt: skip
+    """Lower the words of every end that a candidate reaches.
+
+    low, high: the planes of its entry; behind: how many symbols of the pattern follow the piece.
+    planes: of ``total`` symbols, the piece at ``at``. left, right: symbols of the read before and
+    after the piece. out: uint32, words by end; ends_at: its index of the end at the piece's last
+    symbol, so the end n symbols after the piece is at ends_at + n. places, costs: as in
+    trie/levenshtein/reach.py.
+    """
+    if window(planes[GAP], at) & ((np.uint32(1) << np.uint32(width)) - np.uint32(1)):
+        return
+    back = total - at
+    cost, start = _before(
+        np.uint32(low >> np.uint32(behind)), np.uint32(high >> np.uint32(behind)),
+        window(planes[LOW_BACK], back), window(planes[HIGH_BACK], back),
+        window(planes[GAP_BACK], back), k - width - behind, left, distance, places,
+    )  # fmt: skip
+    if cost > distance:
+        return
+    on = at + width
+    _behind(
+        low, high, window(planes[LOW], on), window(planes[HIGH], on), window(planes[GAP], on),
+        behind, right, distance - cost, places, costs,
+    )  # fmt: skip
+    for d in range(-distance, distance + 1):
+        edits = costs[CENTRE + d]
+        place = ends_at + behind + d
+        if edits != UNREACHED and 0 <= place < out.size:
+            word = (
+                (np.uint32(cost + edits) << np.uint32(DISTANCE_SHIFT))
+                | (np.uint32(rank) << np.uint32(PATTERN_SHIFT))
+                | np.uint32(start + d + MAX_DISTANCE)
+            )
+            out[place] = min(out[place], word)
+
 
 TILE: Final = 1 << 15
 _MOST: Final = 4 * TILE
@@ -122,7 +272,7 @@ def _scan(
     codes = np.empty(TILE + _BEFORE + _BEHIND, dtype=np.uint32)
     buckets = np.empty((questions.shape[0], BLOCK), dtype=np.uint64)
     ranges = np.empty((BLOCK * questions.shape[0] + 1, 3), dtype=np.uint32)
-    words = np.empty((verify.ROWS, BATCH), dtype=np.uint32)
+    words = np.empty((CANDIDATE_ROWS, BATCH), dtype=np.uint32)
     found = np.empty((2, BATCH), dtype=np.uint32)
     passed = np.empty(BATCH, dtype=np.uint8)
     places = np.zeros((2, DIAGONALS), dtype=np.uint32)
@@ -234,14 +384,14 @@ def _candidates(
         back_high = window(planes[HIGH_BACK], total - piece)
         for entry in range(ranges[row, 0], ranges[row, 1]):
             value = entries[entry]
-            words[verify.LOW, held] = np.uint32(value & mask)
-            words[verify.HIGH, held] = np.uint32((value >> np.uint64(HIGH_SHIFT)) & mask)
+            words[ENTRY_LOW, held] = np.uint32(value & mask)
+            words[ENTRY_HIGH, held] = np.uint32((value >> np.uint64(HIGH_SHIFT)) & mask)
             anchor = np.int64(value >> np.uint64(PIECE_SHIFT))
-            words[verify.BEHIND, held] = np.uint32(k - width - anchor * spacing)
-            words[verify.LOW_BACK, held] = back_low
-            words[verify.HIGH_BACK, held] = back_high
-            words[verify.LOW_ON, held] = on_low
-            words[verify.HIGH_ON, held] = on_high
+            words[BEHIND, held] = np.uint32(k - width - anchor * spacing)
+            words[BEFORE_LOW, held] = back_low
+            words[BEFORE_HIGH, held] = back_high
+            words[AFTER_LOW, held] = on_low
+            words[AFTER_HIGH, held] = on_high
             found[0, held] = np.uint32(entry)
             found[1, held] = np.uint32(piece)
             held += 1
@@ -263,31 +413,31 @@ def _verify(
     ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile, held,
     words, found, passed, places, costs, out,
 ):  # fmt: skip
-    verify.passing(distance, k - width, held, words, passed)
+    passing(distance, k - width, held, words, passed)
     one = np.uint32(1)
     between = 2 * spacing - width
     for j in range(held):
         if passed[j]:
             piece = np.int64(found[1, j])
             place = piece + origin
-            behind = words[verify.BEHIND, j]
+            behind = words[BEHIND, j]
             ahead = np.uint32(np.uint32(k - width) - behind)
             if ahead and ahead <= place - begin:
-                other = (words[verify.LOW, j] >> behind) ^ words[verify.LOW_BACK, j]
-                other |= (words[verify.HIGH, j] >> behind) ^ words[verify.HIGH_BACK, j]
+                other = (words[ENTRY_LOW, j] >> behind) ^ words[BEFORE_LOW, j]
+                other |= (words[ENTRY_HIGH, j] >> behind) ^ words[BEFORE_HIGH, j]
                 other |= window(planes[GAP_BACK], total - piece)
                 if not other & np.uint32(np.uint32(one << ahead) - one):
                     # all symbols before this piece are equal: the first piece finds the same match
                     continue
             if found[0, j] >= later and between <= last - place - width:
-                other = words[verify.LOW, j] ^ words[verify.LOW_ON, j]
-                other |= words[verify.HIGH, j] ^ words[verify.HIGH_ON, j]
+                other = words[ENTRY_LOW, j] ^ words[AFTER_LOW, j]
+                other |= words[ENTRY_HIGH, j] ^ words[AFTER_HIGH, j]
                 other |= window(planes[GAP], piece + width)
                 if not other & np.uint32(np.uint32(one << np.uint32(between)) - one):
                     # the next piece is there too: their adjacent pair finds the same match
                     continue
             write_ends(
-                k, distance, width, words[verify.LOW, j], words[verify.HIGH, j],
+                k, distance, width, words[ENTRY_LOW, j], words[ENTRY_HIGH, j],
                 np.int64(behind), ranks[found[0, j]], planes, total, piece, place - begin,
                 last - place - width, place + width - 1 - tile, out, places, costs,
             )  # fmt: skip

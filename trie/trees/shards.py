@@ -23,14 +23,13 @@ def as_codes(codes: ArrayLike) -> NDArray[np.uint64]:
     """K-mer codes as a contiguous uint64[n]; ValueError unless they are whole numbers >= 0."""
     array = np.asarray(codes)
     if array.ndim != 1:
-        message = f"k-mer codes must be a one-dimensional array, these have {array.ndim} dimensions"
-        raise ValueError(message)
+        raise ValueError(
+            f"k-mer codes must be a one-dimensional array, these have {array.ndim} dimensions"
+        )
     if array.dtype.kind not in "ui" and array.size:
-        message = f"k-mer codes must be uint64, these are {array.dtype}"
-        raise ValueError(message)
+        raise ValueError(f"k-mer codes must be uint64, these are {array.dtype}")
     if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
-        message = f"k-mer code {int(array.min())} is negative"
-        raise ValueError(message)
+        raise ValueError(f"k-mer code {int(array.min())} is negative")
     return np.ascontiguousarray(array, dtype=np.uint64)
 
 
@@ -38,8 +37,7 @@ def check_range(codes: NDArray[np.uint64], k: int) -> None:
     """Raise ValueError unless every code is below 4**k."""
     largest = int(codes.max(initial=0))
     if largest >> (2 * k):
-        message = f"code {largest} is not below 4**{k}"
-        raise ValueError(message)
+        raise ValueError(f"code {largest} is not below 4**{k}")
 
 
 def shard_bounds(codes: NDArray[np.uint64], k: int) -> NDArray[np.int64]:

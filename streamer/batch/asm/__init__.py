@@ -11,31 +11,214 @@ pasm            CPU, CUDA   equation 3: rows of D in parallel, with the matrix X
 wspasm          CUDA        algorithm 2: neighbours by warp shuffle, rows in global memory
 wspasm-shared   CUDA        the same, text and pattern in shared memory
 bit-parallel    CPU, CUDA   the default: differences of D, bit-sliced over text segments
+
+Texts are cut into blocks, and blocks to what an engine can search at once.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.blocks import Block, Texts, blocks, of_letters, of_pieces
-from streamer.batch.asm.engines import Cutters
-from streamer.batch.asm.found import EndsFound, joined
+from streamer.batch.asm.bit_parallel import BitParallel
+from streamer.batch.asm.blocks import (
+    NO_LIMIT,
+    Block,
+    EndsFound,
+    Texts,
+    TooManyError,
+    blocks,
+    in_order,
+    joined,
+    of_letters,
+    of_pieces,
+)
 from streamer.batch.asm.hit_reports import BestEnds, every_end, runs_of
+from streamer.batch.asm.paper import pasm, sequential
 from streamer.batch.asm.pattern_masks import Searches, check_patterns, masks_of, searches
-from streamer.batch.choice import Choice, Device, choose
+from streamer.batch.choice import CardUse, Choice, ChosenEngine, Device, choose
 from streamer.batch.hits import Hits, structured
 from streamer.batch.records import Letters, several
-from streamer.errors import check_choice
+from streamer.errors import UsageError, check_choice
 from streamer.sequences.record_buffer import TextPiece
 from trie.codes import InvalidBaseError, as_letters, encode
 from trie.cpu.interrupts import interrupts_as_such
-from trie.cpu.threads import usable_cores
+from trie.cpu.threads import each_task, in_lanes, usable_cores
+
+ROWS_AT_ONCE = 1 << 24  # approximate hits that all engines find at once
+BEST_AT_ONCE = 1 << 21  # the same for the report ``best``, where a hit takes up to 150 bytes
+ALWAYS_ENDS = 64  # a block with this few ends is searched however many hits it has
+_FEW = 16  # with at most this part of the hits allowed, the next block is twice as long
+SHARED_BLOCK = 1 << 26  # most symbols per block with several engines
+
+ENGINES = 2
+"""Engines on each GPU: one packs and sends a block while the kernels of the other run.
+
+With one thread just one, as in a worker of a cluster, which searches one block at a time.
+"""
+
+
+class AsmEngine(Protocol):
+    """A method for some patterns; block_size: the most symbols per block."""
+
+    @property
+    def block_size(self) -> int: ...
+
+    def search(self, block: Block, limit: int) -> list[EndsFound]:
+        """Find every end beyond the block's lead with a distance <= k, in consecutive parts.
+
+        Raises TooManyError above about ``limit`` hits; InvalidBaseError for a letter that is not
+        DNA.
+        """
+
+
+Find = Callable[[NDArray[np.uint8], int, Searches, int], list[EndsFound]]
+"""(codes, lead, searches, threads) -> every end in (lead, n] with distance <= k, by search."""
+
+PAPER: dict[str, Find] = {"sequential": sequential, "pasm": pasm}
+
+
+class PaperEngine:
+    """A method of the paper on the CPU."""
+
+    block_size = 1 << 20
+
+    def __init__(self, searches: Searches, method: str, threads: int) -> None:
+        self._searches = searches
+        self._find = PAPER[method]
+        self._threads = threads
+
+    def search(self, block: Block, limit: int) -> list[EndsFound]:
+        """Implement ``AsmEngine``."""
+        ends = self._find(block.codes(), block.lead, self._searches, self._threads)
+        if sum(map(len, ends)) > limit:
+            raise TooManyError
+        return [in_order(joined(ends), block.lead, block.symbols.size)]
+
+
+class GpuEngine:
+    """A method on the GPU (gpu/asm)."""
+
+    def __init__(self, searches: Searches, method: str, sharing: int = 1) -> None:
+        from gpu.asm import Searcher
+
+        try:
+            self._searcher = Searcher(searches.masks, searches.k, method, sharing=sharing)
+        except ValueError as error:
+            raise UsageError(f"the method '{method}': {error}") from None
+        self.smaller = self._searcher.smaller
+
+    @property
+    def block_size(self) -> int:
+        """The symbols per block that GPU memory allows."""
+        return self._searcher.block_size
+
+    def search(self, block: Block, limit: int) -> list[EndsFound]:
+        """Implement ``AsmEngine``."""
+        from gpu.asm import TooManyHitsError
+
+        if limit < NO_LIMIT:
+            limit = min(limit, self._searcher.most_hits)
+        try:
+            hits = self._searcher.search(block.symbols, block.lead, limit, letters=block.letters)
+        except TooManyHitsError:
+            raise TooManyError from None
+        return [in_order(EndsFound(*hits), block.lead, block.symbols.size)]
+
+
+def engine_for(choice: Choice, searches: Searches, threads: int, sharing: int = 1) -> AsmEngine:
+    """Create the method's engine for these patterns; ``sharing`` of them use its GPU."""
+    if choice.device == "cuda":
+        return GpuEngine(searches, choice.method, sharing)
+    if choice.method == "bit-parallel":
+        return BitParallel(searches, threads)
+    return PaperEngine(searches, choice.method, threads)
+
+
+class Cutter(ChosenEngine[AsmEngine]):
+    """Searches blocks, cut if they have more than ``most_hits`` or exceed GPU memory."""
+
+    def __init__(
+        self,
+        choice: Choice,
+        searches: Searches,
+        threads: int,
+        most_hits: int,
+        use: CardUse | None = None,
+    ) -> None:
+        self._searches = searches
+        self._most_hits = most_hits
+        self._threads = threads
+        self._most_ends = NO_LIMIT
+        super().__init__(choice, use)
+
+    def make(self, choice: Choice) -> AsmEngine:
+        """Implement ``ChosenEngine``."""
+        return engine_for(choice, self._searches, self._threads, self._use.sharing)
+
+    def smaller(self) -> bool:
+        """Implement ``ChosenEngine``."""
+        if not isinstance(self.made, GpuEngine):
+            return False
+        fits = self.made.smaller()
+        self._most_ends = min(self._most_ends, self.made.block_size)
+        return fits
+
+    def fell_back(self) -> None:
+        """Use blocks of the CPU's size."""
+        self._most_ends = self.engine.block_size
+
+    def search(self, block: Block) -> Iterator[tuple[Block, list[EndsFound]]]:
+        """Yield the parts of a block in order, and the hits in each."""
+        rest: Block | None = block
+        while rest is not None:
+            # a part's results do not depend on where the next one is searched
+            part, ends, rest = self.run(partial(self._first, rest))
+            yield part, ends
+
+    def _first(self, block: Block) -> tuple[Block, list[EndsFound], Block | None]:
+        """Return as much of a block as can be searched at once, its hits, and the rest."""
+        while True:
+            part, rest = block, None
+            if block.ends > self._most_ends:
+                part, rest = block.cut(self._most_ends, self._searches.reach)
+            limit = self._most_hits if part.ends > ALWAYS_ENDS else NO_LIMIT
+            try:
+                ends = self.engine.search(part, limit)
+            except TooManyError:
+                # later blocks are probably similar
+                self._most_ends = max(ALWAYS_ENDS, part.ends // 2)
+                continue
+            if rest is not None and sum(map(len, ends)) <= self._most_hits // _FEW:
+                self._most_ends = min(2 * self._most_ends, self.engine.block_size)
+            return part, ends, rest
+
+
+class Cutters:
+    """Cutters for the GPUs of the choice, in parallel, or one on the CPU."""
+
+    def __init__(self, choice: Choice, searches: Searches, threads: int, *, best: bool) -> None:
+        most = BEST_AT_ONCE if best else ROWS_AT_ONCE
+        uses = choice.card_uses(sharing=min(ENGINES, threads))
+        each = most // len(uses)
+        self._cutters = [Cutter(choice, searches, threads, each, use) for use in uses]
+
+    @property
+    def block_size(self) -> int:
+        """The symbols per block."""
+        size = min(cutter.engine.block_size for cutter in self._cutters)
+        return size if len(self._cutters) == 1 else min(size, SHARED_BLOCK)
+
+    def search(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, list[EndsFound]]]:
+        """Yield the parts of the blocks in order, and the hits in each."""
+        # or those of one GPU would pack at the same time, and then wait for it together
+        return in_lanes(self._cutters, blocks, each_task(Cutter.search), ready=1)
+
 
 Report = Literal["all", "best"]
 REPORTS: tuple[Report, ...] = ("all", "best")
@@ -87,16 +270,16 @@ def search(
     k = operator.index(k)  # accepts NumPy integers
     masks = [masks_of(letters, iupac=iupac) for letters in several(patterns)]
     check_patterns(masks, [str(i) for i in range(len(masks))], k)
-    letters = [one if isinstance(one, bytes | str) else as_letters(one) for one in several(text)]
+    letters = [x if isinstance(x, bytes | str) else as_letters(x) for x in several(text)]
     choice = choose(METHODS, DEFAULT, method, device, gpus=gpus)
     wanted = searches(masks, k, strands)
     threads = threads or usable_cores()
-    found = _find(of_letters(letters, k + 1), wanted, choice, report, threads)
+    parts = _find(of_letters(letters, k + 1), wanted, choice, report, threads)
     try:
-        return structured([hits for _, hits in found], threads)
+        return structured([hits for _, hits in parts], threads)
     except InvalidBaseError:
-        for one in letters:
-            encode(one)  # reports the position in its own text
+        for sequence in letters:
+            encode(sequence)  # reports the position in its own text
         raise
 
 
@@ -125,12 +308,12 @@ def _find(
     cutters = Cutters(choice, wanted, threads, best=report == "best")
     best = BestEnds(wanted) if report == "best" else None
     first = 0
-    for part, found in searched(texts, wanted, cutters):
+    for part, ends in searched(texts, wanted, cutters):
         first = part.first
         if best is not None:
-            rows: Iterable[Hits] = [best.add(runs_of(part, joined(found), wanted))]
+            rows: Iterable[Hits] = [best.add(runs_of(part, joined(ends), wanted))]
         else:
-            rows = map(partial(every_end, part, searches=wanted), found)
+            rows = map(partial(every_end, part, searches=wanted), ends)
         yield from ((first, hits) for hits in rows)
     if best is not None:
         # even without rows, for its column cigar

@@ -1,4 +1,11 @@
-"""The default on the CPU: tiles of 512 text segments (``tiles``) over all cores."""
+"""The default on the CPU: tiles of 512 text segments (``tiles``) over all cores.
+
+The letters of a tile are sliced into bits, a word of 64 per lane and block:
+
+    planes   uint64[blocks, 3, ROW]   bit 0 of the codes, bit 1, and whether it is not a base
+
+Letters are read once, in order, and each word is stored where it will be transposed.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.blocks import Block
-from streamer.batch.asm.cells import COLUMNS, LANES, LINE
-from streamer.batch.asm.found import (
+from streamer.batch.asm.blocks import (
+    Block,
     EndsFound,
     TooManyError,
     in_order,
@@ -20,16 +26,97 @@ from streamer.batch.asm.found import (
     merge_runs,
     repeated,
 )
+from streamer.batch.asm.lane_planes import (
+    LANES,
+    LINE,
+    ROW,
+    code_gaps,
+    code_planes,
+    letter_gaps,
+    letter_planes,
+)
 from streamer.batch.asm.pattern_masks import Searches
-from streamer.batch.asm.slicing import slice_text
-from streamer.batch.asm.tile_hits import BLOCK, SLACK, HitLists, list_sizes, take_found
-from streamer.batch.asm.tiles import Scratch, scan, scratch_sizes
-from trie.codes import LETTER_TO_CODE, encode
+from streamer.batch.asm.tiles import (
+    BLOCK,
+    COLUMNS,
+    SLACK,
+    HitLists,
+    Scratch,
+    list_sizes,
+    scan,
+    scratch_sizes,
+    take_found,
+)
+from trie.codes import GAP, LETTER_TO_CODE, encode
 from trie.cpu import array_pool
 from trie.cpu.interrupts import interruptible
 from trie.cpu.intrinsics import load_now
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
+
+
+@njit(cache=True, nogil=True)
+def _edge(symbols, table, first, planes, place):
+    """Slice 64 symbols partly outside the text, as gap codes; return the OR of the codes."""
+    seen = np.uint8(GAP)
+    bits = np.zeros(3, np.uint64)
+    bits[2] = ~np.uint64(0)
+    if first + 64 > 0 and first < symbols.size:
+        seen = np.uint8(0)
+        bits[2] = 0
+        for i in range(64):
+            position = first + i
+            code = table[symbols[position]] if 0 <= position < symbols.size else np.uint8(GAP)
+            seen |= code
+            for plane in range(3):
+                bit = np.uint64(code >> np.uint8(plane) & np.uint8(1))
+                bits[plane] |= bit << np.uint64(i)
+    for plane in range(3):
+        planes[place + plane * ROW] = bits[plane]
+    return seen
+
+
+@njit(cache=True, nogil=True)
+def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes):
+    """Fill ``planes`` of the tile whose first end is begin + 1, ``lead_blocks`` blocks before it.
+
+    symbols: letters, or base codes unless ``letters``; table uint8[256]: the code of each. Words,
+    one per lane and block, are not transposed yet. Returns the number of planes: 2, or 3 if there
+    are gap codes; 0 if a symbol is invalid.
+    """
+    size = 3 * ROW
+    first = lead_blocks * size
+    stride = BLOCK * span_blocks
+    whole = max(0, min(LANES, (symbols.size - begin) // stride))
+    if letters:
+        other = letter_planes(symbols, begin, whole, span_blocks, planes, first)
+    else:
+        other = code_planes(symbols, begin, whole, span_blocks, planes, first)
+    edges = np.uint8(0)
+    for lane in range(whole, LANES):
+        for block in range(span_blocks):
+            at = begin + stride * lane + BLOCK * block
+            edges |= _edge(symbols, table, at, planes, first + block * size + lane)
+    # a lane's lead is the end of the previous lane
+    for block in range(lead_blocks):
+        at = begin + BLOCK * (block - lead_blocks)
+        edges |= _edge(symbols, table, at, planes, block * size)
+    kinds = 2
+    wrong = np.uint64(edges > 7)
+    if other or edges > 3:
+        kinds = 3
+        if letters:
+            wrong |= letter_gaps(symbols, begin, whole, span_blocks, planes, first + 2 * ROW)
+        else:
+            wrong |= code_gaps(symbols, begin, whole, span_blocks, planes, first + 2 * ROW)
+    for block in range(lead_blocks - 1, -1, -1):
+        for kind in range(kinds):
+            at = block * size + kind * ROW
+            source = at + span_blocks * size
+            for lane in range(1, LANES):
+                planes[at + lane] = planes[source + lane - 1]
+    return 0 if wrong else kinds
+
 
 Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 Letters = NDArray[np.uint8]
@@ -252,9 +339,9 @@ def _shares(start: int, stop: int, tile: int, threads: int, searches: int) -> li
     most = MOST_TILES // searches
     least = max(1, LEAST_TILES // searches)
     while cuts[-1] < stop:
-        left = -(-(stop - cuts[-1]) // tile)
-        count = left // (2 * threads) if threads > 1 else left
-        count = max(min(count, most), min(least, -(-left // threads)))
+        tiles = -(-(stop - cuts[-1]) // tile)
+        count = tiles // (2 * threads) if threads > 1 else tiles
+        count = max(min(count, most), min(least, -(-tiles // threads)))
         cuts.append(min(stop, cuts[-1] + count * tile))
     return list(pairwise(cuts))
 

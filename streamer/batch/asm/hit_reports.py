@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.asm.alignment import align
-from streamer.batch.asm.blocks import Block
-from streamer.batch.asm.found import EndsFound, repeated
+from streamer.batch.asm.blocks import Block, EndsFound, repeated
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.hits import NO_START, Hits
 from trie.codes import encode

@@ -58,19 +58,19 @@ def check_patterns(
 ) -> None:
     """Raise UsageError for a negative k; DataError for the first pattern too short for k."""
     if k < 0:
-        message = f"k is {k}, it must be 0 or more"
-        raise UsageError(message)
+        raise UsageError(f"k is {k}, it must be 0 or more")
     if not patterns:
-        problem = "holds no pattern"
-        raise DataError(problem, file=source)
+        raise DataError("holds no pattern", file=source)
     for number, (masks, name) in enumerate(zip(patterns, names, strict=True), 1):
         if masks.size <= k:
-            problem = (
+            raise DataError(
                 "the pattern is empty"
                 if masks.size == 0
-                else f"the pattern has {masks.size} letters, k = {k} must be less"
+                else f"the pattern has {masks.size} letters, k = {k} must be less",
+                file=source,
+                record=number,
+                name=name,
             )
-            raise DataError(problem, file=source, record=number, name=name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +114,8 @@ def searches(patterns: Sequence[Masks], k: int, strands: str = "both") -> Search
     """Return every pattern in the orientations of ``strands``; UsageError if unknown."""
     signs = signs_of(strands)
     masks: list[Masks] = []
-    for one in patterns:
-        masks += [reverse_complement(one) if sign else one for sign in signs]
+    for pattern in patterns:
+        masks += [reverse_complement(pattern) if sign else pattern for sign in signs]
     return Searches(
         masks,
         np.repeat(np.arange(len(patterns), dtype=np.int32), len(signs)),

@@ -21,6 +21,35 @@ some 16 requests in flight, and waits if it issues them faster.
 Operations of 512 bits: 5 per row and column with three-input logic, 2 per column and plane of the
 score (6 planes for m = 32), and for the text, per block of 64 columns, 512 loads with two tests and
 a look-up each, 2 x 768 for the exchanges and 64 x 4 stores.
+
+Hits are converted to ends and distances in text order. A tile's ends are ordered by block, then
+lane; the text's by lane. So there are two steps, neither with a branch that depends on where the
+hits are:
+
+    pack_block   as soon as a block has been scanned, while it is in the L1 cache: two bytes a hit,
+                 its bit and its distance's low digits, and for each lane where its hits begin
+    take_found   when the tile is done: which lanes have hits in which blocks, lane by lane, and
+                 their bytes widened to ends and distances
+
+    marks    uint8[64, pitch]    bit l of group g, block b: lane 8 g + l has hits in b
+    infos    uint32[span, 512]   first hit of the lane in the block, << 7 | their number
+    places   uint8[span, PITCH]  the hits' bits, lane by lane
+    digits   uint8[8-bit digits, span, PITCH]
+
+Blocks are numbered among those with hits.
+
+Bit-sliced edit distance on words of 512 text segments, in vectors (``trie/cpu/vectors.py``).
+
+Lane x of a word is bit x // 8 of its uint64 x % 8. All arrays are one-dimensional and C-contiguous;
+positions in them are counted in uint64 and are multiples of 8.
+
+One cell of the matrix D (WsPASM paper, equation 1), in differences, for 512 segments at once:
+
+    vp, vm   D[i, j-1] - D[i-1, j-1] is +1, -1        hp, hm   D[i-1, j] - D[i-1, j-1] is +1, -1
+    z        D[i, j] = D[i-1, j-1]: the letters are equal, or vm, or hm
+    hp' = vm | ~(z | vp)   hm' = z & vp               vp' = hm | ~(z | hp)   vm' = z & hp
+
+Five operations with three-input logic (AVX-512), eleven without.
 """
 
 from __future__ import annotations
@@ -30,12 +59,270 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.cells import COLUMNS, LANES, LINE, ROW, bases, cells, count
-from streamer.batch.asm.lane_planes import TRANSPOSE_LINES, transpose
-from streamer.batch.asm.tile_hits import BLOCK, clear_beyond, pack_block
-from trie.cpu.intrinsics import load_now, trailing_zeros
+from streamer.batch.asm.lane_planes import (
+    AT_ONCE,
+    LANES,
+    LINE,
+    LISTED,
+    ROW,
+    TRANSPOSE_LINES,
+    list_bits,
+    pack_word,
+    transpose,
+    widen,
+)
+from trie.cpu.intrinsics import load_now, prefetch_far, trailing_zeros
 from trie.cpu.jit import njit
-from trie.cpu.vectors import WORDS
+from trie.cpu.vectors import (
+    WORDS,
+    any_of,
+    common,
+    complement,
+    either,
+    exclusive_or,
+    load,
+    majority,
+    marked,
+    occupied,
+    or_neither,
+    spread,
+    store,
+    without,
+)
+
+COLUMNS = 4
+"""Text positions per call of ``cells`` and ``count``: a row is loaded once for four."""
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _cell(vp, vm, hp, hm, equal):
+    z = any_of(equal, vm, hm)
+    return or_neither(hm, z, hp), common(z, hp), or_neither(vm, z, vp), common(z, vp)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def cells(
+    state, rows, letters, first, equal, equal_at, stride, deltas, deltas_at, top, text, ahead
+):
+    """Compute ``rows`` rows of COLUMNS columns of D.
+
+    state: (vp, vm) per row, from row ``first`` on. letters int64[]: the offset of row i's letter
+    within a column of ``equal``, whose columns are ``stride`` apart, from ``equal_at`` on. deltas:
+    (hp, hm) per column from ``deltas_at`` on; in: those above the first row, 0 if that is the
+    ``top`` row; out: those of the last row. text uint8[]: each row prefetches a cache line from
+    ``ahead`` on; memory keeps up with that rate.
+    """
+    hp0 = hm0 = hp1 = hm1 = hp2 = hm2 = hp3 = hm3 = spread(np.uint64(0))
+    if not top:
+        hp0, hm0 = load(deltas, deltas_at), load(deltas, deltas_at + WORDS)
+        hp1, hm1 = load(deltas, deltas_at + 2 * WORDS), load(deltas, deltas_at + 3 * WORDS)
+        hp2, hm2 = load(deltas, deltas_at + 4 * WORDS), load(deltas, deltas_at + 5 * WORDS)
+        hp3, hm3 = load(deltas, deltas_at + 6 * WORDS), load(deltas, deltas_at + 7 * WORDS)
+    for i in range(rows):
+        prefetch_far(text, ahead + i * LINE)
+        row = first + i
+        at = row * (2 * WORDS)
+        vp, vm = load(state, at), load(state, at + WORDS)
+        own = equal_at + letters[np.uint64(row)]
+        vp, vm, hp0, hm0 = _cell(vp, vm, hp0, hm0, load(equal, own))
+        vp, vm, hp1, hm1 = _cell(vp, vm, hp1, hm1, load(equal, own + stride))
+        vp, vm, hp2, hm2 = _cell(vp, vm, hp2, hm2, load(equal, own + 2 * stride))
+        vp, vm, hp3, hm3 = _cell(vp, vm, hp3, hm3, load(equal, own + 3 * stride))
+        store(state, at, vp)
+        store(state, at + WORDS, vm)
+    _store_pairs(deltas, deltas_at, hp0, hm0, hp1, hm1)
+    _store_pairs(deltas, deltas_at + 4 * WORDS, hp2, hm2, hp3, hm3)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _store_pairs(words, at, a, b, c, d):
+    store(words, at, a)
+    store(words, at + WORDS, b)
+    store(words, at + 2 * WORDS, c)
+    store(words, at + 3 * WORDS, d)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _add(plane, adding, carry):
+    """Return the sum of a full adder and its carry."""
+    return exclusive_or(plane, adding, carry), majority(adding, carry, plane)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def count(counters, at, planes, deltas, deltas_at, low, low_at, low_planes, hits, hits_at):
+    """Follow the score of the last row over COLUMNS columns; return a uint64, zero without hits.
+
+    counters: ``planes`` words from ``at`` on, the two's complement of D - k - 1 in 512 lanes, least
+    significant bit first. Its sign bit is the hit and goes to ``hits``, a word per column; the
+    lowest ``low_planes`` planes go to ``low``, a ROW each, a word per column.
+
+    Adding hp - hm takes a full adder per plane, with second operand hp | hm, then hm, hm, ...
+    """
+    m0, m1 = load(deltas, deltas_at + WORDS), load(deltas, deltas_at + 3 * WORDS)
+    m2, m3 = load(deltas, deltas_at + 5 * WORDS), load(deltas, deltas_at + 7 * WORDS)
+    a0 = either(load(deltas, deltas_at), m0)
+    a1 = either(load(deltas, deltas_at + 2 * WORDS), m1)
+    a2 = either(load(deltas, deltas_at + 4 * WORDS), m2)
+    a3 = either(load(deltas, deltas_at + 6 * WORDS), m3)
+    c0 = c1 = c2 = c3 = s0 = s1 = s2 = s3 = spread(np.uint64(0))
+    for plane in range(planes):
+        place = at + plane * WORDS
+        s0, c0 = _add(load(counters, place), a0, c0)
+        s1, c1 = _add(s0, a1, c1)
+        s2, c2 = _add(s1, a2, c2)
+        s3, c3 = _add(s2, a3, c3)
+        a0, a1, a2, a3 = m0, m1, m2, m3
+        store(counters, place, s3)
+        if plane < low_planes:
+            _store_pairs(low, low_at + plane * ROW, s0, s1, s2, s3)
+    _store_pairs(hits, hits_at, s0, s1, s2, s3)
+    return occupied(either(any_of(s0, s1, s2), s3))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def bases(planes, at, columns, gaps, equal, equal_at):
+    """Write the lanes that hold A, C, G, T to ``equal``: four words for each column.
+
+    planes: the columns' words for bit 0 of the codes, from ``at`` on; a ROW further those for bit 1
+    and, unless ``gaps`` is 0, another ROW further those for gaps.
+    """
+    gap = spread(np.uint64(0))
+    for column in range(columns):
+        place = at + column * WORDS
+        low, high = load(planes, place), load(planes, place + ROW)
+        if gaps != 0:
+            gap = load(planes, place + 2 * ROW)
+        known_low, known_high = without(low, gap), complement(either(high, gap))
+        out = equal_at + column * (4 * WORDS)
+        _store_pairs(
+            equal, out,
+            without(known_high, low), common(known_low, known_high),
+            without(without(high, gap), low), common(known_low, high),
+        )  # fmt: skip
+
+
+BLOCK = 64  # ends per lane and block
+SLACK = AT_ONCE  # places after the last hit that are overwritten
+PITCH = LANES * BLOCK + 64  # bytes from the hits of one block to those of the next
+_GROUPS = LANES // 8
+_LANE = 22
+_COUNT = 7
+
+
+class HitLists(NamedTuple):
+    """The hits of a tile, as above, and the words of ``take_found``: uint32[512 * span + 16]."""
+
+    marks: NDArray[np.uint8]
+    infos: NDArray[np.uint32]
+    places: NDArray[np.uint8]
+    digits: NDArray[np.uint8]
+    words: NDArray[np.uint32]
+
+
+def list_sizes(span: int, low_planes: int) -> dict[str, tuple[Any, int]]:
+    """Return dtype and size of each of the HitLists."""
+    return {
+        "marks": (np.uint8, _GROUPS * mark_pitch(span)),
+        "infos": (np.uint32, span * LANES),
+        "places": (np.uint8, span * PITCH),
+        "digits": (np.uint8, max(1, -(-low_planes // 8)) * span * PITCH),
+        "words": (np.uint32, LANES * span + LISTED),
+    }
+
+
+@njit(cache=True, nogil=True)
+def mark_pitch(span):
+    """Return the bytes of ``marks`` from one group of lanes to the next."""
+    return -(-span // 64) * 64
+
+
+@njit(cache=True, nogil=True)
+def clear_beyond(found, first, span, stop):
+    """Drop hits with ends beyond ``stop``; the ends of lane 0 start at first + 1."""
+    for lane in range(LANES):
+        room = stop - (first + BLOCK * span * lane)
+        if room < BLOCK:
+            found[lane] &= (np.uint64(1) << np.uint64(max(room, 0))) - np.uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
+    """Append the hits of the ``number``-th block with hits; return their number, and that of lanes.
+
+    found uint64[512]: a word per lane, a bit per end. lows: the same for each plane, a ROW each.
+    text uint8[]: each lane prefetches a cache line from ``ahead`` on (``tiles``).
+    """
+    marks, infos, places, digits, words = lists
+    pitch = mark_pitch(span)
+    full = 0
+    for group in range(0, _GROUPS, 2):
+        low = occupied(load(found, 8 * group))
+        high: np.uint64 = occupied(load(found, 8 * group + 8))
+        marks[group * pitch + number] = low
+        marks[group * pitch + pitch + number] = high
+        full += list_bits(words, full, np.uint32(8 * group), low | high << np.uint64(8))
+    infos_at = number * LANES
+    begin = number * PITCH
+    size = 0
+    for byte in range(max(1, (low_planes + 7) // 8)):
+        own_digits = digits[byte * span * PITCH :]
+        planes = min(8, low_planes - 8 * byte)
+        size = 0
+        for i in range(full):
+            lane = np.int64(words[i])
+            prefetch_far(text, ahead + LINE * i)
+            count = pack_word(
+                found[lane], lows, 8 * byte * ROW + lane, ROW, planes,
+                places, own_digits, begin + size,
+            )  # fmt: skip
+            infos[infos_at + lane] = np.uint32(size << _COUNT | count)
+            size += count
+    return size, full
+
+
+@njit(cache=True, nogil=True)
+def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):
+    """Write ends and distances of the hits from place ``at`` on, and SLACK more.
+
+    blocks int64[]: the blocks with hits. begin: of the tile.
+    """
+    marks, infos, places, digits, words = lists
+    pitch = mark_pitch(span)
+    full = 0
+    for group in range(_GROUPS):
+        for first in range(0, blocks.size, 64):
+            some = min(64, blocks.size - first)
+            # marks after the last block are left over from another tile
+            there = ~np.uint64(0) >> np.uint64(64 - some)
+            for one in range(8):
+                at_mark = group * pitch + first
+                bits = marked(marks, at_mark, 1 << one)
+                bits &= there
+                place = (8 * group + one) << _LANE | first
+                for part in range(0, some, LISTED):
+                    full += list_bits(words, full, np.uint32(place + part), bits)
+                    bits >>= np.uint64(LISTED)
+    nothing = k + 1 - (1 << low_planes)
+    to = at
+    for i in range(full):
+        lane = np.int64(words[i]) >> np.int64(_LANE)
+        number = np.int64(words[i]) & ((1 << _LANE) - 1)
+        info = np.int64(infos[number * LANES + lane])
+        source = number * PITCH + (info >> _COUNT)
+        count = info & ((1 << _COUNT) - 1)
+        first = begin + 1 + BLOCK * (lane * span + blocks[number])
+        widen(places, source, first, ends, to)
+        widen(digits, source, nothing, distances, to)
+        # few words have more hits
+        for more in range(AT_ONCE, count, AT_ONCE):
+            widen(places, source + more, first, ends, to + more)
+            widen(digits, source + more, nothing, distances, to + more)
+        for byte in range(1, (low_planes + 7) // 8):
+            for j in range(count):
+                digit = np.int32(digits[byte * span * PITCH + source + j])
+                distances[to + j] += digit << np.int32(8 * byte)
+        to += count
+
 
 Words = NDArray[np.uint64]
 

@@ -11,9 +11,8 @@ method except ``dp``, which stores the whole table to find a subsequence.
 from __future__ import annotations
 
 from streamer.batch.choice import Device, choose
-from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.solve import length_of, matching_of
-from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
+from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS, Matching
 from streamer.batch.records import Codes, Letters
 from trie.codes import as_letters, decode, encode
 from trie.cpu.interrupts import interrupts_as_such
@@ -90,13 +89,13 @@ def sequence(
     >>> lcs.sequence("ACGTTGCA", "AGTTCA")
     b'AGTTCA'
     """
-    found = match(a, b, method=method, device=device, threads=threads, text=text)
-    return subsequence(codes_of(a, text), found, text=text)
+    matching = match(a, b, method=method, device=device, threads=threads, text=text)
+    return subsequence(codes_of(a, text), matching, text=text)
 
 
-def subsequence(codes: Codes, found: Matching, *, text: bool) -> bytes:
+def subsequence(codes: Codes, matching: Matching, *, text: bool) -> bytes:
     """Return the letters of a matching in its first sequence, given as codes."""
-    taken = codes[found.in_a]
+    taken = codes[matching.in_a]
     return (taken if text else decode(taken)).tobytes()
 
 

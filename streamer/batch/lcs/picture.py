@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.matching import Matching
+from streamer.batch.lcs.symbols import Matching
 from streamer.batch.plots import drawn
 
 FORMATS = (".png", ".svg")

@@ -29,13 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import CardUse, Choice, ChosenEngine, Device, choose
-from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks, joined
-from streamer.batch.primer.problem import Alpha, Columns
+from streamer.batch.primer.problem import CHUNK_SYMBOLS, Alpha, Columns, chunks, joined
 from streamer.batch.records import Codes, Letters, as_records
 from streamer.errors import check_choice
 from trie.cpu.interrupts import interrupts_as_such
-from trie.cpu.thread_lanes import each_task, in_lanes
-from trie.cpu.threads import split_range, usable_cores
+from trie.cpu.threads import each_task, in_lanes, split_range, usable_cores
 from trie.strands import PRIMER_STRANDS
 
 METHODS: dict[str, tuple[Device, ...]] = {
@@ -114,13 +112,13 @@ def reaches(
     seen = 0
     if len(uses) > 1:
         ahead = list(islice(texts, 1 + len(uses)))
-        together = 1 if len(ahead) > len(uses) else len(ahead)
+        shared = 1 if len(ahead) > len(uses) else len(ahead)
         bounds = split_range(0, alpha.codes.size, len(uses))
         parts = [Share(known, *bound, make, use) for bound, use in zip(bounds, uses, strict=True)]
-        _improve(parts, [text for text in ahead[:together] for _ in parts])
+        _improve(parts, [text for text in ahead[:shared] for _ in parts])
         del parts  # frees memory of the GPUs
-        seen = sum(len(piece) for text in ahead[:together] for piece in text)
-        texts = chain(ahead[together:], texts)
+        seen = sum(len(piece) for text in ahead[:shared] for piece in text)
+        texts = chain(ahead[shared:], texts)
         del ahead
     _improve([Share(known, 0, alpha.codes.size, make, use, seen) for use in uses], texts)
     return reach
@@ -231,16 +229,16 @@ def on_cpu(alpha: Alpha, k: int, method: str, threads: int) -> Improve:
     """Return the function that raises reaches by pieces of beta with a CPU method."""
     if method in ("windows", "seeds", "hook-row"):
         return _bit_parallel(alpha, k, threads, method)
-    from streamer.batch.primer.paper import alternative, conventional, cores
+    from streamer.batch.primer import paper
 
-    one, other = conventional.longest_prefix, alternative.longest_prefix
+    one, other = paper.conventional_longest_prefix, paper.alternative_longest_prefix
     solvers: dict[str, Any] = {
-        "conventional": partial(cores.coarse, one, threads=1),
-        "alternative": partial(cores.coarse, other, threads=1),
-        "conventional-coarse": partial(cores.coarse, one, threads=threads),
-        "alternative-coarse": partial(cores.coarse, other, threads=threads),
-        "alternative-fine": partial(cores.fine, threads=threads),
-        "alternative-coarse-fine": partial(cores.coarse_fine, threads=threads),
+        "conventional": partial(paper.coarse, one, threads=1),
+        "alternative": partial(paper.coarse, other, threads=1),
+        "conventional-coarse": partial(paper.coarse, one, threads=threads),
+        "alternative-coarse": partial(paper.coarse, other, threads=threads),
+        "alternative-fine": partial(paper.fine, threads=threads),
+        "alternative-coarse-fine": partial(paper.coarse_fine, threads=threads),
     }
     solver = solvers[method]
     return lambda pieces, reach: solver(alpha, pieces, k, reach=reach)

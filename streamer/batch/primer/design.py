@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,9 @@ def primer3() -> Any:
     try:
         from primer3.thermoanalysis import ThermoAnalysis
     except ImportError:
-        message = "the design of primers needs primer3-py: pip install 'kmer-streamer[primer]'"
-        raise StreamerError(message) from None
+        raise StreamerError(
+            "the design of primers needs primer3-py: pip install 'kmer-streamer[primer]'"
+        ) from None
     return ThermoAnalysis()
 
 
@@ -112,11 +114,11 @@ def primers(
         # start on strand +, end on strand -: the 5' end is fixed, the 3' end is chosen
         place = start if strand == "+" else end
         if limits.tm.holds(tm):
-            found = (abs(tm - middle), start, end, sequence, gc, tm)
-            if place not in best or found < best[place]:
-                best[place] = found
+            candidate = (abs(tm - middle), start, end, sequence, gc, tm)
+            if place not in best or candidate < best[place]:
+                best[place] = candidate
     chosen = []
-    for _, start, end, sequence, gc, tm in sorted(best.values(), key=lambda one: one[1:3]):
+    for _, start, end, sequence, gc, tm in sorted(best.values(), key=itemgetter(1, 2)):
         hairpin = float(thermo.calc_hairpin(sequence).tm)
         dimer = float(thermo.calc_homodimer(sequence).tm)
         if hairpin <= limits.hairpin_tm and dimer <= limits.dimer_tm:

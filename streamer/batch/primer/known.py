@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamer.batch.asm.pattern_masks import Masks, reverse_complement
-from streamer.batch.primer.beta_pieces import chunks, joined
-from streamer.batch.primer.cpu_text import CpuText
-from streamer.batch.primer.problem import Alpha, Columns
-from streamer.batch.primer.window_scan import SET
+from streamer.batch.primer.cpu_text import SET, CpuText
+from streamer.batch.primer.problem import Alpha, Columns, chunks, joined
 from streamer.batch.records import Codes
 from streamer.errors import DataError
 

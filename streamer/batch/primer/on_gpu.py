@@ -20,10 +20,9 @@ import numpy as np
 import gpu.primer as device
 from gpu.primer import GpuAlpha, GpuHits, GpuText
 from gpu.primer.paper import longest_prefixes
-from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks
 from streamer.batch.primer.cpu_text import BlockHits, CpuText
-from streamer.batch.primer.problem import Alpha, Columns
-from streamer.batch.primer.shapes import MOST_WINDOWS, CutCosts, shape_for
+from streamer.batch.primer.problem import CHUNK_SYMBOLS, Alpha, Columns, chunks
+from streamer.batch.primer.seeds import MOST_WINDOWS, CutCosts, shape_for
 from streamer.batch.primer.shared_windows import RATE, balanced, blocks, settle, stretches
 from streamer.batch.records import Codes, reverse_complement
 from trie.cpu.threads import usable_cores

@@ -1,12 +1,28 @@
 """The default: find windows through pieces with at most one error, where that is cheaper.
 
-No match is lost (pigeonhole, ``shapes``). A pass over the text looks up every position in a table
-of pieces (``seed_table``) and verifies the windows of those found (``_verify``, one word of rows).
+No match is lost (pigeonhole). A pass over the text looks up every position in a table of pieces and
+verifies the windows of those found (``_verify``, one word of rows).
 
 A text is searched in growing spans: prefixes grow too, and a table of longer pieces has fewer
 candidates. The first span, and texts for which no table pays, go to ``shared_windows``.
 
 Operations: a look-up per symbol, and 25 per column of a candidate.
+
+The table lists by code what a text may hold where a piece of a window has at most one error. From
+the first column of such a piece of q symbols, the text holds q symbols:
+
+    the piece, or with one symbol changed                   1 + 3 q
+    without one symbol, followed by any symbol              at most 4 q
+    with a symbol inserted, its last symbol pushed out      at most 4 q
+
+For each of the 4**q codes the table lists the pieces that it may stand for. A gap in the text uses
+up the piece's one error, whatever letter replaces it, so it is looked up like any letter; so is
+what follows a record. A gap in alpha is the error of its piece; a piece with two matches nothing.
+
+If a window of p pieces matches within k - 1 differences, some piece has at most (k - 1) // p: with
+p = k it is exact, with p = (k - 1) // 2 + 1 it has at most one error. Longer pieces are rarer in a
+text; shorter windows are shared by more starts. ``shape_for`` weighs these against each other, and
+against the scan of all windows, which needs no pieces.
 """
 
 from __future__ import annotations
@@ -18,16 +34,168 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.primer import shared_windows
-from streamer.batch.primer.beta_pieces import SEPARATOR
-from streamer.batch.primer.cpu_text import BlockHits, CpuText
-from streamer.batch.primer.myers import horizontal, vertical
-from streamer.batch.primer.problem import Columns
-from streamer.batch.primer.seed_table import SeedTable, table_of
-from streamer.batch.primer.shapes import MOST_WINDOWS, CutCosts, cuttable, shape_for
+from streamer.batch.primer.cpu_text import TILE, BlockHits, CpuText, horizontal, vertical
+from streamer.batch.primer.problem import SEPARATOR, Columns
 from streamer.batch.primer.shared_windows import blocks, settle, stretches
-from streamer.batch.primer.window_scan import TILE
+from streamer.batch.records import Codes
+from trie.codes import GAP
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
+
+MOST_ROWS = 32  # most symbols of a window: one word
+SHORTEST = 3  # least symbols of a piece
+MOST_SYMBOLS = 12  # most symbols of a piece: a table has 4**12 begins
+MOST_WINDOWS = 1 << 24  # most windows of a table: a key has 24 bits for them
+
+
+@dataclass(frozen=True, slots=True)
+class CutShape:
+    """Pieces per window, symbols per piece, errors per piece (0 or 1)."""
+
+    pieces: int
+    symbols: int
+    errors: int
+
+    @property
+    def window(self) -> int:
+        """The symbols of a window."""
+        return self.pieces * self.symbols
+
+    def candidates(self, windows: float) -> float:
+        """Return the number of pieces that a column of random text may match."""
+        codes = max(1, 9 * self.symbols - 8) if self.errors else 1
+        return windows * self.pieces * codes / 4.0**self.symbols
+
+
+@dataclass(frozen=True, slots=True)
+class CutCosts:
+    """The costs of a column of text on some machine, in any unit.
+
+    scanned: per window of 32 rows. candidate: per column along which it is verified. found: per
+    candidate, before that. shared: starts that share a window of the scan.
+    """
+
+    scanned: float
+    candidate: float
+    found: float
+    shared: float
+
+
+def cuttable(k: int) -> bool:
+    """Return whether any window can be cut into pieces for k differences."""
+    return SHORTEST * ((k - 1) // 2 + 1) <= MOST_ROWS
+
+
+def shape_for(k: int, lengths: NDArray[np.int64], costs: CutCosts) -> CutShape | None:
+    """Return the cheapest shape for prefixes of these lengths; None if the scan is cheaper.
+
+    Starts share a window as in ``windows``: n prefixes of length c need n / (c + 2 - window)
+    windows. A prefix too short for a window is left to the scan, where it shares none.
+    """
+    if lengths.size == 0:
+        return None
+    scan = np.maximum(lengths - np.median(lengths) + costs.shared, 1)
+    best, least = None, costs.scanned * float(((lengths // 32 + 1) / scan).sum())
+    for errors, pieces in ((0, k), (1, (k - 1) // 2 + 1)):
+        for symbols in range(SHORTEST, MOST_SYMBOLS + 1):
+            shape = CutShape(pieces, symbols, errors)
+            if shape.window > MOST_ROWS:
+                break
+            whole = lengths + 1 >= shape.window
+            windows = float((1 / (lengths[whole] + 2 - shape.window)).sum())
+            each = costs.found + costs.candidate * (shape.window + 2 * (k - 1))
+            cost = shape.candidates(windows) * each + costs.scanned * int((~whole).sum())
+            if cost < least:
+                best, least = shape, cost
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class SeedTable:
+    """Pieces by code: begins int64[4**q + 1]; entries uint32, window * 16 + piece.
+
+    masks: uint64[windows, 6], the rows of a window that match a symbol.
+    """
+
+    shape: CutShape
+    begins: Columns
+    entries: NDArray[np.uint32]
+    masks: NDArray[np.uint64]
+
+
+def table_of(codes: Codes, firsts: Columns, shape: CutShape) -> SeedTable:
+    """Build the table of windows that begin at ``firsts``, each ``shape.window`` symbols long."""
+    keys = _variants(codes, firsts, shape.pieces, shape.symbols, shape.errors)
+    keys.sort()
+    keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if keys.size else keys
+    code = keys >> np.uint64(32)
+    counts = np.bincount(code.astype(np.int64), minlength=4**shape.symbols)
+    begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    entries = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return SeedTable(shape, begins, entries, _masks(codes, firsts, shape.window))
+
+
+@njit(cache=True, nogil=True)
+def _masks(codes, firsts, rows):
+    """Return uint64[windows, 6]: the rows that match a symbol; none match a gap or separator."""
+    masks = np.zeros((firsts.size, 6), dtype=np.uint64)
+    for window in range(firsts.size):
+        for row in range(rows):
+            symbol = codes[firsts[window] + row]
+            if symbol != GAP:
+                masks[window, symbol] |= np.uint64(1) << np.uint64(row)
+    return masks
+
+
+@njit(cache=True, nogil=True)
+def _variants(codes, firsts, pieces, q, errors):
+    """Return keys code << 32 | window << 4 | piece of all that a text may hold, with repeats."""
+    room = 1 + (11 * q if errors else 0)
+    keys = np.empty(firsts.size * pieces * room, dtype=np.uint64)
+    count = 0
+    for window in range(firsts.size):
+        for piece in range(pieces):
+            at = firsts[window] + piece * q
+            gaps = 0
+            where = -1
+            code = np.uint64(0)
+            for i in range(q):
+                symbol = codes[at + i]
+                if symbol == GAP:
+                    gaps += 1
+                    where = i
+                code = (code << np.uint64(2)) | np.uint64(symbol & 3)
+            if gaps > errors:
+                continue
+            entry = np.uint64(window * 16 + piece)
+            if gaps == 0:
+                keys[count] = (code << np.uint64(32)) | entry
+                count += 1
+            if errors == 0:
+                continue
+            for i in range(q):
+                if gaps == 1 and i != where:
+                    continue
+                right = np.uint64(2 * (q - 1 - i))
+                low = code & ((np.uint64(1) << right) - np.uint64(1))
+                high = code >> (right + np.uint64(2))
+                own = (code >> right) & np.uint64(3)
+                for letter in range(4):
+                    x = np.uint64(letter)
+                    if x != own or gaps == 1:
+                        changed = (((high << np.uint64(2)) | x) << right) | low
+                        keys[count] = (changed << np.uint64(32)) | entry
+                        count += 1
+                    left_out = (high << (right + np.uint64(2))) | (low << np.uint64(2)) | x
+                    keys[count] = (left_out << np.uint64(32)) | entry
+                    count += 1
+                    if gaps == 0:
+                        tail = ((own << right) | low) >> np.uint64(2)
+                        put_in = (((high << np.uint64(2)) | x) << right) | tail
+                        keys[count] = (put_in << np.uint64(32)) | entry
+                        count += 1
+    return keys[:count]
+
 
 SEGMENT = 1 << 18  # columns per task
 

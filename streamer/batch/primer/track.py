@@ -41,8 +41,9 @@ class Track:
 def check_tracks(path: str, records: int) -> None:
     """Raise DataError if alpha has more records than fit in a picture."""
     if records > MOST_TRACKS:
-        problem = f"holds {records} records, --plot has room for {MOST_TRACKS}"
-        raise DataError(problem, file=shown_name(path))
+        raise DataError(
+            f"holds {records} records, --plot has room for {MOST_TRACKS}", file=shown_name(path)
+        )
 
 
 def plot(tracks: Sequence[Track], path: str, *, k: int) -> bytes:

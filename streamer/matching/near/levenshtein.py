@@ -2,7 +2,7 @@
 
 As in a log-structured merge tree, a set is merged with its neighbour unless it is smaller than a
 quarter of it: a k-mer is indexed at most log4(n) times, and a batch is matched against as many
-sets. On CUDA the tables of the sets stay on the GPU (gpu/levenshtein/stream.py); the kernel
+sets. On CUDA the tables of the sets stay on the GPU (gpu/levenshtein); the kernel
 ``lanes`` runs on the CPU.
 """
 
@@ -120,6 +120,6 @@ class LevenshteinSolver(Solver):
         )
 
     def _new_engine(self, **options: Any) -> Any:
-        from gpu.levenshtein.stream import NearEngine
+        from gpu.levenshtein import NearEngine
 
         return NearEngine(self._k, self._distance, **options)

@@ -2,7 +2,7 @@
 
 The step provides the snapshot. The automaton restarts in every read; to be independent of where a
 step begins, it runs from k + D - 1 symbols before it. ``trie.ltb`` runs it on the CPU,
-``gpu.ltb.stream`` on CUDA devices, chunk by chunk on two streams; all kernels give the same words.
+``gpu.ltb`` on CUDA devices, chunk by chunk on two streams; all kernels give the same words.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LtbSolver(Solver):
         )
 
     def _new_engine(self, **options: Any) -> Any:
-        from gpu.ltb.stream import LtbEngine
+        from gpu.ltb import LtbEngine
 
         method = self._kernel if self._kernel.startswith("ltb-") else "ltb-sliced"
         return LtbEngine(self._k, self._distance, method=method, **options)

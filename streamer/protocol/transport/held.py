@@ -21,8 +21,7 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from streamer.protocol.transport.libzmq import CLOSE, COPY, LIBZMQ, msg_close
-from trie.cpu.borrowed import Borrowed
-from trie.cpu.foreign import foreign
+from trie.cpu.foreign import Borrowed, foreign
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.cpu.llvm import I64, instruction

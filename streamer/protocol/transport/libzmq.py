@@ -13,8 +13,7 @@ from __future__ import annotations
 import numpy as np
 import zmq
 
-from trie.cpu.borrowed import Borrowed
-from trie.cpu.foreign import foreign
+from trie.cpu.foreign import Borrowed, foreign
 from trie.cpu.jit import njit
 
 LIBZMQ = Borrowed(

@@ -18,18 +18,17 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu.asm import counting, listing, places, strips, transfers
-    from gpu.asm.paper import end_bits, pasm, wspasm
+    from gpu.asm import bit_parallel, listing, paper
 
-    with placement.small_blocks(32, counting, places, end_bits, pasm, strips, wspasm) as patch:
+    with placement.small_blocks(32, listing, paper, bit_parallel) as patch:
         if SIMULATED:
-            patch.setattr(transfers, "HITS", 50)
-            patch.setattr(transfers, "PIECES", 2)
+            patch.setattr(bit_parallel, "HITS", 50)
+            patch.setattr(bit_parallel, "PIECES", 2)
             placement.small_pieces(patch, 256)
-            patch.setattr(end_bits, "STEPS", 2)
+            patch.setattr(paper, "STEPS", 2)
             patch.setattr(listing, "LISTED", 8)
-            patch.setattr(strips, "TILE", 32)
-            patch.setattr(strips, "ROWS", 8)
+            patch.setattr(bit_parallel, "TILE", 32)
+            patch.setattr(bit_parallel, "ROWS", 8)
         yield
 
 
@@ -137,18 +136,17 @@ def test_several_patterns_and_ambiguity_letters(method):
 
 def test_several_engines_of_a_gpu(monkeypatch):
     """Blocks go to them in turn; some have too many hits and are cut, so parts differ in number."""
+    from benchmarks.inputs import batch_of
     from streamer.batch import asm
-    from streamer.batch.asm import engines
     from streamer.batch.asm.pattern_masks import masks_of, searches
     from streamer.batch.choice import Choice
-    from streamer.bench.inputs import batch_of
     from streamer.sequences.record_buffer import TextPiece
     from trie.codes import encode
 
     rng = np.random.default_rng(5)
     size = 150 if SIMULATED else 30_000
-    monkeypatch.setattr(engines, "SHARED_BLOCK", size // 5)
-    monkeypatch.setattr(engines, "ROWS_AT_ONCE", size // 20)
+    monkeypatch.setattr(asm, "SHARED_BLOCK", size // 5)
+    monkeypatch.setattr(asm, "ROWS_AT_ONCE", size // 20)
     text = letters(rng, size) + "A" * (size // 3) + letters(rng, size)
     piece = TextPiece(batch_of(encode(text), np.array([0, len(text)])), first=0)
     wanted = searches([masks_of("AAAA"), masks_of("ACGAT")], 1, "both")
@@ -166,14 +164,14 @@ def test_several_engines_of_a_gpu(monkeypatch):
 
 def test_one_thread_has_one_engine(monkeypatch):
     """As a worker of a cluster, which searches one block at a time."""
-    from streamer.batch.asm import engines
+    from streamer.batch import asm
     from streamer.batch.asm.pattern_masks import masks_of, searches
     from streamer.batch.choice import Choice
 
-    monkeypatch.setattr(engines, "SHARED_BLOCK", 100)
+    monkeypatch.setattr(asm, "SHARED_BLOCK", 100)
     wanted = searches([masks_of("ACGAT")], 1, "both")
     one, more = (
-        engines.Cutters(Choice("bit-parallel", "cuda"), wanted, threads, best=False)
+        asm.Cutters(Choice("bit-parallel", "cuda"), wanted, threads, best=False)
         for threads in (1, 2)
     )
     assert more.block_size == 100 < one.block_size

@@ -6,8 +6,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-from gpu.asm import counting, listing, places, slicing, strips
-from gpu.asm.paper import end_bits, pasm, wspasm
+from gpu.asm import bit_parallel, listing, paper
 from tests.gpu.ptx import compiled
 
 pytestmark = pytest.mark.whole
@@ -23,9 +22,9 @@ SCAN = (
     "uint8[::1]", "uint32[::1]", "int32", "int32", "uint32[::1]", "uint32[::1]",
 )  # fmt: skip
 STRIPS = (
-    strips.Strip(rows=32, first=True, planes=6, letters=4),
-    strips.Strip(rows=8, first=False, planes=0, letters=4),
-    strips.Strip(rows=5, first=False, planes=11, letters=16),
+    bit_parallel.Strip(rows=32, first=True, planes=6, letters=4),
+    bit_parallel.Strip(rows=8, first=False, planes=0, letters=4),
+    bit_parallel.Strip(rows=5, first=False, planes=11, letters=16),
 )
 """Some of what the bit-sliced kernel is made for."""
 
@@ -33,46 +32,46 @@ STRIPS = (
 def sources():
     """The plain functions and the names of their argument types."""
     found = {
-        "last_in_piece": (pasm.last_in_piece, ("uint8[::1]", "uint8[::1]", "int32[:,::1]")),
-        "carry_over": (pasm.carry_over(pasm.THREADS), ("int32[:,::1]",)),
+        "last_in_piece": (paper.last_in_piece, ("uint8[::1]", "uint8[::1]", "int32[:,::1]")),
+        "carry_over": (paper.carry_over(paper.PASM_THREADS), ("int32[:,::1]",)),
         "last_positions": (
-            pasm.last_positions, ("uint8[::1]", "uint8[::1]", "int32[:,::1]", "int32[:,::1]"),
+            paper.last_positions, ("uint8[::1]", "uint8[::1]", "int32[:,::1]", "int32[:,::1]"),
         ),
-        "first_row": (pasm.first_row, ("int32[::1]",)),
+        "first_row": (paper.first_row, ("int32[::1]",)),
         "pasm_row": (
-            pasm.pasm_row,
+            paper.pasm_row,
             ("uint8[::1]", "uint8", "int32[::1]", "int32", "int32[::1]", "int32[::1]"),
         ),
-        "collect": (pasm.collect, ("int32[::1]", "int32", "int32", "uint32[:,::1]")),
-        "wspasm": (wspasm.wspasm(wspasm.THREADS, 1, False), WARPS),
-        "wspasm_shared": (wspasm.wspasm(wspasm.THREADS, 1, True), WARPS),
-        "wspasm_shared_2": (wspasm.wspasm(wspasm.THREADS, 2, True), WARPS),
-        "slice_text": (slicing.slice_text(strips.TILE), SLICES),
+        "collect": (paper.collect, ("int32[::1]", "int32", "int32", "uint32[:,::1]")),
+        "wspasm": (paper.wspasm(paper.WSPASM_THREADS, 1, False), WARPS),
+        "wspasm_shared": (paper.wspasm(paper.WSPASM_THREADS, 1, True), WARPS),
+        "wspasm_shared_2": (paper.wspasm(paper.WSPASM_THREADS, 2, True), WARPS),
+        "slice_text": (bit_parallel.slice_text(bit_parallel.TILE), SLICES),
         "count_sliced": (
-            counting.count(counting.THREADS, strips.TILE),
+            listing.count(listing.COUNT_THREADS, bit_parallel.TILE),
             (*SLICED, "uint8[::1]", "uint32[::1]", "int64[::1]"),
         ),
         "emit_sliced": (
-            listing.emit(strips.TILE, listing.LISTED),
+            listing.emit(bit_parallel.TILE, listing.LISTED),
             (*SLICED, "int32", "uint8[::1]", "uint32[::1]", "int64[::1]", "int64", "uint32[::1]",
              "uint16[::1]"),
         ),
         "places": (
-            places.sums_before(places.THREADS),
+            listing.sums_before(listing.PLACE_THREADS),
             ("int64[::1]", "int64", "int64", "int64[::1]", "int64[::1]"),
         ),
         "count": (
-            end_bits.count(end_bits.THREADS), ("uint32[:,:,::1]", "int64", "int64", "int64[:,::1]"),
+            paper.count(paper.LIST_THREADS), ("uint32[:,:,::1]", "int64", "int64", "int64[:,::1]"),
         ),
         "emit": (
-            end_bits.emit(end_bits.THREADS),
+            paper.emit(paper.LIST_THREADS),
             ("uint32[:,:,::1]", "int64", "int64", "int32", "int32", "int64[::1]", "uint32[::1]",
              "uint16[::1]"),
         ),
     }  # fmt: skip
     for strip in STRIPS:
         name = f"scan_{strip.rows}_{strip.planes}_{strip.letters}"
-        found[name] = (strips.scan(strip, strips.THREADS), SCAN)
+        found[name] = (bit_parallel.strip_kernel(strip, bit_parallel.THREADS), SCAN)
     return found
 
 

@@ -13,8 +13,8 @@ pytestmark = placement.marks()
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64])
 @pytest.mark.parametrize(("size", "back"), [(7, None), (7, 3), (7, 0), (0, None)])
 def test_a_part_goes_there_and_back(dtype, size, back):
-    from gpu.card.copies import fetch, send
     from gpu.card.intrinsics import cuda
+    from gpu.card.memory import fetch, send
 
     stream = cuda.stream()
     here, again = cuda.pinned_array(10, dtype), cuda.pinned_array(10, dtype)

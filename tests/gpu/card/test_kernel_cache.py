@@ -84,7 +84,7 @@ LAUNCHED = """
 import numpy as np
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import plain
-from gpu.exact.derive import clear
+from gpu.exact.device_tree import clear
 words = cuda.to_device(np.ones(100, np.uint32))
 cleared = plain(clear)
 cleared[1, 128](words)

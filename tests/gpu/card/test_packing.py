@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu.card.letters import pack_letters
 from gpu.card.packing import (
     ChunkTooLargeError,
     pack_chunk,
+    pack_letters,
     packed_sizes,
 )
 from trie.codes import InvalidBaseError, encode

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpu.exact import bucket_table, derive, naive, orient, shuffle, walk
-from gpu.exact import kmer_set_kernels as kmer_set
+from gpu.exact import bucket_table, chunk_match, device_tree, kmer_set, walk
 
 NUMBER, WORD, WORDS, LONGS = "uint32", "uint64", "uint32[::1]", "uint64[::1]"
 CHUNK = (WORDS, WORDS)
@@ -19,17 +18,17 @@ def sources(k):
     stepwise = (*CHUNK, NUMBER, NUMBER, NUMBER, LONGS, *FOUND)
     table = {
         "naive": (
-            naive.naive,
+            chunk_match.naive,
             (*CHUNK, *(NUMBER,) * 4, WORDS, WORDS, LONGS, WORDS, "uint32[:, ::1]", *FOUND),
         ),
-        "split": (orient.split, (*CHUNK, NUMBER, NUMBER, WORDS, WORDS, WORDS)),
-        "merge": (orient.merge, (WORDS, NUMBER, NUMBER, WORDS)),
-        "interleave": (derive.interleave, (WORDS, LONGS, WORDS, LONGS)),
-        "expand": (derive.expand, (NUMBER, NUMBER, LONGS, WORDS, LONGS)),
-        "clear": (derive.clear, (WORDS,)),
-        "jump": (derive.jump(walk.jump_level(k)), (LONGS, LONGS)),
-        "shuffle": (shuffle.shuffle(k, False), stepwise),
-        "shuffle_words": (shuffle.shuffle(k, True), stepwise),
+        "split": (chunk_match.split, (*CHUNK, NUMBER, NUMBER, WORDS, WORDS, WORDS)),
+        "merge": (chunk_match.merge, (WORDS, NUMBER, NUMBER, WORDS)),
+        "interleave": (device_tree.interleave, (WORDS, LONGS, WORDS, LONGS)),
+        "expand": (device_tree.expand, (NUMBER, NUMBER, LONGS, WORDS, LONGS)),
+        "clear": (device_tree.clear_words, (WORDS,)),
+        "jump": (device_tree.jump(walk.jump_level(k)), (LONGS, LONGS)),
+        "shuffle": (chunk_match.shuffle(k, False), stepwise),
+        "shuffle_words": (chunk_match.shuffle(k, True), stepwise),
     }
     for canonical in (False, True):
         name = "walk_canonical" if canonical else "walk"

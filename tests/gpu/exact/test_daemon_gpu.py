@@ -25,12 +25,11 @@ TOPICS = ("match", "mismatch", "read")
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    from gpu.exact import bucket_table as buckets
-    from gpu.exact import derive, orient, walk
+    from gpu.exact import bucket_table, chunk_match, device_tree, walk
     from streamer.daemon import making_matchers
     from streamer.matching import cuda
 
-    with placement.small_blocks(32, buckets, derive, orient, walk) as patch:
+    with placement.small_blocks(32, bucket_table, device_tree, chunk_match, walk) as patch:
         patch.setattr(cuda, "PACKED_SPANS", 1)
         patch.setattr(cuda, "LONG_SPAN", 1)  # several batches a chunk, and cut ones
         if placement.SIMULATED:

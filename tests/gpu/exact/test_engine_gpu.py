@@ -26,13 +26,16 @@ pytestmark = placement.marks()
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
     """Warps for the simulator, and blocks and tables of a size that it can carry."""
-    from gpu.exact import bucket_table as buckets
-    from gpu.exact import derive, naive, orient, shuffle, walk
-    from gpu.exact import kmer_set as sets
-    from gpu.exact import kmer_set_kernels as kmer_set
+    from gpu.exact import bucket_table, chunk_match, device_tree, kmer_set, walk
     from streamer.matching import chunks, cuda, tree_worker
 
-    modules = (buckets, derive, kmer_set, orient, walk, naive, shuffle)
+    modules = (
+        bucket_table,
+        device_tree,
+        kmer_set,
+        chunk_match,
+        walk,
+    )
     with placement.small_blocks(32, *modules) as patch:
         # chunks of a few symbols are chunks here
         patch.setattr(cuda, "LONG_SPAN", 1)
@@ -40,7 +43,7 @@ def small_blocks():
         patch.setattr(chunks, "LONG_SPAN", 1)
         patch.setattr(chunks, "SHORT_SPAN", 1)
         patch.setattr(tree_worker, "FIRST_SNAPSHOT", 8)
-        patch.setattr(sets, "FIRST_BITS", 4)
+        patch.setattr(kmer_set, "FIRST_BITS", 4)
         if SIMULATED:
             patch.setattr(walk, "JUMP_LEVEL", 1)
         yield
@@ -263,7 +266,7 @@ def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
 )
 def test_growth_stops_at_the_limit(mode, kernel, cards, fails, monkeypatch):
     """In the same batch for any chunks, and if the CPU takes over before or behind it."""
-    from gpu.exact.flight import ExactFlight
+    from gpu.exact.pipeline import ExactFlight
 
     reads = make_reads(9, 300, 4, reads=9)
     parts = [reads[at : at + 3] for at in (0, 3, 6)]
@@ -318,7 +321,7 @@ def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatc
 
     Nor is anything known too early: the tree has k-mers of the batch that is matched again.
     """
-    from gpu.exact.flight import ExactFlight
+    from gpu.exact.pipeline import ExactFlight
     from streamer.errors import StreamerError
 
     reads = make_reads(9, 220, 3, reads=4)
@@ -367,17 +370,17 @@ def test_a_card_that_fails_when_depths_are_first_asked_for(monkeypatch):
 
 def test_a_fixed_dictionary_is_sent_once(monkeypatch):
     """Once as event words need it and once more with its buckets, whatever is asked for when."""
-    from gpu.exact import card
+    from gpu.exact import pipeline
 
-    trees, made = [], card.DeviceTree
+    trees, made = [], pipeline.DeviceTree
     monkeypatch.setattr(
-        card, "DeviceTree", lambda *args, **named: trees.append(named) or made(*args, **named)
+        pipeline, "DeviceTree", lambda *args, **named: trees.append(named) or made(*args, **named)
     )
     known = Dictionary.from_batches([batch_of(RECORDS)], 14, "canonical")
     engine = card_engine(known)
-    tree, slot = snapshot(known.codes, 14), engine.cards[0].slots[0]
+    tree, pipeline = snapshot(known.codes, 14), engine.cards[0].slots[0]
     for words in (True, True, False, True, False):
-        held = engine.cards[0].tree(tree, 1, "default", slot, words=words)
+        held = engine.cards[0].tree(tree, 1, "default", pipeline, words=words)
         assert words or held.table is not None
     assert trees == [{"with_buckets": False}, {"with_buckets": True}]
     engine.close()
@@ -409,13 +412,13 @@ def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
 
 def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
     """Half a million of them took most of a minute, where chunks had 64 symbols."""
-    from gpu.exact import ChunkPiece, Pipeline, pipeline, slot
+    from gpu.exact import ChunkPiece, Pipeline, pipeline
 
     engine = Pipeline(5, "forward", chunk=64, threads=2)
     engine.load(np.zeros(0, np.uint64), np.zeros(0, np.uint32), growing=False)
-    pinned, make = [], slot.cuda.pinned_array
+    pinned, make = [], pipeline.cuda.pinned_array
     monkeypatch.setattr(
-        slot.cuda, "pinned_array", lambda *given: pinned.append(given) or make(*given)
+        pipeline.cuda, "pinned_array", lambda *given: pinned.append(given) or make(*given)
     )
     piece = ChunkPiece(np.zeros(64, np.uint8), np.array([0, 64]))
     for _ in range(2):

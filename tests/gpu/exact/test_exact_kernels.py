@@ -16,12 +16,11 @@ pytestmark = placement.marks()
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tables of a size that the simulator can carry."""
-    from gpu.exact import bucket_table as buckets
-    from gpu.exact import derive, naive, orient, shuffle, walk
+    from gpu.exact import bucket_table, chunk_match, device_tree, walk
 
-    with placement.small_blocks(64, buckets, derive, orient, walk) as patch:
+    with placement.small_blocks(64, bucket_table, device_tree, chunk_match, walk) as patch:
         if SIMULATED:
-            for module in (naive, shuffle):
+            for module in (chunk_match,):
                 patch.setattr(module, "THREADS", 32)
             patch.setattr(walk, "JUMP_LEVEL", 1)
         yield
@@ -70,9 +69,9 @@ def test_every_kernel_gives_what_brute_force_gives(case):
 @pytest.mark.parametrize("share", [0.02, 0.9], ids=["few-overflow", "most-overflow"])
 @pytest.mark.parametrize("case", chosen(4), ids=str)
 def test_the_bucket_table_gives_what_brute_force_gives(case, share, monkeypatch):
-    from gpu.exact import bucket_table as buckets
+    from gpu.exact import bucket_table
 
-    monkeypatch.setattr(buckets, "OVERFLOWING", share)
+    monkeypatch.setattr(bucket_table, "OVERFLOWING", share)
     tree, chunk = loaded(case, with_buckets=True)
     agrees(match_chunk(tree, chunk, method="buckets", strands=case.strands), case)
 

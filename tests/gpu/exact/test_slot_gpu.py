@@ -33,12 +33,12 @@ def parts_of(rng):
 
 @pytest.mark.parametrize("threads", [1, 2, 5, 64])
 def test_parts_are_laid_side_by_side(threads, monkeypatch):
-    from gpu.card.budget import Budget
+    from gpu.card.memory import Budget
     from gpu.card.packing import PackedParts
-    from gpu.exact import slot as slots
+    from gpu.exact import pipeline
 
-    monkeypatch.setattr(slots, "LAY_WORDS", 3)
-    slot = slots.Slot(K, 4096, 0, Budget(0))
+    monkeypatch.setattr(pipeline, "LAY_WORDS", 3)
+    slot = pipeline.Slot(K, 4096, 0, Budget(0))
     rng = np.random.default_rng(threads)
     for _ in range(60):
         parts = PackedParts(parts_of(rng), 64)

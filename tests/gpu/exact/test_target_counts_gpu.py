@@ -37,7 +37,7 @@ pytestmark = placement.marks()
 @pytest.mark.parametrize("fails", [0, 3])
 def test_equal_the_definition(k, strands, mode, records, fails, tmp_path, monkeypatch):
     """Also where the CPU takes over from a GPU that fails."""
-    from gpu.exact.flight import ExactFlight
+    from gpu.exact.pipeline import ExactFlight
 
     text = "".join(sequence for _, sequence in records)
     reads = [("own", text[3:40]), *make_reads(k, 110, 31), ("again", text[20:45])]

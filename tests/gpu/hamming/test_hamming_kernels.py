@@ -23,16 +23,16 @@ LENGTHS = (1, 2, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 256)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tiles that the simulator can carry."""
-    from gpu.exact import derive
-    from gpu.hamming import pigeonhole, sort_kernels
-    from gpu.hamming.paper import naive, pmasm, shift_add
+    from gpu import hamming as plane_search
+    from gpu.exact import device_tree
+    from gpu.hamming import paper, sorting
 
-    modules = (derive, naive, sort_kernels, pigeonhole, pmasm, shift_add)
+    modules = (device_tree, paper, sorting, plane_search)
     with placement.small_blocks(32, *modules) as patch:
         if SIMULATED:
-            patch.setattr(shift_add, "PIECE", 8)
-            patch.setattr(sort_kernels, "FEW_THREADS", 32)
-            patch.setattr(sort_kernels, "MANY_THREADS", 64)
+            patch.setattr(paper, "PIECE", 8)
+            patch.setattr(sorting, "FEW_THREADS", 32)
+            patch.setattr(sorting, "MANY_THREADS", 64)
         yield
 
 
@@ -51,7 +51,7 @@ def cases():
 
 
 def text_and_patterns(length, symbols, count, seed):
-    from streamer.batch.hamming.oriented import Oriented
+    from streamer.batch.hamming.problem import Oriented
 
     rng = np.random.default_rng(seed)
     text = rng.integers(0, 4, symbols, dtype=np.uint8)
@@ -63,8 +63,8 @@ def text_and_patterns(length, symbols, count, seed):
 
 
 def on_cpu(text, patterns, k):
-    from streamer.batch.hamming.engines import HammingCpu
-    from streamer.batch.hamming.oriented import Oriented
+    from streamer.batch.hamming import HammingCpu
+    from streamer.batch.hamming.problem import Oriented
 
     windows = text.size - patterns.length + 1
     engine = HammingCpu("naive", Oriented(patterns.codes, patterns.ids, k), 1)
@@ -82,8 +82,8 @@ def on_card(method, text, patterns, k, first=0):
 
 def searcher_of(method, patterns, k):
     from streamer.batch.choice import Choice
-    from streamer.batch.hamming.engines import engine_for
-    from streamer.batch.hamming.oriented import Oriented
+    from streamer.batch.hamming import engine_for
+    from streamer.batch.hamming.problem import Oriented
 
     patterns = Oriented(patterns.codes, patterns.ids, k)
     return engine_for(Choice(method, "cuda"), patterns, 1, free=False)
@@ -103,7 +103,7 @@ def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count
 
 @pytest.mark.parametrize(("length", "k"), [(5, 1), (12, 4), (32, 19), (40, 24)])
 def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
-    from gpu.hamming.shape import TILE
+    from gpu.hamming.network import TILE
 
     text, patterns = text_and_patterns(length, 2 * TILE + 100, 6, seed=length)
     wanted = on_cpu(text[3:], patterns, k)
@@ -112,9 +112,9 @@ def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
 
 
 def test_more_hits_than_there_is_room_for(monkeypatch):
-    import gpu.hamming.plane_search
+    import gpu.hamming
 
-    monkeypatch.setattr(gpu.hamming.plane_search, "FIRST_CAPACITY", 64)
+    monkeypatch.setattr(gpu.hamming, "FIRST_CAPACITY", 64)
     text, patterns = text_and_patterns(4, 300, 5, seed=2)
     wanted = on_cpu(text, patterns, 3)
     assert wanted.size > 256
@@ -122,10 +122,10 @@ def test_more_hits_than_there_is_room_for(monkeypatch):
 
 
 def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
-    from gpu.hamming import sort_kernels, sorting
+    from gpu.hamming import sorting
 
     monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
-    text, patterns = text_and_patterns(6, (3 << sort_kernels.GROUP) + 77, 4, seed=3)
+    text, patterns = text_and_patterns(6, (3 << sorting.GROUP) + 77, 4, seed=3)
     text[:9000] = 4  # a group without hits
     wanted = on_cpu(text, patterns, 1)
     assert wanted.size > 100
@@ -134,11 +134,11 @@ def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
 
 @pytest.mark.parametrize(("length", "k"), [(2, 0), (4, 1), (3, 2), (40, 39)])
 def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
-    from gpu.hamming import sort_kernels, sorting
+    from gpu.hamming import sorting
 
     monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
     if SIMULATED:
-        monkeypatch.setattr(sort_kernels, "EACH", 2)
+        monkeypatch.setattr(sorting, "EACH", 2)
     text, patterns = text_and_patterns(length, 500, 5, seed=k)
     text[100:300] = 0
     wanted = on_cpu(text, patterns, k)
@@ -199,8 +199,7 @@ def test_words_in_order_whatever_their_number():
 
 
 def test_bins_hold_few_hits():
-    from gpu.hamming.sort_kernels import GROUP
-    from gpu.hamming.sorting import bin_width
+    from gpu.hamming.sorting import GROUP, bin_width
 
     for windows in (1, 1000, 1 << 25):
         for hits in (1, 999, 1 << 20, 1 << 28):

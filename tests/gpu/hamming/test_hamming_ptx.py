@@ -9,10 +9,9 @@ import pytest
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
 
-from gpu.hamming import bit_sliced, pigeonhole, sort_kernels
-from gpu.hamming.network import Network
-from gpu.hamming.paper import naive, pmasm, shift_add
-from gpu.hamming.shape import WORDS, shape_for
+from gpu import hamming
+from gpu.hamming import bit_sliced, paper, sorting
+from gpu.hamming.network import WORDS, Network, shape_for
 from tests.gpu.ptx import CAPABILITIES, compiled
 
 pytestmark = pytest.mark.whole
@@ -26,19 +25,19 @@ SORT = ("uint64[::1]", "uint32[::1]", "uint32", "uint64[::1]", "uint64[::1]")
 def sources():
     """The kernels for all patterns: the plain functions and the names of their argument types."""
     found = {
-        "naive": (naive.naive, ("uint8[::1]", "uint32", "uint8[:,::1]", "uint32", "int32[:,::1]")),
-        "tally": (sort_kernels.tally, ("uint64[::1]", "uint32", "uint32[::1]")),
-        "begins": (sort_kernels.begins(sort_kernels.MANY_THREADS), ("uint32[::1]", "uint32[::1]")),
-        "place": (sort_kernels.place, ("uint64[::1]", "uint32", "uint32[::1]", "uint64[::1]")),
-        "sort-few": (sort_kernels.sort(sort_kernels.FEW_THREADS, sort_kernels.FEW), SORT),
-        "sort-many": (sort_kernels.sort(sort_kernels.MANY_THREADS, 0), SORT),
+        "naive": (paper.naive, ("uint8[::1]", "uint32", "uint8[:,::1]", "uint32", "int32[:,::1]")),
+        "tally": (sorting.tally, ("uint64[::1]", "uint32", "uint32[::1]")),
+        "begins": (sorting.begins(sorting.MANY_THREADS), ("uint32[::1]", "uint32[::1]")),
+        "place": (sorting.place, ("uint64[::1]", "uint32", "uint32[::1]", "uint64[::1]")),
+        "sort-few": (sorting.sort(sorting.FEW_THREADS, sorting.FEW), SORT),
+        "sort-many": (sorting.sort(sorting.MANY_THREADS, 0), SORT),
     }
-    return found | {name: (kernel, PMASM) for name, kernel in pmasm.KERNELS.items()}
+    return found | {name: (kernel, PMASM) for name, kernel in paper.KERNELS.items()}
 
 
 def shift_add_source(words):
     arguments = ("uint8[::1]", "uint32", "uint64[:,:,::1]", *["uint32"] * 5, "int32[:,::1]")
-    return shift_add.shift_add(words), arguments
+    return paper.shift_add(words), arguments
 
 
 def bit_sliced_source(shape):
@@ -55,7 +54,7 @@ def pigeonhole_source(length):
         "uint32[:,::1]", "uint32", "uint64[::1]", "uint32", "uint32", "uint32[::1]", "uint32",
         "uint64[::1]",
     )  # fmt: skip
-    return pigeonhole.pigeonhole(length), arguments
+    return hamming.pigeonhole(length), arguments
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)

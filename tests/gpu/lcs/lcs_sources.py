@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpu.lcs import cut, prepare, systolic
-from gpu.lcs.paper import block_step
+from gpu.lcs import paper, systolic
 
 
 def sources(shape):
@@ -24,9 +23,9 @@ def sources(shape):
     )  # fmt: skip
     return {
         "systolic": (systolic.systolic(shape), systolic_types),
-        "planes": (prepare.planes, ("uint8[::1]", "uint32[:,::1]")),
-        "arrange": (prepare.arrange, arrange_types),
-        "cut": (cut.cut, ("uint32[::1]", "int64[:,::1]", "int64[:,::1]")),
-        "match_vectors": (block_step.match_vectors, match_vectors_types),
-        "block_step": (block_step.block_step, block_step_types),
+        "planes": (systolic.planes, ("uint8[::1]", "uint32[:,::1]")),
+        "arrange": (systolic.arrange, arrange_types),
+        "cut": (systolic.cut, ("uint32[::1]", "int64[:,::1]", "int64[:,::1]")),
+        "match_vectors": (paper.match_vectors, match_vectors_types),
+        "block_step": (paper.block_step, block_step_types),
     }

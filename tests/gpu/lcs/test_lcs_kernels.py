@@ -18,13 +18,13 @@ pytestmark = placement.marks()
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     import gpu.lcs
-    from gpu.lcs import cut, prepare, systolic
-    from gpu.lcs.paper import block_step
-    from streamer.batch.lcs.paper import block_step as processor
+    from gpu.lcs import paper, systolic
+    from gpu.lcs import systolic as prepare
+    from streamer.batch.lcs import paper as processor
 
-    with placement.small_blocks(32, prepare, cut) as patch:
+    with placement.small_blocks(32, prepare, systolic) as patch:
         if SIMULATED:
-            patch.setattr(block_step, "STEP", 32)
+            patch.setattr(paper, "STEP", 32)
             patch.setattr(processor, "GPU_FROM", 300)
             patch.setattr(
                 gpu.lcs, "shape_for", lambda symbols, passes: systolic.GridShape(1, symbols, 1)
@@ -116,9 +116,9 @@ def test_cuts(rows):
     card.pool[: pool.size].copy_to_device(pool)
     first, last = np.array([0, words, 1]), np.array([2 * words, 3 * words, words])
     counts = np.array([rows, rows, 1])
-    cut, length = card.split(Splits(first, last, counts))
+    systolic, length = card.split(Splits(first, last, counts))
     for t in range(3):
-        assert (cut[t], length[t]) == best_cut(pool, first[t], last[t], counts[t]), t
+        assert (systolic[t], length[t]) == best_cut(pool, first[t], last[t], counts[t]), t
 
 
 PAIRS = (
@@ -135,10 +135,10 @@ PAIRS += [(b"AACAA", b"ACA"), (b"GAGTTTG", b"GTCG")]
 @pytest.mark.parametrize("method", ["systolic", "adaptive", "block-step"])
 def test_whole_answers(method, monkeypatch):
     from streamer.batch import choice, lcs
-    from streamer.batch.lcs import division, solve
+    from streamer.batch.lcs import solve
 
     monkeypatch.setattr(solve, "LEAF_CELLS", 40_000)
-    monkeypatch.setattr(division, "SHORTEST_MARK", 8)
+    monkeypatch.setattr(solve, "SHORTEST_MARK", 8)
     if SIMULATED:
         monkeypatch.setattr(lcs, "choose", lambda *_, **__: choice.Choice(method, "cuda"))
     for a, b in PAIRS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.lcs.word_operations import step, symbol_words
+from gpu.lcs.systolic import step, symbol_words
 
 
 def test_a_step_is_the_bit_vectors_of_listing_4():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpu import ltb
-from gpu.levenshtein.planes import packing, plane_words
+from gpu.levenshtein.search import packing, plane_words
 
 
 def plain_planes(bases, offsets, origin, stop):
@@ -32,7 +32,7 @@ def plain_symbols(bases, offsets, origin, stop):
 
 @pytest.mark.parametrize("total", [1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 700])
 def test_parts_in_any_order_make_the_chunk(total, monkeypatch):
-    monkeypatch.setattr("gpu.levenshtein.planes.PART", 128)
+    monkeypatch.setattr("gpu.levenshtein.search.PART", 128)
     monkeypatch.setattr(ltb, "PART", 50)
     rng = np.random.default_rng(total)
     bases = rng.integers(0, 5, total).astype(np.uint8)

@@ -68,13 +68,13 @@ def solvers(k, distance, codes, *, threads=1, on_fallback=None, **options):
 )  # fmt: skip
 def test_chunks_streams_and_cards_do_not_show(streams, chunk, places, cards, monkeypatch):
     from gpu import levenshtein as near
-    from gpu.levenshtein import planes
+    from gpu.levenshtein import search
 
     # with places for all hits these are listed, else some chunks give the words of all ends
     monkeypatch.setattr(near, "found_size", lambda symbols: int(places * symbols) + 2)
 
     # a chunk is packed in parts
-    monkeypatch.setattr(planes, "PART", 64)
+    monkeypatch.setattr(search, "PART", 64)
     scale = 1 if SIMULATED else 500
     rng = np.random.default_rng(1)
     codes = np.unique(rng.integers(0, 4**9, 8, dtype=np.uint64))
@@ -128,7 +128,7 @@ def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
     step = Step(0, 60, 1)
 
     def fail(*_):
-        raise DeviceLostError("the card is gone")  # noqa: EM101
+        raise DeviceLostError("the card is gone")
 
     on_card._engine.match = fail
     assert columns(on_card.match(batch, step)) == columns(on_cpu.match(batch, step))
@@ -141,7 +141,7 @@ def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
 
 def test_tables_that_do_not_fit_are_told():
     from gpu.exact import CudaEngineError
-    from gpu.levenshtein.stream import NearEngine
+    from gpu.levenshtein import NearEngine
     from trie.levenshtein import Patterns
 
     codes = np.arange(5_000, dtype=np.uint64)

@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-from gpu.levenshtein import piece_index, search
+from gpu import levenshtein
+from gpu.levenshtein import search
 from tests.gpu.ptx import compiled
 
 pytestmark = pytest.mark.whole
@@ -18,9 +19,9 @@ def sources():
     """Every kernel by name: the plain function and its argument types."""
     found = {
         "fill": (search.fill, ("uint32[::1]", "uint64[::1]")),
-        "count": (piece_index.count, KEYS),
-        "share": (piece_index.share, ("uint32[::1]", "uint32[::1]", "uint64[::1]")),
-        "place": (piece_index.place, (*KEYS, "uint64[::1]", "uint32[::1]")),
+        "count": (levenshtein.count_keys, KEYS),
+        "share": (levenshtein.share_buckets, ("uint32[::1]", "uint32[::1]", "uint64[::1]")),
+        "place": (levenshtein.place_entries, (*KEYS, "uint64[::1]", "uint32[::1]")),
     }
     for distance in range(search.MAX_DISTANCE + 1):
         found[f"scan{distance}"] = (search.scan(distance, False), search.ARGUMENTS)

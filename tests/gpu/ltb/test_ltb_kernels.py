@@ -18,15 +18,15 @@ KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry, and queues that fill."""
-    from gpu.ltb import efficient, naive, queue, sliced
+    from gpu.ltb import sliced, sweeping
 
-    with placement.small_blocks(32, naive, efficient, sliced) as patch:
+    with placement.small_blocks(32, sweeping, sliced) as patch:
         if SIMULATED:
-            from gpu.exact import derive
+            from gpu.exact import device_tree
 
-            patch.setattr(derive, "THREADS", 32)
-            patch.setattr(queue, "THREADS", 64)
-            patch.setattr(queue, "QUEUE", 40)
+            patch.setattr(device_tree, "THREADS", 32)
+            patch.setattr(sweeping, "THREADS", 64)
+            patch.setattr(sweeping, "QUEUE", 40)
         yield
 
 
@@ -102,9 +102,9 @@ def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
 
 @pytest.mark.parametrize("entries", [32, 33, 64])
 def test_a_queue_that_fills_loses_nothing(entries, monkeypatch):
-    from gpu.ltb import queue
+    from gpu.ltb import sweeping
 
-    monkeypatch.setattr(queue, "QUEUE", entries)
+    monkeypatch.setattr(sweeping, "QUEUE", entries)
     letters = "ACGT"
     kmers = tuple(a + b + c for a in letters for b in letters for c in letters)
     case = ltb_cases.Case("every 3-mer", 3, 2, kmers, ("ACGTN", "GG"))
@@ -113,13 +113,13 @@ def test_a_queue_that_fills_loses_nothing(entries, monkeypatch):
 
 def test_pieces_of_any_length_agree(monkeypatch):
     import gpu.ltb
-    import gpu.ltb.kernels
+    import gpu.ltb.sweeping
 
     case = shortened(ltb_cases.make(4, 2, 9, kmers=20, reads=2, length=20))
     for shortest in (1, 7, 1000):
         monkeypatch.setattr(gpu.ltb, "SHORTEST_PIECE", shortest)
         for blocks in (1, 3):
-            monkeypatch.setattr(gpu.ltb.kernels, "BLOCKS", blocks)
+            monkeypatch.setattr(gpu.ltb.sweeping, "BLOCKS", blocks)
             agrees(found(case, "ltb-efficient"), case.expected(), f"{shortest} {blocks}")
 
 
@@ -137,7 +137,7 @@ def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
     ("streams", "chunk", "cards"), [(1, 8, 1), (2, 11, 1), (3, 9, 1), (2, 1000, 1), (2, 9, 2)]
 )
 def test_chunks_on_streams_agree(streams, chunk, cards):
-    from gpu.ltb.stream import LtbEngine
+    from gpu.ltb import LtbEngine
     from trie.snapshots.tree_bitmap import snapshot
 
     engine = LtbEngine(5, 2, chunk=chunk, streams=streams, cards=(0,) * cards)
@@ -151,7 +151,7 @@ def test_chunks_on_streams_agree(streams, chunk, cards):
 
 def test_a_card_that_is_too_small_is_told():
     from gpu.card.cuda_errors import CardMemoryError
-    from gpu.ltb.stream import LtbEngine
+    from gpu.ltb import LtbEngine
     from trie.snapshots.tree_bitmap import snapshot
 
     with pytest.raises(CardMemoryError, match="memory for the buffers of a chunk: "):
@@ -164,7 +164,7 @@ def test_a_card_that_is_too_small_is_told():
 
 
 def test_what_cannot_be_matched_is_refused(monkeypatch):
-    from gpu.ltb import DeviceLtb, TooManyQueueNodesError, queue
+    from gpu.ltb import DeviceLtb, TooManyQueueNodesError, sweeping
     from trie.snapshots.tree_bitmap import snapshot
     from trie.windows import BatchShapeError
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_matched_is_refused(monkeypatch):
         ltb_bitmaps(tree, bases, offsets, 4)
     with pytest.raises(BatchShapeError):
         ltb_bitmaps(tree, bases, np.array([0, 9]), 1)
-    monkeypatch.setattr(queue, "NODES", 3)
+    monkeypatch.setattr(sweeping, "NODES", 3)
     with pytest.raises(TooManyQueueNodesError, match="trie-nodes"):
         ltb_bitmaps(tree, bases, offsets, 1, method="ltb-queue")
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-from gpu.ltb import efficient, naive, queue, sliced
+from gpu.ltb import sliced, sweeping
 from gpu.ltb.sweeping import ARGUMENTS
 from tests.gpu.ptx import CAPABILITIES, compiled
 
@@ -22,9 +22,9 @@ def sources():
     """Every kernel by name: the plain function and its argument types."""
     found = {
         "planes": (sliced.planes, ("uint8[::1]", "uint32", "uint32", "uint32", "uint64[::1]")),
-        "ltb-naive": (naive.naive, ARGUMENTS),
-        "ltb-efficient": (efficient.efficient, ARGUMENTS),
-        "ltb-queue": (queue.queue(queue.THREADS, queue.QUEUE), ARGUMENTS),
+        "ltb-naive": (sweeping.naive, ARGUMENTS),
+        "ltb-efficient": (sweeping.efficient, ARGUMENTS),
+        "ltb-queue": (sweeping.queue(sweeping.THREADS, sweeping.QUEUE), ARGUMENTS),
     }
     return found | {f"ltb-sliced-{d}": (sliced.sliced(d + 1), SLICED) for d in range(5)}
 

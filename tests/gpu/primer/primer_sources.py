@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpu.primer import extend, packed_text, seed_table, seeds, window_scan
-from gpu.primer.paper import alternative, conventional
+from gpu.primer import paper, seeds, window_scan
 
 
 def sources(words=7, threads=64, k=100):
@@ -35,14 +34,14 @@ def sources(words=7, threads=64, k=100):
     pack_types = ("uint8[::1]", "int64", "uint32[::1]", "uint32[::1]", "uint32[::1]")
     windows_types = ("uint8[::1]", "int64[:, ::1]", "int32", "uint32[:, ::1]")
     return {
-        "conventional": (conventional.kernel(threads), conventional_types),
-        "alternative": (alternative.kernel(threads, k, 3, False), alternative_types),
-        "alternative_counted": (alternative.kernel(threads, k, 1, True), alternative_types),
-        "pack": (packed_text.pack, pack_types),
+        "conventional": (paper.conventional_kernel(threads), conventional_types),
+        "alternative": (paper.alternative_kernel(threads, k, 3, False), alternative_types),
+        "alternative_counted": (paper.alternative_kernel(threads, k, 1, True), alternative_types),
+        "pack": (window_scan.pack, pack_types),
         "scan": (window_scan.kernel(words), scan_types),
-        "windows_of": (seed_table.windows_of, windows_types),
-        "variants": (seed_table.variants, variants_types),
+        "windows_of": (seeds.windows_of, windows_types),
+        "variants": (seeds.variants, variants_types),
         "seeds": (seeds.seeds, seeds_types),
-        "extend": (extend.kernel(words, max(0, words - 2), False), extend_types),
-        "extend_gaps": (extend.kernel(words, 0, True), extend_types),
+        "extend": (window_scan.extend(words, max(0, words - 2), False), extend_types),
+        "extend_gaps": (window_scan.extend(words, 0, True), extend_types),
     }

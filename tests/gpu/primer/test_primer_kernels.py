@@ -22,10 +22,10 @@ pytestmark = [
 def lockstep_warps():
     """Blocks of a size that the simulator can carry, and windows from the first columns on."""
     from gpu import primer
-    from gpu.primer import extend, packed_text, seed_table, seeds
+    from gpu.primer import seeds, window_scan
     from streamer.batch.primer import on_gpu
 
-    with placement.small_blocks(32, extend, packed_text, seed_table, seeds) as patch:
+    with placement.small_blocks(32, window_scan, seeds) as patch:
         patch.setattr(on_gpu, "FIRST", (64, 64))
         if SIMULATED:
             patch.setattr(primer, "FEW", 20)
@@ -37,7 +37,7 @@ def lockstep_warps():
 def pieces_pay(monkeypatch):
     """Windows are found through pieces wherever they can be."""
     from streamer.batch.primer import on_gpu
-    from streamer.batch.primer.shapes import CutCosts
+    from streamer.batch.primer.seeds import CutCosts
 
     monkeypatch.setattr(on_gpu, "COSTS", CutCosts(scanned=1e9, candidate=1, found=1, shared=3))
 

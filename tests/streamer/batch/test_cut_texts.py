@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from streamer.batch.primer import beta_pieces
-from streamer.sequences import decompression
-from streamer.sequences import files as sequence_files
+from streamer.batch.primer import problem
+from streamer.sequences import decompression, files
 from tests.data_files import write_fasta
 
 pytestmark = pytest.mark.whole
@@ -47,9 +46,9 @@ def in_pieces(monkeypatch):
 
     def cut():
         monkeypatch.setattr(decompression, "BLOCK_BYTES", 13)
-        monkeypatch.setattr(sequence_files, "PIECE_BASES", 20)
-        monkeypatch.setattr(sequence_files, "BATCH_READS", 2)
-        monkeypatch.setattr(beta_pieces, "piece_symbols", lambda overlap, **_: 4 * overlap)
+        monkeypatch.setattr(files, "PIECE_BASES", 20)
+        monkeypatch.setattr(files, "BATCH_READS", 2)
+        monkeypatch.setattr(problem, "piece_symbols", lambda overlap, **_: 4 * overlap)
 
     return cut
 

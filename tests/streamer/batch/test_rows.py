@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamer.batch.hit_rows import EIGHT, fill
-from streamer.batch.hits import FIELDS, Hits, structured
+from streamer.batch.hits import EIGHT, FIELDS, Hits, fill, structured
 
 
 def columns(rng, size, alike):

@@ -35,7 +35,7 @@ def test_help_and_version_import_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for command in ("match", "run", "validate", "send", "watch", "status", "devices", "bench"):
+    for command in ("match", "run", "validate", "send", "watch", "status", "devices"):
         assert re.search(rf"\b{command}\b", done.stdout)
     done = run("--version")
     assert (done.returncode, done.stdout) == (0, f"streamer {__version__}\n")

@@ -21,10 +21,10 @@ from trie.cpu import jit, kernel_folder
 
 pytestmark = pytest.mark.whole
 
-NOT_OF_COMMANDS = ("streamer.bench",)
+NOT_OF_COMMANDS = ("benchmarks",)
 NOT_BY_COMMANDS = (
     # with a GPU only
-    "gpu.card.letters.pack_letters_into",
+    "gpu.card.packing.pack_letters_into",
     "gpu.exact.expand.copy_range",
     "streamer.daemon.decoding._inspect",
     "streamer.matching.events._move_bits",
@@ -34,18 +34,18 @@ NOT_BY_COMMANDS = (
     "streamer.matching.events.add_bits",
     "trie.packed_codes._unpack",
     # in Python only
-    "streamer.batch.hit_rows._fill",
-    "streamer.batch.hit_rows._fill_alike",
-    "streamer.batch.hit_rows._mask",
+    "streamer.batch.hits._fill",
+    "streamer.batch.hits._fill_alike",
+    "streamer.batch.hits._mask",
     "streamer.client.columns._are_reads",
     "streamer.matching.target_kernels.numbers_of_runs",
     # on other CPUs
-    "streamer.batch.lcs.operands.beside",
-    "streamer.batch.lcs.operands.tabulate",
+    "streamer.batch.lcs.systolic.beside",
+    "streamer.batch.lcs.systolic.tabulate",
     "streamer.batch.lcs.systolic._blocks_by_table",
     # many hits, many k-mers, long records in pieces, plots, journals that are gone on with
-    "streamer.batch.asm.found._counted",
-    "streamer.batch.lcs.matching._columns",
+    "streamer.batch.asm.blocks._counted",
+    "streamer.batch.lcs.symbols._columns",
     "streamer.sequences.record_buffer._add_alone",
     "trie.levenshtein._merged",
 )

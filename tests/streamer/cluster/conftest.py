@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from streamer.cluster import cluster_matcher, shard_starts, worker_team
+from streamer.cluster import cluster_matcher, worker_team
 from tests.cluster_kit import ray_nodes
 from tests.streamer.cluster.faulty_workers import GENOME, made
 
@@ -32,8 +32,8 @@ def closed():
 def short_waits(monkeypatch):
     """Parts and waits of a team are short."""
     monkeypatch.setattr(cluster_matcher, "LEAST_PART", 2_000)
-    monkeypatch.setattr(shard_starts, "START_SECONDS", 0.5)
-    monkeypatch.setattr(shard_starts, "LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(worker_team, "START_SECONDS", 0.5)
+    monkeypatch.setattr(worker_team, "LONGEST_PAUSE", 0.0)
     monkeypatch.setattr(worker_team, "POLL_SECONDS", 0.01)
 
 

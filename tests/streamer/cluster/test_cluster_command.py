@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster_kit import TOKEN
+from tests.data_files import ROOT
 
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 
@@ -25,9 +26,9 @@ needs_ray = pytest.mark.skipif(
 )
 
 
-def streamer(*words, **more):
+def streamer(*words, program="streamer", **more):
     return subprocess.run(
-        [sys.executable, "-m", "streamer", *words], capture_output=True, text=True, timeout=100,
+        [sys.executable, "-m", program, *words], capture_output=True, text=True, timeout=100,
         check=False, **more,
     )  # fmt: skip
 
@@ -73,8 +74,8 @@ def test_a_cluster_of_this_machine(text, folder, environment):
 @needs_ray
 def test_the_memory_of_a_dictionary_in_shards(folder, environment):
     environment["TMPDIR"] = str(folder)
-    words = ["bench", "cluster", "--section", "shards", "--workers", "1", "--workers", "2"]
-    found = streamer(*words, "--kmers", "20000", env=environment)
+    words = ["cluster", "--section", "shards", "--workers", "1", "--workers", "2"]
+    found = streamer(*words, "--kmers", "20000", program="benchmarks", cwd=ROOT, env=environment)
     assert found.returncode == 0, found.stderr
     heads, _, *rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]

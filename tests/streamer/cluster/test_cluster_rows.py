@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamer.cli.app import main
-from streamer.cluster import lcs_tasks, match_tasks, pattern_tasks, primer_tasks
+from streamer.cluster import batch_tasks, match_tasks
 
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 
@@ -97,12 +97,12 @@ def test_rows_are_those_of_one_process(name, size, nodes, files, tmp_path, monke
     """At several sizes of tasks: as they are, and so small that each record is cut."""
     if size != "usual":
         share = SIZES[size]
-        monkeypatch.setattr(pattern_tasks, "MOST_PIECE", int(1e6 * share))
-        monkeypatch.setattr(primer_tasks, "LEAST_STARTS", max(16, int(20_000 * share)))
-        monkeypatch.setattr(primer_tasks, "TASK_SECONDS", 0.0)
-        monkeypatch.setattr(primer_tasks, "BEHIND", int(2000 * share))
-        monkeypatch.setattr(lcs_tasks, "FROM_CELLS", 0)
-        monkeypatch.setattr(lcs_tasks, "TILE_CELLS", 1e8 * share)
+        monkeypatch.setattr(batch_tasks, "MOST_PIECE", int(1e6 * share))
+        monkeypatch.setattr(batch_tasks, "LEAST_STARTS", max(16, int(20_000 * share)))
+        monkeypatch.setattr(batch_tasks, "PRIMER_TASK_SECONDS", 0.0)
+        monkeypatch.setattr(batch_tasks, "BEHIND", int(2000 * share))
+        monkeypatch.setattr(batch_tasks, "FROM_CELLS", 0)
+        monkeypatch.setattr(batch_tasks, "TILE_CELLS", 1e8 * share)
         for bases in ("TASK_BASES", "TASK_BASES_OF_MANY_ROWS", "TASK_BASES_NEAR"):
             monkeypatch.setattr(match_tasks, bases, int(1e6 * share))
     expected = rows(COMMANDS[name], files, tmp_path)

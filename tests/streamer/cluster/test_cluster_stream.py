@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from streamer.cluster import shard_starts, worker_team
+from streamer.cluster import worker_team
 from streamer.cluster.cluster_matcher import LEAST_PART, ClusterMatcher
 from streamer.cluster.connecting import Cluster
 from streamer.cluster.match_worker import MatchWorker
@@ -172,7 +172,7 @@ def test_a_node_that_joins_gets_workers(nodes, genome, targets, monkeypatch):
 
 
 def test_without_workers_this_process_matches(nodes, genome, targets, monkeypatch):
-    monkeypatch.setattr(shard_starts, "START_SECONDS", 0.5)
+    monkeypatch.setattr(worker_team, "START_SECONDS", 0.5)
     here, there, said = matchers("grow", targets, workers=1)
     import ray
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamer.cluster import cluster_tasks, connecting, node_line, worker_team
+from streamer.cluster import cluster_tasks, connecting, match_worker, worker_team
 from streamer.cluster.connecting import Cluster
-from streamer.cluster.match_worker import MatchWorker
-from streamer.cluster.node_line import Address, NodeLine
+from streamer.cluster.match_worker import Address, MatchWorker, NodeLine
 from streamer.errors import StreamerError
 from streamer.sequences.read_batch import ReadBatch
 from tests.streamer.cluster.fake_ray import FakeRay, Never, RayError, Reference
@@ -84,7 +83,7 @@ def test_results_are_the_same_with_and_without_lines(
     slot, name, shards, fault_targets, monkeypatch
 ):
     """Where there is none, no request or not every answer fits, Ray carries it."""
-    monkeypatch.setattr(node_line, "SLOT_BYTES", slot)
+    monkeypatch.setattr(match_worker, "SLOT_BYTES", slot)
     if not slot:
         monkeypatch.setattr(NodeLine, "new", lambda: (None, Address("", 1, 0, 0, 0, "")))
         monkeypatch.setattr(MatchWorker, "_serve", lambda worker, line: None)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from streamer.cli.app import main
-from streamer.cluster import cluster_tasks, match_tasks, pattern_tasks
+from streamer.cluster import batch_tasks, cluster_tasks, match_tasks
 from streamer.cluster.cluster_tasks import ClusterTasks, Work
 from streamer.cluster.connecting import Cluster
 from streamer.errors import StreamerError
@@ -76,7 +76,7 @@ def test_rows_survive_kills(command, nodes, tmp_path, monkeypatch):
         "match": ["match", "reads.fa", "-d", "targets.fa", "-k", "21", "-D", "3"],
     }[command]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pattern_tasks, "MOST_PIECE", 30_000)
+    monkeypatch.setattr(batch_tasks, "MOST_PIECE", 30_000)
     monkeypatch.setattr(match_tasks, "TASK_BASES_NEAR", 100_000)
     assert main([*line, "--device", "cpu", "-q", "-o", "alone"]) == 0
     # a worker takes a second to begin

@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 
-from streamer.cluster import node_line
-from streamer.cluster.node_line import SLOTS, NodeLine, readable
-from streamer.cluster.shared_objects import packed, unpacked
+from streamer.cluster import match_worker
+from streamer.cluster.connecting import packed, unpacked
+from streamer.cluster.match_worker import SLOTS, NodeLine, readable
 from tests.waiting import DEADLINE
 
 
@@ -78,7 +78,7 @@ def test_descriptors_are_closed(worker):
 
 def test_what_is_too_large_is_not_sent(worker, monkeypatch):
     line = NodeLine.at(worker[1])
-    monkeypatch.setattr(node_line, "SLOT_BYTES", 1 << 12)
+    monkeypatch.setattr(match_worker, "SLOT_BYTES", 1 << 12)
     assert not line.send(0, packed(np.zeros(1 << 10)))
     assert readable([line], 0) == []
     line.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamer.cluster.cluster_tasks import RETRIES
-from streamer.cluster.shard_starts import LONGEST_PAUSE, START_SECONDS, ShardStarts
+from streamer.cluster.worker_team import LONGEST_PAUSE, START_SECONDS, ShardStarts
 
 
 @pytest.fixture

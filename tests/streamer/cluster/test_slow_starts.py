@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from streamer.cluster import shard_starts, worker_team
+from streamer.cluster import worker_team
 from streamer.cluster.cluster_matcher import ClusterEngine
 from streamer.cluster.match_worker import MatchWorker
 from tests.streamer.cluster.test_cluster_stream import (
@@ -63,7 +63,7 @@ def test_workers_that_load_for_long_are_waited_for(nodes, genome, targets, gate,
     here, there, said = matchers("grow", targets, workers=1, shards=2)
     try:
         wait_for_life(there)
-        monkeypatch.setattr(shard_starts, "START_SECONDS", 4.0)
+        monkeypatch.setattr(worker_team, "START_SECONDS", 4.0)
         say = there._engine._team._say
 
         def open_gate(line):
@@ -102,7 +102,7 @@ def test_one_lost_while_it_loads_is_replaced(number, nodes, genome, targets, gat
 
 
 def test_k_mers_that_take_long_to_collect_are_no_silence(nodes, genome, targets, gate, monkeypatch):
-    monkeypatch.setattr(shard_starts, "START_SECONDS", 0.5)
+    monkeypatch.setattr(worker_team, "START_SECONDS", 0.5)
     known, collected = ClusterEngine._known, []
 
     def slowly(self):
@@ -115,7 +115,7 @@ def test_k_mers_that_take_long_to_collect_are_no_silence(nodes, genome, targets,
     try:
         assert there._engine._team.reason() == ""
         assert [codes.size for codes in collected] == [0], "workers have the dictionary already"
-        monkeypatch.setattr(shard_starts, "START_SECONDS", 60)
+        monkeypatch.setattr(worker_team, "START_SECONDS", 60)
         gate.touch()
         for batch in batches(genome, 2):
             assert_equal(here.match(batch), there.match(batch))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamer.cluster import shard_starts, worker_team
+from streamer.cluster import worker_team
 from streamer.cluster.cluster_tasks import RETRIES
 from streamer.errors import StreamerError
 from tests.streamer.cluster.faulty_workers import Faults, batches, matchers
@@ -16,7 +16,7 @@ DAEMON = "the cluster has no workers ("
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_those_killed_while_they_start_make_no_other_wait(shards, fault_targets, monkeypatch):
-    monkeypatch.setattr(shard_starts, "LONGEST_PAUSE", 30.0)
+    monkeypatch.setattr(worker_team, "LONGEST_PAUSE", 30.0)
     faults = Faults()
     faults.dying = RETRIES
     here, there, _, said = matchers("grow", fault_targets, shards, faults)
@@ -45,7 +45,7 @@ def test_one_that_is_alive_is_waited_for(shards, fault_targets):
 
 
 def test_one_that_stops_while_it_starts_is_noticed(fault_targets, monkeypatch):
-    monkeypatch.setattr(shard_starts, "START_SECONDS", 60.0)
+    monkeypatch.setattr(worker_team, "START_SECONDS", 60.0)
     monkeypatch.setattr(worker_team, "HANG_SECONDS", 0.2)
     faults = Faults()
     faults.stopping = 4
@@ -84,7 +84,7 @@ def test_if_all_of_a_shard_die_while_they_start_it_is_one_line(fault_targets):
 
 
 def test_those_that_raise_an_error_wait_before_the_next_try(fault_targets, monkeypatch):
-    monkeypatch.setattr(shard_starts, "LONGEST_PAUSE", 30.0)
+    monkeypatch.setattr(worker_team, "LONGEST_PAUSE", 30.0)
     faults = Faults()
     faults.raising = "a worker has version 0.0"
     _, there, _, _ = matchers("frozen", fault_targets, 2, faults)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from streamer import __version__
+from streamer.cluster.batch_tasks import run_tile
 from streamer.cluster.cluster_tasks import Work, perform
-from streamer.cluster.lcs_tasks import run_tile
+from streamer.cluster.connecting import packed, unpacked
 from streamer.cluster.match_worker import MatchWorker
-from streamer.cluster.shared_objects import packed, unpacked
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.card.letters import pack_letters
+from gpu.card.packing import pack_letters
 from streamer.matching import together
 from streamer.matching.together import pack_together
 from streamer.protocol.checksums import crc32c

@@ -7,8 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from streamer.playing.channels import BASES_A_SECOND, played, together
-from streamer.playing.raw_reads import RawRead
+from streamer.playing.run_folder import BASES_A_SECOND, RawRead, played, together
 
 
 def reads_of(lengths):

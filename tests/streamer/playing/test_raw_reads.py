@@ -9,7 +9,7 @@ import lzma
 import pytest
 
 from streamer.errors import DataError
-from streamer.playing.raw_reads import RawRead, raw_reads
+from streamer.playing.run_folder import RawRead, raw_reads
 
 TEXT = b"@a x\r\nACGT\r\n+a x\r\nIIII\r\n@b\n\n+\n\n\n@c\tq\nNN\n+\n@+"
 

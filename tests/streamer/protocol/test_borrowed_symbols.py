@@ -13,7 +13,7 @@ from streamer.protocol.checksums import ISA_L, crc32c
 from streamer.protocol.transport.libzmq import LIBZMQ
 from tests.daemon_kit import GENOME, follow, reads_of, running
 from tests.reference import crc32c as definition
-from trie.cpu.borrowed import Borrowed
+from trie.cpu.foreign import Borrowed
 
 pytestmark = pytest.mark.whole
 

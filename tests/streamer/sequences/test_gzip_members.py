@@ -19,7 +19,7 @@ from streamer.sequences.inflate import INFLATE, STEP_BYTES
 from streamer.sequences.raw_file import RawFile
 from tests.streamer.sequences.kit import bgzf_block
 from tests.waiting import DEADLINE
-from trie.cpu.borrowed import Borrowed
+from trie.cpu.foreign import Borrowed
 
 
 class Dribble(io.BytesIO):

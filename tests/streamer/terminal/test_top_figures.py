@@ -7,9 +7,8 @@ import random
 import pytest
 from rich.cells import cell_len
 
-from streamer.terminal import wording
-from streamer.terminal.listings import BARCODES, LATENCY, LISTINGS, NOVELTY, TARGETS, laid
-from streamer.terminal.overview import overview
+from streamer.terminal import listings
+from streamer.terminal.listings import BARCODES, LATENCY, LISTINGS, NOVELTY, TARGETS, laid, overview
 
 
 @pytest.mark.parametrize(
@@ -18,14 +17,14 @@ from streamer.terminal.overview import overview
      (99_960, "100 k"), (999_499, "999 k"), (999_500, "1.00 M"), (4.5e12, "4.50 T")],
 )  # fmt: skip
 def test_short_numbers(value, text):
-    assert wording.short(value) == text
+    assert listings.short(value) == text
 
 
 def test_short_numbers_are_near():
     rng = random.Random(1)
     for _ in range(2000):
         value = 10 ** rng.uniform(0, 18)
-        digits, _, unit = wording.short(value).partition(" ")
+        digits, _, unit = listings.short(value).partition(" ")
         factor = 1000 ** ["", "k", "M", "G", "T", "P", "E"].index(unit)
         assert float(digits) * factor == pytest.approx(value, rel=0.006, abs=0.5)
         assert len(digits) <= 4
@@ -36,7 +35,7 @@ def test_short_numbers_are_near():
     [(None, "."), (0.00042, "0.42 ms"), (0.0123, "12 ms"), (0.9994, "999 ms"), (3.44, "3.44 s")],
 )
 def test_seconds(value, text):
-    assert wording.seconds(value) == text
+    assert listings.seconds(value) == text
 
 
 @pytest.mark.parametrize(
@@ -44,28 +43,28 @@ def test_seconds(value, text):
     [(59.9, "59 s"), (60, "1 min"), (11_100, "3 h 5 min"), (187_200, "2 d 4 h")],
 )
 def test_durations(value, text):
-    assert wording.duration(value) == text
+    assert listings.duration(value) == text
 
 
 def test_a_bar_shows_that_there_is_something():
-    assert wording.bar(0, 4) == "    "
-    assert wording.bar(1e-9, 4) == "▏   "
-    assert wording.bar(0.5, 4) == "██  "
-    assert wording.bar(7, 4) == wording.bar(1, 4) == "████"
+    assert listings.bar(0, 4) == "    "
+    assert listings.bar(1e-9, 4) == "▏   "
+    assert listings.bar(0.5, 4) == "██  "
+    assert listings.bar(7, 4) == listings.bar(1, 4) == "████"
 
 
 def test_a_curve_has_the_last_values():
-    assert wording.curve([9, 0, None, 8, 4, 0.5], 4) == " █▅▁"
-    assert wording.curve([0, 0], 5) == "▁▁"
-    assert wording.curve([], 5) == wording.curve([1], 0) == ""
+    assert listings.curve([9, 0, None, 8, 4, 0.5], 4) == " █▅▁"
+    assert listings.curve([0, 0], 5) == "▁▁"
+    assert listings.curve([], 5) == listings.curve([1], 0) == ""
 
 
 def test_rates_are_those_between_two_looks():
-    assert wording.rates([0, 2, 2, 3, 4], [0, 10, 20, 5, 8]) == [5, None, None, 3]
+    assert listings.rates([0, 2, 2, 3, 4], [0, 10, 20, 5, 8]) == [5, None, None, 3]
 
 
 def test_a_name_cannot_steer_the_terminal():
-    assert wording.plain("a\x1b[2J\n\x9b1mé読") == "a\ufffd[2J\ufffd\ufffd1mé読"
+    assert listings.plain("a\x1b[2J\n\x9b1mé読") == "a\ufffd[2J\ufffd\ufffd1mé読"
 
 
 # ---- tables ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.waiting import DEADLINE
-from trie.cpu.thread_lanes import DONE, each_task, in_lanes
+from trie.cpu.threads import DONE, each_task, in_lanes
 
 LANES = (1, 2, 3, 5)
 

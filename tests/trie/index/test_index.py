@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reference.index import Oracle, batch, code_of, windows
-from trie.index.bitset import KmerBitset
-from trie.index.kmer_index import KmerIndex
-from trie.index.table import KmerTable
+from trie.index.kmer_index import KmerBitset, KmerIndex, KmerTable
 from trie.windows import MATCH, NO_SET, BatchShapeError
 
 KS = (1, 2, 3, 4, 11, 12, 13, 15, 16, 21, 30, 31)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from trie.cpu.vectors import aligned_words
 from trie.index.buckets import INVERSE, ODD, REGIONS, code_of, key_of
-from trie.index.table import NO_VALUES, KmerTable, bucket_bits_for
+from trie.index.kmer_index import NO_VALUES, KmerTable, bucket_bits_for
 from trie.windows import MATCH
 
 

@@ -14,9 +14,8 @@ from tests.reference.index import Oracle, windows
 from trie.cpu.intrinsics import array_address
 from trie.index.kmer_index import KmerIndex
 from trie.index.mers import BLOCK
-from trie.index.minimizer_places import MOST
 from trie.index.reference_text import padded
-from trie.index.text_index import MOST_SYMBOLS, TextIndex
+from trie.index.text_index import MOST, MOST_SYMBOLS, TextIndex
 from trie.windows import MATCH, NO_SET, BatchShapeError, window_codes
 
 KS = (12, 13, 15, 16, 17, 18, 19, 21, 24, 30, 31)

@@ -8,8 +8,7 @@ import pytest
 from tests.reference import ltb as ltb_oracle
 from tests.reference import ltb_cases
 from trie import ltb
-from trie.ltb import METHODS, active, approximate, overlap_of
-from trie.ltb.sliced import SYMBOLS, run_sliced
+from trie.ltb import METHODS, SYMBOLS, active, approximate, overlap_of, run_sliced
 from trie.snapshots.tree_bitmap import snapshot
 from trie.snapshots.walk import walk
 from trie.windows import BatchShapeError

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from tests.reference import tree_bitmap as oracle
 from tests.trie.strategies import batches
 from trie.snapshots.tree_bitmap import snapshot
-from trie.trees import hybrid_merge, hybrid_tree
+from trie.trees import hybrid_tree
 from trie.trees.hybrid_tree import HybridTreeBitmap
 
 
@@ -83,7 +83,7 @@ def test_memory_that_was_not_needed_is_given_back() -> None:
     codes = np.unique(np.random.default_rng(6).integers(0, 4**21, 50_000, dtype=np.uint64))
     tree = HybridTreeBitmap(21)
     tree.merge([codes])
-    assert tree.memory_bytes() < 40 * codes.size < 64 * 8 * hybrid_merge.SLACK
+    assert tree.memory_bytes() < 40 * codes.size < 64 * 8 * hybrid_tree.SLACK
 
 
 @pytest.mark.parametrize("k", [2, 3, 21])
@@ -103,7 +103,7 @@ def test_refuses_what_does_not_ascend_or_is_out_of_range(k: int) -> None:
 def test_runs_joined_two_by_two(sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(sum(sizes))
     runs = [np.sort(rng.integers(0, 40, size, dtype=np.uint64)) for size in sizes]
-    joiner = hybrid_merge.Joiner()
+    joiner = hybrid_tree.Joiner()
     joiner.joined(runs[::-1])
     found = joiner.joined(runs)
     np.testing.assert_array_equal(np.unique(found), np.unique(np.concatenate(runs)))

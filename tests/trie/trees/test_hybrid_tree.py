@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from streamer.bench.pointer_tree import PointerTree
+from benchmarks.pointer_tree import PointerTree
 from tests.reference import tree_bitmap as oracle
 from trie.snapshots.tree_bitmap import snapshot
 from trie.trees.hybrid_tree import HybridTreeBitmap

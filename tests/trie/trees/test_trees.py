@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from streamer.bench.pointer_tree import PointerTree
+from benchmarks.pointer_tree import PointerTree
 from tests.reference import tree_bitmap as oracle
 from tests.trie.strategies import EDGE_K, batches
 from trie.snapshots.tree_bitmap import snapshot

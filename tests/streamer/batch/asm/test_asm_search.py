@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamer.batch import asm
-from streamer.batch.asm import bit_parallel, engines
+from streamer.batch.asm import bit_parallel
 from streamer.errors import DataError, UsageError
 from tests.data_files import ROOT
 from tests.reference import asm as asm_oracle
@@ -98,14 +98,14 @@ EDGES = (0, 1, 5, 63, 64, 65, 127, 128, 511, 512, 513, 1025)
 def test_texts_of_any_length_cut_anywhere(method, block, report, monkeypatch):
     if block == 1 and method != "bit-parallel":
         block = 7
-    engine_for = engines.engine_for
+    engine_for = asm.engine_for
 
     def cut(*given):
         engine = engine_for(*given)
         engine.block_size = block
         return engine
 
-    monkeypatch.setattr(engines, "engine_for", cut)
+    monkeypatch.setattr(asm, "engine_for", cut)
     rng = np.random.default_rng(block)
     sizes = EDGES[:7] if block < 64 else EDGES
     texts = [letters(rng, size, "ACGTN") for size in sizes]
@@ -117,7 +117,7 @@ def test_texts_of_any_length_cut_anywhere(method, block, report, monkeypatch):
 @pytest.mark.parametrize("unit", ["AAAAAC", "AAAAACAAAAACAAAAAC"])
 def test_rows_that_wait_for_a_run_without_end_are_sorted_once(monkeypatch, unit):
     """The run of the first pattern goes on for a whole text, with those of others behind it."""
-    engine_for, lexsort = engines.engine_for, np.lexsort
+    engine_for, lexsort = asm.engine_for, np.lexsort
     sizes = []
 
     def cut(*arguments):
@@ -129,7 +129,7 @@ def test_rows_that_wait_for_a_run_without_end_are_sorted_once(monkeypatch, unit)
         sizes.append(keys[0].size)
         return lexsort(keys)
 
-    monkeypatch.setattr(engines, "engine_for", cut)
+    monkeypatch.setattr(asm, "engine_for", cut)
     monkeypatch.setattr(np, "lexsort", counted)
     texts = ["AAAAAC" * 500, "C" + "AAAAAC" * 300 + "GGGGGG" + "AAAAAC" * 200]
     patterns = ["AAAAAA", unit * 3, "CAAAAACA"]
@@ -181,38 +181,38 @@ def test_lanes_and_tiles_join_without_a_seam(monkeypatch):
 def searched(monkeypatch):
     """The ends and hits of each part of a block that is searched."""
     searched = []
-    whole = engines.Cutter._first
+    whole = asm.Cutter._first
 
     def noted(cutter, block):
         part, found, rest = whole(cutter, block)
         searched.append((part.ends, sum(map(len, found))))
         return part, found, rest
 
-    monkeypatch.setattr(engines.Cutter, "_first", noted)
+    monkeypatch.setattr(asm.Cutter, "_first", noted)
     return searched
 
 
 @pytest.mark.parametrize("report", asm.REPORTS)
 def test_more_hits_than_are_held_at_once(report, searched, monkeypatch):
-    monkeypatch.setattr(engines, {"all": "ROWS_AT_ONCE", "best": "BEST_AT_ONCE"}[report], 40)
+    monkeypatch.setattr(asm, {"all": "ROWS_AT_ONCE", "best": "BEST_AT_ONCE"}[report], 40)
     rng = np.random.default_rng(5)
     texts = [letters(rng, size, "AC") for size in (700, 3, 90)]
     for method in ENGINES:
         assert agree(texts, ["ACA", "CCAC"], 2, report=report, method=method) > 10
-    assert all(hits <= 40 or ends <= engines.ALWAYS_ENDS for ends, hits in searched)
+    assert all(hits <= 40 or ends <= asm.ALWAYS_ENDS for ends, hits in searched)
     # parts that have only the gaps between empty texts
-    monkeypatch.setattr(engines, "ALWAYS_ENDS", 4)
+    monkeypatch.setattr(asm, "ALWAYS_ENDS", 4)
     empty = [""] * 30
     assert agree([*empty, *texts, *empty, texts[0]], ["ACA"], 2, report=report) > 3
 
 
 @pytest.mark.parametrize("report", asm.REPORTS)
 def test_blocks_are_long_again_behind_many_hits(report, searched, monkeypatch):
-    monkeypatch.setattr(engines, {"all": "ROWS_AT_ONCE", "best": "BEST_AT_ONCE"}[report], 400)
+    monkeypatch.setattr(asm, {"all": "ROWS_AT_ONCE", "best": "BEST_AT_ONCE"}[report], 400)
     text = "A" * 1000 + letters(np.random.default_rng(14), 100_000, "ACGT") + "A" * 1000
     assert agree([text], ["A" * 12], 2, report=report, strands="forward") > 0
     assert len(searched) < 50
-    assert all(hits <= 400 or ends <= engines.ALWAYS_ENDS for ends, hits in searched)
+    assert all(hits <= 400 or ends <= asm.ALWAYS_ENDS for ends, hits in searched)
 
 
 @pytest.mark.parametrize("strands", ["forward", "reverse", "both"])

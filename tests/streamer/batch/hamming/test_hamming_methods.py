@@ -10,8 +10,8 @@ import pytest
 
 from streamer.batch import hamming
 from streamer.batch.choice import Choice
-from streamer.batch.hamming import bit_sliced, block_hits, engines, mismatch_index
-from streamer.batch.hamming.oriented import Oriented
+from streamer.batch.hamming import bit_sliced, pigeonhole
+from streamer.batch.hamming.problem import Oriented
 from streamer.errors import DataError, StreamerError, UsageError
 from tests.reference import hamming as oracle
 
@@ -102,7 +102,7 @@ def test_many_patterns_go_to_the_index_unless_a_method_is_asked_for():
     def engine(count, length, k, *, free=True):
         codes = np.zeros((count, length), np.uint8)
         patterns = Oriented(codes, np.arange(count, dtype=np.uint32), k)
-        return engines.engine_for(Choice("bit-sliced", "cpu"), patterns, 1, free=free)
+        return hamming.engine_for(Choice("bit-sliced", "cpu"), patterns, 1, free=free)
 
     assert engine(8, 12, 4).method == "bit-sliced"
     assert engine(200, 24, 3).method == "pigeonhole"
@@ -127,10 +127,10 @@ def test_small_chunks_and_full_buffers_change_nothing(method, monkeypatch):
     patterns = [drawn(rng, 7, "AC") for _ in range(40)]
     wanted = rows(texts, patterns, 3, method=method)
     assert wanted == oracle.search_large(texts, patterns, 3)
-    monkeypatch.setattr(engines, "CHUNKS", (1, 777))
-    monkeypatch.setattr(engines, "LEAST_WORDS", 1)
+    monkeypatch.setattr(hamming, "CHUNKS", (1, 777))
+    monkeypatch.setattr(hamming, "LEAST_WORDS", 1)
     monkeypatch.setattr(hamming, "ROWS_AT_ONCE", 1000)
-    monkeypatch.setattr(engines, "LEAST_PART", 64)
+    monkeypatch.setattr(hamming, "LEAST_PART", 64)
     assert rows(texts, patterns, 3, method=method, threads=3) == wanted
 
 
@@ -154,15 +154,15 @@ def test_no_call_of_a_kernel_takes_long(monkeypatch, method, cells, most, room, 
     rng = random.Random(17)
     text, patterns = drawn(rng, 20_000), [drawn(rng, 6) for _ in range(5)]
     wanted = oracle.search_large([text], patterns, 3, "both")
-    kernel, sizes = engines.ON_CPU[method].scan, []
+    kernel, sizes = hamming.ON_CPU[method].scan, []
 
     def noted(codes, first, stop, *more):
         sizes.append(stop - first)
         return kernel(codes, first, stop, *more)
 
-    monkeypatch.setattr(engines.ON_CPU[method], "scan", noted)
-    monkeypatch.setattr(engines, "LEAST_WORDS", room)
-    monkeypatch.setattr(engines, "MOST_CELLS", cells)
+    monkeypatch.setitem(hamming.ON_CPU, method, hamming.ON_CPU[method]._replace(scan=noted))
+    monkeypatch.setattr(hamming, "LEAST_WORDS", room)
+    monkeypatch.setattr(hamming, "MOST_CELLS", cells)
     assert rows(text, patterns, 3, method=method, threads=threads) == wanted
     assert max(sizes) == most
     assert sum(sizes) >= 20_000 - 5
@@ -171,12 +171,12 @@ def test_no_call_of_a_kernel_takes_long(monkeypatch, method, cells, most, room, 
 @pytest.mark.parametrize(("length", "k"), [(1, 0), (2, 1), (7, 2), (20, 4)])
 def test_an_index_lists_the_patterns_near_each_piece(monkeypatch, length, k):
     """In calls of a kernel that take some patterns each."""
-    monkeypatch.setattr(mismatch_index, "NEAR_AT_ONCE", 500)
-    kernel, calls = mismatch_index._near, []
-    monkeypatch.setattr(mismatch_index, "_near", lambda *a: calls.append(a[2] - a[1]) or kernel(*a))
+    monkeypatch.setattr(pigeonhole, "NEAR_AT_ONCE", 500)
+    kernel, calls = pigeonhole._near, []
+    monkeypatch.setattr(pigeonhole, "_near", lambda *a: calls.append(a[2] - a[1]) or kernel(*a))
     rng = np.random.default_rng(18)
     codes = rng.integers(0, 5, (30, length), dtype=np.uint8)
-    index = mismatch_index.make_index(Oriented(codes, np.arange(30, dtype=np.uint32), k))
+    index = pigeonhole.make_index(Oriented(codes, np.arange(30, dtype=np.uint32), k))
     q = index.length
     near = sum(math.comb(q, i) * 3**i for i in range(index.errors + 1))
     assert max(calls) <= max(1, 500 // near + 1)
@@ -202,7 +202,7 @@ def test_an_index_lists_the_patterns_near_each_piece(monkeypatch, length, k):
 def test_all_ways_to_order_the_hits_of_a_block():
     rng = random.Random(13)
     text = drawn(rng, 3000, "ACG")
-    for count in (1, block_hits.FEW - 1, block_hits.FEW, block_hits.FEW + 1, 3 * block_hits.FEW):
+    for count in (1, bit_sliced.FEW - 1, bit_sliced.FEW, bit_sliced.FEW + 1, 3 * bit_sliced.FEW):
         patterns = [drawn(rng, 6, "ACG") for _ in range(count)]
         for k in (0, 2, 4):  # some, several at one position, nearly every window
             wanted = oracle.search_large([text], patterns, k, "forward")
@@ -278,7 +278,7 @@ def test_letters_that_are_none():
 
 
 def test_where_pigeonhole_is_the_default():
-    from streamer.batch.hamming.mismatch_index import pays
+    from streamer.batch.hamming.pigeonhole import pays
 
     def drawn(count, length, k):
         codes = np.zeros((count, length), dtype=np.uint8)

@@ -12,7 +12,7 @@ import pytest
 
 from streamer.batch import lcs
 from streamer.batch.choice import Choice
-from streamer.batch.lcs.paper import dp
+from streamer.batch.lcs import paper
 from streamer.errors import StreamerError, UsageError
 from tests.data_files import ROOT
 from tests.reference import lcs as oracle
@@ -27,15 +27,16 @@ CUDA = [name for name, devices in lcs.METHODS.items() if "cuda" in devices]
 def small_tables(monkeypatch):
     """Tables, passes and leaves so small that short sequences are divided, and cut for two
     threads."""
-    from streamer.batch.lcs import division, solve, waves
+    from streamer.batch.lcs import passes as waves
+    from streamer.batch.lcs import solve
 
     monkeypatch.setattr(solve, "LEAF_CELLS", 2_000)
     monkeypatch.setattr(solve, "BOTH_FROM", 10_000)
-    monkeypatch.setattr(division, "SHORTEST_MARK", 2)
+    monkeypatch.setattr(solve, "SHORTEST_MARK", 2)
     monkeypatch.setattr(waves, "CUT_FROM", 40_000)
     monkeypatch.setattr(waves, "TILE_CELLS", 9_000)
     monkeypatch.setattr(waves, "LEAST_STRETCH", 20)
-    monkeypatch.setattr(dp, "SHOWN_CELLS", 9_000)
+    monkeypatch.setattr(paper, "SHOWN_CELLS", 9_000)
 
 
 def agree(a, b, methods, threads=1, want=None):
@@ -164,7 +165,7 @@ def test_many_threads_do_not_cut_the_work_to_dust():
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_tiles_run_once_and_behind_those_they_need(threads):
-    from streamer.batch.lcs.waves import Chain, Crew
+    from streamer.batch.lcs.passes import Chain, Crew
     from trie.cpu.threads import run_all
 
     done = []
@@ -185,7 +186,7 @@ def test_tiles_run_once_and_behind_those_they_need(threads):
 
 
 def test_a_tile_that_fails_ends_the_others():
-    from streamer.batch.lcs.waves import Chain, Crew
+    from streamer.batch.lcs.passes import Chain, Crew
     from trie.cpu.threads import run_all
 
     done = []
@@ -238,7 +239,7 @@ def test_what_is_refused(monkeypatch):
         lcs.length(b"A", b"A", method="fast")
     with pytest.raises(UsageError, match="'dp' runs on cpu, not on cuda"):
         lcs.length(b"A", b"A", method="dp", device="cuda")
-    monkeypatch.setattr(dp, "MOST_CELLS", 100)
+    monkeypatch.setattr(paper, "MOST_CELLS", 100)
     with pytest.raises(StreamerError, match="keeps the whole table, 484 bytes: take 'hirschberg'"):
         lcs.sequence(b"ACGTACGTAC", b"GCATGCATGT", method="dp", device="cpu")
     a, b = b"ACGTACGTAC", b"GCATGCATGT"
@@ -270,11 +271,11 @@ def test_vectors_of_machines_without_avx_512():
 import numpy as np
 from tests.reference import lcs as oracle
 from streamer.batch import lcs
-from streamer.batch.lcs import division, lane_sweep, solve, systolic
+from streamer.batch.lcs import solve, systolic
 
-assert lane_sweep.LANES == 4
+assert systolic.LANES == 4
 systolic.TABLE_STRETCH = 1_000
-solve.LEAF_CELLS, division.SHORTEST_MARK = 2_000, 2
+solve.LEAF_CELLS, solve.SHORTEST_MARK = 2_000, 2
 for a, b in oracle.pairs(80, (33, 65, 1_100, 2_900, 4_097), 16):
     a, b = oracle.plain(a), oracle.plain(b)
     want = oracle.length(a, b)
@@ -321,7 +322,7 @@ def test_memory_of_20_m_by_10_m(scale):
     size."""
     from types import SimpleNamespace
 
-    from streamer.batch.lcs.division import divide
+    from streamer.batch.lcs.solve import divide
 
     rows, columns = 20_000_000 // scale, 10_000_000 // scale
     pair = SimpleNamespace(a=SimpleNamespace(size=rows), b=SimpleNamespace(size=columns))

@@ -313,7 +313,7 @@ def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
     from streamer.batch.choice import Choice
     from streamer.batch.primer import seeds
     from streamer.batch.primer.problem import Alpha
-    from streamer.batch.primer.shapes import CutCosts
+    from streamer.batch.primer.seeds import CutCosts
     from trie.codes import encode
 
     virus, coli, mitochondrion = (read_plainly(path)[0][1] for path in paths)

@@ -12,11 +12,10 @@ import pytest
 from streamer.batch import primer
 from streamer.batch.asm.pattern_masks import masks_of
 from streamer.batch.choice import Choice
-from streamer.batch.primer import known, seeds, shared_windows
+from streamer.batch.primer import known, paper, seeds, shared_windows
 from streamer.batch.primer.cpu_text import CpuText
-from streamer.batch.primer.paper import alternative, conventional, cores
 from streamer.batch.primer.problem import Alpha
-from streamer.batch.primer.shapes import MOST_WINDOWS, CutCosts
+from streamer.batch.primer.seeds import MOST_WINDOWS, CutCosts
 from streamer.errors import UsageError
 from tests.reference import primer as oracle
 from trie.codes import InvalidBaseError, encode
@@ -69,8 +68,10 @@ def test_all_methods_find_what_the_oracle_finds(seed):
             assert found.tolist() == expected, (seed, number, method, threads, case)
 
 
-@pytest.mark.parametrize("method", [conventional, alternative])
-def test_an_interrupt_ends_within_a_start(method):
+@pytest.mark.parametrize(
+    "longest_prefix", [paper.alternative_longest_prefix, paper.conventional_longest_prefix]
+)
+def test_an_interrupt_ends_within_a_start(longest_prefix):
     """A start of the paper's solutions may take hours: the thread that waits tells its kernel."""
     rng = np.random.default_rng(1)
     alpha = Alpha.of([rng.integers(0, 4, 5000, dtype=np.uint8)])
@@ -81,10 +82,10 @@ def test_an_interrupt_ends_within_a_start(method):
         counts.append(arguments[-2])
         main = threading.main_thread().ident
         threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
-        return method.longest_prefix(*arguments)
+        return longest_prefix(*arguments)
 
     with pytest.raises(KeyboardInterrupt):
-        cores.coarse(watched, alpha, [beta], 900, alpha.first_reaches(900), 1)
+        paper.coarse(watched, alpha, [beta], 900, alpha.first_reaches(900), 1)
     assert counts[0][0] < 899 * beta.size  # a start has more comparisons
 
 

@@ -1,1 +1,0 @@
-"""The methods of the WsPASM paper: rows of D, one thread per cell."""

@@ -1,1 +1,0 @@
-"""The methods that the PMASM paper compares: a result table of all windows and patterns."""

@@ -1,1 +1,0 @@
-"""The WsPASM paper's methods on the CPU."""

@@ -1,1 +1,0 @@
-"""The methods compared in the PMASM paper, on the CPU."""

@@ -1,1 +1,0 @@
-"""The LCS paper's methods as published: baselines for the faster methods."""

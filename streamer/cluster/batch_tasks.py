@@ -1,0 +1,384 @@
+"""Tasks of ``asm`` and ``hamming``: each searches a piece of a text for all patterns.
+
+Pieces overlap by the symbols that an end can depend on, so any text can be cut finely enough for
+all workers, and pattern sets need not be split.
+
+Tasks of ``lcs``: tiles of the passes of Hirschberg's division.
+
+    columns ->    0  1  2     the number: the earliest step at which a tile can run
+    rows    0     0  1  2     A tile takes the state of its rows from the tile to its left, and the
+            1     1  2  3     carries of its columns from the tile above. Both are references to
+                              results of tasks: Ray runs a tile once they are there.
+
+The passes of a level run in parallel. Small tables are solved in the calling process.
+
+Tasks of ``primer``: some starts of alpha against a chunk of beta; the largest reach wins.
+
+Reaches only grow with more texts of beta, so chunks can be searched in any order. A task gets the
+symbols of alpha after its starts that their prefixes are likely to need. If a prefix reaches the
+end of those, the task gets more: matching prefixes are short except where alpha and beta are
+similar.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer import __version__
+from streamer.batch.asm import Cutters, searched
+from streamer.batch.asm.blocks import joined, of_pieces
+from streamer.batch.asm.hit_reports import BestEnds, BlockRuns, every_end, runs_of
+from streamer.batch.asm.pattern_masks import Searches
+from streamer.batch.choice import Choice
+from streamer.batch.hamming import HammingSearch
+from streamer.batch.hits import Hits
+from streamer.batch.lcs.passes import HostPool, Part, Passes, Waves, stretches
+from streamer.batch.lcs.solve import MakeProcessor, processor_of
+from streamer.batch.lcs.symbols import OnCells, Pair
+from streamer.batch.lcs.systolic import BLOCK, SystolicSweep
+from streamer.batch.primer import reaches
+from streamer.batch.primer.problem import CHUNK_SYMBOLS, Alpha, Columns, chunks
+from streamer.batch.records import Codes, NamedSequence
+from streamer.cluster.cluster_tasks import (
+    RETRIES,
+    ClusterTasks,
+    Work,
+    cancel,
+    check_version,
+    part_size,
+    result_of,
+)
+from streamer.cluster.connecting import Cluster, Parts, packed, unpacked
+from streamer.output.text_table import Format, Labels
+from streamer.sequences.record_buffer import TextPiece
+from trie.cpu.team import Team
+
+TASK_SECONDS = 2.0
+LEAST_PIECE, MOST_PIECE = 1 << 14, 1 << 23
+"""Limits on symbols per task: starting one takes milliseconds, and all its rows are in memory."""
+
+Rows = np.ndarray[Any, np.dtype[np.uint8]]
+"""Lines of formatted rows."""
+
+
+def piece_symbols(seconds_a_base: float, symbols: int | None, workers: int) -> int:
+    """Return symbols per piece, a few seconds of a thread at most; ``symbols``: the total."""
+    usual = int(min(max(TASK_SECONDS / max(seconds_a_base, 1e-12), LEAST_PIECE), MOST_PIECE))
+    return part_size(usual, LEAST_PIECE, symbols, workers)
+
+
+@dataclass(frozen=True)
+class _Formatted:
+    """The format of rows."""
+
+    names: list[str]
+    format_: Format
+
+    def lines(self, parts: Iterable[Hits], texts: Sequence[str]) -> Rows:
+        labels = Labels(self.names)
+        tables = (table for hits in parts for table in hits.tables(texts, labels))
+        lines = [data for table in tables for data in table.formatted(self.format_)]
+        return np.frombuffer(b"".join(lines), dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class _Asm:
+    wanted: Searches
+    choice: Choice
+    best: bool
+    rows: _Formatted
+
+
+def _prepared_asm(shared: _Asm) -> tuple[_Asm, Cutters]:
+    return shared, Cutters(shared.choice, shared.wanted, 1, best=shared.best)
+
+
+def _run_asm(prepared: tuple[_Asm, Cutters], piece: TextPiece) -> Rows | list[BlockRuns]:
+    shared, cutters = prepared
+    if shared.best:
+        parts = searched(of_pieces([piece]), shared.wanted, cutters)
+        return [runs_of(part, joined(found), shared.wanted) for part, found in parts]
+    # names are relative to the piece
+    alone = of_pieces([replace(piece, first=0)])
+    hits = (
+        every_end(part, some, searches=shared.wanted)
+        for part, found in searched(alone, shared.wanted, cutters)
+        for some in found
+    )
+    return shared.rows.lines(hits, piece.reads.names)
+
+
+ASM = Work(_prepared_asm, _run_asm)
+
+
+def asm_lines(
+    cluster: Cluster, pieces: Iterable[TextPiece], wanted: Searches, choice: Choice,
+    names: list[str], format_: Format,
+) -> Iterator[Rows]:  # fmt: skip
+    """Yield the formatted rows of every end, in order."""
+    shared = _Asm(wanted, choice, False, _Formatted(names, format_))
+    tasks = ClusterTasks(cluster, ASM, shared, gpu=choice.device == "cuda")
+    return tasks.in_order(pieces)
+
+
+def asm_best(
+    cluster: Cluster, pieces: Iterable[TextPiece], wanted: Searches, choice: Choice
+) -> Iterator[tuple[int, Hits]]:
+    """Yield the best end of each run, like ``asm.find``: workers align, this process joins runs."""
+    tasks = ClusterTasks(
+        cluster, ASM, _Asm(wanted, choice, True, _Formatted([], "tsv")),
+        gpu=choice.device == "cuda",
+    )  # fmt: skip
+    best = BestEnds(wanted)
+    first = 0
+    for blocks in tasks.in_order(pieces):
+        for runs in blocks:
+            first = runs.first
+            yield first, best.add(runs)
+    yield first, best.finish()
+
+
+@dataclass(frozen=True)
+class _Hamming:
+    patterns: list[NamedSequence]
+    k: int
+    strands: str
+    choice: Choice
+    free: bool
+    rows: _Formatted
+
+
+def _prepared_hamming(shared: _Hamming) -> tuple[_Hamming, HammingSearch]:
+    search = HammingSearch(
+        shared.patterns, shared.k, strands=shared.strands, choice=shared.choice,
+        free=shared.free, threads=1,
+    )  # fmt: skip
+    return shared, search
+
+
+def _run_hamming(prepared: tuple[_Hamming, HammingSearch], piece: TextPiece) -> Rows:
+    shared, search = prepared
+    reads = piece.reads
+    hits = search.find(reads.bases, reads.offsets, before=piece.start)
+    return shared.rows.lines(hits, reads.names)
+
+
+HAMMING = Work(_prepared_hamming, _run_hamming)
+
+
+def hamming_lines(
+    cluster: Cluster, pieces: Iterable[TextPiece], patterns: list[NamedSequence], k: int,
+    strands: str, choice: Choice, format_: Format, *, free: bool,
+) -> Iterator[Rows]:  # fmt: skip
+    """Yield the formatted rows in order; arguments as for ``HammingSearch``."""
+    rows = _Formatted([pattern.name for pattern in patterns], format_)
+    shared = _Hamming(patterns, k, strands, choice, free, rows)
+    tasks = ClusterTasks(cluster, HAMMING, shared, gpu=choice.device == "cuda")
+    return tasks.in_order(pieces)
+
+
+TILE_CELLS = 6e11  # two seconds of a thread
+FROM_CELLS = 1 << 32
+"""Levels with at least this many cells go to the cluster; smaller ones are faster here."""
+
+_WORD = 32
+
+State = list[NDArray[Any]]
+
+
+def run_tile(
+    version: str, pair: Parts, part: tuple[int, int, int, int, bool], rows: State | None,
+    carries: State | None, export: bool,
+) -> tuple[State, State, NDArray[np.uint32]]:  # fmt: skip
+    """On a worker: run a tile of a pass, given the state of its rows and the carries from above.
+
+    None marks the start of the table. Returns both after the tile and, with ``export``, its rows as
+    pool words.
+    """
+    check_version(version)
+    with Team(1):
+        tile = Part(*part)
+        sweep = SystolicSweep(unpacked(pair), tile, 1)
+        *groups, out = sweep.state
+        for group, given in zip(groups, rows or (), strict=rows is not None):
+            group[:] = given
+        if carries is not None:
+            out[:] = carries[0]
+        sweep.run(0, 0, tile.columns)
+        words = np.zeros(-(-tile.rows // _WORD) if export else 0, dtype=np.uint32)
+        if export:
+            sweep.export(0, words, 0)
+        return groups, [out], words
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A running tile: its words go to a place in the pool, or nowhere."""
+
+    words: Any
+    at: int | None
+    cells: int
+
+
+class ClusterPasses(HostPool):
+    """A ``Processor`` that runs large passes on a cluster, and the others in this process."""
+
+    def __init__(
+        self, cluster: Cluster, pair: Pair, threads: int, on_cells: OnCells, here: Waves
+    ) -> None:
+        super().__init__(threads)
+        self._cluster = cluster
+        self._here = here
+        self._on_cells = on_cells
+        self._pair = cluster.ray.put(packed(pair))
+        self._remote = cluster.ray.remote(run_tile).options(
+            num_returns=3, max_retries=RETRIES, scheduling_strategy="SPREAD"
+        )
+
+    def sweep(self, passes: Passes) -> None:
+        """Run the passes; the pool then holds their results."""
+        if (passes.rows * passes.columns).sum() < FROM_CELLS:
+            self._here.pool = self.pool
+            self._here.sweep(passes)
+            return
+        waiting = deque(
+            tile for i, part in enumerate(passes.parts()) for tile in self._tiles(part, passes, i)
+        )
+        try:
+            while waiting:
+                tile = waiting[0]
+                words = result_of(self._cluster, tile.words, np.asarray)
+                if tile.at is not None:
+                    self.pool[tile.at : tile.at + words.size] = words
+                self._on_cells(tile.cells)
+                waiting.popleft()
+        finally:
+            cancel(self._cluster, (tile.words for tile in waiting))
+
+    def _tiles(self, part: Part, passes: Passes, i: int) -> Iterator[_Waiting]:
+        """Submit the tiles of a pass, row by row of tiles."""
+        side = int(TILE_CELLS**0.5)
+        lots = row_lots(part.rows, max(1, round(part.rows / side)))
+        cut = stretches(passes, i, max(1, round(part.columns / side)))
+        above: list[Any] = [None] * len(cut)
+        for first, stop in lots:
+            state = None
+            for column, (begin, end, at) in enumerate(cut):
+                tile = within(part, first, stop, begin, end)
+                state, above[column], words = self._remote.remote(
+                    __version__, self._pair, tile, state, above[column], at is not None
+                )
+                place = None if at is None else at + first // _WORD
+                yield _Waiting(words, place, (stop - first) * (end - begin))
+
+
+def row_lots(rows: int, count: int) -> list[tuple[int, int]]:
+    """Split rows into about ``count`` ranges of whole blocks, except for the last."""
+    blocks = -(-rows // BLOCK)
+    cuts = sorted({BLOCK * (blocks * lot // count) for lot in range(count)} | {rows})
+    return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
+def within(
+    part: Part, first: int, stop: int, begin: int, end: int
+) -> tuple[int, int, int, int, bool]:
+    """Return the fields for rows [first, stop) and columns [begin, end) of a pass."""
+    row = part.row + (part.rows - stop if part.backward else first)
+    column = part.column + (part.columns - end if part.backward else begin)
+    return row, stop - first, column, end - begin, part.backward
+
+
+def passes_of(cluster: Cluster) -> MakeProcessor:
+    """Return a factory of processors that run large passes on a cluster."""
+
+    def make(pair: Pair, choice: Choice, threads: int, on_cells: OnCells) -> ClusterPasses:
+        here = processor_of(pair, choice, threads, on_cells)
+        assert isinstance(here, Waves)
+        return ClusterPasses(cluster, pair, threads, on_cells, here)
+
+    return make
+
+
+PRIMER_TASK_SECONDS = 4.0
+PAIR_SECONDS = 6e-12  # of a thread, per symbol of alpha, symbol of beta and difference
+LEAST_STARTS = 1 << 10
+BEHIND = 1 << 12  # initial symbols of alpha after the starts of a task
+GROWTH = 8  # growth factor of these where prefixes continue
+
+
+@dataclass(frozen=True)
+class _Primer:
+    codes: Codes
+    k: int
+    choice: Choice
+    strands: str
+    behind: int
+
+
+Starts = tuple[int, int, int]
+"""First start, one past the last, and the end of their record, in the codes of alpha."""
+
+
+def _run(shared: _Primer, part: tuple[Starts, list[Codes]]) -> Columns:
+    """Return the reaches of some starts for a chunk of beta: int64."""
+    (first, stop, end), beta = part
+    behind = shared.behind
+    while True:
+        until = min(end, stop + behind)
+        alpha = Alpha.of([shared.codes[first:until]])
+        found = reaches(
+            alpha, beta, shared.k, shared.choice, strands=shared.strands, threads=1
+        )[: stop - first]  # fmt: skip
+        # reaches increase with the starts
+        if until == end or not found.size or found[-1] < until - first:
+            return found + first
+        behind *= GROWTH
+
+
+def _kept(shared: _Primer) -> _Primer:
+    return shared
+
+
+PRIMER = Work(_kept, _run)
+
+
+def starts_of(alpha: Alpha, k: int, symbols: int) -> list[Starts]:
+    """Split all starts into parts within a record, each a task with so many symbols of beta."""
+    size = max(LEAST_STARTS, int(PRIMER_TASK_SECONDS / (PAIR_SECONDS * k * max(symbols, 1))))
+    return [
+        (first, min(first + size, end), end)
+        for begin, end in alpha.bounds()
+        for first in range(begin, end, size)
+    ]
+
+
+def reaches_there(
+    cluster: Cluster, alpha: Alpha, beta: Iterable[Codes], k: int, *, choice: Choice, strands: str
+) -> Columns:
+    """Like ``streamer.batch.primer.reaches``, on a cluster."""
+    k = alpha.solvable(k)
+    reach = alpha.first_reaches(k)
+    if k > alpha.longest():
+        deque(beta, maxlen=0)
+        return reach
+    shared = _Primer(alpha.codes, k, choice, strands, BEHIND)
+    tasks = ClusterTasks(cluster, PRIMER, shared, gpu=choice.device == "cuda")
+    given: list[Starts] = []
+
+    def parts() -> Iterator[tuple[Starts, list[Codes]]]:
+        for chunk in chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS):
+            symbols = sum(piece.size for piece in chunk)
+            for starts in starts_of(alpha, k, symbols):
+                given.append(starts)
+                yield starts, chunk
+
+    for number, found in enumerate(tasks.in_order(parts())):
+        first, stop, _ = given[number]
+        np.maximum(reach[first:stop], found, out=reach[first:stop])
+    return reach
