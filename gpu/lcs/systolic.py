@@ -72,7 +72,6 @@ from numba.core import types
 from gpu.card.intrinsics import (
     ALL_LANES,
     SIMULATED,
-    address_of,
     as_signed,
     bit_count,
     cuda,
@@ -148,7 +147,7 @@ def step(words: int, scale: int) -> Any:
     """step(table, symbols, address, carries, v) -> (carries out, v...): four columns of W words.
 
     table: the match words in shared memory (only the simulator reads it). symbols: ``scale`` times
-    the columns' symbols, one byte each. address: ``address_of`` the lane's words of symbol 0.
+    the columns' symbols, one byte each. address: of the lane's words of symbol 0.
     carries: bit 31 enters at the first column, ..., bit 28 at the fourth; outgoing carries are
     returned in bits 3 to 0. v: a tuple of W uint32, 0 where the length grows.
     """
@@ -199,6 +198,10 @@ if SIMULATED:
         """Write a cell at once, for every warp of the GPU."""
         cells[int(index)] = value
 
+    def element_address(table: Any, index: Any) -> Any:
+        """The address in shared memory of ``table[index]``."""
+        return np.uint32(4 * int(index))
+
 else:
     from numba.cuda.extending import intrinsic
 
@@ -214,6 +217,12 @@ else:
         store = "st.relaxed.gpu.global.u64 [$0], $1;"
         codegen = on_element(store, "l,l", ir.VoidType(), 3, effect=True)
         return types.void(cells, index, types.uint64), codegen
+
+    @intrinsic
+    def element_address(typingctx: Any, table: Any, index: Any) -> Any:
+        """The address in shared memory of ``table[index]``."""
+        convert = "{ .reg .u64 t; cvta.to.shared.u64 t, $1; cvt.u32.u64 $0, t; }"
+        return types.uint32(table, index), on_element(convert, "=r,l", ir.IntType(32), 2)
 
 
 @device_function
@@ -373,7 +382,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
         table = cuda.shared.array(size, types.uint32)
         lane = cuda.threadIdx.x & 31
         base = (cuda.threadIdx.x >> 5) * table_words
-        address = np.uint32(address_of(table) + np.uint32(4 * (base + lane * group)))
+        address = np.uint32(element_address(table, base + lane * group))
         empty = np.uint32(0)
         nothing = np.uint32(symbols * np.uint32(0x01010101 * scale))
         while True:
