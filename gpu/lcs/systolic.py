@@ -147,8 +147,8 @@ def step(words: int, scale: int) -> Any:
     """step(table, symbols, address, carries, v) -> (carries out, v...): four columns of W words.
 
     table: the match words in shared memory (only the simulator reads it). symbols: ``scale`` times
-    the columns' symbols, one byte each. address: ``element_address`` of the lane's words of symbol
-    0. carries: bit 31 enters at the first column, ..., bit 28 at the fourth; outgoing carries are
+    the columns' symbols, one byte each. address: of the lane's words of symbol 0.
+    carries: bit 31 enters at the first column, ..., bit 28 at the fourth; outgoing carries are
     returned in bits 3 to 0. v: a tuple of W uint32, 0 where the length grows.
     """
     if SIMULATED:

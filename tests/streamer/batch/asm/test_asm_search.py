@@ -146,14 +146,14 @@ def test_rows_that_wait_for_a_run_without_end_are_sorted_once(monkeypatch, unit)
 @pytest.mark.parametrize("block", [7, 40, 1 << 20])
 def test_of_overlapping_hits_the_nearest_stays(block, monkeypatch):
     """Chains of hits in repeats, each of which depends on those behind it."""
-    engine_for = engines.engine_for
+    engine_for = asm.engine_for
 
     def cut(*given):
         engine = engine_for(*given)
         engine.block_size = block
         return engine
 
-    monkeypatch.setattr(engines, "engine_for", cut)
+    monkeypatch.setattr(asm, "engine_for", cut)
     rng = np.random.default_rng(15)
     texts = [edited(rng, unit * 60, 25) for unit in ("ACCG", "AC", "ACGTTTG")]
     patterns = ["ACCGACCGACCG", "ACACACAC", "GTTTGACGTTTG"]
