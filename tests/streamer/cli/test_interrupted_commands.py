@@ -93,7 +93,7 @@ run()
 """
 
 
-@pytest.mark.parametrize("seconds", [0.002, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("seconds", [0.002, 0.1, 0.3, 0.7])
 def test_a_command_ends_at_once_from_its_first_steps_on(seconds, tmp_path):
     reader, writer = os.pipe()
     with gzip.open(DATA / "lambda.fa.gz") as file:
