@@ -59,7 +59,7 @@ MISTAKES = {
         "if slots[at] and name:\n            return",
         f"{SEQUENCES}/test_repeated_names.py::test_many_names_and_none_again",
     ),
-    "a region cut within a record": Mistake(
+    "the number of the first record": Mistake(
         f"{SEQUENCES}/growing.py", "first=records)", "first=0)",
         f"{SEQUENCES}/test_growing.py::test_a_fault_comes_behind_the_records_before_it",
     ),

@@ -149,24 +149,6 @@ def test_many_targets(mode, strands, tmp_path, streamer):
             assert got == as_text(want), f"k {k} {report}"
 
 
-@pytest.mark.parametrize("mode", ["frozen", "grow"])
-@pytest.mark.parametrize("kernel", ["index", "walk"])
-def test_seeding(mode, kernel, tmp_path, streamer):
-    rng = random.Random(5)
-    reads = [(f"r{i}", "".join(rng.choices("ACGTN", [9, 9, 9, 9, 1], k=50))) for i in range(9)]
-    reads += [(f"again{i}", sequence) for i, (_, sequence) in enumerate(reads)]
-    fasta = write_fasta(tmp_path / "reads.fa", reads)
-    for seed in (0, 1, 7, 49, 50, 51, 120, 449, 450, 451, 900, 5_000):
-        for k in (3, 8):
-            code, out, _ = streamer(
-                "match", fasta, "-k", k, "--seed", seed, "--mode", mode,
-                "--kernel", kernel, "--chunk", 60, "--quiet",
-            )  # fmt: skip
-            assert code == 0
-            want = oracle.intervals_report(reads, k, mode=mode, seed=seed)
-            assert rows_of(out) == as_text(want), f"seed {seed} k {k}"
-
-
 def test_json_lines(tmp_path, streamer):
     fasta = write_fasta(tmp_path / "reads.fa", [("r1", "ACGTACGTAA"), ('q"u\\', "GGGGGGG")])
     dictionary = write_fasta(tmp_path / "dictionary.fa", [("t 1", "ACGTACG")])
