@@ -14,7 +14,7 @@ from tests.gpu import faults, placement
 
 pytestmark = [
     # words are added modulo 2**32, which numpy scalars of the simulator warn of
-    pytest.mark.filterwarnings("ignore:overflow encountered in scalar"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar")
 ]
 
 COMMANDS = {
@@ -51,8 +51,7 @@ QUICK = ("asm", "primer", "match-chunks", "near-grow")
 def grouped(names):
     return [
         pytest.param(
-            name,
-            marks=[pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in QUICK)],
+            name, marks=[pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in QUICK)]
         )
         for name in names
     ]

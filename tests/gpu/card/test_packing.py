@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu.card.packing import (
-    ChunkTooLargeError,
-    pack_chunk,
-    pack_letters,
-    packed_sizes,
-)
+from gpu.card.packing import ChunkTooLargeError, pack_chunk, pack_letters, packed_sizes
 from trie.codes import InvalidBaseError, encode
 
 

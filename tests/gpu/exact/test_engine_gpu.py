@@ -29,13 +29,7 @@ def small_blocks():
     from gpu.exact import bucket_table, device_tree, kmer_set, symbol_kernels, walk
     from streamer.matching import chunks, cuda, tree_worker
 
-    modules = (
-        bucket_table,
-        device_tree,
-        kmer_set,
-        symbol_kernels,
-        walk,
-    )
+    modules = (bucket_table, device_tree, kmer_set, symbol_kernels, walk)
     with placement.small_blocks(32, *modules) as patch:
         # chunks of a few symbols are chunks here
         patch.setattr(cuda, "LONG_SPAN", 1)

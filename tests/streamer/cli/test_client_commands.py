@@ -11,10 +11,7 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.cli.status import print_table
-from streamer.client import (
-    Control,
-    Subscriber,
-)
+from streamer.client import Control, Subscriber
 from tests.daemon_kit import GENOME, reads_of, running, write_fasta
 from tests.waiting import DEADLINE
 

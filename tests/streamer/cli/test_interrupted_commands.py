@@ -73,8 +73,7 @@ sys.exit(app.main([]))
 
 
 @pytest.mark.parametrize(
-    "moment",
-    ["in_import", "in_callback", "in_finalizer", "as_another_error", "dropped", "twice"],
+    "moment", ["in_import", "in_callback", "in_finalizer", "as_another_error", "dropped", "twice"]
 )
 def test_an_interrupt_is_not_lost(moment, tmp_path):
     done = subprocess.run(

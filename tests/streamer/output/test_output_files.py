@@ -60,12 +60,7 @@ def plain_zstd(data):
     return subprocess.run(["zstd", "-dc"], input=data, capture_output=True, check=True).stdout
 
 
-PLAIN = {
-    ".gz": gzip.decompress,
-    ".bz2": bz2.decompress,
-    ".xz": lzma.decompress,
-    ".zst": plain_zstd,
-}
+PLAIN = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress, ".zst": plain_zstd}
 
 
 @pytest.fixture

@@ -20,13 +20,7 @@ from streamer.reporting.any_report import read_report
 from streamer.reporting.row_files import RowError
 from tests.data_files import ROOT, data_file
 from tests.streamer.reporting.page_reader import check_page, number
-from tests.streamer.reporting.test_row_files import (
-    BY_BARCODE,
-    COVERAGE,
-    NOVELTY,
-    READS,
-    TARGETS,
-)
+from tests.streamer.reporting.test_row_files import BY_BARCODE, COVERAGE, NOVELTY, READS, TARGETS
 
 EVIL = [
     "<script>alert(1)</script>", '"><img/src=x/onerror=alert(1)>', "a&amp;b", "</title></style>",

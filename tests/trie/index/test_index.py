@@ -76,12 +76,7 @@ def test_threads_do_not_change_anything(k: int, with_values: bool, canonical: bo
 )
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_any_reads_in_any_batches(
-    k: int,
-    reads: list[list[int]],
-    repeated: list[int],
-    canonical: bool,
-    seed_end: int,
-    chunks: int,
+    k: int, reads: list[list[int]], repeated: list[int], canonical: bool, seed_end: int, chunks: int
 ) -> None:
     reads = reads + [reads[i] for i in repeated if i < len(reads)]
     index = KmerIndex(k)

@@ -34,12 +34,7 @@ def test_equals_the_definition(case: tuple[int, list[int]]) -> None:
 def test_by_hand() -> None:
     # ACG, ACT, TTT at k = 3: one root and three nodes below it
     tree = snapshot([63, 0b000110, 0b000111, 63], 3)
-    assert tree.inmaps.tolist() == [
-        1 | 1 << 1 | 1 << 4 | 1 << (5 + 1) | 1 << (5 + 15),
-        1,
-        1,
-        1,
-    ]
+    assert tree.inmaps.tolist() == [1 | 1 << 1 | 1 << 4 | 1 << (5 + 1) | 1 << (5 + 15), 1, 1, 1]
     assert tree.exmaps.tolist() == [1 << 6 | 1 << 7 | 1 << 63, 0, 0, 0]
     assert tree.prefix_sums.tolist() == [1, 4, 4, 4]
     assert tree.level_offsets.tolist() == [0, 1, 4]
