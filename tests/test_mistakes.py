@@ -68,8 +68,8 @@ MISTAKES = {
         f"{SEQUENCES}/test_context.py::test_columns_of_labels",
     ),
     # ---- matching --------------------------------------------------------------------------------
-    "a window in two chunks": Mistake(
-        f"{MATCHING}/chunks.py", "max(end - (k - 1), offsets[read])", "max(end - k, offsets[read])",
+    "a window in no chunk": Mistake(
+        f"{MATCHING}/chunks.py", "start = max(end - (k - 1),", "start = max(end - (k - 2),",
         f"{MATCHING}/test_chunks.py::test_partition_of_windows",
     ),
     "windows behind the seed": Mistake(
