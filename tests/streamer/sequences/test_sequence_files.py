@@ -16,7 +16,7 @@ from streamer.errors import DataError
 from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.files import read_batches
 from streamer.sequences.source import size_of_files
-from tests.reference.reader import files as before
+from tests.reference import reader as before
 from tests.streamer.sequences.kit import bam_of, bgzf_blocks, outcome
 from tests.waiting import DEADLINE, unread, until
 from trie.codes import encode
