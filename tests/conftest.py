@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -26,9 +27,13 @@ with suppress(ImportError):  # tests that need it report that it is missing
     settings.load_profile("repeatable")
 
 
-# the other tests run in other processes, see also tests/gpu/conftest.py
+# the simulator runs kernels alone, see also tests/gpu/conftest.py
 collect_ignore = (
-    ["faults", "golden", "pages", "simulation", "streamer", "trie"]
+    [
+        path.name
+        for path in Path(__file__).parent.iterdir()
+        if path.name not in ("gpu", "__init__.py")
+    ]
     if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
     else []
 )

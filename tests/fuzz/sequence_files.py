@@ -17,7 +17,7 @@ from typing import Any
 from streamer.errors import DataError
 from streamer.sequences import files
 from tests.fuzz.targets import OfBytes
-from tests.reference.reader import files as plain
+from tests.reference import reader as plain
 from tests.streamer.sequences.kit import bam_of, bgzf_block, bgzf_blocks
 
 _FASTQ = (

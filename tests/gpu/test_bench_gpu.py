@@ -8,6 +8,7 @@ from tests.gpu import placement
 
 pytestmark = [
     *placement.marks(),
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:Simulator timings"),
     pytest.mark.filterwarnings("ignore:overflow encountered in scalar"),
 ]

@@ -14,7 +14,7 @@ from tests.gpu import faults, placement
 
 pytestmark = [
     # words are added modulo 2**32, which numpy scalars of the simulator warn of
-    pytest.mark.filterwarnings("ignore:overflow encountered in scalar"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar")
 ]
 
 COMMANDS = {
@@ -44,8 +44,17 @@ SMALLER = ("asm", "asm-best", "asm-wspasm", "hamming", "hamming-naive")
 """Have smaller pieces even for these texts."""
 
 
+QUICK = ("asm", "primer", "match-chunks", "near-grow")
+"""In the quick lane: a batch command in pieces, one in steps, a stream, and one that grows."""
+
+
 def grouped(names):
-    return [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
+    return [
+        pytest.param(
+            name, marks=[pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in QUICK)]
+        )
+        for name in names
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)

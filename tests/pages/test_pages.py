@@ -48,7 +48,9 @@ RUNNABLE = [path for path in PAGES if any(block.runs for block in blocks(path))]
 
 def parameters():
     for path in RUNNABLE:
-        marks = [pytest.mark.data(*SARS)] if shown(path) == "docs/panel.md" else []
+        marks = [] if shown(path) == "README.md" else [pytest.mark.slow]
+        if shown(path) == "docs/panel.md":
+            marks.append(pytest.mark.data(*SARS))
         yield pytest.param(path, id=shown(path), marks=marks)
 
 

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu.card.packing import (
-    ChunkTooLargeError,
-    pack_chunk,
-    pack_letters,
-    packed_sizes,
-)
+from gpu.card.packing import ChunkTooLargeError, pack_chunk, pack_letters, packed_sizes
 from trie.codes import InvalidBaseError, encode
 
 
@@ -79,10 +74,10 @@ def test_letters_are_packed_as_their_codes_are(data):
 
 
 @pytest.mark.parametrize("k", [1, 2, 31])
-@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 95, 96, 97])
-def test_edges_of_words(size, k):
-    bases = np.arange(size, dtype=np.uint8) % 4
-    check(bases, np.array([0, size]), k)
+def test_edges_of_words(k):
+    for size in (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 95, 96, 97):
+        bases = np.arange(size, dtype=np.uint8) % 4
+        check(bases, np.array([0, size]), k)
 
 
 def test_parts_of_several_threads_meet():

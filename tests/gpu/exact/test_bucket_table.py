@@ -9,17 +9,17 @@ from gpu.exact.device_tree import device_bytes, kmer_count
 from trie.snapshots.tree_bitmap import snapshot
 
 
-@pytest.mark.parametrize("k", range(1, 32))
 @pytest.mark.parametrize("kmers", [0, 1, 1000, 10_000_000, 400_000_000])
-def test_a_table_holds_its_kmers(k, kmers):
-    kmers = min(kmers, 4**k)
-    shape = choose_shape(k, kmers)
-    assert 1 <= shape.field <= 2 * k - 1
-    assert shape.fields >= 1
-    assert shape.fields * shape.field <= 63
-    assert overflowing(shape, kmers) < OVERFLOWING
-    # not more than six times what the k-mers' codes alone would take
-    assert shape.size * 8 <= max(64, 6 * kmers * 8)
+def test_a_table_holds_its_kmers(kmers):
+    for k in range(1, 32):
+        count = min(kmers, 4**k)
+        shape = choose_shape(k, count)
+        assert 1 <= shape.field <= 2 * k - 1
+        assert shape.fields >= 1
+        assert shape.fields * shape.field <= 63
+        assert overflowing(shape, count) < OVERFLOWING
+        # not more than six times what the k-mers' codes alone would take
+        assert shape.size * 8 <= max(64, 6 * count * 8)
 
 
 def test_the_share_of_overflowing_buckets():

@@ -29,13 +29,7 @@ def small_blocks():
     from gpu.exact import bucket_table, chunk_match, device_tree, kmer_set, walk
     from streamer.matching import chunks, cuda, tree_worker
 
-    modules = (
-        bucket_table,
-        device_tree,
-        kmer_set,
-        chunk_match,
-        walk,
-    )
+    modules = (bucket_table, device_tree, kmer_set, chunk_match, walk)
     with placement.small_blocks(32, *modules) as patch:
         # chunks of a few symbols are chunks here
         patch.setattr(cuda, "LONG_SPAN", 1)

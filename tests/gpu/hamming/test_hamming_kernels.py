@@ -89,8 +89,10 @@ def searcher_of(method, patterns, k):
     return engine_for(Choice(method, "cuda"), patterns, 1, free=False)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("length", "k", "symbols", "count"), cases())
+@pytest.mark.parametrize(
+    ("method", "length", "k", "symbols", "count"),
+    placement.shared([(method, *case) for method in METHODS for case in cases()], 3),
+)
 def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count):
     if SIMULATED and method == "pmasm-block-thread" and length > 64:
         symbols = length + 2  # a block a window

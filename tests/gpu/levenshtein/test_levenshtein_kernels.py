@@ -82,7 +82,7 @@ def cases():
 
 
 @pytest.mark.usefixtures("full_warps")
-@pytest.mark.parametrize(("seed", "k", "distance", "scheme"), cases(), ids=str)
+@pytest.mark.parametrize(("seed", "k", "distance", "scheme"), placement.shared(cases(), 2), ids=str)
 def test_every_scheme_equals_the_cpu(seed, k, distance, scheme):
     total = 160 if SIMULATED else 60_000
     codes, bases, offsets = made_up(seed, k, distance, total, 6 if SIMULATED else 300)

@@ -37,9 +37,7 @@ def chosen():
             ltb_cases.make(k, at % min(5, k), 5, kmers=12, reads=3, length=8, gaps=0.1)
             for at, k in enumerate(ltb_cases.EDGE_K)
         ]
-        cases += [
-            ltb_cases.make(7, 4, 6, kmers=4, reads=1, length=14),
-        ]
+        cases += [ltb_cases.make(7, 4, 6, kmers=4, reads=1, length=14)]
         cases += [case for case in ltb_cases.awkward() if case.k < 31]
         return [shortened(case) for case in cases]
     return ltb_cases.edges(20, reads=2) + ltb_cases.awkward()

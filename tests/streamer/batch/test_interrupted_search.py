@@ -67,8 +67,7 @@ moments.put(None)
 
 
 @pytest.mark.parametrize(
-    "search",
-    ["asm", "asm-best", "asm-sequential", "hamming", "primer", "lcs"],
+    "search", ["asm", "asm-best", "asm-sequential", "hamming", "primer", "lcs"]
 )
 def test_an_interrupt_is_raised_whenever_it_comes(search):
     done = subprocess.run(

@@ -54,22 +54,7 @@ def test_no_command_shows_the_help_and_nothing_else(streamer):
     assert "Usage: streamer" in out
 
 
-def test_debug_adds_the_traceback(tmp_path):
-    done = run("--debug", "match", tmp_path / "missing.fa", "-k", "5", "--seed", "0")
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
-    assert "missing.fa: no such file" in done.stderr.splitlines()[-1]
-
-
-def test_devices_names_the_processor(streamer):
-    code, out, _ = streamer("devices")
-    assert code == 0
-    assert out.splitlines()[0] == "#device\tname\tcores\tmemory_bytes"
-    assert out.splitlines()[1].startswith("cpu\t")
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("lines", [1, 2])
+@pytest.mark.parametrize(("unbuffered", "lines"), [("", 1), ("1", 2)])
 def test_a_closed_pipe_ends_it_quietly(lines, unbuffered, tmp_path):
     """Also amid the rows, where a write without a buffer takes a part of them and says no more."""
     reads = write_fasta(tmp_path / "r.fa", [(f"r{i}", "ACGTTGCATTAC" * 9) for i in range(20_000)])

@@ -15,7 +15,6 @@ from streamer.cli.daemon_options import open_control
 from streamer.cli.status import print_table
 from streamer.client import (
     Control,
-    Producer,
     Subscriber,
 )
 from streamer.daemon import engine
@@ -170,29 +169,6 @@ def test_send_to_the_control_socket_is_told_at_once(path, reads_file, streamer):
         code, out, err = streamer("send", reads_file, "--to", daemon.endpoints["control"])
     assert (code, out) == (1, "")
     assert "is the control socket of a daemon" in err
-
-
-def test_send_tells_of_a_bad_file_and_sends_what_came_before(path, tmp_path, streamer):
-    bad = write_fasta(tmp_path / "bad.fa", [("a", "ACGT"), ("b", "ACZT")])
-    with running(path) as daemon:
-        code, _, err = streamer("send", bad, "--to", daemon.endpoints["ingest"])
-        assert code == 1
-        assert "bad.fa: record 2 (b), position 3: 'Z' is not a base" in err
-    # drained: whatever was accepted is in the totals
-    assert daemon.service.board.totals.fields()["reads"] == 1
-
-
-def test_send_to_a_draining_daemon_is_refused(path, reads_file, streamer):
-    with running(path) as daemon:
-        with daemon.engine_held(), Producer(daemon.endpoints["ingest"]) as producer:
-            producer.send([("held", "ACGT")])
-            producer.flush()
-            daemon.service.drain("the test")
-            with Control(daemon.endpoints["control"]) as control:
-                until(lambda: control.status()["state"] == "draining", "draining")
-            code, _, err = streamer("send", reads_file, "--to", daemon.endpoints["ingest"])
-        assert code == 1
-        assert "draining" in err
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,6 @@ from tests.daemon_kit import random_dna, running, settings, write_fasta
 
 pytestmark = pytest.mark.whole
 
-SEQUENCE = "ACGTTGCATTACGGCATTAC"
-
-
-@pytest.fixture
-def reads(tmp_path):
-    return write_fasta(tmp_path / "reads.fa", [("read", SEQUENCE)])
-
 
 def test_debug_may_stand_anywhere_and_holds_for_one_line(streamer):
     line = ("match", "missing.fa", "--seed", 0, "-k", 4)
@@ -32,21 +25,6 @@ def test_debug_may_stand_anywhere_and_holds_for_one_line(streamer):
 def test_debug_behind_two_dashes_is_a_file(streamer):
     code, _, err = streamer("match", "--seed", 0, "-k", 4, "--", "--debug")
     assert (code, err) == (1, "streamer: error: --debug: no such file\n")
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (("-k", 0), "'-k': must be greater than or equal to 1"),
-        (("-k", 4, "--format", "csv"), "'--format': 'csv' is not one of 'tsv', 'jsonl', 'arrow"),
-        (("-k", 4, "--kernel", "shuffle", "--device", "cpu"), "--kernel shuffle runs on CUDA"),
-    ],
-)
-def test_options_out_of_range_or_at_odds(streamer, reads, options, told):
-    code, out, err = streamer("match", reads, "--seed", 0, *options)
-    assert (code, out) == (2, "")
-    assert told in err
-    assert err.count("\n") == 1
 
 
 def test_devices_in_either_form(streamer):

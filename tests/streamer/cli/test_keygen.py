@@ -89,8 +89,9 @@ def test_keys_are_added_and_none_is_changed(tmp_path, streamer):
     assert streamer("keygen", folder, "--name", "c", "--name", "c")[0] == 1
 
 
-@pytest.mark.parametrize("pattern", ["a\nb", "a\tb", "a\udcffb"])
-@pytest.mark.parametrize("option", ["--send", "--watch", "--control"])
+@pytest.mark.parametrize(
+    ("option", "pattern"), [("--send", "a\nb"), ("--watch", "a\tb"), ("--control", "a\udcffb")]
+)
 def test_what_could_not_be_written_is_refused(tmp_path, streamer, option, pattern):
     folder = tmp_path / "keys"
     assert streamer("keygen", folder)[0] == 0

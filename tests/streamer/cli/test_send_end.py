@@ -218,13 +218,6 @@ def test_an_interrupt_waits_for_no_daemon_that_is_started_anew(capsys, monkeypat
     assert "1 of 3 reads sent are acknowledged, the last is a (2 are" in capsys.readouterr().err
 
 
-def test_a_daemon_that_does_not_answer_at_all_gets_no_reads(tmp_path, streamer, monkeypatch):
-    monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", 0.3)
-    reads = write_fasta(tmp_path / "reads.fa", named("a", 2))
-    code, _, err = streamer("send", reads, "--to", f"ipc://{tmp_path}/nobody")
-    assert (code, len(err.splitlines())) == (1, 1)
-
-
 # ---- from Python ---------------------------------------------------------------------------
 
 

@@ -176,30 +176,30 @@ def test_a_daemon_that_is_started_anew_is_waited_for(path, run):
     assert (before, after) == (named("a", 5), named("b", 5))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "problem"),
-    [
-        ([], 2, "name either files of reads (READS) or a folder (--watch)"),
-        (["x.fa", "--watch", "."], 2, "name either files of reads (READS) or a folder (--watch)"),
-        (["--watch", ".", "--threads", "2"], 2, "--threads goes with READS, --watch has one"),
-        (["x.fa", "--settle", "0"], 2, "--settle goes with --watch"),
-        (["x.fa", "--until", "end*"], 2, "--until goes with --watch"),
-        (["x.fa", "--ledger", "file"], 2, "--ledger goes with --watch"),
-        (["--watch", ".", "--settle", "-1"], 2, "Invalid value for '--settle'"),
-        (["--watch", "{}/none"], 1, "{}/none: no such file or directory"),
-        (["--watch", "{}/file"], 1, "{}/file: is not a folder"),
-        (["--watch", ".", "--ledger", "{}/file"], 1, "{}/file: file is not a database"),
-        (["--watch", ".", "--ledger", "{}/file/x"], 1, "{}/file/x: "),
-    ],
-)
-def test_what_cannot_be_watched_is_one_line(path, tmp_path, streamer, arguments, code, problem):
+UNWATCHED = [
+    ([], 2, "name either files of reads (READS) or a folder (--watch)"),
+    (["x.fa", "--watch", "."], 2, "name either files of reads (READS) or a folder (--watch)"),
+    (["--watch", ".", "--threads", "2"], 2, "--threads goes with READS, --watch has one"),
+    (["x.fa", "--settle", "0"], 2, "--settle goes with --watch"),
+    (["x.fa", "--until", "end*"], 2, "--until goes with --watch"),
+    (["x.fa", "--ledger", "file"], 2, "--ledger goes with --watch"),
+    (["--watch", ".", "--settle", "-1"], 2, "Invalid value for '--settle'"),
+    (["--watch", "{}/none"], 1, "{}/none: no such file or directory"),
+    (["--watch", "{}/file"], 1, "{}/file: is not a folder"),
+    (["--watch", ".", "--ledger", "{}/file"], 1, "{}/file: file is not a database"),
+    (["--watch", ".", "--ledger", "{}/file/x"], 1, "{}/file/x: "),
+]
+
+
+def test_what_cannot_be_watched_is_one_line(path, tmp_path, streamer):
     (tmp_path / "file").write_text("this is no ledger\n" * 100)
-    words = [word.format(tmp_path) for word in arguments]
     with running(path) as daemon:
-        found, _, err = streamer("send", *words, "--to", daemon.endpoints["ingest"])
-    assert found == code
-    assert f"error: {problem.format(tmp_path)}" in err
-    assert len(err.splitlines()) == 1
+        for arguments, code, problem in UNWATCHED:
+            words = [word.format(tmp_path) for word in arguments]
+            found, _, err = streamer("send", *words, "--to", daemon.endpoints["ingest"])
+            assert found == code, arguments
+            assert f"error: {problem.format(tmp_path)}" in err
+            assert len(err.splitlines()) == 1
 
 
 def test_two_watchers_of_one_ledger(path, run, streamer):

@@ -13,10 +13,14 @@ from tests.data_files import write_fasta
 from trie.codes import decode
 
 
-@pytest.mark.parametrize("bits", [2, 4, 6, 10, 20, 36, 56])
-@pytest.mark.parametrize("size", [1, 2, 31, 33, 500, 20_000])
+@pytest.mark.parametrize("bits", [2, 6, 20, 56])
 @pytest.mark.parametrize("kind", ["random", "repeats", "same beginning", "ascending", "equal"])
-def test_sorts_stably(bits, size, kind):
+def test_sorts_stably(bits, kind):
+    for size in (1, 2, 31, 33, 500, 20_000):
+        check_sorted(bits, size, kind)
+
+
+def check_sorted(bits, size, kind):
     rng = np.random.default_rng(size * 64 + bits)
     codes = rng.integers(0, 2**bits, size, dtype=np.uint64)
     if kind == "repeats":
@@ -35,7 +39,7 @@ def test_sorts_stably(bits, size, kind):
     np.testing.assert_array_equal(owners, want)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 21, 31])
+@pytest.mark.parametrize("k", [1, 3, 31])
 @pytest.mark.parametrize("strands", ["forward", "canonical"])
 def test_long_records_cut_into_pieces(k, strands, tmp_path, monkeypatch):
     """A window across a cut is there once, with its record; so is one that several records hold."""

@@ -93,8 +93,10 @@ def reports_of(rows, k, strands, sources, *, mode="frozen"):
     return found
 
 
-@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
-@pytest.mark.parametrize("k", [3, 11, 31])
+@pytest.mark.parametrize(
+    ("k", "strands"),
+    [(3, "canonical"), (3, "both"), (11, "forward"), (31, "canonical"), (31, "both")],
+)
 def test_the_same_rows(k, strands, case, rows):
     want = reports_of(rows, k, strands, ["all.fa"])
     assert "t0;t1;t2;t3;t4;t5;t6;t7;..." in want["windows"] or k == 31
@@ -109,7 +111,7 @@ def test_the_same_rows(k, strands, case, rows):
         assert reports_of(rows, k, strands, ["near.npz"]) == want
 
 
-@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+@pytest.mark.parametrize("strands", ["canonical", "both"])
 def test_several_files(strands, case, rows):
     for name in "ab":
         save = ("--strands", strands, "--save", case / f"{name}.npz")
@@ -131,11 +133,12 @@ def without(prefix, text):
     return found
 
 
-@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
-@pytest.mark.parametrize("way", ["mode", "seed", "distance"])
+@pytest.mark.parametrize(
+    ("way", "strands"),
+    [("mode", "canonical"), ("mode", "both"), ("seed", "canonical"), ("seed", "forward"),
+     ("distance", "forward"), ("distance", "both")],
+)  # fmt: skip
 def test_grown_kmers_have_no_target(strands, way, case, rows):
-    if way == "distance" and strands == "canonical":
-        strands = "forward"
     grow = {
         "mode": ("--mode", "grow"),
         "seed": ("--seed", 10_000, "--mode", "frozen"),

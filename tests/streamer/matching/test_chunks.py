@@ -12,9 +12,7 @@ from streamer.matching.chunks import chunk_bounds, slice_reads
 
 @settings(max_examples=300, deadline=None)
 @given(
-    lengths=st.lists(st.integers(0, 30), max_size=12),
-    k=st.integers(1, 9),
-    extra=st.integers(0, 60),
+    lengths=st.lists(st.integers(0, 30), max_size=12), k=st.integers(1, 9), extra=st.integers(0, 60)
 )
 def test_partition_of_windows(lengths, k, extra):
     chunk = k + extra

@@ -31,12 +31,7 @@ def matched(draw):
         events += read[:windows] + [0] * (length - windows)
         sets += held[:windows] + [NO_SET] * (length - windows)
         offsets.append(len(events))
-    return (
-        k,
-        np.array(events, np.uint8),
-        np.array(sets, np.uint32),
-        np.array(offsets, np.int64),
-    )
+    return (k, np.array(events, np.uint8), np.array(sets, np.uint32), np.array(offsets, np.int64))
 
 
 def plain_runs(k, events, sets, offsets):
@@ -116,10 +111,7 @@ def test_a_part_of_events(codes, start, length):
     start = min(start, len(codes))
     stop = min(start + length, len(codes))
     bits = Events(given_codes.size, codes=given_codes).bits
-    for whole in (
-        Events(given_codes.size, codes=given_codes),
-        Events(given_codes.size, bits=bits),
-    ):
+    for whole in (Events(given_codes.size, codes=given_codes), Events(given_codes.size, bits=bits)):
         part = whole.part(start, stop)
         assert part.symbols == stop - start
         assert part.codes.tolist() == codes[start:stop]

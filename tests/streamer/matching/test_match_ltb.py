@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.data_files import data_files, read_plainly, write_fasta
+from tests.data_files import write_fasta
 from tests.reference import ltb as ltb_oracle
 from tests.reference import ltb_cases
 
@@ -73,26 +73,6 @@ def test_forward_and_jsonl(tmp_path, streamer):
     assert isinstance(objects[0]["end"], int)
 
 
-def test_distance_0_is_exact_matching(tmp_path, streamer):
-    records, reads = made_up(7, 0)
-    dictionary = write_fasta(tmp_path / "d.fa", records)
-    path = write_fasta(tmp_path / "r.fa", reads)
-    run = ("match", path, "-d", dictionary, "-k", 7, "--quiet", "--strands")
-    for strands in ("forward", "both"):
-        _, out, _ = streamer(*run, strands, "--report", "windows")
-        exact = [line.split("\t") for line in out.splitlines()[1:]]
-        rows = rows_of(streamer(*run, strands, "--semantics", "ltb", "--distance", 0)[1])
-        assert [row[:2] for row in rows if row[2] == "0"] == [
-            (row[0], str(int(row[1]) + 7)) for row in exact if row[2] == "match"
-        ]
-        assert {row[2] for row in rows} == {"0", "."}
-        depths = {(row[0], int(row[1])): row[3].split(",") for row in rows}
-        missed = [row for row in exact if row[2] == "mismatch"]
-        assert missed
-        for name, start, _, depth, _ in missed:
-            assert depth in depths[name, int(start) + int(depth)]
-
-
 def test_a_seeded_dictionary_is_that_of_its_windows(tmp_path, streamer):
     rng = random.Random(3)
     genome = "".join(rng.choices("ACGT", k=90))
@@ -124,25 +104,6 @@ def test_what_has_grown_is_found_in_later_snapshots(tmp_path, streamer):
     truth = ltb_oracle.run(windows_of([("g", genome[:400])], 21), 21, 1, copy)
     for end in ends:
         assert rows[end][0] == ",".join(map(str, truth[int(end) - 1][0]))
-
-
-@pytest.mark.parametrize("path", data_files("ont_native_barcodes_24.fa.gz"), ids=lambda p: p.name)
-def test_barcodes_in_nanopore_reads(path, tmp_path, streamer):
-    barcodes = read_plainly(path)
-    nanopore = read_plainly(data_files("lambda_nanopore*.fq.gz")[0], limit=4)
-    rng = random.Random(4)
-    reads = [
-        (name, ltb_cases.mutated(rng, barcodes[i][1], i) + sequence[:30])
-        for i, (name, sequence) in enumerate(nanopore)
-    ]
-    path = write_fasta(tmp_path / "r.fa", reads)
-    dictionary = write_fasta(tmp_path / "d.fa", barcodes)
-    _, out, _ = streamer(
-        "match", path, "-d", dictionary, "-k", 24, "-D", 3, "--semantics", "ltb", "--quiet"
-    )
-    want = expected(windows_of(barcodes, 24), 24, 3, reads)
-    assert len([row for row in want if row[2] != "."]) >= 4
-    assert rows_of(out) == want
 
 
 def test_what_cannot_be_asked_for(tmp_path, streamer):

@@ -99,21 +99,6 @@ def test_both_strands_all_ends_and_jsonl_are_the_defaults(tmp_path, streamer):
     assert isinstance(objects[0]["distance"], int)
 
 
-def test_distance_0_is_exact_matching(tmp_path, streamer):
-    records, reads = made_up(random.Random(6), 9)
-    dictionary = write_fasta(tmp_path / "d.fa", records)
-    path = write_fasta(tmp_path / "r.fa", reads)
-    run = ("match", path, "-d", dictionary, "-k", 9, "--quiet", "--strands")
-    for strands in ("forward", "both"):
-        _, windows, _ = streamer(*run, strands, "--report", "windows")
-        exact = [line.split("\t") for line in windows.splitlines()[1:]]
-        starts = [(row[0], row[1]) for row in exact if row[2] == "match"]
-        found = rows_of(streamer(*run, strands, "--distance", 0)[1])
-        assert [row[:2] for row in found] == starts
-        assert len(starts) > 5
-        assert {(int(row[2]) - int(row[1]), row[3]) for row in found} == {(9, "0")}
-
-
 def test_a_seeded_dictionary_is_that_of_its_windows(tmp_path, streamer):
     rng = random.Random(8)
     genome = "".join(rng.choices("ACGT", k=150))

@@ -152,10 +152,14 @@ def test_snapshots_follow_a_growing_stream(kernel):
         StreamMatcher.of(Dictionary.empty(5, "forward"), mode="grow").match(batch).words()
 
 
-@pytest.mark.parametrize("k", [9, 21])
-@pytest.mark.parametrize("targets", [1, 3])
-@pytest.mark.parametrize(("mode", "seed"), [("frozen", 0), ("frozen", 90), ("grow", 0)])
-@pytest.mark.parametrize("enough", [1, 1 << 20])
+@pytest.mark.parametrize(
+    ("mode", "seed", "targets", "k", "enough"),
+    [
+        *(("frozen", 0, 1, 9, 1), ("frozen", 0, 3, 21, 1), ("frozen", 0, 1, 21, 1 << 20)),
+        *(("frozen", 0, 3, 9, 1 << 20), ("frozen", 90, 3, 9, 1), ("frozen", 90, 1, 21, 1 << 20)),
+        *(("grow", 0, 1, 9, 1 << 20), ("grow", 0, 3, 21, 1), ("grow", 0, 3, 9, 1)),
+    ],
+)
 def test_batches_together_equal_one_after_the_other(mode, seed, targets, k, enough, monkeypatch):
     monkeypatch.setattr(matcher, "ENOUGH", enough)
     rng = np.random.default_rng(targets)

@@ -121,8 +121,8 @@ def enough(panel, rows):
     watched = {name for members in panel.groups.values() for name in members} or set(NAMES)
 
     def reached(members):
-        reads, matches, kmers, seen = (sum(row[at] for row in members) for at in (2, 4, 5, 6))
-        return panel.reached(reads, seen / kmers, matches / kmers)
+        reads, kmers, seen = (sum(row[at] for row in members) for at in (2, 5, 6))
+        return reads >= panel.reads and seen / kmers >= panel.breadth
 
     for label, of in rows.items():
         by_name = {row[1]: row for row in of[:-1]}

@@ -53,7 +53,9 @@ FILES = {
     "lcs --sequence": ("lcs {genome} {other}", "--sequence"),
     "lcs --blocks": ("lcs {genome} {other}", "--blocks"),
 } | {f"{name} -o": (line, "-o") for name, line in ROWS.items()}
-PLOTS = {
+OTHERS = {
+    "filter -o": ("filter {reads} -d {genome} -k 11 --keep", "-o"),
+    "match --save": (ROWS["grow"], "--save"),
     "primer --plot": ("primer {genome} {other} -k 2", "--plot"),
     "lcs --plot": ("lcs {genome} {other}", "--plot"),
 }
@@ -63,12 +65,7 @@ def plain_zstd(data):
     return subprocess.run(["zstd", "-dc"], input=data, capture_output=True, check=True).stdout
 
 
-PLAIN = {
-    ".gz": gzip.decompress,
-    ".bz2": bz2.decompress,
-    ".xz": lzma.decompress,
-    ".zst": plain_zstd,
-}
+PLAIN = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress, ".zst": plain_zstd}
 
 
 @pytest.fixture
@@ -157,11 +154,11 @@ def test_a_saved_dictionary_is_not_compressed(line, folder, streamer):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("output", [*FILES, *PLOTS, "match --save"])
+@pytest.mark.parametrize("output", FILES | OTHERS)
 def test_a_full_disk_is_one_line_with_the_name(output, line, folder, streamer):
-    text, option = (FILES | PLOTS | {"match --save": (ROWS["grow"], "--save")})[output]
+    text, option = (FILES | OTHERS)[output]
     old = folder / ("old.svg" if option == "--plot" else "old.tsv")
-    words = [*line(text), "-o", "/dev/null", option, old]
+    words = [*line(text), *(() if option == "-o" else ("-o", "/dev/null")), option, old]
     # compiled, and how much there is to write
     assert streamer(*words)[0] == 0
     limit = old.stat().st_size // 2
@@ -227,9 +224,9 @@ def test_rows_stay_if_the_dictionary_cannot_be_saved(line, folder, streamer):
     assert list(folder.iterdir()) == [rows]
 
 
-@pytest.mark.parametrize("output", [*FILES, *PLOTS, "match --save"])
+@pytest.mark.parametrize("output", FILES | OTHERS)
 def test_where_nothing_can_be_written_is_known_before_the_work(output, line, folder, streamer):
-    text, option = (FILES | PLOTS | {"match --save": (ROWS["grow"], "--save")})[output]
+    text, option = (FILES | OTHERS)[output]
     bad = write_fasta(folder.parent / "bad.fa", [("s", "ACGTACG!")])
     words = line(text, reads=bad, genome=bad)
     suffix = ".svg" if option == "--plot" else ".tsv"
@@ -350,8 +347,9 @@ def test_signals_leave_the_old_result_and_nothing_else(number, line, folder):
     assert list(folder.iterdir()) == [old]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("name", ["rows.tsv", "rows.tsv.gz"])
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGINT, "rows.tsv.gz"), (signal.SIGTERM, "rows.tsv")]
+)
 def test_what_was_watched_is_kept(number, name, path, line, folder, tmp_path):
     """The feed cannot be asked again: rows up to an interrupt are the result."""
     rows = folder / name

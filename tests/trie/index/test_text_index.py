@@ -208,17 +208,17 @@ def test_repeats_of_short_motifs(
     assert events(index, bases, offsets) == oracle.match(bases, offsets).tolist()
 
 
-@pytest.mark.parametrize("length", [0, 1, 20, 21, 31, 32, 33, 63, 64, 65, 127, 128, 129])
 @pytest.mark.parametrize("around", [0, BLOCK, 2 * BLOCK])
-def test_lengths_around_block_edges(length: int, around: int) -> None:
-    rng = np.random.default_rng(length)
-    text = rng.integers(0, 4, 2 * BLOCK + 200).astype(np.uint8)
-    index = index_of([text], 21)
-    bases = text[: max(around + length - 64 * (around > 0), 0)].copy()
-    bases[rng.integers(0, max(bases.size, 1), bases.size // 50)] ^= 1
-    for offsets in ([0, bases.size], [0, bases.size // 2, bases.size // 2, bases.size]):
-        expected = oracle_of([text], 21, canonical=True).match(bases, np.array(offsets))
-        assert events(index, bases, np.array(offsets)) == expected.tolist()
+def test_lengths_around_block_edges(around: int) -> None:
+    for length in (0, 1, 20, 21, 31, 32, 33, 63, 64, 65, 127, 128, 129):
+        rng = np.random.default_rng(length)
+        text = rng.integers(0, 4, 2 * BLOCK + 200).astype(np.uint8)
+        index = index_of([text], 21)
+        bases = text[: max(around + length - 64 * (around > 0), 0)].copy()
+        bases[rng.integers(0, max(bases.size, 1), bases.size // 50)] ^= 1
+        for offsets in ([0, bases.size], [0, bases.size // 2, bases.size // 2, bases.size]):
+            expected = oracle_of([text], 21, canonical=True).match(bases, np.array(offsets))
+            assert events(index, bases, np.array(offsets)) == expected.tolist()
 
 
 def test_a_gap_code_is_no_base_wherever_it_stands() -> None:

@@ -100,7 +100,7 @@ def made_up(rng, k, distance):
 @pytest.mark.parametrize("k", KS)
 def test_every_method_equals_the_definition(k):
     hits = 0
-    for seed in range(24):
+    for seed in range(15):
         rng = random.Random(100 * k + seed)
         distance = seed % (min(4, k - 1) + 1)
         both = rng.random() < 0.5
@@ -118,7 +118,7 @@ def test_every_method_equals_the_definition(k):
         for name, method in methods:
             got = rows_of(patterns, reads, method, threads=rng.choice([1, 2]))
             assert got == want, f"k {k} seed {seed} distance {distance} both {both} {name}"
-    assert hits > 60
+    assert hits > 40
 
 
 @pytest.mark.parametrize("k", KS)
@@ -245,7 +245,7 @@ def pairs(seed, count, k, length):
         yield kmer, read
 
 
-PEER_PAIRS = 3_000
+PEER_PAIRS = 1_000
 
 
 def test_edlib_agrees():

@@ -28,11 +28,11 @@ def same(got, wanted, what):
         np.testing.assert_array_equal(one, other, err_msg=f"{what}: {side}")
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_method_equals_the_set_of_states(case):
-    wanted = case.expected()
-    for method in METHODS:
-        same(found(case, method), wanted, method)
+def test_every_method_equals_the_set_of_states():
+    for case in CASES:
+        wanted = case.expected()
+        for method in METHODS:
+            same(found(case, method), wanted, f"{method}, {case}")
 
 
 def test_the_cases_are_worth_it():
@@ -112,7 +112,7 @@ def test_methods_threads_and_chunks_agree(k, distance, kmers, total, reads):
         same(joined, [side[: joined[0].size] for side in wanted], f"chunk {chunk}")
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 6, 7, 12, 15, 31])
+@pytest.mark.parametrize("k", [1, 2, 3, 6, 7, 12, 31])
 def test_distance_0_is_exact_matching(k):
     codes, bases, offsets = ltb_cases.stream(k, 40, 3000, 40, k)
     tree = snapshot(codes, k)

@@ -34,38 +34,32 @@ def test_equals_the_definition(case: tuple[int, list[int]]) -> None:
 def test_by_hand() -> None:
     # ACG, ACT, TTT at k = 3: one root and three nodes below it
     tree = snapshot([63, 0b000110, 0b000111, 63], 3)
-    assert tree.inmaps.tolist() == [
-        1 | 1 << 1 | 1 << 4 | 1 << (5 + 1) | 1 << (5 + 15),
-        1,
-        1,
-        1,
-    ]
+    assert tree.inmaps.tolist() == [1 | 1 << 1 | 1 << 4 | 1 << (5 + 1) | 1 << (5 + 15), 1, 1, 1]
     assert tree.exmaps.tolist() == [1 << 6 | 1 << 7 | 1 << 63, 0, 0, 0]
     assert tree.prefix_sums.tolist() == [1, 4, 4, 4]
     assert tree.level_offsets.tolist() == [0, 1, 4]
 
 
-@pytest.mark.parametrize("k", range(1, 32))
-def test_empty_dictionary_has_a_root(k: int) -> None:
-    tree = snapshot([], k)
-    oracle.assert_is(tree, oracle.arrays_of([], k))
-    assert tree.node_count == 1
-    assert tree.codes().size == 0
+def test_empty_dictionary_has_a_root() -> None:
+    for k in range(1, 32):
+        tree = snapshot([], k)
+        oracle.assert_is(tree, oracle.arrays_of([], k))
+        assert tree.node_count == 1
+        assert tree.codes().size == 0
 
 
-@pytest.mark.parametrize("k", range(1, 7))
-def test_all_kmers(k: int) -> None:
-    codes = np.arange(4**k, dtype=np.uint64)
-    tree = snapshot(codes[::-1], k)
-    oracle.assert_is(tree, oracle.arrays_of(range(4**k), k))
-    np.testing.assert_array_equal(tree.codes(), codes)
+def test_all_kmers() -> None:
+    for k in range(1, 7):
+        codes = np.arange(4**k, dtype=np.uint64)
+        tree = snapshot(codes[::-1], k)
+        oracle.assert_is(tree, oracle.arrays_of(range(4**k), k))
+        np.testing.assert_array_equal(tree.codes(), codes)
 
 
-@pytest.mark.parametrize("k", EDGE_K)
-@pytest.mark.parametrize("code", ["first", "last"])
-def test_one_kmer(k: int, code: str) -> None:
-    value = 0 if code == "first" else 4**k - 1
-    oracle.assert_is(snapshot([value], k), oracle.arrays_of([value], k))
+def test_one_kmer() -> None:
+    for k in EDGE_K:
+        for value in (0, 4**k - 1):
+            oracle.assert_is(snapshot([value], k), oracle.arrays_of([value], k))
 
 
 @pytest.mark.parametrize("k", [3, 4, 8, 9, 21, 31])
@@ -112,8 +106,7 @@ def test_refuses_k(k: int) -> None:
         snapshot([], k)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 15, 31])
-@pytest.mark.parametrize("size", [1, 20_000])
+@pytest.mark.parametrize(("k", "size"), [(1, 20_000), (2, 1), (3, 20_000), (15, 1), (31, 20_000)])
 def test_refuses_codes_out_of_range(k: int, size: int) -> None:
     codes = np.zeros(size, dtype=np.uint64)
     codes[size // 2] = 4**k
@@ -141,7 +134,7 @@ def test_takes_any_integer_type(dtype: str) -> None:
     oracle.assert_same(snapshot(np.array([9, 3, 9], dtype=dtype), 4), snapshot([3, 9], 4))
 
 
-@pytest.mark.parametrize("k", [2, 3, 21])
+@pytest.mark.parametrize("k", [2, 21])
 @pytest.mark.parametrize("codes", [[5, 4], [5, 5], [0, 0], [1, 9, 9], [2**63, 5], [4, 2**63, 5]])
 def test_from_sorted_refuses_disorder(k: int, codes: list[int]) -> None:
     with pytest.raises(ValueError, match="ascend"):

@@ -11,7 +11,7 @@ from tests.reference.index import batch, code_of, windows
 from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
 from trie.snapshots.walk import walk
 
-KS = (1, 2, 3, 4, 6, 11, 12, 13, 14, 15, 16, 21, 30, 31)
+KS = (1, 2, 3, 4, 6, 11, 13, 14, 16, 21, 30, 31)
 
 
 class Prefixes:

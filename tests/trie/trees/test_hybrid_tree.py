@@ -15,7 +15,7 @@ from trie.snapshots.tree_bitmap import snapshot
 from trie.trees.hybrid_tree import HybridTreeBitmap
 
 
-@pytest.mark.parametrize("k", [3, 8, 12, 21, 31])
+@pytest.mark.parametrize("k", [3, 12, 31])
 @pytest.mark.parametrize("in_order", [True, False])
 def test_threads_do_not_change_it(k: int, in_order: bool) -> None:
     codes = np.random.default_rng(k).integers(0, 4**k, 50_000, dtype=np.uint64)
@@ -28,16 +28,16 @@ def test_threads_do_not_change_it(k: int, in_order: bool) -> None:
     oracle.assert_same(one.to_tree_bitmap(), snapshot(codes, k))
 
 
-@pytest.mark.parametrize("length", range(1, 31))
-def test_two_kmers_that_share_a_prefix(length: int) -> None:
+def test_two_kmers_that_share_a_prefix() -> None:
     """The second k-mer unfolds the first one's tail down to where they part, and no further."""
     k = 31
-    first = int(np.random.default_rng(length).integers(0, 4**k))
-    second = first ^ (1 << (2 * (k - length) - 1))
-    tree = HybridTreeBitmap(k)
-    tree.insert([first, second, first])
-    assert len(tree) == 2
-    oracle.assert_is(tree.to_tree_bitmap(), oracle.arrays_of([first, second], k))
+    for length in range(1, k):
+        first = int(np.random.default_rng(length).integers(0, 4**k))
+        second = first ^ (1 << (2 * (k - length) - 1))
+        tree = HybridTreeBitmap(k)
+        tree.insert([first, second, first])
+        assert len(tree) == 2
+        oracle.assert_is(tree.to_tree_bitmap(), oracle.arrays_of([first, second], k))
 
 
 def test_far_smaller_than_the_pointer_tree() -> None:

@@ -52,7 +52,7 @@ def test_snapshots_while_growing(make: type[Tree], k: int) -> None:
 
 
 @TREES
-@pytest.mark.parametrize("k", [*range(1, 8), 9])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 6, 9])
 def test_all_kmers_in_random_order(make: type[Tree], k: int) -> None:
     codes = np.random.default_rng(k).permutation(4**k).astype(np.uint64)
     tree = make(k)
@@ -63,7 +63,7 @@ def test_all_kmers_in_random_order(make: type[Tree], k: int) -> None:
 
 
 @TREES
-@pytest.mark.parametrize("k", [1, 2, 3, 21, 31])
+@pytest.mark.parametrize("k", [1, 3, 31])
 def test_refuses_codes_out_of_range_and_adds_none(make: type[Tree], k: int) -> None:
     tree = make(k)
     with pytest.raises(ValueError, match="is not below"):

@@ -48,11 +48,11 @@ def sassy_hits(sassy, text, patterns, k):
     return sorted(forward), sorted(back)
 
 
-def test_a_thousand_random_cases_equal_sassy():
+def test_random_cases_equal_sassy():
     sassy = pytest.importorskip("sassy")
     rng = np.random.default_rng(1)
     hits = 0
-    for case in range(1000):
+    for case in range(400):
         length = int(rng.integers(2, 90))
         k = int(rng.integers(0, min(length, 8)))
         text = LETTERS[rng.integers(0, 4 if case % 3 else 2, int(rng.integers(1, 700)))].tobytes()
@@ -67,7 +67,7 @@ def test_a_thousand_random_cases_equal_sassy():
         assert forward_hits(ours) == forward, (case, pattern, text, k)
         assert reversed_hits(text, [pattern], k, threads=1) == back, (case, pattern, text, k)
         hits += len(forward)
-    assert hits > 1000
+    assert hits > 400
 
 
 @pytest.mark.data("ecoli_K12_MG1655.fa.gz")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 
 import pytest
@@ -72,47 +70,6 @@ def test_patterns_on_the_command_line_are_their_own_names(streamer, job):
     assert out.splitlines()[1:] == lines_of(texts, [(one, one) for one in given], 2, "both")
 
 
-def test_a_dash_is_standard_output(streamer, job, tmp_path, monkeypatch):
-    texts, patterns, text, fasta = job
-    monkeypatch.chdir(tmp_path)
-    code, out, _ = streamer("hamming", text, "--patterns", fasta, "-k", 2, "-o", "-", "--quiet")
-    assert code == 0
-    assert out.splitlines()[1:] == lines_of(texts, patterns, 2, "both")
-    assert not (tmp_path / "-").exists()
-
-
-def test_jsonl_into_a_file(streamer, job, tmp_path):
-    texts, patterns, text, fasta = job
-    code, out, _ = streamer(
-        "hamming", text, "--patterns", fasta, "-k", 2, "--format", "jsonl", "-o",
-        tmp_path / "rows", "--quiet",
-    )  # fmt: skip
-    assert (code, out) == (0, "")
-    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
-    assert [list(row) for row in rows] == [HEADER[1:].split("\t")] * len(rows)
-    assert ["\t".join(map(str, row.values())) for row in rows] == lines_of(
-        texts, patterns, 2, "both"
-    )
-
-
-def test_compressed_texts_with_many_records_and_windows_line_ends(streamer, job, tmp_path):
-    texts, patterns, _, fasta = job
-    many = [(f"{name}.{i}", sequence) for i in range(300) for name, sequence in texts]
-    path = tmp_path / "many.fa.gz"
-    with gzip.open(path, "wt", newline="\r\n") as file:
-        file.writelines(f">{name}\n{sequence}\n" for name, sequence in many)
-    code, out, _ = streamer("hamming", path, "--patterns", fasta, "-k", 1, "--quiet")
-    assert code == 0
-    assert out.splitlines()[1:] == lines_of(many, patterns, 1, "both")
-
-
-def test_a_line_says_where_it_runs(streamer, job):
-    _, _, text, fasta = job
-    _, _, err = streamer("hamming", text, "--patterns", fasta, "-k", 1)
-    assert err.startswith("streamer: running on ")
-    assert err.count("\n") == 1
-
-
 @pytest.mark.parametrize("content", ["", ">empty\n", ">short\nACG\n"])
 def test_texts_without_a_window_give_no_rows(streamer, tmp_path, content):
     (tmp_path / "t.fa").write_text(content)
@@ -160,24 +117,6 @@ def test_exit_codes(streamer, job, arguments, code):
     found, out, err = streamer("hamming", job[2], *arguments)
     assert (found, out) == (code, "")
     assert err.splitlines()[-1].startswith("streamer: error: ")
-
-
-def test_an_input_is_never_written_over(streamer, job):
-    _, _, text, fasta = job
-    code, _, err = streamer("hamming", text, "--patterns", fasta, "-k", 1, "-o", text)
-    assert code == 2
-    assert "input and output are the same file" in err
-
-
-def test_a_damaged_text_keeps_the_rows_before_it(streamer, job, tmp_path):
-    texts, patterns, text, fasta = job
-    path = tmp_path / "bad.fa"
-    with open(text) as good:
-        path.write_text(good.read() + ">bad\nACG*T\n")
-    code, out, err = streamer("hamming", path, "--patterns", fasta, "-k", 2, "--quiet")
-    assert code == 1
-    assert "record 4 (bad), position 4" in err
-    assert out.splitlines()[1:] == lines_of(texts, patterns, 2, "both")
 
 
 def barcodes():

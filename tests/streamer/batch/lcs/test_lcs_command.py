@@ -65,13 +65,6 @@ def test_one_row(streamer, two):
     }  # fmt: skip
 
 
-def test_the_choice_of_a_device_is_said(streamer, two):
-    code, _, err = streamer("lcs", *two)
-    assert code == 0
-    assert err.startswith("streamer: running on ")
-    assert err.count("\n") == 1
-
-
 @pytest.mark.parametrize("method", ["adaptive", "systolic", "diff", "bit-parallel", "dp"])
 def test_every_file_that_can_be_written(streamer, two, tmp_path, method):
     files = {name: tmp_path / f"{method}.{name}" for name in ("fa", "paf", "svg", "tsv")}
@@ -205,14 +198,6 @@ def test_standard_output_is_not_written_twice(two, tmp_path, into):
         file.seek(0)
         assert (done.stdout or file.read()).startswith(b">lcs one two length=")
     assert rows.read_text().startswith("#a\tb\t")
-
-
-def test_a_full_disk_is_said_of_the_file_it_is_about(streamer, two, tmp_path):
-    common = tmp_path / "common.fa"
-    code, _, err = streamer("lcs", *two, "--sequence", common, "--blocks", "/dev/full", "-q")
-    assert code == 1
-    assert err.startswith("streamer: error: /dev/full: cannot write: No space left on device")
-    assert only_record(common)[0].startswith("lcs one two")
 
 
 def genome(name):

@@ -1,0 +1,199 @@
+"""Every suite of ``scripts/bench`` at a tiny size: its rows are there and belong together.
+
+Times are not judged. Tables of GPUs: tests/gpu/test_bench_gpu.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+
+import numpy as np
+import pytest
+
+from benchmarks import (
+    commands,
+    daemon,
+    durability,
+    exact,
+    file,
+    frozen_reads,
+    growing_daemon,
+    hamming,
+    jobs,
+    lcs,
+    levenshtein,
+    ltb,
+    pages,
+    peers,
+    primer,
+    read_files,
+)  # fmt: skip
+from benchmarks.__main__ import app
+from benchmarks.inputs import half_hit, random_codes
+from benchmarks.plain_hash import PlainHashSet
+from benchmarks.timing import least_and_result, least_seconds
+from streamer.sequences.files import read_batches
+from tests.streamer.sequences.kit import rows_of
+from trie.index.kmer_index import KmerIndex
+
+pytestmark = pytest.mark.whole
+SIZE = primer.Size(400, 3000, 12)
+
+
+def small_lcs(patch):
+    patch.setattr(lcs, "FIGURE_A", (50_000, 200_000))
+    yield from lcs.lengths((70, 600), threads=2, repeats=1)
+    yield from lcs.figures(0.002, 2)
+    yield from lcs.table_1(0.002, 1, sizes=(1_000_000,))
+    yield from lcs.similar(20_000, (0.0005,))
+
+
+def small_file(patch):
+    patch.setattr(file, "FORMATS", ("fq.gz",))
+    patch.setattr(file, "LENGTHS", (150,))
+    patch.setattr(file, "found_peers", lambda *_: [])
+    yield from file.whole("cpu", 100_000, 2, 1)
+    yield from file.stages("cpu", 100_000, 2)
+
+
+def small_primer(_):
+    yield from primer.on_cores(SIZE, 20, threads=[1])
+    yield from primer.scaling(SIZE, 10, [1])
+    yield from primer.filtered([primer.Size(300, 9000, 2)])
+    yield from primer.growing("cpu", [SIZE])
+
+
+def small_commands(_):
+    yield from commands.dictionaries(kmers=200_000)
+    yield from commands.texts(100_000)
+    yield from commands.strains(20_000)
+    yield from growing_daemon.growing(100_000)
+
+
+def small_hamming(_):
+    methods = hamming.methods_of("cpu")
+    yield from hamming.table_1(hamming.cpu_rate, methods, 3000, sets=2)
+    rows = list(hamming.by_size(hamming.cpu_rate, methods, [2000], 12))
+    assert len({row["matches"] for row in rows}) == 1
+    yield from rows
+    yield from hamming.ratios(rows, "cpu")
+
+
+def small_exact(_):
+    yield from exact.frozen(kmers=3000, ks=(15,), threads=(1, 2), repeats=1)
+    yield from exact.grow(total=3000, threads=(1,), repeats=1)
+    yield from frozen_reads.rows(3000, ks=(21,), total=20_000, threads=(1,), repeats=1)
+
+
+SLOW = pytest.mark.slow
+SUITES = {
+    "commands": (small_commands, 22),
+    "daemon": (
+        lambda _: daemon.daemon("cpu", 15, 2, 400_000, batch_bytes=(20_000,), transports=("ipc",)),
+        1,
+    ),
+    "durability": (lambda _: durability.latency(["fsync"], 0.5), 3),
+    "exact": (small_exact, 8),
+    "file": (small_file, 15),
+    "hamming": (small_hamming, 25),
+    "jobs": (lambda _: jobs.jobs(0.3, 2, 2_000_000), 12),
+    "lcs": (small_lcs, 15),
+    "pages": (lambda _: pages.pages(0.5, 2, 3), 3),
+    "primer": (small_primer, 8),
+    "recovery": (lambda _: durability.recovery(1_000_000, 2), 1),
+    "replay": (lambda _: durability.replay(["none", "os"], 3 << 20), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            n, marks=SLOW if n in ("commands", "jobs", "pages", "recovery", "replay") else ()
+        )
+        for n in SUITES
+    ],
+)
+def test_rows(name, monkeypatch):
+    if name == "pages":
+        pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")
+    make, least = SUITES[name]
+    rows = list(make(monkeypatch))
+    assert len(rows) >= least
+    for row in rows:
+        assert row.get("equal", "True") in (True, "True"), row
+        assert row.get("messages missed", 0) == 0, row
+        times = [row[key] for key in row if key in ("s", "seconds", "bases/s", "total, s")]
+        assert all(time is None or float(time) > 0 for time in times), row
+
+
+LINES = {
+    "asm": (
+        ("asm", "--scale", 0.002),
+        ("Table 1", "Figures 6 and 7", "one pattern", "96 patterns"),
+    ),
+    "exact": (("exact", "--kmers", 5_000, "--section", "frozen"), ("numba", "## ", "| ")),
+    "levenshtein": (("levenshtein", "--bases", 20_000, "--kmers", 1_000), ("sassy", "pigeonhole")),
+    "ltb": (("ltb", "--device", "cpu", "--bases", 1_000, "-D", 1), ("Fig. 37", "CPU sliced s")),
+    "primer": (("primer", "--section", "growing", "--size", "200,2000,8"), ("| alpha",)),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_command_prints_its_tables(name, streamer, monkeypatch):
+    monkeypatch.setattr(levenshtein, "DICTIONARIES", ((96, 24, 3), (500, 12, 2)))
+    monkeypatch.setattr(ltb, "KS", (4, 6))
+    monkeypatch.setattr(ltb, "DICTIONARIES", ((50, 9, 2),))
+    line, titles = LINES[name]
+    code, out, err = streamer(*line, app=app)
+    assert code == 0, err
+    assert all(title in out for title in titles)
+
+
+def test_numbers_of_gpus_need_gpus(streamer):
+    assert streamer("asm", "--device", "cuda", "--gpus", "2", app=app)[0] == 2
+    code, _, err = streamer("asm", "--gpus", "1,2", app=app)
+    assert code == 2
+    assert "--gpus 1,2 needs --device cuda" in err
+
+
+def test_peers_answer_as_the_index():
+    """What is timed beside the index does the same work."""
+    text = random_codes(20_000, 3)
+    index, plain = KmerIndex(21), PlainHashSet(21, expected=20_000)
+    events, others = np.zeros((2, text.size), np.uint8)
+    offsets = np.array([0, text.size])
+    index.grow(text, offsets, canonical=True, events=events)
+    plain.grow(text, offsets, others)
+    np.testing.assert_array_equal(events, others)
+    query = peers.sshash(exact.unique_pieces(text, 21), 21)
+    for stream in (half_hit(text, 20_000, 4), exact.sequenced(text, 20_000, 150, 5)):
+        events = index.match(stream.bases, stream.offsets, canonical=True)
+        others = np.zeros(stream.bases.size, np.uint8)
+        plain.match(stream.bases, stream.offsets, others)
+        np.testing.assert_array_equal(events, others)
+        for number, read in enumerate(exact.letters_of(stream) if query is not None else ()):
+            first = int(stream.offsets[number])
+            hits = [hit is not None for hit in query.query_sequence(read)]
+            assert hits == (events[first : first + len(hits)] == 1).tolist()
+
+
+def test_every_format_holds_the_same_reads(tmp_path, monkeypatch):
+    monkeypatch.setattr(read_files, "_AT_ONCE", 9_000)
+    rows = []
+    for suffix in read_files.FORMATS:
+        path = tmp_path / f"r.{suffix}"
+        read_files.write_reads(path, random_codes(20_000, 3), 50_000, 150)
+        rows.append([row for batch in read_batches([str(path)]) for row in rows_of(batch)])
+        assert rows[-1] == rows[0], suffix
+    assert len({name for name, _ in rows[0]}) == len(rows[0]) == 50_000 // 150
+
+
+def test_the_least_time_counts():
+    times, now = iter((1, 9, 4, 6)), [100.0]
+    run, number = (lambda: now.append(now[-1] + next(times)) or next(number)), count()
+    clock = partial(now.__getitem__, -1)
+    assert least_seconds(run, 3, clock=clock, warm=True) == 4
+    times = iter((5, 3, 2))
+    assert least_and_result(run, 2, clock=clock) == (2, 6)

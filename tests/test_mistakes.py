@@ -1,0 +1,188 @@
+"""Mistakes planted in the source, each of which a test of the quick lane must find.
+
+A mistake replaces a line in a copy of the packages; the test that is named then fails there, in a
+process of its own. Daemons with mistakes are in tests/simulation/mistakes.py, protocols with
+mistakes in tests/fuzz/test_fuzz.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.data_files import ROOT
+
+FOLDERS = ("streamer", "trie", "gpu", "benchmarks", "tests", "docs")
+
+
+class Mistake(NamedTuple):
+    """``right`` stands once in ``file`` and becomes ``wrong``; ``test``, in tests, finds it."""
+
+    file: str
+    right: str
+    wrong: str
+    test: str
+
+
+SEQUENCES, MATCHING = "streamer/sequences", "streamer/matching"
+MISTAKES = {
+    # ---- readers ---------------------------------------------------------------------------------
+    "qualities of any length": Mistake(
+        f"{SEQUENCES}/fastq.py", "if count != letters:", "if count < 0:",
+        f"{SEQUENCES}/test_fastq.py::test_damage_is_found_where_it_is",
+    ),
+    "a batch a record too long": Mistake(
+        f"{SEQUENCES}/fasta.py", "state[RECORDS] >= state[MOST]", "state[RECORDS] > state[MOST]",
+        f"{SEQUENCES}/test_reader.py::test_batches_of_any_size",
+    ),
+    "a BAM file without its end": Mistake(
+        f"{SEQUENCES}/bgzf.py", "return bgzf and not (", "return False and not (",
+        f"{SEQUENCES}/test_bgzf.py::test_the_end_however_it_comes",
+    ),
+    "text before a damage is lost": Mistake(
+        f"{SEQUENCES}/decompression.py", "except BaseException:\n            if stop",
+        "except BaseException:\n            if 0 > stop",
+        f"{SEQUENCES}/test_contract_input.py::test_all_reads_in_front_of_a_cut",
+    ),
+    "half a record counts as read": Mistake(
+        f"{SEQUENCES}/growing.py", "self.offset -= self.rest", "self.offset -= 0",
+        f"{SEQUENCES}/test_growing.py::test_every_length_from_every_record",
+    ),
+    "the first name of a batch": Mistake(
+        f"{SEQUENCES}/repeated_names.py", "if slots[at]:\n            return",
+        "if slots[at] and name:\n            return",
+        f"{SEQUENCES}/test_repeated_names.py::test_many_names_and_none_again",
+    ),
+    "the number of the first record": Mistake(
+        f"{SEQUENCES}/growing.py", "first=records)", "first=0)",
+        f"{SEQUENCES}/test_growing.py::test_a_fault_comes_behind_the_records_before_it",
+    ),
+    "labels of two columns": Mistake(
+        f"{SEQUENCES}/context.py", "other.index + len(self.labels)", "other.index",
+        f"{SEQUENCES}/test_context.py::test_columns_of_labels",
+    ),
+    # ---- matching --------------------------------------------------------------------------------
+    "a window in no chunk": Mistake(
+        f"{MATCHING}/chunks.py", "start = max(end - (k - 1),", "start = max(end - (k - 2),",
+        f"{MATCHING}/test_chunks.py::test_partition_of_windows",
+    ),
+    "windows behind the seed": Mistake(
+        f"{MATCHING}/chunks.py", "begin = max(seed_end - k + 1, read_start)", "begin = seed_end",
+        f"{MATCHING}/test_matcher.py::test_equals_the_definition",
+    ),
+    "more than the fraction": Mistake(
+        f"{MATCHING}/target_kernels.py", "share >= fraction", "share > fraction",
+        f"{MATCHING}/test_target_reports.py::test_a_fraction_is_met_by_a_quotient_that_is_equal",
+    ),
+    "one threshold is enough": Mistake(
+        f"{MATCHING}/target_tally.py", "and all(has >= limit", "and any(has >= limit > 0",
+        f"{MATCHING}/test_target_tally.py::test_rows_and_enough_are_those_of_counting_anew",
+    ),
+    "a point of the curve lost": Mistake(
+        f"{MATCHING}/novelty.py", "np.diff(cells, prepend=0) > 0", "np.diff(cells, prepend=0) > 1",
+        f"{MATCHING}/test_novelty.py::test_the_curve_is_that_of_the_definition_for_any_batches",
+    ),
+    "bits of a part lost": Mistake(
+        f"{MATCHING}/events.py", "there[i] |= part[i] << left", "there[i] = part[i] << left",
+        f"{MATCHING}/test_event_bits.py::test_bits_of_parts_are_put_together_at_any_place",
+    ),
+    # ---- index -----------------------------------------------------------------------------------
+    "strays lost when a table doubles": Mistake(
+        "trie/index/table.py", "    for i in range(stray):\n        _place(",
+        "    for i in range(stray - 1):\n        _place(",
+        "trie/index/test_kmer_table.py::test_a_crowded_bucket_spills_around_its_region_and_survives"
+        "_doubling",
+    ),
+    "a seed too long": Mistake(
+        "trie/index/kmer_index.py", "if first + inside > last_seed:",
+        "if first + inside > last_seed + 1:",
+        "trie/index/test_index.py::test_threads_do_not_change_anything",
+    ),
+    "a gap across a block": Mistake(
+        "trie/index/reference_text.py", "np.maximum(places - 31, 0)", "places",
+        "trie/index/test_text_index.py::test_a_gap_code_is_no_base_wherever_it_stands",
+    ),
+    "the nearest smaller code": Mistake(
+        "trie/prefixes.py", "if low > 0:", "if low > 1:",
+        "trie/test_prefixes.py::test_equals_the_walk",
+    ),
+    "a checksum is not compared": Mistake(
+        "trie/snapshots/snapshot_file.py", "!= digest:", "== b'':",
+        "trie/snapshots/test_snapshot_file.py::test_every_flipped_bit_is_found",
+    ),
+    # ---- reports ---------------------------------------------------------------------------------
+    "rows that were cut": Mistake(
+        "streamer/reporting/row_files.py", 'if not line.endswith(b"\\n"):\n            raise',
+        "if not line:\n            raise",
+        "streamer/reporting/test_row_files.py::test_a_file_cut_anywhere_is_refused_or_shows_whole"
+        "_rows",
+    ),
+    "names as markup": Mistake(
+        "streamer/reporting/markup.py", "return Markup(escape(shown))", "return Markup(shown)",
+        "streamer/reporting/test_report_command.py::test_hostile_names_are_text",
+    ),
+    "N50 of more than half": Mistake(
+        "streamer/reporting/read_report.py", "if passed >= half:", "if passed > 1.05 * half:",
+        "streamer/reporting/test_report_command.py::test_lengths_and_n50_are_those_of_the"
+        "_definition",
+    ),
+    "targets beyond those shown": Mistake(
+        "streamer/reporting/target_table.py", "reads, bases = sum(", "reads, bases = max(",
+        "streamer/reporting/test_report_command.py::test_of_many_targets_the_rest_is_counted",
+    ),
+    "more seen than there are": Mistake(
+        "streamer/reporting/target_report.py", "if seen > kmers or seen > matches:",
+        "if seen > kmers and seen > matches:",
+        "streamer/reporting/test_row_files.py::test_a_fault_is_one_line_with_its_place",
+    ),
+}  # fmt: skip
+
+
+def run(folder, *tests):
+    """pytest's exit code, 1 if a test failed, and its output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "0", "-x", "-m", "not slow", *tests],
+        cwd=folder, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """A copy of the project in which the tests pass; what has been compiled stays compiled."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    code, output = run(folder, *sorted({f"tests/{mistake.test}" for mistake in MISTAKES.values()}))
+    assert code == 0, output
+    return folder
+
+
+def test_mistakes_are_in_lines_that_are_there():
+    for mistake in MISTAKES.values():
+        assert (ROOT / mistake.file).read_text().count(mistake.right) == 1, mistake
+        path, _, function = mistake.test.partition("::")
+        assert f"def {function}(" in (ROOT / "tests" / path).read_text(), mistake
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.timeout(3600)  # the first one compiles
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_found(what, copy):
+    file, right, wrong, test = MISTAKES[what]
+    path = copy / file
+    before, times = path.read_text(), path.stat()
+    path.write_text(before.replace(right, wrong))
+    code, output = run(copy, f"tests/{test}")
+    path.write_text(before)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert code == 1, output
