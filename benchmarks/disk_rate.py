@@ -8,10 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamer.journal.data_files import Sizes
 from streamer.journal.disk import Disk
-from streamer.journal.index_tables import RecordRow
-from streamer.journal.record_index import Index
-from streamer.journal.sizes import Sizes
+from streamer.journal.record_index import Index, RecordRow
 
 
 def group_bytes(directory: Path, after: int) -> list[int]:

@@ -17,8 +17,7 @@ from benchmarks.suite import Row
 from benchmarks.timing import least_seconds
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
-from streamer.matching.report_tables import ReportTables
-from streamer.matching.reports import READ_COLUMNS, reads
+from streamer.matching.reports import READ_COLUMNS, ReportTables, reads
 from streamer.matching.result import BatchResult
 from streamer.output.rows import RowWriter
 from streamer.sequences.files import read_batches

@@ -131,8 +131,7 @@ def against_sassy(total: int) -> Iterator[Row]:
 def growth(kmers: int, k: int = 21, *, device: Any = "cpu", ends: int = 10_000) -> Iterator[Row]:
     """The cost of growth for the next batch: sets are merged and indexed."""
     from streamer.device_choice import GpuOrCpu
-    from streamer.matching.near.levenshtein import LevenshteinSolver
-    from streamer.matching.near.steps import Step
+    from streamer.matching.near import LevenshteinSolver, Step
     from streamer.matching.spec import MatchSpec
 
     clock = time.thread_time if device == "cpu" else time.perf_counter

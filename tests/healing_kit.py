@@ -8,9 +8,8 @@ from collections import deque
 from streamer.client.core.healing import HealingCore
 from streamer.client.messages import BatchMessage
 from streamer.daemon.core.feed import FeedCore
-from streamer.daemon.core.flows import Pull, Stored, SyncLimits
-from streamer.daemon.core.sync import SyncCore
-from streamer.daemon.stored_messages import StoredMessages
+from streamer.daemon.core.sync import Pull, Stored, SyncCore, SyncLimits
+from streamer.daemon.stored_batch import StoredMessages
 from streamer.protocol.header import seal
 from tests.stored_batches import STORED, Batches
 

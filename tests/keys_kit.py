@@ -13,7 +13,7 @@ import zmq
 
 from streamer.client import Producer
 from streamer.daemon.core.rights import EVERYTHING, Rights
-from streamer.daemon.security.new_keys import make_keys
+from streamer.daemon.security.key_folder import make_keys
 from streamer.protocol.keys import ClientKeys
 from tests.daemon_kit import DEADLINE, Running, drained, settings
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgpack
 
-from streamer.daemon.core.flows import Fetch, Pull, Stored, SyncLimits, SyncState
-from streamer.daemon.core.sync import SyncCore
+from streamer.daemon.core.sync import Fetch, Pull, Stored, SyncCore, SyncLimits, SyncState
 from tests.daemon_sync import asked, parsed
 
 STREAM = "0123456789abcdef"

@@ -118,26 +118,26 @@ MISTAKES = {
     ),
     # ---- reports ---------------------------------------------------------------------------------
     "rows that were cut": Mistake(
-        "streamer/reporting/row_files.py", 'if not line.endswith(b"\\n"):\n            raise',
+        "streamer/reporting/reports.py", 'if not line.endswith(b"\\n"):\n            raise',
         "if not line:\n            raise",
         "streamer/reporting/test_row_files.py::test_a_file_cut_anywhere_is_refused_or_shows_whole"
         "_rows",
     ),
     "names as markup": Mistake(
-        "streamer/reporting/markup.py", "return Markup(escape(shown))", "return Markup(shown)",
+        "streamer/reporting/figures.py", "return Markup(escape(shown))", "return Markup(shown)",
         "streamer/reporting/test_report_command.py::test_hostile_names_are_text",
     ),
     "N50 of more than half": Mistake(
-        "streamer/reporting/read_report.py", "if passed >= half:", "if passed > 1.05 * half:",
+        "streamer/reporting/reports.py", "if passed >= half:", "if passed > 1.05 * half:",
         "streamer/reporting/test_report_command.py::test_lengths_and_n50_are_those_of_the"
         "_definition",
     ),
     "targets beyond those shown": Mistake(
-        "streamer/reporting/target_table.py", "reads, bases = sum(", "reads, bases = max(",
+        "streamer/reporting/figures.py", "reads, bases = sum(", "reads, bases = max(",
         "streamer/reporting/test_report_command.py::test_of_many_targets_the_rest_is_counted",
     ),
     "more seen than there are": Mistake(
-        "streamer/reporting/target_report.py", "if seen > kmers or seen > matches:",
+        "streamer/reporting/reports.py", "if seen > kmers or seen > matches:",
         "if seen > kmers and seen > matches:",
         "streamer/reporting/test_row_files.py::test_a_fault_is_one_line_with_its_place",
     ),

@@ -67,7 +67,7 @@ from gpu.card.intrinsics import (
     transposed,
     transposing,
 )
-from gpu.card.launch import grid, made
+from gpu.card.kernel_cache import grid, made
 from gpu.card.memory import Workspace, fetch, send
 from gpu.card.packing import SPARE_WORDS, pack_chunk, pack_letters, packed_sizes
 from trie.codes import InvalidBaseError

@@ -47,7 +47,7 @@ from gpu.card.intrinsics import (
     transposed,
     transposing,
 )
-from gpu.card.launch import made
+from gpu.card.kernel_cache import made
 from gpu.card.memory import Workspace
 
 LISTED = 40  # hits of a tile per thread; a multiple of DIGITS

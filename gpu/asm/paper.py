@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from gpu.asm.bit_parallel import Listed, Masks, TooManyHitsError
 from gpu.asm.listing import places_of
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function, population, sum_to_lane
-from gpu.card.launch import grid, made, plain
+from gpu.card.kernel_cache import grid, made, plain
 from gpu.card.memory import Workspace
 
 LIST_THREADS = 256  # threads per block; a power of two, at least 32

@@ -66,7 +66,7 @@ from gpu.card.intrinsics import (
     load_word,
     population,
 )
-from gpu.card.launch import made, plain, with_threads
+from gpu.card.kernel_cache import made, plain, with_threads
 from gpu.card.memory import Workspace
 from gpu.card.packing import packed_sizes
 from gpu.exact import bucket_table, walk

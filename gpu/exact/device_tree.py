@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import cuda, load_pair
-from gpu.card.launch import made, plain, with_threads
+from gpu.card.kernel_cache import made, plain, with_threads
 from gpu.exact import bucket_table, walk
 from gpu.exact.window_bits import children_before, has_bit
 from trie.snapshots.tree_bitmap import TreeBitmap

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from gpu.card.cuda_errors import CudaEngineError
 from gpu.card.intrinsics import ALL_LANES, SIMULATED, bit_mask_below, cuda, device_function, product
-from gpu.card.launch import made, plain, with_threads
+from gpu.card.kernel_cache import made, plain, with_threads
 from gpu.card.memory import Budget
 from gpu.exact.window_bits import bit_of, window_reader, write_votes
 from trie.windows import NO_SET

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.intrinsics import bit_count, cuda, device_function, load_pair, load_word, population
-from gpu.card.launch import made
+from gpu.card.kernel_cache import made
 from gpu.card.memory import Workspace, free_memory
 from gpu.exact.device_tree import clear
 from gpu.hamming import bit_sliced, network

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.intrinsics import cuda, device_function
-from gpu.card.launch import grid, made, plain
+from gpu.card.kernel_cache import grid, made, plain
 from gpu.card.memory import Workspace, free_memory
 from gpu.hamming.sorting import ID, START, in_order
 from trie.codes import GAP

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function
-from gpu.card.launch import grid, made, plain
+from gpu.card.kernel_cache import grid, made, plain
 from gpu.card.memory import Workspace
 from gpu.exact.device_tree import clear
 from trie.cpu.jit import njit

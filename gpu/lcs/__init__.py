@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.intrinsics import cuda
-from gpu.card.launch import made, plain, with_threads
+from gpu.card.kernel_cache import made, plain, with_threads
 from gpu.lcs import systolic
 from gpu.lcs.systolic import SHAPES, GridShape
 

@@ -27,7 +27,7 @@ from numba.core import types
 from numpy.typing import NDArray
 
 from gpu.card.intrinsics import ALL_LANES, cuda
-from gpu.card.launch import plain, with_threads
+from gpu.card.kernel_cache import plain, with_threads
 
 THREADS = 32
 STEP = 1024  # columns of a step, at most 1024

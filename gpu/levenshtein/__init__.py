@@ -45,7 +45,7 @@ from gpu.card.intrinsics import (
     reverse_long,
     reverse_word,
 )
-from gpu.card.launch import made, plain, with_threads
+from gpu.card.kernel_cache import made, plain, with_threads
 from gpu.card.memory import Budget, fetch, send
 from gpu.card.streams import (
     BatchChunk,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gpu.card.cuda_errors import CudaEngineError, translated_driver_errors
 from gpu.card.intrinsics import cuda
-from gpu.card.launch import made, plain, with_threads
+from gpu.card.kernel_cache import made, plain, with_threads
 from gpu.card.memory import Budget, Workspace, fetch, send
 from gpu.card.packing import MAX_SYMBOLS, ChunkTooLargeError
 from gpu.card.streams import (

@@ -75,7 +75,7 @@ from gpu.card.intrinsics import (
     numba_type,
     population,
 )
-from gpu.card.launch import made, plain
+from gpu.card.kernel_cache import made, plain
 from gpu.exact.window_bits import children_before, has_bit
 from trie.ltb.active import steps
 

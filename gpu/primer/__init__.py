@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.intrinsics import cuda
-from gpu.card.launch import made, plain, with_threads
+from gpu.card.kernel_cache import made, plain, with_threads
 from gpu.card.memory import free_memory
 from gpu.primer import seeds, window_scan
 from trie.codes import reverse_complement

@@ -52,7 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.intrinsics import cuda, device_function
-from gpu.card.launch import made
+from gpu.card.kernel_cache import made
 from gpu.card.memory import free_memory
 from trie.codes import GAP
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scripts.site.markdown import cell, code, table
-from streamer.daemon.metrics.exported import METRICS, STATES
+from streamer.daemon.metrics.scrape import METRICS, STATES
 
 
 def page() -> str:

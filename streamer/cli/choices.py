@@ -1,13 +1,19 @@
-"""Options, arguments and messages that several commands share."""
+"""Options, arguments and messages that several commands share.
+
+Checks of file names before a command starts.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal
 
 import typer
 
-from streamer.errors import printable
+from streamer.errors import StreamerError, UsageError, printable, warn
 from streamer.matching.spec import Device
 from streamer.output.formats import RowsFormat
 
@@ -73,3 +79,94 @@ def say(line: str) -> None:
 def say_error(line: str) -> None:
     """Write an error as one line to standard error."""
     say("error: " + " ".join(line.split()))
+
+
+_LOOKED_AT = 8
+"""The first and the last files of reads, this many, whose format is looked up."""
+
+
+def check_files(
+    inputs: Sequence[str], output: str | None, files: Mapping[str, str | None] | None = None
+) -> None:
+    """Check that inputs exist, outputs can be written, and no file has two uses.
+
+    ``output`` is where the rows go, ``files`` the other outputs by their options.
+    """
+    from streamer.sequences.files import check_exist
+    from streamer.sequences.source import STDIN
+
+    files = files or {}
+    outputs = [output, *files.values()]
+    if "" in (*inputs, *outputs):
+        message = "the name of a file is empty"
+        raise UsageError(message)
+    if inputs.count(STDIN) > 1:
+        message = "standard input (-) can be read only once"
+        raise UsageError(message)
+    check_exist(inputs)
+    existing = [path for path in outputs if path and os.path.isfile(path)]
+    for written in existing:
+        if any(path != STDIN and os.path.samefile(path, written) for path in inputs):
+            message = f"{written}: input and output are the same file"
+            raise UsageError(message)
+    for option, file in files.items():
+        if file == "-":
+            message = f"{option} -: rows go to standard output; name a file"
+            raise UsageError(message)
+        if file and output in (None, "-") and _is_standard_output(file):
+            message = f"{option} {file}: rows go to standard output; name another file"
+            raise UsageError(message)
+    _check_outputs([path for path in outputs if path and path != "-"])
+
+
+def check_different(paths: Sequence[str]) -> None:
+    """UsageError if one of the files is given twice, perhaps by another name."""
+    known: dict[tuple[int, int], str] = {}
+    for path in filter(os.path.isfile, paths):
+        status = os.stat(path)
+        place = status.st_dev, status.st_ino
+        if place in known:
+            message = f"{path} and {known[place]} are the same file: give R1 and R2 of each pair"
+            raise UsageError(message)
+        known[place] = path
+
+
+def warn_of_references(reads: Sequence[str]) -> None:
+    """Warn of FASTA among other reads: people give further dictionary files after one ``-d``."""
+    from streamer.sequences.source import is_fasta
+
+    some = (*reads[:_LOOKED_AT], *reads[_LOOKED_AT:][-_LOOKED_AT:])
+    kinds = {path: is_fasta(path) for path in some if os.path.isfile(path)}
+    if len(set(kinds.values())) == 2:
+        first = next(path for path in kinds if kinds[path])
+        warn(
+            f"{first} is FASTA and is matched as reads, as other files are: "
+            "each file of a dictionary needs its own -d"
+        )
+
+
+def _check_outputs(paths: list[str]) -> None:
+    from trie.new_file import check_new_file
+
+    real = [os.path.realpath(path) for path in paths]
+    for path, place in zip(paths, real, strict=True):
+        if real.count(place) > 1:
+            message = f"{path}: is named for two outputs"
+            raise UsageError(message)
+        try:
+            check_new_file(path)
+        except OSError as error:
+            message = f"{path}: cannot write: {error.strerror}"
+            raise StreamerError(message) from error
+
+
+def _is_standard_output(path: str) -> bool:
+    """Whether a file is standard output: /dev/stdout, or the file it was redirected to."""
+    try:
+        place = os.stat(path)
+        ours = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError):
+        # the file does not exist, or standard output is not a file
+        return False
+    # both may write to /dev/null
+    return os.path.samestat(place, ours) and not os.path.samestat(place, os.stat(os.devnull))

@@ -43,7 +43,7 @@ def _serve(config: str | None, settings: list[str] | None, accept_loss: bool) ->
     loaded = load(config, settings or ())
     from streamer.cli.job_lines import parse_line
     from streamer.daemon import logs
-    from streamer.daemon.signals import run
+    from streamer.daemon.service import run
     from streamer.errors import ReportedError, StreamerError
     from streamer.protocol.endpoints import announced
 

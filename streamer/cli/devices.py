@@ -42,9 +42,8 @@ def devices(context: typer.Context, format_: FormatOption = "tsv") -> None:
         say(f"no CUDA: {problem}")
     if context.obj:  # --debug
         from streamer.protocol.checksums import ISA_L
-        from streamer.protocol.transport.held import HELD
-        from streamer.protocol.transport.libzmq import LIBZMQ
-        from streamer.sequences.inflate import INFLATE
+        from streamer.protocol.transport.frames import HELD, LIBZMQ
+        from streamer.sequences.bgzf import INFLATE
 
         for borrowed in (LIBZMQ, HELD, ISA_L, INFLATE):
             say(f"{borrowed.library} symbols: {borrowed.choice}")

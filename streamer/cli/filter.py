@@ -6,8 +6,14 @@ from typing import Annotated
 
 import typer
 
-from streamer.cli.choices import DeviceOption, ProfileOption, QuietOption, ThreadsOption
-from streamer.cli.file_checks import check_different, check_files
+from streamer.cli.choices import (
+    DeviceOption,
+    ProfileOption,
+    QuietOption,
+    ThreadsOption,
+    check_different,
+    check_files,
+)
 from streamer.errors import UsageError
 from streamer.output.output_file import suffix_of
 from trie.strands import Strands

@@ -22,18 +22,22 @@ from streamer.device_choice import choose_device
 from streamer.dictionary.target_sets import TargetSets
 from streamer.errors import DataError, warn
 from streamer.matching.assignment import Assignment
-from streamer.matching.filter_counts import FilterCounts, Filtered
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
-from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import load_dictionary
+from streamer.matching.spec import MatchSpec, load_dictionary
+from streamer.matching.target_counts import FilterCounts, Filtered
 from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles
-from streamer.sequences.files import BATCH_READS, work_on_records
-from streamer.sequences.files_at_once import Works, at_once, readers_of, runs_of_files
+from streamer.sequences.files import (
+    BATCH_READS,
+    Works,
+    at_once,
+    readers_of,
+    runs_of_files,
+    work_on_records,
+)
 from streamer.sequences.packed_names import PackedNames
-from streamer.sequences.record_buffer import TextPiece
-from streamer.sequences.record_text import RecordText, first_apart, taken
+from streamer.sequences.record_buffer import RecordText, TextPiece, first_apart, taken
 from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.compiling import compile_notice
 from trie.cpu.forks import CAN_FORK

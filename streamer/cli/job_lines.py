@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.exceptions import TyperException
 
-from streamer.daemon.jobs.job_inputs import ParsedLine, placed
+from streamer.daemon.jobs.job_requests import ParsedLine, placed
 from streamer.errors import UsageError
 
 INPUTS = {

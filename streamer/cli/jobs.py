@@ -1,16 +1,29 @@
-"""``streamer jobs``: lists jobs, cancels them, runs them again, and gets their results."""
+"""``streamer jobs``: lists jobs, cancels them, runs them again, and gets their results.
+
+``streamer submit``: a command on files, run by a daemon as a job.
+
+Waits for a job, and writes its rows as its command would have written them.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from streamer.cli.choices import QuietOption
 from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
-from streamer.errors import UsageError
+from streamer.errors import StreamerError, UsageError
+
+if TYPE_CHECKING:
+    from streamer.client.control import Control
+    from streamer.output.formats import RowsFormat
 
 COLUMNS = ("id", "state", "progress", "submitted", "command", "reason")
 
@@ -53,8 +66,6 @@ def jobs(
     if format_ in (("table",) if result else ("arrow", "parquet")):
         message = f"--format {format_} goes {'without' if result else 'with'} --result"
         raise UsageError(message)
-
-    from streamer.cli.job_rows import check_rows, follow_job, write_rows
 
     if result:
         form = check_rows(output, None if format_ == "table" else format_)
@@ -112,3 +123,119 @@ def _table(found: Sequence[Mapping[str, Any]]) -> None:
         cells[2] = f"{100 * one['progress']:.0f} %"
         table.add_row(*map(Text, cells))
     Console(highlight=False).print(table)
+
+
+def submit(
+    line: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COMMAND ...", help="asm, hamming, primer or lcs, and its own arguments."
+        ),
+    ],
+    at: ControlOption = None,
+    config: ConfigOption = None,
+    keys: KeysOption = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return once it has ended, with its rows.")
+    ] = False,
+) -> None:
+    """Have a running daemon run asm, hamming, primer or lcs as a job; prints the job's id.
+
+    Options of submit come before the command, those of the command after it. Files are those of the
+    daemon's machine, in a folder that its configuration names.
+    """
+    import os
+
+    from streamer.cli.choices import say
+    from streamer.cli.job_lines import read_line
+    from streamer.errors import UsageError
+
+    job = read_line(line)
+    output, format_ = job.given.get("output"), job.given.get("format_")
+    if not wait and job.given:
+        message = f"{', '.join(sorted(job.given)).replace('_', '')}: needs --wait"
+        raise UsageError(message)
+    if wait:
+        format_ = check_rows(output, format_)
+    with open_control(at, config, keys) as control:
+        submitted = control.submit([job.command, *job.arguments], os.getcwd())["id"]
+        if not wait:
+            typer.echo(submitted)
+            return
+        quiet = bool(job.given.get("quiet"))
+        if not quiet:
+            # an interrupted client can ask for the job by this id
+            say(f"job {submitted}")
+        follow_job(control, submitted, quiet=quiet)
+        write_rows(control, submitted, output, format_)
+
+
+_LOOK_SECONDS = 0.2
+_STEPS = 10_000
+_ENDED = ("done", "failed", "cancelled", "interrupted")
+
+
+def check_rows(output: str | None, given: RowsFormat | None) -> RowsFormat:
+    """Return the format; fail early if rows cannot be written or the result cannot be read."""
+    from streamer.cli.choices import check_files
+    from streamer.output.formats import check_arrow, rows_format
+
+    check_files([], output)
+    if given != "arrow":
+        check_arrow()
+    return rows_format(given, output)
+
+
+def follow_job(control: Control, job: str, *, quiet: bool, cancelled: bool = False) -> None:
+    """Return once a job is done; StreamerError if it ends otherwise.
+
+    cancelled: whether a cancelled job is no error, too. An interrupt leaves the job running.
+    """
+    from streamer.cli.progress import progress
+
+    with progress(f"job {job}", _STEPS, quiet=quiet, unit="share") as show:
+        while (known := control.job(job))["state"] not in _ENDED:
+            show(int(known["progress"] * _STEPS))
+            time.sleep(_LOOK_SECONDS)
+    if known["state"] != "done" and not (cancelled and known["state"] == "cancelled"):
+        raise StreamerError(_end_of(known))
+
+
+def _end_of(job: dict[str, Any]) -> str:
+    why = f": {job['reason']}" if job["reason"] else ""
+    return f"job {job['id']} {'is' if job['state'] != 'failed' else 'has'} {job['state']}{why}"
+
+
+def write_rows(control: Control, job: str, output: str | None, format_: Any) -> None:
+    """Write the rows of a job in a format, to a file or standard output (None or ``-``)."""
+    from streamer.output.output_file import OutputFile
+    from streamer.output.rows import open_rows
+
+    if format_ == "arrow":
+        with OutputFile(output, verb="cannot write rows") as file:
+            for part in control.result_parts(job):
+                file.write(part)
+        return
+    from streamer.output.rows import arrow_tables
+
+    with _local(control, job) as path:
+        columns, tables = arrow_tables(path)
+        with open_rows(output, format_, columns) as writer:
+            for table in tables:
+                writer.write(table)
+
+
+@contextmanager
+def _local(control: Control, job: str) -> Iterator[str]:
+    """The result as a file on this machine: the original, or a temporary copy."""
+    from streamer.protocol.endpoints import is_local
+
+    path, size = control.result(job)
+    if is_local(control.endpoint) and os.access(path, os.R_OK) and os.path.getsize(path) == size:
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(prefix="streamer-", suffix=".arrow") as copy:
+        for part in control.result_parts(job):
+            copy.write(part)
+        copy.flush()
+        yield copy.name

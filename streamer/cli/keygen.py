@@ -46,8 +46,7 @@ def keygen(
 
     from streamer.cli.choices import say
     from streamer.daemon.core.rights import EVERYTHING, Rights
-    from streamer.daemon.security.key_folder import PERMISSIONS_FILE
-    from streamer.daemon.security.new_keys import make_keys
+    from streamer.daemon.security.key_folder import PERMISSIONS_FILE, make_keys
     from streamer.protocol.keys import ADMIN
 
     rights = EVERYTHING

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from streamer.cli import choices, effort
-from streamer.cli.choices import say
-from streamer.cli.file_checks import check_files
+from streamer.cli.choices import check_files, say
 from streamer.errors import DataError, UsageError, printable
 from streamer.output.formats import rows_format
 

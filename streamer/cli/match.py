@@ -16,10 +16,11 @@ from streamer.cli.choices import (
     QuietOption,
     RowsFormatOption,
     ThreadsOption,
+    check_files,
     dictionary_option,
     say,
+    warn_of_references,
 )
-from streamer.cli.file_checks import check_files, warn_of_references
 from streamer.errors import UsageError
 from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Semantics
 from streamer.output.formats import line_format, rows_format
@@ -225,7 +226,7 @@ def match(
         if not quiet:
             say("a growing dictionary depends on the order of reads: matching without the cluster")
     elif cluster is not None:
-        from streamer.cli.match_cluster import match_on_cluster
+        from streamer.cli.match_files import match_on_cluster
 
         lines = line_format(format_, "--cluster")
         match_on_cluster(cluster, reads, spec, asked, lines, output, save, quiet=quiet)

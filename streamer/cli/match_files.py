@@ -1,4 +1,7 @@
-"""What ``streamer match`` does once its options are checked: files in, rows out."""
+"""What ``streamer match`` does once its options are checked: files in, rows out.
+
+``streamer match --cluster``: the reads of files against a fixed dictionary, on Ray.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.cli import effort
-from streamer.cli.choices import SENT_BASES, SENT_READS, say
+from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
+from streamer.cluster.connecting import connected
+from streamer.cluster.match_tasks import TASK_READS, match_lines, match_results, task_bases
 from streamer.device_choice import choose_device, stream_cards
-from streamer.dictionary.saved_dictionary import StoredKmers, is_saved, save_dictionary
-from streamer.dictionary.targets import Dictionary
+from streamer.dictionary.targets import Dictionary, is_saved, save_dictionary
 from streamer.errors import DataError, StreamerError
 from streamer.matching.assignment import Assignment
+from streamer.matching.match_engine import NO_CODES
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import REPORTS
 from streamer.matching.result import BatchResult
@@ -30,17 +35,18 @@ from streamer.matching.running_report import (
     RowAnswer,
     TargetAnswer,
 )
-from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import load_dictionary
+from streamer.matching.spec import Device, MatchSpec, load_dictionary
 from streamer.output.formats import RowsFormat
 from streamer.output.rows import Rows, RowWriter, open_rows
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, work_on_batches
+from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch, joined_batches
 from streamer.sequences.source import size_of_files
 from trie.cpu.compiling import compile_notice
 from trie.cpu.forks import CAN_FORK
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
+from trie.windows import codes_at, window_codes
 
 BATCHES_A_GPU = 2
 """Bases that are matched together for each of several GPUs."""
@@ -258,3 +264,89 @@ def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBat
     if fault is not None:
         raise fault
     yield from rest
+
+
+def match_on_cluster(
+    address: str,
+    reads: list[str],
+    spec: MatchSpec,
+    asked: Asked,
+    format_: FormatChoice,
+    output: str | None,
+    save: str | None,
+    *,
+    quiet: bool,
+) -> None:
+    """As ``match_files``; the dictionary is loaded here and put on every node."""
+    notice = None if quiet else say
+    with connected(address, spec.threads) as cluster, compile_notice(quiet=quiet):
+        device: Device = "cuda" if spec.device == "cuda" or spec.cuda_kernel else "cpu"
+        if device == "cuda":
+            cluster.check_gpu()
+        elif spec.device == "auto" and cluster.gpus:
+            device = "cuda"
+        if not quiet:
+            say(cluster.line())
+        # this one has the dictionary and the totals; workers match
+        here = replace(spec, device="cpu", kernel="auto" if spec.cuda_kernel else spec.kernel)
+        there = replace(spec, device=device)
+        as_stored = save is not None and spec.strands == "both"
+        stored = load_dictionary(here, as_stored=as_stored, on_notice=notice)
+        matcher = StreamMatcher(stored, here)
+        with closing(matcher):
+            answer = asked.answer(matcher)
+            with (
+                RowWriter(output, format_, answer.columns) as writer,
+                progress("matching", size_of_files(reads), quiet=quiet) as show,
+            ):
+                bases = task_bases(
+                    spec, effort.bases_of_files(reads), cluster.cpus, depths=answer.depths
+                )
+                if asked.report in REPORTS:
+                    for lines in match_lines(
+                        cluster, matcher, stored, there, asked.report, format_, reads, bases, show
+                    ):
+                        writer.put(lines.data)
+                else:
+                    batches = read_batches(
+                        reads, batch_bases=bases,
+                        batch_reads=TASK_READS, on_bytes=show, context=asked.by_barcode,
+                    )  # fmt: skip
+                    for result in match_results(
+                        cluster, matcher, stored, there, prefetched(batches)
+                    ):
+                        for table in answer.after(result):
+                            writer.write(table)
+                    for table in answer.last():
+                        writer.write(table)
+            if save is not None:
+                tree = matcher.latest_snapshot().tree
+                save_dictionary(save, stored, NO_CODES, tree, spec.strands)
+
+
+class StoredKmers:
+    """Collects the k-mers that a dictionary grows by, as they stand in the reads, if ``needed``."""
+
+    def __init__(self, k: int, *, needed: bool) -> None:
+        self._k = k
+        self._needed = needed
+        self._parts: list[NDArray[np.uint64]] = []
+
+    def add(self, result: BatchResult) -> None:
+        """Add the new k-mers of the next batch."""
+        if not self._needed:
+            return
+        batch = result.batch
+        seeds = result.seed_bases
+        if seeds:
+            # both orientations of a seed count as stored if both occur
+            offsets = np.minimum(batch.offsets, seeds)
+            found = window_codes(batch.bases[:seeds], offsets, self._k, canonical=False)[0]
+            self._parts.append(np.unique(found))
+        if result.new_starts.size > result.seeded:
+            starts = result.new_starts[result.seeded :]
+            self._parts.append(codes_at(batch.bases, starts, self._k))
+
+    def codes(self) -> NDArray[np.uint64]:
+        """Return all of them, uint64, unordered; some may occur twice."""
+        return np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.uint64)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from streamer.cli.choices import READS, say
-from streamer.cli.file_checks import check_files
+from streamer.cli.choices import READS, check_files, say
 from streamer.errors import DataError, UsageError
 from trie.strands import PatternStrands
 

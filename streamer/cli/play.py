@@ -70,7 +70,7 @@ def play(
     after --file-reads reads or --file-seconds. final_summary_*.txt ends the run. Ctrl-C completes
     the files that have been begun and writes no final summary.
     """
-    from streamer.cli.file_checks import check_files
+    from streamer.cli.choices import check_files
     from streamer.cli.progress import progress
     from streamer.sequences.source import size_of_files
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamer.cli import choices, effort
-from streamer.cli.choices import say
-from streamer.cli.file_checks import check_files
+from streamer.cli.choices import check_files, say
 from streamer.cli.pattern_search import read_patterns
 from streamer.errors import UsageError
 from streamer.output.formats import rows_format

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamer.cli.file_checks import check_files
+from streamer.cli.choices import check_files
 
 
 def regions(

@@ -14,8 +14,7 @@ from typing import Any, BinaryIO
 
 from streamer.cli.progress import progress
 from streamer.output.output_file import OutputFiles
-from streamer.reporting.any_report import ReadRows, read_report
-from streamer.reporting.collection import Collection, Given, of_journal
+from streamer.reporting.collection import Collection, Given, ReadRows, of_journal, read_report
 from streamer.reporting.kept_reads import Recount, count_again, is_journal
 from streamer.reporting.multiqc import multiqc
 from streamer.reporting.page import page

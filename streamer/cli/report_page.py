@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from streamer.cli.choices import QuietOption, ThreadsOption, dictionary_option
+from streamer.cli.choices import QuietOption, ThreadsOption, check_files, dictionary_option
 from streamer.cli.daemon_options import ConfigOption
-from streamer.cli.file_checks import check_files
 from streamer.errors import UsageError
 
 

@@ -13,7 +13,7 @@ from streamer.cli.daemon_options import ConfigOption, KeysOption
 from streamer.watching import SETTLE_SECONDS
 
 if TYPE_CHECKING:
-    from streamer.cli.send_mark import SendMark
+    from streamer.cli.send_files import SendMark
     from streamer.client.producer import Producer
     from streamer.watching.visiting import BatchSizes
 
@@ -112,7 +112,7 @@ def send(
     sizes: BatchSizes = {"batch_bases": batch_bases, "batch_reads": batch_reads}
     began = time.monotonic()
     if watch:
-        from streamer.cli.send_folder import name_of, send_folder
+        from streamer.cli.send_files import name_of, send_folder
 
         name = name or name_of(watch)
     key = daemon_options.keys_of(keys, config, endpoint)
@@ -144,8 +144,7 @@ def _send_files(
 ) -> tuple[int, int]:
     """Send the reads of files; how many reads and bases."""
     from streamer.cli.progress import progress
-    from streamer.cli.send_files import Files, send_all
-    from streamer.cli.send_mark import SendMark
+    from streamer.cli.send_files import Files, SendMark, send_all
     from streamer.sequences.source import size_of_files
     from trie.cpu.threads import usable_cores
 

@@ -1,14 +1,24 @@
-"""``streamer send``: every read of the files acknowledged, or said how far it came."""
+"""``streamer send``: every read of the files acknowledged, or said how far it came.
+
+Where a run of ``streamer send`` stands, as a mark that the daemon keeps with each batch.
+
+``streamer send --watch``: the reads of a folder that a sequencer fills.
+"""
 
 from __future__ import annotations
 
+import os
+import socket as host
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
+from hashlib import sha256
 from typing import NamedTuple, Protocol
 
+import msgpack
+
 from streamer.cli import daemon_options
-from streamer.cli.choices import say
-from streamer.cli.send_mark import SendMark
+from streamer.cli.choices import say, say_error
+from streamer.cli.streams import signals_noted
 from streamer.client.client_errors import (
     DaemonError,
     DaemonSilentError,
@@ -19,14 +29,95 @@ from streamer.client.client_errors import (
 )
 from streamer.client.parts import EncodedBatch, Mark, encoded, part_of
 from streamer.client.producer import Producer
+from streamer.errors import DataError, ReportedError, StreamerError
 from streamer.sequences.files import work_on_batches
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.repeated_names import RepeatedNames
 from streamer.sequences.side_by_side import LEAST_THREADS
 from streamer.sequences.source import shown_name, size_of_files
+from streamer.watching.folder import UNTIL, Folder, Hints
+from streamer.watching.ledger import Ledger, digest_of_text, ledger_of
+from streamer.watching.visiting import BatchSizes
+from streamer.watching.watcher import Watcher
 from trie.cpu.interrupts import interrupt_in
 from trie.cpu.team import Team
+
+# of another form is a mark of another program
+_FORM = "streamer send 1"
+# of a path in a mark: at most 256 bytes are allowed in all
+_PATH_BYTES = 120
+_DIGEST_BYTES = 8
+
+
+class SendMark(NamedTuple):
+    """The first ``records`` of file number ``file``, from 0, and all files before it.
+
+    last: a digest of the name of the last of them. path: the end of the file's. paths: a digest of
+    all paths up to it, as given.
+    """
+
+    file: int
+    records: int
+    last: bytes
+    path: bytes
+    paths: bytes
+
+    @classmethod
+    def at(cls, paths: Sequence[str], file: int, records: int, last: str) -> SendMark:
+        """The mark behind a record of this name."""
+        path, digest = _about(paths, file)
+        return cls(file, records, name_digest(last), path, digest)
+
+    @classmethod
+    def unpack(cls, mark: bytes, paths: Sequence[str], name: str) -> SendMark:
+        """The mark of producer ``name``; StreamerError unless it stands in one of the files."""
+        try:
+            form, *fields = msgpack.unpackb(mark)
+            file, records, last, path, digest = fields
+        except (ValueError, TypeError):
+            form = ""
+        if form != _FORM:
+            problem = (
+                f"the mark of producer '{name}' was not made by `streamer send`: send without "
+            )
+            problem += "--resume, or under another name"
+            raise StreamerError(problem)
+        was = path.decode("utf-8", "replace")
+        problem = f"producer '{name}' has come to file {file + 1} ({was}): give the same files"
+        if file >= len(paths):
+            problem += f" in the same order, not {len(paths)}"
+            raise StreamerError(problem)
+        if _about(paths, file) != (path, digest):
+            problem += f" in the same order, not {shown_name(paths[file])} or others before it"
+            raise StreamerError(problem)
+        return cls(file, records, last, path, digest)
+
+    def pack(self) -> bytes:
+        """The mark as bytes, at most 256."""
+        packed: bytes = msgpack.packb([_FORM, *self])
+        return packed
+
+    def check(self, path: str, records: int, last: str) -> None:
+        """DataError unless the file is as it was: ``records``, at most as asked, the last so."""
+        if records < self.records:
+            problem = f"has {records:,} records, but {self.records:,} are durable: it has changed"
+            raise DataError(problem, file=shown_name(path))
+        if name_digest(last) != self.last:
+            problem = f"is not the last durable one ({last}): the file has changed"
+            raise DataError(problem, file=shown_name(path), record=self.records)
+
+
+def name_digest(name: str) -> bytes:
+    """A digest of the name of a record."""
+    return sha256(name.encode("utf-8", "surrogateescape")).digest()[:_DIGEST_BYTES]
+
+
+def _about(paths: Sequence[str], file: int) -> tuple[bytes, bytes]:
+    """The end of a path, and a digest of all up to it."""
+    given = [os.fsencode(path) for path in paths[: file + 1]]
+    return given[-1][-_PATH_BYTES:], sha256(b"\0".join(given)).digest()[:_DIGEST_BYTES]
+
 
 # how long a read of a pipe waits at most for others
 _FLUSH_SECONDS = 0.4
@@ -252,3 +343,99 @@ def _how_far(producer: Producer, source: Source, answered: bool) -> str:
         matched = producer.reads_matched
         text += f" ({matched:,} are matched, {sent - reads:,} have no answer)"
     return f"{text}; {source.behind(reads)}"
+
+
+_NAME_CHARACTERS = 256
+_HEED_SECONDS = 0.2
+
+
+def name_of(folder: str) -> str:
+    """The name of the producer that watches a folder, the same in every run."""
+    name = f"{host.gethostname()}:{os.path.abspath(folder)}"
+    if len(name) <= _NAME_CHARACTERS and name.isprintable():
+        return name
+    return f"{host.gethostname()}:{digest_of_text(name)}"
+
+
+class _Source:
+    """As ``streamer.cli.send_files.Source``."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def __iter__(self) -> Iterator[Piece]:
+        for sent in self._watcher:
+            yield Piece(*sent)
+
+    def behind(self, reads: int) -> str:
+        return "the same command goes on from there"
+
+
+def send_folder(
+    producer: Producer,
+    path: str,
+    settle: float,
+    until: Sequence[str] | None,
+    ledger: str | None,
+    *,
+    timeout: float,
+    sizes: BatchSizes,
+    quiet: bool,
+) -> tuple[int, int]:
+    """Send all reads until the run is over; how many reads and bases have been acknowledged.
+
+    A first signal to end the process stops the reading: what has been read is sent. ReportedError
+    if files or folders were given up, or reads passed over.
+    """
+
+    def note(line: str) -> None:
+        with suppress(OSError):
+            say(line)
+
+    over: list[str] = []
+
+    def pass_over(error: TooLargeError, place: str) -> None:
+        say_error(f"{place} ({error.read}): {error.problem}: passed over")
+        over.append(error.read)
+
+    folder = Folder(path, until or UNTIL)
+    where = ledger or ledger_of(path, producer.name, producer.endpoint)
+    with closing(Ledger(where, producer.mark, producer.name)) as book:
+        if not quiet:
+            done = len(book.files)
+            begins = f"{done:,} files were read before" if done else "begins with the first record"
+            note(f"watches {path} as {producer.name}, with {where}: {begins}")
+            if book.begins_anew:
+                note("the daemon knows nothing of what was sent before: all is sent again")
+        # a daemon that is started anew is waited for
+        producer.answer_seconds = timeout
+        with closing(Hints(path, note)) as hints, signals_noted() as signals:
+            watcher = Watcher(
+                folder,
+                book,
+                hints,
+                settle,
+                sizes=sizes,
+                stopped=lambda: signals,
+                acknowledged=lambda: producer.reads_acknowledged,
+                note=(lambda line: None) if quiet else note,
+                fault=say_error,
+            )
+            send_all(
+                producer,
+                _Source(watcher),
+                timeout,
+                heed_seconds=_HEED_SECONDS,
+                passed_over=pass_over,
+            )
+            if signals and not quiet:
+                reads, bases = f"{watcher.reads:,} reads", f"{watcher.bases:,} bases"
+                note(f"stopped: {reads}, {bases} acknowledged; the same command goes on from there")
+    if over:
+        problem = f"passed over {len(over):,} reads that are too large for the daemon; "
+        problem += f"{producer.reads_acknowledged:,} are acknowledged"
+        raise StreamerError(problem)
+    if watcher.given_up:
+        problem = f"files or folders given up: {len(watcher.given_up)}"
+        raise ReportedError(StreamerError(problem))
+    return watcher.reads, watcher.bases

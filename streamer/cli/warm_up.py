@@ -2,15 +2,25 @@
 
 Worker processes run small jobs of every command (``warm_up_jobs``). A record beside the compiled
 kernels lists their files, so that a second run has nothing to do.
+
+What ``streamer warm-up`` runs: small jobs of all commands, which compile all of their kernels.
+
+A kernel is compiled for the types of its arguments, so the surest way to compile what commands need
+is to run them. Jobs that take long to compile come first. ``tests/streamer/cli/test_warm_up.py``
+finds kernels that no job reaches.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import multiprocessing
 import os
+import random
+import struct
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -22,9 +32,230 @@ from typing import Annotated
 import typer
 
 from streamer.cli.choices import QuietOption, say
-from streamer.cli.warm_up_jobs import Job, jobs, run_job, write_files
 from streamer.matching.spec import Device
 from trie.cpu import shared_compiling
+
+Job = tuple[str, ...]
+"""The arguments of a command; or ``serve`` and settings, for a daemon and its clients."""
+
+SERVE = "serve"
+SAVED = "grown.kmers"
+_K = ("-k", "21")
+_DICTIONARY = ("-d", "ref.fa")
+_SAVED = ("-k", "20", "--strands", "both")
+_DAEMON = ("dictionary.k=21", 'dictionary.sources=["ref.fa"]', "matching.device=cpu")
+_TOPICS = ("match", "mismatch", "read", "word", "delta", "near", "ltb", "decision")
+_POLL_SECONDS = 0.01
+_ANSWER_SECONDS = 300.0
+_LONG = 700_000  # bases; longer inputs are shared by threads and use other kernels
+_SEED = 1
+
+
+def write_files(folder: Path) -> None:
+    """Write the files that jobs read."""
+    from streamer.output.bgzf_writer import END_BLOCK, packed_blocks  # imports numba
+
+    rng = random.Random(_SEED)
+    reference = "".join(rng.choices("ACGT", k=6000))
+    reads = []
+    for number in range(60):
+        start = rng.randrange(5700)
+        bases = list(reference[start : start + rng.choice((20, 150, 300))])
+        bases[rng.randrange(len(bases))] = rng.choice("ACGTN")
+        reads.append((f"r{number} ch={number} barcode=barcode0{number % 3}", "".join(bases)))
+    fastq = [f"@{name}\n{bases}\n+\n{'I' * len(bases)}\n" for name, bases in reads]
+    pattern = [reference[100 * i : 100 * i + 24] for i in range(24)]
+    genome = reference + "".join(rng.choices("ACGT", k=_LONG))
+    tagged = [(f"{name}\tch:i:7\tst:Z:2026-01-01T00:00:00Z\tRG:Z:run_barcode01", bases)
+              for name, bases in reads]  # fmt: skip
+    halves = (("one", reference[:3000]), ("two", reference[2000:] + "N" + reference[:40]))
+    for file, text in {
+        "ref.fa": _fasta(halves),
+        "other.fa": _fasta([("other", reference[:900] + reference[1000:2500])]),
+        "alpha.fa": _fasta([("alpha", reference[500:900])]),
+        "patterns.fa": _fasta((f"p{i}", bases) for i, bases in enumerate(pattern)),
+        "genome.fa": _fasta([("genome", genome)]),
+        "foreign.fa": _fasta([("foreign", "".join(rng.choices("ACGT", k=3000)))]),
+        "near.fa": _fasta([("near", genome[50_000:80_000] + genome[90_000:120_000])]),
+        "long.fa": _fasta([("long", reference[300:380])]),
+        "reads.fa": _fasta(tagged),
+        "reads.fq": "".join(fastq),
+        "mates.fq": "".join(fastq),
+    }.items():
+        (folder / file).write_text(text)
+    (folder / "reads.fq.gz").write_bytes(gzip.compress("".join(fastq).encode()))
+    (folder / "reads.bam").write_bytes(packed_blocks(_bam(reads)) + END_BLOCK)
+    (folder / "reads.sam").write_text(_sam(reads))
+
+
+def _fasta(records: object) -> str:
+    return "".join(f">{name}\n{bases}\n" for name, bases in records)  # type: ignore[attr-defined]
+
+
+def _bam(reads: list[tuple[str, str]]) -> bytes:
+    """Unaligned reads, before compression."""
+    parts = [struct.pack("<4sii", b"BAM\1", 0, 0)]
+    for name, bases in reads:
+        title = name.split()[0].encode() + b"\0"
+        codes = ["=ACMGRSVTWYHKDBN".index(base) for base in bases] + [0]
+        packed = bytes(16 * a + b for a, b in zip(codes[:-1:2], codes[1::2], strict=False))
+        fixed = struct.pack("<iiBBHHHiiii", -1, -1, len(title), 0, 0, 0, 4, len(bases), -1, -1, 0)
+        record = fixed + title + packed + b"\xff" * len(bases)
+        parts += [struct.pack("<i", len(record)), record]
+    return b"".join(parts)
+
+
+def _sam(reads: list[tuple[str, str]]) -> str:
+    """Reads with context; every other one is aligned."""
+    lines = ["@RG\tID:run_barcode01\tSM:barcode01"]
+    for number, (name, bases) in enumerate(reads):
+        place = f"16\tone\t1\t9\t{len(bases)}M" if number % 2 else "4\t*\t0\t0\t*"
+        tags = f"ch:i:{number}\tst:Z:2026-01-01T00:00:00Z\tRG:Z:run_barcode01"
+        lines.append(f"{name.split()[0]}\t{place}\t*\t0\t0\t{bases}\t*\t{tags}")
+    return "\n".join(lines) + "\n"
+
+
+def jobs(device: str) -> list[Job]:
+    """All jobs of a device, cpu or cuda."""
+    return [(*job, "--device", device) for job in (*_match(device), *_batch(device))] + (
+        _of_cpu() if device == "cpu" else [(SERVE, "--set", "matching.device=cuda")]
+    )
+
+
+def _match(device: str) -> Iterator[Job]:
+    from streamer.matching.spec import CUDA_KERNELS, KERNELS
+
+    exact = ("match", "reads.fq", *_K)
+    frozen = (*exact, *_DICTIONARY)
+    yield (*frozen, "--report", "reads")
+    yield (*frozen, "--report", "reads", "--threads", "3")
+    for threads in ("2", "3"):
+        yield ("match", "reads.fq.gz", *_K, *_DICTIONARY, "--report", "reads", "--threads", threads)
+    yield ("match", "reads.fq", *_DICTIONARY, "-k", "11", "--report", "windows")
+    yield (*exact, "--seed", "900", "--report", "reads")
+    yield (*frozen, "--distance", "1")
+    yield (*frozen, "--distance", "2", "--report", "best", "--strands", "forward")
+    yield (*frozen, "--distance", "1", "--semantics", "ltb")
+    for report in ("intervals", "targets", "coverage"):
+        yield (*frozen, "--report", report)
+    yield (*frozen, "--report", "targets", "--by", "barcode", "--strands", "both")
+    yield (*frozen, "--mode", "grow", "--report", "targets")
+    yield (*frozen, "--mode", "grow", "--report", "windows", "--strands", "both")
+    for k in ("1", "3", "12", "15", "16", "31"):
+        yield ("match", "reads.fa", *_DICTIONARY, "-k", k, "--format", "jsonl")
+        yield ("match", "reads.bam", "-k", k, "--seed", "900", "--strands", "forward")
+    for semantics, kernels in KERNELS.items():
+        for kernel in kernels:
+            if device == "cuda" or kernel not in CUDA_KERNELS:
+                near = () if semantics == "exact" else ("-D", "1", "--semantics", semantics)
+                yield (*frozen, *near, "--kernel", kernel)
+    for report in ("reads", "windows"):
+        yield (*frozen, "--mode", "grow", "--kernel", "walk", "--report", report)
+    yield ("match", "reads.fq", *_K, "--seed", "900", "-D", "1", "--strands", "both")
+    yield (*frozen, "--mode", "grow", "--semantics", "ltb", "-D", "2")
+    yield ("match", "reads.fa", *_K, *_DICTIONARY, "--report", "targets", "--by", "barcode")
+    yield ("match", "reads.bam", *_K, *_DICTIONARY, "--report", "targets", "--by", "barcode")
+    yield ("match", "reads.sam", *_K, *_DICTIONARY, "--report", "targets", "--by", "barcode")
+    yield (*frozen, "--mode", "grow", "-D", "1")
+    yield ("match", "near.fa", *_K, "--seed", "900", "-D", "1")
+    for k in ("11", "21", "31"):
+        yield ("match", "genome.fa", "--seed", "600000", "-k", k, "--report", "windows")
+    yield ("match", "genome.fa", "-d", "genome.fa", *_K, "--kernel", "walk", "--report", "windows")
+    yield ("match", "reads.fq", "-k", "12", "--seed", "900", "--save", "short.kmers")
+    yield ("match", "reads.fq", *_SAVED, "--seed", "900", "--save", SAVED)
+
+
+def _batch(device: str) -> Iterator[Job]:
+    from streamer.batch import asm, hamming, lcs, primer
+
+    def methods(known: object) -> Iterator[str]:
+        for name, where in known.items():  # type: ignore[attr-defined]
+            if device in where:
+                yield name
+
+    for method in methods(asm.METHODS):
+        for file in ("patterns.fa", "long.fa"):
+            for report in asm.REPORTS:
+                yield ("asm", "ref.fa", "--patterns", file, "-k", "3", "--report", report,
+                       "--method", method)  # fmt: skip
+    for method in methods(hamming.METHODS):
+        for file in ("patterns.fa", "long.fa"):
+            yield ("hamming", "ref.fa", "--patterns", file, "-k", "3", "--method", method)
+    for method in methods(primer.METHODS):
+        for k in ("2", "12"):
+            yield ("primer", "alpha.fa", "other.fa", "-k", k, "--method", method)
+    for k in ("2", "6"):
+        yield ("primer", "foreign.fa", "genome.fa", "-k", k)
+    yield ("asm", "near.fa", "--pattern", "ACGTACGTACGT", "-k", "6")
+    for method in ("adaptive", "systolic"):
+        yield ("lcs", "near.fa", "genome.fa", "--method", method, "--sequence", "/dev/null")
+    for method in methods(lcs.METHODS):
+        yield ("lcs", "long.fa", "other.fa", "--method", method)
+        yield ("lcs", "alpha.fa", "other.fa", "--method", method, "--sequence", "/dev/null")
+    yield ("lcs", "reads.fa", "reads.fq", "--text", "--blocks", "/dev/null")
+
+
+def _of_cpu() -> list[Job]:
+    filter_ = ("filter", *_K, *_DICTIONARY, "--device", "cpu")
+    return [
+        (*filter_, "reads.fq", "--keep"),
+        (*filter_, "reads.fa", "--deplete"),
+        (*filter_, "reads.fq", "mates.fq", "--pairs", "--keep", "--summary", "/dev/null"),
+        (SERVE,),
+        (SERVE, "--set", "dictionary.mode=grow"),
+        (SERVE, "--set", 'decision.enrich=["one"]'),
+        (SERVE, "--set", "journal.directory=journal", "--set", "journal.durability=os"),
+        (SERVE, "--set", "matching.distance=1", "--set", "dictionary.strands=both"),
+        (SERVE, "--set", "matching.distance=1", "--set", "matching.semantics=ltb",
+         "--set", "dictionary.strands=forward"),
+    ]  # fmt: skip
+
+
+def run_job(job: Job) -> int:
+    """Run a job in the folder of ``write_files``; returns its exit code."""
+    from streamer.cli.app import main
+
+    if job[0] == SERVE:
+        return _serve(job[1:])
+    code = main([job[0], "--threads", "2", *job[1:], "--quiet"])
+    if SAVED in job and not code:
+        code = main(["match", "reads.fq", *_SAVED, "-d", SAVED, "--quiet"])
+    return code
+
+
+def _serve(settings: Job) -> int:
+    """Run a daemon, with clients that send and print; returns the exit code of the first."""
+    from streamer.cli import daemon_options
+    from streamer.cli.app import main
+    from streamer.client import Control
+    from streamer.daemon import config, logs
+    from streamer.daemon.service import Service
+
+    logs.configure("error", "json")
+    # compiling blocks everything else in this process
+    daemon_options.ANSWER_SECONDS = _ANSWER_SECONDS
+    names = ("ingest", "feed", "control", "sync")
+    with tempfile.TemporaryDirectory() as sockets:
+        at = {name: f"ipc://{sockets}/{name}" for name in names}
+        given = [setting for setting in settings if setting != "--set"]
+        given += [f"{name}.endpoint={endpoint}" for name, endpoint in at.items()]
+        service = Service(config.load(None, [*_DAEMON, *given]))
+        service.start()
+        watch = ["watch", "--from", at["feed"], "--quiet"]
+        watch += [word for topic in _TOPICS for word in ("--topic", topic)]
+        threads = [threading.Thread(target=work) for work in (service.wait, lambda: main(watch))]
+        for thread in threads:
+            thread.start()
+        try:
+            with Control(at["control"], answer_seconds=_ANSWER_SECONDS) as control:
+                while threads[1].is_alive() and not control.status()["topics"]:
+                    time.sleep(_POLL_SECONDS)
+            sent = ["send", "reads.fq", "reads.sam", "--timeout", str(_ANSWER_SECONDS)]
+            return main([*sent, "--to", at["ingest"], "--quiet"])
+        finally:
+            service.drain("warm-up")
+            for thread in threads:
+                thread.join()
 
 
 @dataclass(frozen=True, slots=True)

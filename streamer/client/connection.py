@@ -14,8 +14,7 @@ from streamer.client.client_errors import DaemonError, KeysRefusedError
 from streamer.protocol.endpoints import is_ipv6
 from streamer.protocol.header import Buffer
 from streamer.protocol.keys import ClientKeys
-from streamer.protocol.transport.curve import connect_with
-from streamer.protocol.transport.handshakes import Handshake, Handshakes
+from streamer.protocol.transport.curve import Handshake, Handshakes, connect_with
 
 Context = zmq.Context[zmq.Socket[bytes]]
 

@@ -11,9 +11,8 @@ import numpy as np
 import zmq
 
 from streamer.client.client_errors import DaemonError, DaemonSilentError, RefusedError
-from streamer.client.columns import check_columns
 from streamer.client.connection import Connection, Context, Keys
-from streamer.client.named_targets import NAMED
+from streamer.client.messages import NAMED, check_columns
 from streamer.errors import UsageError
 from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.endpoints import default_endpoint
@@ -31,7 +30,7 @@ from streamer.protocol.header import (
     unseal,
 )
 from streamer.protocol.schema import ACTIONS, TOPICS
-from streamer.protocol.transport.handshakes import Handshake
+from streamer.protocol.transport.curve import Handshake
 
 # between two checks whether a daemon that takes long is still there
 _ASK_SECONDS = 1.0

@@ -13,11 +13,11 @@ from typing import Self
 
 import zmq
 
-from streamer.client.feed_reader import FeedReader, Steps, T
 from streamer.client.messages import Message
 from streamer.client.parts import EncodedBatch, Mark, Reads
-from streamer.client.producer_steps import ProducerSteps
-from streamer.client.producer_steps import Steps as ProducerStep
+from streamer.client.producer import ProducerSteps
+from streamer.client.producer import Steps as ProducerStep
+from streamer.client.subscriber import FeedReader, Steps, T
 from streamer.sequences.read_batch import ReadBatch
 
 

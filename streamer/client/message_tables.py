@@ -17,7 +17,7 @@ from streamer.client.messages import (
     TallyRows,
     Upgrade,
 )
-from streamer.matching.report_tables import STRAND_NAMES, Ratio, bit_lists
+from streamer.matching.reports import STRAND_NAMES, Ratio, bit_lists
 from streamer.output.text_table import Column, Labels, Lookup, Table, distinct, same, texts
 from streamer.protocol.schema import ACTIONS, BATCH_TOPICS, TOPICS
 from trie.codes import decode_kmers

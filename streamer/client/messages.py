@@ -1,16 +1,115 @@
-"""The messages of the feed as types; the arrays of a message have one length unless noted."""
+"""The messages of the feed as types; the arrays of a message have one length unless noted.
+
+The targets and sets of targets that a message of the feed names.
+
+Checks the columns of a message, so that readers can rely on every row.
+
+A checksum shows that a message arrived as it was sent, not that it follows docs/protocol.md: a
+short column, an index without a name or a k-mer of more than k bases would lead to wrong rows, or
+to an error far from its cause.
+
+Converts decoded messages of the feed to their types, with every field and row checked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.client.named_targets import Sets, labels_of
-from streamer.protocol.header import Header
+from streamer.dictionary.target_sets import label_of
+from streamer.protocol.feed_messages import Columns, FeedMessage, described
+from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
+from streamer.protocol.schema import (
+    BATCH_TOPICS,
+    NAMES,
+    NO_BEST_TARGET,
+    NO_TARGET,
+    RECORD_TOPICS,
+    SETS_OF,
+    TALLIES,
+    TALLY_TYPES,
+    TOPICS,
+    Topic,
+)
+from trie.codes import MAX_K
+from trie.cpu.jit import njit
+
+Sets = dict[int, tuple[str, ...]]
+"""By number of a set, the names of its targets."""
+
+
+_NONE: tuple[object, object, dict[int, str], Sets] = ((), (), {}, {})
+
+
+class Named:
+    """Caches what the last messages named, since the next one of a topic often names the same."""
+
+    def __init__(self) -> None:
+        self._last = dict.fromkeys(BATCH_TOPICS, _NONE)
+
+    def of(self, topic: str, header: Header) -> tuple[dict[int, str], Sets]:
+        """The names of targets by number, and those in each set by its number."""
+        targets, sets = header.get("targets", ()), header.get("sets", ())
+        last_targets, last_sets, names, members = self._last[topic]
+        if targets != last_targets or sets != last_sets:
+            names = named_in(header, "targets")
+            members = _sets(header, names)
+            # assigned in one step, as other threads may read it
+            self._last[topic] = targets, sets, names, members
+        return names, members
+
+
+NAMED = Named()
+"""Shared by all, since it is only a cache."""
+
+
+def named_in(header: Header, field: str) -> dict[int, str]:
+    """The names in a field, an array of [number, name], by number."""
+    entries = header.get(field, [])
+    try:
+        _check_arrays(entries)
+        # a later daemon may send more after the name
+        names = {number: name for number, name, *_ in entries}
+    except (TypeError, ValueError):
+        names = {None: None}
+    kinds = set(map(type, names)), set(map(type, names.values()))
+    if names and (kinds != ({int}, {str}) or not 0 <= min(names) <= max(names) <= NO_TARGET):
+        raise WireError(Reason.MALFORMED, f"field '{field}' must hold numbers and names")
+    return names
+
+
+def _sets(header: Header, names: dict[int, str]) -> Sets:
+    """By number of a set, the names of its targets."""
+    sets: Sets = {}
+    entries = header.get("sets", [])
+    try:
+        _check_arrays(entries)
+        # a later daemon may send more after the targets
+        for number, targets, *_ in entries:
+            _check_arrays(targets, of=int)
+            sets[number] = tuple([names[target] for target in targets])
+    except (TypeError, ValueError, KeyError):
+        sets = {-1: ()}
+    if sets and (set(map(type, sets)) != {int} or not 0 <= min(sets) <= max(sets) <= NO_TARGET):
+        problem = "field 'sets' must hold numbers and arrays of named targets"
+        raise WireError(Reason.MALFORMED, problem)
+    return sets
+
+
+def _check_arrays(entries: object, of: type = list) -> None:
+    """TypeError unless it is an array of arrays, or of another type."""
+    if not isinstance(entries, list) or not set(map(type, entries)) <= {of}:
+        raise TypeError
+
+
+def labels_of(sets: Sets) -> dict[int, str]:
+    """By set, the names of its targets joined by ``;``, at most 8 and then ``...``."""
+    return {number: label_of(names) for number, names in sets.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,3 +420,374 @@ Standing = Beat | Status
 
 Known = RecordMessage | Standing | TallyRows
 Message = Known | Gap | NewEpoch | NewStream | Reset
+
+
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
+
+_DTYPES = {name: {c.name: c.dtype for c in topic.columns} for name, topic in BATCH_TOPICS.items()}
+
+_SIZES = {
+    name: [
+        [c.name for c in topic.columns if c.per_chunk == per_chunk] for per_chunk in (False, True)
+    ]
+    for name, topic in BATCH_TOPICS.items()
+}
+"""By topic: groups of columns of equal length, those of rows and those of chunks."""
+
+
+def check_columns(
+    topic: Topic, columns: Columns, *, reads: int, k: int, known: Collection[int], limit: int
+) -> None:
+    """WireError unless these are the columns of the topic and every row is consistent.
+
+    reads: how many the batch has. known: the numbers of the sets, or of the targets, that the
+    header names. limit: that of the distance, 0 without one.
+    """
+    _check_dtypes(topic, columns)
+    values = tuple(columns[column.name] for column in topic.columns)
+    if topic.name == "word":
+        bad, what = int(_first_bad_chunk(columns["chunk_words"], columns["word"].size)), "chunk"
+    else:
+        bad, what = _first_bad(_CHECKS[topic.name], values, reads, k, limit), "row"
+    if bad >= 0:
+        raise WireError(Reason.MALFORMED, f"{what} {bad + 1} has inconsistent values")
+    for name, none in (("target", NO_TARGET), ("best_target", NO_BEST_TARGET)):
+        if name in columns:
+            check_numbers(name, columns[name], known, none)
+
+
+def _check_dtypes(topic: Topic, columns: Columns) -> None:
+    found = {name: values.dtype for name, values in columns.items()}
+    wanted = _DTYPES[topic.name]
+    if found != wanted:
+        given, right = (", ".join(f"{n} {t}" for n, t in of.items()) for of in (found, wanted))
+        raise WireError(Reason.MALFORMED, f"its columns are {given or 'none'}, not {right}")
+    for names in _SIZES[topic.name]:
+        sizes = {columns[name].size for name in names}
+        if len(sizes) > 1:
+            given = ", ".join(f"{name} {values.size}" for name, values in columns.items())
+            raise WireError(Reason.MALFORMED, f"its columns differ in length: {given}")
+
+
+def optional_columns(topic: Topic, columns: Columns, rows: int) -> Columns:
+    """The optional columns of a topic, filled with -1 if a message lacks them; or a WireError."""
+    found = {}
+    for column in topic.optional:
+        values = columns.get(column.name)
+        if values is None:
+            values = np.full(rows, -1, column.dtype)
+        if values.dtype != column.dtype or values.size != rows:
+            given = f"{values.size} values of {values.dtype}"
+            problem = f"column '{column.name}' has {given}, not {rows} of {column.type_name}"
+            raise WireError(Reason.MALFORMED, problem)
+        if rows and values.min() < -1:
+            raise WireError(Reason.MALFORMED, f"column '{column.name}' has numbers below -1")
+        found[column.name] = values
+    return found
+
+
+def check_numbers(name: str, targets: NDArray[Any], known: Collection[int], none: int) -> None:
+    """WireError unless every number of the column is ``none`` or one of ``known``."""
+    if none in known:
+        raise WireError(Reason.MALFORMED, f"{name} {none} is named, but is reserved for none")
+    numbers = np.array(sorted(known) or [none], dtype=np.int64)
+    bad = _first_bad(_are_known, (targets,), numbers, none)
+    if bad >= 0:
+        problem = f"row {bad + 1} of {name} is {targets[bad]}, which is not named"
+        raise WireError(Reason.MALFORMED, problem)
+
+
+def _first_bad(
+    fine: Callable[..., bool], columns: tuple[NDArray[Any], ...], *limits: object
+) -> int:
+    """The index of the first row that is not ``fine``, -1 if all are."""
+    if fine(*columns, *limits):
+        return -1
+    return bisect_left(
+        range(columns[0].size),
+        True,
+        key=lambda row: not fine(*(values[: row + 1] for values in columns), *limits),
+    )
+
+
+# Kernels that check whether all rows are consistent. They take the columns of a topic, then the
+# number of reads, k and the limit of the distance. They check all rows without a branch, so that
+# SIMD handles many at once; they are so short that releasing the GIL would take longer.
+
+
+@njit(cache=True)
+def _are_runs(read, start, end, windows, reads, k, _limit):
+    fine = True
+    for i in range(read.size):
+        fine &= (read[i] < reads) & (start[i] >= 0) & (windows[i] > 0) & (end[i] >= k)
+        fine &= end[i] - k - windows[i] + 1 == start[i]
+    return fine
+
+
+@njit(cache=True)
+def _are_runs_with_target(read, start, end, windows, _target, reads, k, limit):
+    return _are_runs(read, start, end, windows, reads, k, limit)
+
+
+@njit(cache=True)
+def _are_summaries(
+    read, length, windows, matches, mismatches, skipped, _best_target, reads, k, _limit
+):
+    """Whether the windows of every read are its matches, mismatches and skipped windows."""
+    fine = True
+    for i in range(read.size):
+        fine &= (read[i] < reads) & (length[i] >= 0) & (windows[i] >= 0) & (skipped[i] >= 0)
+        fine &= (matches[i] >= 0) & (mismatches[i] >= 0)
+        fine &= windows[i] - mismatches[i] == matches[i]
+        fine &= max(length[i] - k + 1, 0) - windows[i] == skipped[i]
+    return fine
+
+
+@njit(cache=True)
+def _are_near(read, start, end, distance, strand, code, _target, _snapshot, best, reads, k, limit):
+    fine = True
+    for i in range(read.size):
+        fine &= (read[i] < reads) & (start[i] >= 0) & (start[i] <= end[i])
+        fine &= (distance[i] <= limit) & (strand[i] <= 1) & (best[i] <= 1)
+        fine &= code[i] >> np.uint64(2 * k) == 0
+    return fine
+
+
+@njit(cache=True)
+def _are_ends(read, end, _distances, _depths, _snapshot, reads, _k, _limit):
+    fine = True
+    for i in range(read.size):
+        fine &= (read[i] < reads) & (end[i] >= 0)
+    return fine
+
+
+@njit(cache=True)
+def _are_reads(read, reads, _k, _limit):
+    fine = True
+    for i in range(read.size):
+        fine &= read[i] < reads
+    return fine
+
+
+@njit(cache=True)
+def _are_decisions(
+    read, channel, _barcode, action, _target, matches, windows, bases, reads, _k, _limit
+):
+    fine = True
+    for i in range(read.size):
+        fine &= (read[i] < reads) & (channel[i] >= -1) & (action[i] <= 2) & (matches[i] >= 0)
+        fine &= (matches[i] <= windows[i]) & (windows[i] <= bases[i])
+    return fine
+
+
+@njit(cache=True)
+def _are_kmers(code, read, start, reads, k, _limit):
+    fine = True
+    for i in range(code.size):
+        fine &= (read[i] < reads) & (start[i] >= 0) & (code[i] >> np.uint64(2 * k) == 0)
+    return fine
+
+
+_CHECKS: dict[str, Callable[..., bool]] = {
+    "match": _are_runs_with_target,
+    "mismatch": _are_runs,
+    "near": _are_near,
+    "ltb": _are_ends,
+    "delta": _are_kmers,
+    "read": _are_summaries,
+    "decision": _are_decisions,
+    "retract": _are_reads,
+}
+
+
+@njit(cache=True)
+def _first_bad_chunk(chunk_words, words):
+    """-1 if every word belongs to one chunk, else the index of a bad chunk."""
+    for i in range(chunk_words.size):
+        if not 0 <= chunk_words[i] <= words:
+            return i
+        words -= chunk_words[i]
+    return chunk_words.size if words else -1
+
+
+@njit(cache=True)
+def _are_known(values, known, none):
+    """Whether each value is ``none`` or one of the ascending ``known``, usually a single one."""
+    fine = True
+    first = known[0]
+    for i in range(values.size):
+        fine &= (values[i] == first) | (values[i] == none)
+    if fine or known.size == 1:
+        return fine
+    last = np.int64(none)
+    for i in range(values.size):
+        value = np.int64(values[i])
+        if value != last and value != none:
+            at = np.searchsorted(known, value)
+            if at == known.size or known[at] != value:
+                return False
+            last = value
+    return True
+
+
+def typed(message: FeedMessage) -> Known:
+    """A decoded message as its type; WireError if it does not follow docs/protocol.md."""
+    try:
+        return _typed(message)
+    except WireError as error:
+        raise error.about(described(message.topic, message.header)) from None
+
+
+def _typed(message: FeedMessage) -> Known:
+    head, topic = message.header, message.topic
+    at, previous = head["at"], head["prev"] if topic in RECORD_TOPICS else 0
+    stamp = Stamp(topic, head["stream"], head["epoch"], at, previous, head["time"], head)
+    if topic in RECORD_TOPICS:
+        if previous >= at:
+            problem = f"the record before it is {previous}, not an earlier one"
+            raise WireError(Reason.MALFORMED, problem)
+        if topic == "settled":
+            return Settled(stamp, integer(head, "version"), integer(head, "from_batch"))
+        return _about_batch(stamp, message)
+    if topic == "beat":
+        return Beat(stamp, _heads(head), text(head, "state"), _totals(head), _published(head))
+    if topic in TALLIES:
+        return _tally(stamp, head)
+    status = _map(head, "status")
+    state, totals = text(status, "state"), _totals(status)
+    return Status(stamp, _heads(head), state, status | {"totals": totals})
+
+
+def _tally(stamp: Stamp, head: Header) -> TallyRows:
+    wanted = TOPICS[stamp.topic].shown.split()
+    columns, rows = head.get("columns"), head.get("rows")
+    if (
+        not isinstance(columns, list)
+        or not isinstance(rows, list)
+        or columns[: len(wanted)] != wanted
+    ):
+        raise WireError(Reason.MALFORMED, "fields 'columns' and 'rows' must be arrays of the topic")
+    for row in rows:
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise WireError(Reason.MALFORMED, "field 'rows' must have arrays, a value a column")
+    rows = [row[: len(wanted)] for row in rows]
+    for name, values in zip(wanted, zip(*rows, strict=True), strict=False):
+        right, kinds = TALLY_TYPES.get(name, ("integers", {int}))
+        if not {*map(type, values)} <= {*kinds, type(None)}:
+            problem = f"'{name}' in field 'rows' must have {right} or nil"
+            raise WireError(Reason.MALFORMED, problem)
+    return TallyRows(stamp, rows, integer(head, "version"), head.get("complete") is not False)
+
+
+_TOTALS = frozenset(TOPICS["beat"].shown.split()) - {"state"}
+_ORIGIN = ("batch", "base", "producer_epoch", "producer_seq", "version_before", "version")
+
+
+def _about_batch(stamp: Stamp, message: FeedMessage) -> BatchMessage:
+    topic, head, columns = message.topic, message.header, message.columns
+    batch, base, epoch, sequence, before, version = integers(head, _ORIGIN)
+    k = integer(head, "k", 1, MAX_K)
+    producer = text(head, "producer")
+    origin = Origin(batch, base, producer, epoch, sequence, before, version, k, message.names)
+    if topic == "upgrade":
+        return Upgrade(stamp, origin, _parts(stamp, origin, head, columns), _changes(head))
+    return _rows(stamp, origin, topic, head, columns)
+
+
+def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Columns) -> BatchMessage:
+    """The rows of a topic; head: has the fields of this topic."""
+    names, sets = NAMED.of(topic, head)
+    limit = integer(head, "distance") if topic in ("near", "ltb") else 0
+    wanted = TOPICS[topic]
+    given = columns
+    if len(columns) > len(wanted.columns):
+        # a later daemon may send more columns
+        known = {column.name for column in wanted.columns}
+        columns = {name: values for name, values in columns.items() if name in known}
+    named = sets if topic in SETS_OF else names
+    check_columns(wanted, columns, reads=len(origin.names), k=origin.k, known=named, limit=limit)
+    match topic:
+        case "match":
+            return Intervals(stamp, origin, **columns, sets=sets)
+        case "mismatch":
+            return Intervals(stamp, origin, **columns, target=None, sets=sets)
+        case "near":
+            return Near(stamp, origin, limit, **columns, sets=sets)
+        case "ltb":
+            return Automaton(stamp, origin, limit, **columns)
+        case "delta":
+            seeded = integer(head, "seeded", 0, columns["code"].size)
+            return NewKmers(stamp, origin, seeded, **columns)
+        case "read":
+            context = optional_columns(wanted, given, columns["read"].size)
+            barcodes = named_in(head, "barcodes")
+            check_numbers("barcode", context["barcode"], barcodes, -1)
+            return ReadSummaries(
+                stamp, origin, **columns, labels=names, **context, barcodes=barcodes
+            )
+        case "decision":
+            barcodes = named_in(head, "barcodes")
+            check_numbers("barcode", columns["barcode"], barcodes, -1)
+            return ReadDecisions(stamp, origin, **columns, labels=names, barcodes=barcodes)
+        case "retract":
+            return Retract(stamp, origin, **columns)
+    error = head.get("error", "")
+    if not isinstance(error, str):
+        raise WireError(Reason.MALFORMED, "field 'error' must be a string")
+    return Words(stamp, origin, **columns, error=error)
+
+
+def _parts(stamp: Stamp, origin: Origin, head: Header, columns: Columns) -> dict[str, BatchMessage]:
+    """The rows that an upgrade has for each topic; unknown topics of a later daemon are skipped."""
+    found = {}
+    for wire, fields in _map(head, "parts").items():
+        topic = NAMES.get(wire, "")
+        if topic not in TOPICS["upgrade"].parts:
+            continue
+        if not isinstance(fields, dict):
+            raise WireError(Reason.MALFORMED, "field 'parts' must be a map of maps")
+        own = {
+            name.removeprefix(wire): values
+            for name, values in columns.items()
+            if name.startswith(wire)
+        }
+        found[topic] = _rows(replace(stamp, topic=topic), origin, topic, fields, own)
+    return found
+
+
+def _changes(head: Header) -> dict[str, int]:
+    totals = _map(head, "totals")
+    if not all(type(change) is int for change in totals.values()):
+        raise WireError(Reason.MALFORMED, "field 'totals' must be a map of integers")
+    return totals
+
+
+def _map(header: Header, key: str) -> Header:
+    value = header.get(key)
+    if not isinstance(value, dict):
+        raise WireError(Reason.MALFORMED, f"field '{key}' must be a map")
+    return value
+
+
+def _heads(header: Header) -> dict[str, int]:
+    """The last record by topic, without unknown topics of a later daemon."""
+    heads = _map(header, "heads")
+    return {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
+
+
+def _published(header: Header) -> frozenset[str] | None:
+    topics = header.get("published")
+    if topics is None:
+        return None
+    if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
+        raise WireError(Reason.MALFORMED, "field 'published' must be an array of strings")
+    return frozenset(NAMES[topic] for topic in topics if topic in NAMES)
+
+
+def _totals(header: Header) -> dict[str, Any]:
+    totals = _map(header, "totals")
+    if not all(type(totals[key]) in (int, float) for key in _TOTALS & totals.keys()):
+        raise WireError(Reason.MALFORMED, "field 'totals' must be a map of numbers")
+    return totals

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.client.account import Batch
 from streamer.client.client_errors import TooLargeError
-from streamer.protocol.batch_messages import decode_batch, encode_batch, encode_reads
+from streamer.client.core.producer import Batch
+from streamer.protocol.batch_messages import (
+    decode_batch,
+    encode_batch,
+    encode_reads,
+    too_many_labels,
+)
 from streamer.protocol.checksums import crc32c
-from streamer.protocol.context_frame import too_many_labels
 from streamer.protocol.header import Buffer, size_of
 from streamer.sequences.packed_names import PackedNames
 from streamer.sequences.read_batch import ReadBatch

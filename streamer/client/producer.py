@@ -1,12 +1,263 @@
-"""``Producer``: sends batches of reads, keeps each until it is durable, and obeys credit."""
+"""``Producer``: sends batches of reads, keeps each until it is durable, and obeys credit.
+
+What the blocking and the asyncio ``Producer`` have in common: all but how they wait.
+"""
 
 from __future__ import annotations
 
+import os
+import socket as host
+import time
+from collections.abc import Callable, Generator
 from contextlib import closing
 
-from streamer.client.parts import EncodedBatch, Mark, Reads
-from streamer.client.producer_steps import ProducerSteps, Steps
+import zmq
+
+from streamer.client.client_errors import DaemonError, StalledError
+from streamer.client.connection import Connection, Context, Keys
+from streamer.client.core.producer import Outgoing, ProducerCore
+from streamer.client.parts import EncodedBatch, Mark, Reads, parts
+from streamer.errors import UsageError
+from streamer.protocol.checksums import combine, crc32c
+from streamer.protocol.header import Buffer, WireError, pack, seal, unpack, unseal
+from streamer.protocol.transport.frames import Copier
 from streamer.sequences.read_batch import ReadBatch
+
+# the daemon's messages are a header each; further frames are dropped
+_MOST_FRAMES = 8
+_POLL_SECONDS = 0.1
+_MAX_MARK_BYTES = 256
+
+Steps = Generator[float, None, None]
+"""What takes time, step by step: between two, a message is awaited for at most so many seconds."""
+
+
+class ProducerSteps(Connection):
+    """A producer whose calls are steps; ``Producer`` documents it."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        name: str | None = None,
+        answer_seconds: float = 5.0,
+        context: Context | None = None,
+        keys: Keys = None,
+    ) -> None:
+        # IMMEDIATE: nothing is queued for a daemon that is not there
+        options: dict[int, int] = {zmq.IMMEDIATE: 1}
+        super().__init__(endpoint, answer_seconds, context, zmq.DEALER, options, keys)
+        name = name or f"{host.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        epoch = time.time_ns() // 1_000_000
+        self._core = ProducerCore(endpoint, name, epoch, answer_seconds)
+        self._copier = Copier(self._socket, frames=_MOST_FRAMES)
+        # a message did not go out: there was no daemon, or no room
+        self._blocked = False
+        # of the batch handed over last
+        self._last_mark = b""
+
+    # ---- how far it came -----------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name of this producer."""
+        return self._core.name
+
+    @property
+    def answer_seconds(self) -> float:
+        """How long the daemon may be silent when it owes an answer."""
+        return self._core.answer_seconds
+
+    @answer_seconds.setter
+    def answer_seconds(self, seconds: float) -> None:
+        self._core.answer_seconds = seconds
+
+    @property
+    def state(self) -> str:
+        """The state of the daemon, as last reported; empty before the first answer."""
+        return self._core.state
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which batches are numbered now."""
+        return self._core.epoch
+
+    @property
+    def received(self) -> int:
+        """Batches of this epoch that the daemon has accepted."""
+        return self._core.received
+
+    @property
+    def durable(self) -> int:
+        """Batches of this epoch that are durable: the daemon does not need them again."""
+        return self._core.account.durable
+
+    @property
+    def matched(self) -> int:
+        """Batches of this epoch whose results have been published."""
+        return self._core.matched
+
+    @property
+    def mark(self) -> bytes:
+        """The mark of the last durable batch of this name, in any run of it; empty if it had none.
+
+        As of the last answer to a greeting: after ``connect``, where an earlier run came to.
+        """
+        return self._core.mark
+
+    @property
+    def reads_sent(self) -> int:
+        """Reads that have gone out, in all epochs, whatever became of them."""
+        return self._core.account.sent
+
+    @property
+    def reads_acknowledged(self) -> int:
+        """Reads that are durable, in all epochs, without those that the daemon has lost."""
+        return self._core.account.acknowledged.reads
+
+    @property
+    def reads_matched(self) -> int:
+        """Reads whose results are known to have been published."""
+        return self._core.account.matched.reads
+
+    @property
+    def last_acknowledged(self) -> str | None:
+        """The name of the last read that is durable."""
+        return self._core.account.acknowledged.last
+
+    def heed(self) -> None:
+        """Take the answers that have come, without waiting; for producers that send rarely.
+
+        When a connection ends, libzmq drops the messages that nobody has taken.
+        """
+        self._receive()
+        self._transmit()
+
+    def _marks(self, mark: bytes, reads: int) -> Mark:
+        before = self._last_mark
+        return lambda done: mark if done == reads else before
+
+    def _owes_answer(self) -> None:
+        self._core.owes_answer(time.monotonic())
+
+    def _ask_if_ended(self) -> None:
+        """The daemon took no more when it was last heard, but another may answer by now."""
+        if self._core.takes_no_more:
+            self._core.greet_anew()
+
+    # ---- steps ---------------------------------------------------------------------------------
+
+    def _connecting(self, timeout: float | None) -> Steps:
+        self._owes_answer()
+        yield from self._until(lambda: self._core.synced, timeout, "its answer")
+
+    def _sending(
+        self,
+        reads: EncodedBatch | ReadBatch | Reads,
+        timeout: float | None,
+        mark: bytes | Mark,
+        growing: bool,
+    ) -> Steps:
+        self._ask_if_ended()
+        yield from self._connecting(timeout)
+        batch = reads if isinstance(reads, EncodedBatch | ReadBatch) else list(reads)
+        if growing:
+            # nothing of it is recorded: the place to go on from stays
+            mark = mark or self._last_mark
+        marks = mark if callable(mark) else self._marks(mark, len(batch))
+        for part in parts(batch, self._core.max_batch, self.endpoint, marks):
+            if len(part.mark) > _MAX_MARK_BYTES:
+                problem = f"a mark has at most {_MAX_MARK_BYTES} bytes, not {len(part.mark)}"
+                raise UsageError(problem)
+            part.growing = growing
+            self._core.add(part)
+            try:
+                yield from self._until(lambda: self._core.all_sent, timeout, "credit")
+            except StalledError:
+                self._core.take_back(part)
+                raise
+            self._last_mark = part.mark
+
+    def _flushing(self, timeout: float | None, matched: bool) -> Steps:
+        core = self._core
+        if core.account.held:
+            self._ask_if_ended()
+        self._owes_answer()
+        yield from self._until(
+            lambda: core.synced and not core.account.held, timeout, "acknowledgements"
+        )
+        if matched:
+            yield from self._until(lambda: core.all_matched, timeout, "results")
+
+    def _settling(self, timeout: float | None) -> Steps:
+        core = self._core
+        self._owes_answer()
+        # messages arrive in order: the answer to a new greeting comes after those to all batches
+        awaited = core.greetings + 1
+        core.greet_anew()
+        try:
+            core.settling = True
+            yield from self._until(lambda: core.welcomes >= awaited, timeout, "its answer")
+        finally:
+            core.settling = False
+
+    def _until(self, done: Callable[[], bool], timeout: float | None, what: str) -> Steps:
+        """Exchange messages until ``done``."""
+        self._receive()
+        self._transmit()
+        while not done():
+            now = time.monotonic()
+            self._core.check(now, timeout, what)
+            if self._core.must_ask(now):
+                self._send(self._core.hello())
+            yield _POLL_SECONDS
+            self._check_admitted()
+            self._receive()
+            self._transmit()
+
+    # ---- messages ------------------------------------------------------------------------------
+
+    def _transmit(self) -> None:
+        """Send what credit allows."""
+        while (message := self._core.batch()) is not None and self._send(message):
+            pass
+
+    def _send(self, message: Outgoing) -> bool:
+        """Send a message; whether there was room for it."""
+        frames = _sealed(message)
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self._core.stayed(message)
+            self._blocked = True
+            return False
+        except BaseException:
+            hello = _sealed(self._core.interrupted(message))
+            self._socket.send_multipart(hello, zmq.NOBLOCK)
+            raise
+        self._core.went_out(message, time.monotonic())
+        return True
+
+    def _awaited(self) -> int:
+        """What the next step waits for: a message, and room if there was none."""
+        events = zmq.POLLIN | zmq.POLLOUT if self._blocked else zmq.POLLIN
+        self._blocked = False
+        return events
+
+    def _receive(self) -> None:
+        while (received := self._copier.take()) is not None:
+            frames, crc = received
+            try:
+                self._core.hear(unpack(unseal(frames, crc=crc)[0]), time.monotonic())
+            except WireError as error:
+                raise DaemonError(self.endpoint, f"invalid reply: {error}") from None
+
+
+def _sealed(message: Outgoing) -> list[Buffer]:
+    """All frames of a message; those of a batch are not read again."""
+    head = pack(message.header)
+    crc = combine(crc32c([head]), message.checksum, message.size)
+    return seal([head, *message.frames], int(crc))
 
 
 class Producer(ProducerSteps):

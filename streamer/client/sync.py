@@ -9,23 +9,22 @@ from itertools import count
 
 from streamer.client.client_errors import CursorError, DaemonError, DaemonSilentError, RefusedError
 from streamer.client.connection import Context, Keys
-from streamer.client.core.fetch import FetchCore, StoredState
-from streamer.client.core.positions import Cursor, Positions
 from streamer.client.core.pull import (
     CursorRefused,
     Extent,
+    FetchCore,
     PullCore,
     Reached,
     Refused,
+    StoredState,
     Unreadable,
     extent_of,
 )
-from streamer.client.feed_reader import topic_names
+from streamer.client.core.subscriber import Cursor, Positions
 from streamer.client.messages import Gap, RecordMessage
-from streamer.client.sync_socket import SyncSocket
-from streamer.protocol.header import WireError
+from streamer.client.subscriber import SyncSocket, topic_names
+from streamer.protocol.header import WireError, opened, request
 from streamer.protocol.schema import LIVE_ONLY
-from streamer.protocol.sync_messages import opened, request
 
 _POLL_SECONDS = 0.2
 

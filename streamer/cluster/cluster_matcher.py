@@ -28,8 +28,7 @@ from streamer.matching.events import Bits, Events, add_bits, no_bits, to_codes
 from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchEngine, MatchTask, SpanFound
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import concatenated
-from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import Start
+from streamer.matching.spec import MatchSpec, Start
 from streamer.matching.window_labels import WindowLabels
 from trie.ascending import lacking
 from trie.cpu.threads import run_all, usable_cores

@@ -1,26 +1,51 @@
-"""The state of the daemon, written by its threads, read by control and the feed."""
+"""The state of the daemon, written by its threads, read by control and the feed.
+
+How long batches took, as a histogram.
+"""
 
 from __future__ import annotations
 
 import secrets
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamer.daemon import logs
 from streamer.daemon.config import Config
 from streamer.daemon.core.life import STARTING
 from streamer.daemon.core.watchdog import StuckStage
-from streamer.daemon.durations import BOUNDS, Durations
 from streamer.matching.novelty import NoveltyCurve
 from streamer.protocol.schema import TOPICS
 
 if TYPE_CHECKING:
-    from streamer.daemon.security.gatekeeper import Gatekeeper
     from streamer.journal.store import Journal
     from streamer.matching.target_tally import TargetTally
+
+BOUNDS = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+"""The upper bound of each bucket, in seconds; a last bucket counts longer ones."""
+
+
+class Durations:
+    """Written by one thread, read by any. counts: one for each bucket. seconds: the sum of all."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+
+    def add(self, begun: Iterable[float]) -> None:
+        """Count batches that end now. begun: when each began, in monotonic seconds."""
+        now = time.monotonic()
+        for at in begun:
+            passed = now - at
+            self.counts[bisect_left(BOUNDS, passed)] += 1
+            self.seconds += passed
+
 
 _RATE_SECONDS = 10.0
 _COUNTS = (
@@ -164,8 +189,8 @@ class Board:
         self.stalls: dict[str, int] = {}
         # how many jobs are in each state, if jobs are enabled
         self.jobs: dict[str, int] | None = None
-        # admits clients, if the daemon needs keys
-        self.gate: Gatekeeper | None = None
+        # counts known and refused keys, if the daemon needs keys
+        self.key_counts: Callable[[], dict[str, int]] | None = None
         # GPUs in use, by number
         self.cards: tuple[int, ...] = ()
         self.published = published(config)
@@ -232,9 +257,7 @@ class Board:
             },
             "producers": {"known": self.producers, "active": self.active_producers},
             "refused": self.refused,
-            "security": None
-            if self.gate is None
-            else {"keys": self.gate.keys, "refused": self.gate.refused},
+            "security": None if self.key_counts is None else self.key_counts(),
             "jobs": None if self.jobs is None else dict(self.jobs),
             "job_keys": self.jobs is not None,
             "unanswered": self.unanswered,

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from streamer.daemon.door import Door
-from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.process import open_descriptors, spare
-from streamer.daemon.worker import POLL_MILLISECONDS, Worker
+from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox, Worker
 from streamer.errors import StreamerError
 
 _LEAST_CONNECTIONS = 32

@@ -17,11 +17,11 @@ from streamer.daemon.core.rights import Rights
 from streamer.daemon.deciding import Answer
 from streamer.daemon.jobs.job_requests import key_of
 from streamer.daemon.jobs.jobs_worker import JOB_COMMANDS, JobReply
-from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.metrics.device_memory import DeviceMemory
 from streamer.daemon.reload import Reply
 from streamer.daemon.security.known_peers import KnownPeers
-from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
+from streamer.daemon.socket_worker import SocketWorker
+from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.errors import StreamerError
 from streamer.protocol.batch_messages import decode_batch
 from streamer.protocol.feed_messages import describe

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Accepted
 from streamer.daemon.config import Config
-from streamer.daemon.core.offers import NOTHING_DECIDED
+from streamer.daemon.core.producers import NOTHING_DECIDED
 from streamer.daemon.publish import decision_content
 from streamer.matching.assignment import Assignment
 from streamer.matching.decisions import PROCEED, Decider, DecisionRule

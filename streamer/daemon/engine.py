@@ -1,4 +1,7 @@
-"""The engine thread: matches accepted batches in order, and kept batches again after a reload."""
+"""The engine thread: matches accepted batches in order, and kept batches again after a reload.
+
+Makes the matchers of a daemon: on which device, and in this process or on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +19,88 @@ import structlog
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
-from streamer.daemon.core.heads import Heads
+from streamer.daemon.core.feed import Heads
 from streamer.daemon.deciding import Answer, Deciding
 from streamer.daemon.drafts import AnyGroup, Draft, DraftGroup, dictionary_draft, settled_draft
-from streamer.daemon.mailbox import Inbox
-from streamer.daemon.making_matchers import make_matcher, matchers, spec_on_device
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.reload import Reloaded, Reply, ending, not_loaded
 from streamer.daemon.restore import Restored, fingerprint
 from streamer.daemon.revising import KeptBatches
-from streamer.daemon.worker import POLL_SECONDS, Worker
+from streamer.daemon.worker import POLL_SECONDS, Inbox, Worker
+from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.journal_errors import JournalUnread
+from streamer.errors import StreamerError
+from streamer.journal.record import JournalUnread
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import MakeTogether, StreamMatcher
 from streamer.matching.result import BatchResult
-from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import Start, load_dictionary
+from streamer.matching.spec import MatchSpec, Start, load_dictionary
 from streamer.matching.target_tally import Panel, TargetTally
 from streamer.protocol.batch_messages import Make
 from streamer.protocol.header import Header
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
+
+log = structlog.get_logger("engine")
+
+
+def spec_on_device(config: Config) -> MatchSpec:
+    """What to match, on the device to use; StreamerError if ``cuda`` is required and missing."""
+    spec = config.spec
+    if config.cluster.address:
+        return replace(spec, device="cpu")
+    gpus = config.matching.gpus
+    device = choose_device(
+        spec.device,
+        kernel=spec.cuda_kernel,
+        option="matching.device",
+        report=log.info,
+        gpus=1 if spec.changes else gpus,
+    )
+    if device == "cuda":
+        spec = replace(spec, cards=stream_cards(gpus, changes=spec.changes, report=log.info))
+    return replace(spec, device=device)
+
+
+MakeMatcher = Callable[[Dictionary, MatchSpec, Start | None], StreamMatcher]
+
+
+def matchers(
+    config: Config, stack: ExitStack, fail: Callable[[StreamerError], None]
+) -> MakeMatcher:
+    """A function that makes matchers in this process or on the cluster, which it connects to.
+
+    fail: called in another thread if Ray ends on this machine, as it would then end this process.
+    """
+    wanted = config.cluster
+    if not wanted.address:
+        return partial(make_matcher, config)
+    # Ray is not installed everywhere, and takes a second to import
+    from streamer.cluster.cluster_matcher import ClusterMatcher
+    from streamer.cluster.connecting import connected
+
+    def on_end(why: str) -> None:
+        fail(StreamerError(f"{why}: start it again, then the daemon"))
+
+    cluster = stack.enter_context(connected(wanted.address, config.matching.threads, on_end))
+    log.info(cluster.line(), address=wanted.address, shards=wanted.shards)
+
+    def make(dictionary: Dictionary, spec: MatchSpec, start: Start | None) -> StreamMatcher:
+        return ClusterMatcher(
+            dictionary, spec, cluster, workers=wanted.workers, shards=wanted.shards, start=start,
+            say=log.warning,
+        )  # fmt: skip
+
+    return make
+
+
+def make_matcher(
+    config: Config, dictionary: Dictionary, spec: MatchSpec, start: Start | None = None
+) -> StreamMatcher:
+    """The matcher of ``spec``; with the device ``auto`` the CPU takes over if a GPU fails."""
+    on_fallback = log.warning if config.matching.device == "auto" else None
+    return StreamMatcher(dictionary, spec, start=start, on_fallback=on_fallback)
+
 
 # groups matched but not yet published; few, since results are larger than reads
 _AHEAD = 3
@@ -47,8 +110,6 @@ _TOGETHER = 1 << 24
 _SLOT_SECONDS = 0.005
 # seconds until a journal that could not be read is tried again
 _TRY_SECONDS = 1.0
-
-log = structlog.get_logger("engine")
 
 
 class EngineWorker(Worker):

@@ -19,20 +19,24 @@ from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.drafts import AnyGroup
-from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.open_connections import ENDED, end, inode
 from streamer.daemon.security import guarded_subscriptions
 from streamer.daemon.security.guarded_subscriptions import (
     MAX_MESSAGES,
     MAX_SUBSCRIPTION,
     GuardedSubscriptions,
 )
-from streamer.daemon.security.known_peers import KnownPeers
-from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
+from streamer.daemon.security.known_peers import ENDED, KnownPeers, end, inode
+from streamer.daemon.socket_worker import SocketWorker
+from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.protocol.transport.curve import HANDSHAKE_BYTES, descriptor_of
-from streamer.protocol.transport.held import FRAME_BYTES, HeldBytes
-from streamer.protocol.transport.libzmq import MESSAGE_BYTES
-from streamer.protocol.transport.sending import Message, measure, send_all
+from streamer.protocol.transport.frames import (
+    FRAME_BYTES,
+    MESSAGE_BYTES,
+    HeldBytes,
+    Message,
+    measure,
+    send_all,
+)
 
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper

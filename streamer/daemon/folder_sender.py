@@ -17,9 +17,8 @@ from collections.abc import Callable
 import structlog
 
 from streamer.daemon.config.tables import WatchTable
-from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.process import in_memory
-from streamer.daemon.worker import Worker
+from streamer.daemon.worker import Mailbox, Worker
 from streamer.protocol.keys import ClientKeys
 from streamer.watching.ledger import ledger_of
 

@@ -15,13 +15,11 @@ from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.drafts import AnyGroup
-from streamer.daemon.mailbox import Inbox
 from streamer.daemon.publish import Publication
 from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record
-from streamer.daemon.worker import POLL_SECONDS, Worker
-from streamer.journal.journal_errors import JournalDamage, JournalFull, JournalUnread
-from streamer.journal.record import Begun, Record
+from streamer.daemon.worker import POLL_SECONDS, Inbox, Worker
+from streamer.journal.record import Begun, JournalDamage, JournalFull, JournalUnread, Record
 from streamer.journal.store import Journal
 from streamer.protocol.header import size_of
 

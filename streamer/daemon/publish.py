@@ -10,18 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Matched
-from streamer.daemon.core.heads import Heads
-from streamer.daemon.layout import Laid, distinct, lay_out
-from streamer.daemon.layout_kernels import LAID_OUT
+from streamer.daemon.core.feed import Heads
+from streamer.daemon.layout import LAID_OUT, Laid, distinct, lay_out
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.errors import StreamerError
 from streamer.matching.decisions import Decisions
-from streamer.protocol.checksum_kernels import combine
-from streamer.protocol.checksums import crc32c
+from streamer.protocol.checksums import combine, crc32c
 from streamer.protocol.feed_messages import Columns, describe, encode_feed, encode_head
 from streamer.protocol.header import SEAL_BYTES, Buffer, Header, raw, size_of
 from streamer.protocol.schema import TOPICS
-from streamer.protocol.transport.sending import Message
+from streamer.protocol.transport.frames import Message
 from streamer.sequences.context import ReadContext
 from streamer.sequences.read_batch import ReadBatch
 

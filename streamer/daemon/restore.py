@@ -3,6 +3,8 @@
 A snapshot holds the state after a record: a map of counters, the k-mers that the stream brought,
 the k-mers that a distance is measured to, and those of the sources. It is made by reading the
 journal, as a restart does.
+
+The state that a daemon starts with, from its journal; losses are reported and stored.
 """
 
 from __future__ import annotations
@@ -13,18 +15,25 @@ from dataclasses import dataclass, field, replace
 
 import msgpack
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
+from streamer.daemon.core.log import SNAPSHOT_AFTER
 from streamer.daemon.core.revision import Revision, RevisionCore
-from streamer.daemon.stored_batch import StoredBatch
-from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED, stored_topics
+from streamer.daemon.stored_batch import (
+    BATCH,
+    DICTIONARY,
+    REVISION,
+    SETTLED,
+    StoredBatch,
+    stored_topics,
+)
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import Outline, Record, Skimmed
+from streamer.journal.record import JournalFull, Outline, Record, Skimmed
 from streamer.journal.store import Journal
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
-from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import Start
+from streamer.matching.spec import MatchSpec, Start
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import Header, raw, size_of
 
@@ -247,3 +256,32 @@ def fingerprint(dictionary: Dictionary) -> int:
     names = "\0".join(targets.names).encode()
     arrays = dictionary.codes, dictionary.sets, targets.starts, targets.members
     return crc32c([*(raw(array) for array in arrays), names]) or 1
+
+
+log = structlog.get_logger("daemon")
+
+
+def restored_of(journal: Journal | None) -> Restored:
+    """The state after the journal's last record; without a journal, that of a new daemon.
+
+    A loss is stored with the state. JournalError if the state cannot be read; the journal is then
+    closed.
+    """
+    if journal is None:
+        return Restored()
+    try:
+        restored = restore(journal)
+        if restored.loss:
+            lost = str(restored.loss)
+            message = "k-mers were given up: the stream or the sources may bring them again"
+            log.warning(message, kmers=lost)
+            # from here on the loss is part of the state
+            try:
+                put_snapshot(journal)
+            except JournalFull as error:
+                log.error("the state cannot be stored: it is tried again", why=str(error))
+                restored.replayed = [most + 1 for most in SNAPSHOT_AFTER]
+        return restored
+    except BaseException:
+        journal.close()
+        raise

@@ -1,42 +1,56 @@
-"""The life of the daemon: start, run, drain, end."""
+"""The life of the daemon: start, run, drain, end.
+
+Sends a few reads through all stages of a batch before the first batch comes.
+
+This compiles every kernel on the way and wakes a GPU and its driver.
+
+A daemon as a process: it runs until a signal or a command has drained it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 import zmq
 
 from streamer.cluster.connecting import abandon
+from streamer.daemon import logs
+from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
+from streamer.daemon.core.feed import Heads
 from streamer.daemon.core.life import Life
-from streamer.daemon.core.producers import KnownProducer
+from streamer.daemon.core.producers import KnownProducer, ProducerState
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.door import aside
 from streamer.daemon.drafts import AnyGroup, DraftGroup
-from streamer.daemon.engine import EngineWorker
+from streamer.daemon.engine import EngineWorker, make_matcher
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.folder_sender import WatchWorker
-from streamer.daemon.ingest import IngestWorker
+from streamer.daemon.ingest import IngestWorker, decode_together
+from streamer.daemon.jobs.job_requests import Parse
 from streamer.daemon.jobs.jobs_worker import JobsWorker
 from streamer.daemon.journal import JournalWorker, open_journal
-from streamer.daemon.mailbox import Inbox
 from streamer.daemon.process import keep_freed_memory, raise_limit
+from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.reload import Reloader
-from streamer.daemon.restore import Restored
-from streamer.daemon.restored_start import restored_of
+from streamer.daemon.restore import Restored, restored_of
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.security.gatekeeper import Gatekeeper
+from streamer.daemon.socket_worker import SocketWorker
+from streamer.daemon.stored_batch import to_record
 from streamer.daemon.sync import SyncWorker
-from streamer.daemon.warming import warm_up
 from streamer.daemon.watched_stages import (
     EngineStage,
     GpuStage,
@@ -46,15 +60,52 @@ from streamer.daemon.watched_stages import (
     WatchedStage,
 )
 from streamer.daemon.web import WebWorker
-from streamer.daemon.worker import SocketWorker, Worker
+from streamer.daemon.worker import Inbox, Worker
+from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.journal.journal_errors import JournalError
+from streamer.journal.data_files import Gatherer
+from streamer.journal.record import JournalError
+from streamer.journal.record_index import flat
+from streamer.matching.spec import MatchSpec
+from streamer.protocol.batch_messages import decode_batch, encode_reads
 from streamer.protocol.endpoints import reachable, socket_path
+from streamer.protocol.header import pack, seal, size_of
 from streamer.protocol.keys import ClientKeys
+from streamer.sequences.read_batch import ReadBatch
 
 if TYPE_CHECKING:
-    from streamer.daemon.jobs.job_inputs import Parse
+    from streamer.daemon.jobs.job_requests import Parse
     from streamer.daemon.metrics.metrics_server import MetricsServer
+
+_READS = [("warm-up", "ACGT" * 16), ("none", "")]
+
+
+def warm_up(config: Config, spec: MatchSpec) -> None:
+    """Decode, match, publish and store two reads, with a small dictionary made for them."""
+    few = ReadBatch.from_sequences(*zip(*_READS, strict=True))
+    stored = Dictionary.from_batches([few], spec.k, "forward" if spec.near else spec.strands)
+    matcher = make_matcher(config, stored, spec)
+    try:
+        frames = [memoryview(frame) for frame in encode_reads(_READS)]
+        header = {"form": "columns"}
+        batch, names = decode_batch(header, frames, matcher.make_batch)
+        if matcher.make_together is not None:
+            message = [memoryview(frame) for frame in seal([pack(header), *frames])]
+            decode_together([(header, message)], matcher.make_together)
+        (result,) = matcher.match_all([batch])
+    finally:
+        matcher.close()
+    producer = ProducerState("warm-up", 0)
+    now = time.monotonic()
+    accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
+    matched = Matched(0, accepted, result, matcher.dictionary, stored if spec.near else None)
+    (publication,) = MatchedGroup([matched], Heads()).publications(intervals=True)
+    for topic in publication.prev:
+        publication.message(topic, {})
+    if config.journal.durability != "none":
+        frames_of_record = [flat(frame) for frame in to_record(publication, 0).frames]
+        Gatherer().gather([frames_of_record], before=0, size=size_of(frames_of_record))
+
 
 # longer than both parts of the self-test with keys, which reports what is wrong
 _BIND_SECONDS = 30.0
@@ -156,7 +207,7 @@ class Service:
         self._workers: list[Worker] = [*self._sockets, self._engine]
         if gate is not None:
             self._workers.append(gate)
-            self.board.gate = gate
+            self.board.key_counts = gate.counts
         if self._recorder is not None:
             self._workers.append(self._recorder)
         if self._jobs is not None:
@@ -446,3 +497,50 @@ def _as_streamer_error(worker: Worker, error: BaseException) -> StreamerError:
     wrapped = StreamerError(f"the {worker.name} thread failed: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
+
+
+@logs.unfailing()
+def run(
+    config: Config,
+    *,
+    accept_loss: bool = False,
+    ready: Callable[[dict[str, str]], None] | None = None,
+    parse_job: Parse | None = None,
+) -> None:
+    """Run a daemon until SIGINT, SIGTERM or ``drain`` on its control socket has drained it.
+
+    Call it in the main thread. A second signal ends the process at once. ``ready`` is called with
+    the endpoints as bound. accept_loss: start without the damaged parts of the journal. Log lines
+    that cannot be written are dropped. parse_job: checks command lines of jobs.
+    StreamerError if the daemon cannot start or one of its threads fails.
+    """
+    service: Service | None = None
+    signalled = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal signalled
+        if service is None:
+            # the journal is being read: it survives this, as it does a kill, and nothing is bound
+            os._exit(0)
+        if signalled:
+            service.leave(128 + number)
+        signalled = True
+        service.drain(signal.Signals(number).name)
+
+    previous: dict[int, Any] = {
+        n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)
+    }
+    # the caller may have ignored SIGCHLD; then exit codes of child processes would be lost
+    previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        service = Service(config, accept_loss=accept_loss, parse_job=parse_job)
+        endpoints = service.start()
+        if ready is not None:
+            ready(endpoints)
+        service.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if service.stuck:
+        logs.finish()
+        service.leave(0)

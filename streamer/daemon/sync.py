@@ -22,13 +22,12 @@ import structlog
 import zmq
 
 from streamer.daemon.board import Board
-from streamer.daemon.child_process import cpu_seconds, state_of
 from streamer.daemon.core.watchdog import StageLook
 from streamer.daemon.door import Door
-from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.process import in_memory
+from streamer.daemon.process import cpu_seconds, in_memory, state_of
+from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.sync_process import ENDING, SyncTask
-from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
+from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.protocol.endpoints import EndpointError
 
 if TYPE_CHECKING:

@@ -25,17 +25,15 @@ import zmq
 
 from streamer.daemon import logs
 from streamer.daemon.connections import Connections
-from streamer.daemon.core.flows import Route, SyncLimits
-from streamer.daemon.core.pace import Pace
 from streamer.daemon.core.rights import Rights
+from streamer.daemon.core.sync import Pace, Route, SyncLimits
 from streamer.daemon.door import Door
 from streamer.daemon.process import core_seconds, give_way, raise_limit
-from streamer.daemon.replayed_journal import ReplayedJournal
-from streamer.daemon.replaying import HandedOver, SyncReplay
+from streamer.daemon.replaying import HandedOver, ReplayedJournal, SyncReplay
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.errors import StreamerError
-from streamer.journal.journal_errors import JournalError
 from streamer.journal.reader import JournalReader
+from streamer.journal.record import JournalError
 from streamer.protocol.endpoints import is_ipv6
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
 from streamer.protocol.transport.curve import Sender, demand, receive_signed

@@ -12,8 +12,7 @@ import structlog
 from streamer.daemon.board import Board
 from streamer.daemon.core.watchdog import STUCK_SECONDS, StageLook, Watchdog
 from streamer.daemon.engine import EngineWorker
-from streamer.daemon.mailbox import Inbox
-from streamer.daemon.worker import Worker
+from streamer.daemon.worker import Inbox, Worker
 from streamer.matching.tree_worker import TreeWorker
 
 # what a stage waits for if its thread has not begun with the work

@@ -20,13 +20,11 @@ from collections.abc import Callable
 import structlog
 
 from streamer.daemon.board import Board
-from streamer.daemon.config.web_token import read_token
-from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.config.tables import read_token
 from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
-from streamer.daemon.worker import POLL_MILLISECONDS, Worker
+from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox, Worker
 from streamer.errors import StreamerError
-from streamer.protocol.endpoints import EndpointError, reachable
-from streamer.protocol.http_address import split_http_address
+from streamer.protocol.endpoints import EndpointError, reachable, split_http_address
 from streamer.protocol.keys import ClientKeys
 
 KEY = "web.endpoint"

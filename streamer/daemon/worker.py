@@ -1,29 +1,131 @@
-"""A thread of the daemon: an error that ends it brings the daemon down instead of hanging it."""
+"""A thread of the daemon: an error that ends it brings the daemon down instead of hanging it.
+
+Queues between threads: one to wait for, and one to poll together with sockets.
+
+A thread that gives up the GIL to write a byte, or to work for a few microseconds, often gets it
+back only half a millisecond later. So putting and taking keep it where they can.
+"""
 
 from __future__ import annotations
 
-import errno
+import contextlib
+import os
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-import zmq
-
-from streamer.daemon.door import Door, aside
-from streamer.daemon.mailbox import Mailbox
-from streamer.protocol.endpoints import EndpointError, claim, in_use, is_ipv6, socket_path
-from streamer.protocol.transport.curve import demand
 from trie.cpu.stages import StageWork
 
 if TYPE_CHECKING:
-    from streamer.daemon.board import Board
-    from streamer.daemon.security.gatekeeper import Gatekeeper
+    pass
+
+T = TypeVar("T")
+
+
+class Inbox(Generic[T]):
+    """Items from any thread to one reader, which ``wait``s for them.
+
+    It is unbounded, since the credit of producers bounds what is in the daemon.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        # released to wake the reader
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._items)
+
+    @property
+    def length(self) -> int:
+        """How many items wait."""
+        return len(self._items)
+
+    def put(self, item: T) -> None:
+        """Add an item and wake the reader."""
+        self._items.append(item)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the reader, without an item; also from a signal handler."""
+        # another thread may be faster
+        with contextlib.suppress(RuntimeError):
+            if self._bell.locked():
+                self._bell.release()
+
+    def wait(self, seconds: float) -> None:
+        """Return after ``seconds``, or once it was woken since the last call or ``take``."""
+        self._bell.acquire(timeout=seconds)
+
+    def take(self) -> list[T]:
+        """Everything that has been put since the last call."""
+        # first the wake, then the items, so that an item put in between leaves a wake
+        self._slept()
+        taken: list[T] = []
+        while self._items:
+            taken.append(self._items.popleft())
+        return taken
+
+    def close(self) -> None:
+        """Free what is needed to wake the reader."""
+
+    def _slept(self) -> None:
+        self._bell.acquire(blocking=False)
+
+
+class Mailbox(Inbox[T]):
+    """An inbox that can be polled, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        # reentrant: a signal handler may call wake() while its own thread closes
+        self._lock = threading.RLock()
+        self._closed = False
+        # a token that a waker takes and the reader puts back; while it is taken, a byte is in the
+        # pipe or about to be. This avoids needless writes and reads, each of which releases the GIL
+        self._asleep: deque[None] = deque([None])
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there is something to take."""
+        return self._reader
+
+    def wake(self) -> None:
+        """Wake the reader, without an item."""
+        if not self._asleep:
+            return
+        with self._lock:
+            if self._closed:
+                return
+            with contextlib.suppress(IndexError):
+                self._asleep.pop()
+                os.write(self._writer, b"\0")
+
+    def _slept(self) -> None:
+        if not self._asleep:
+            # a byte that is still to come causes another call
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reader, 1)
+                self._asleep.append(None)
+
+    def close(self) -> None:
+        """Close the pipe; later items are dropped."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._reader)
+                os.close(self._writer)
+
 
 # the longest time that a thread waits before it checks whether to stop
 POLL_SECONDS = 0.2
 POLL_MILLISECONDS = 200
-# for messages in flight when a socket is closed
-_LINGER_MILLISECONDS = 1000
 
 
 class Worker(threading.Thread):
@@ -64,81 +166,3 @@ class Worker(threading.Thread):
     def stop(self) -> None:
         """Ask the thread to end."""
         self.stopping.set()
-
-
-class SocketWorker(Worker):
-    """A worker with one bound socket; ``name`` is also its table of the configuration.
-
-    gate: admits clients; None admits everybody.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        board: Board,
-        context: zmq.Context[zmq.Socket[bytes]],
-        notify: Callable[[], None],
-        gate: Gatekeeper | None = None,
-    ) -> None:
-        super().__init__(name, notify)
-        self.gate = gate
-        self.key = f"{name}.endpoint"
-        self.endpoint: str = getattr(board.config, name).endpoint
-        self.door: Door | None = None
-        self._board = board
-        self._context = context
-
-    def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
-        """Make the socket with these options and bind it; ``endpoint`` is then the real address."""
-        door = self.listen()
-        socket = self._context.socket(kind)
-        # set now, not at close: for a peer that left earlier, the value at that time counts, by
-        # default to wait as long as a message is queued, and the context would never terminate
-        socket.setsockopt(zmq.LINGER, _LINGER_MILLISECONDS)
-        try:
-            for option, value in options.items():
-                socket.setsockopt(option, value)
-            if self.gate is not None:
-                demand(socket, self.gate.server.secret, self.name)
-            if is_ipv6(self.endpoint):
-                socket.setsockopt(zmq.IPV6, 1)
-            socket.setsockopt(zmq.USE_FD, door.lend())
-            socket.bind(self.endpoint)
-            if self.gate is not None:
-                # before a message is received
-                self.gate.test(self.name, self.endpoint)
-        except BaseException:
-            door.remove()
-            socket.close(linger=0)
-            raise
-        self.ready.set()
-        return socket
-
-    def poller(self, socket: zmq.Socket[bytes], inbox: Mailbox[Any]) -> zmq.Poller:
-        """A poller over the socket and an inbox."""
-        poller = zmq.Poller()
-        poller.register(socket, zmq.POLLIN)
-        poller.register(inbox.fileno(), zmq.POLLIN)
-        return poller
-
-    def release(self, socket: zmq.Socket[bytes]) -> None:
-        """Close the socket, give messages in flight a second, and remove its file."""
-        if self.door is not None:
-            self.door.remove()
-        socket.close(linger=_LINGER_MILLISECONDS)
-
-    def listen(self) -> Door:
-        """Claim the endpoint and listen there; sets ``door`` and ``endpoint``."""
-        claim(self.key, self.endpoint)
-        path = socket_path(self.endpoint)
-        if path is not None and aside(path).exists() and not aside(path).is_socket():
-            problem = "a file that is not a socket is in the way"
-            raise EndpointError(self.key, f"ipc://{aside(path)}", problem)
-        try:
-            self.door = door = Door(self.endpoint)
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            why = in_use(self.endpoint) if taken else str(error.strerror).lower()
-            raise EndpointError(self.key, self.endpoint, why) from None
-        self.endpoint = door.endpoint
-        return door

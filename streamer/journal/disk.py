@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from streamer.journal.journal_errors import (
+from streamer.journal.record import (
+    Frame,
     JournalDamage,
     JournalError,
     JournalFailed,
     JournalFull,
     JournalUnread,
 )
-from streamer.journal.record import Frame
 from trie.new_file import make_private
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

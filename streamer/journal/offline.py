@@ -8,15 +8,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 
-from streamer.journal.checks import Checked
-from streamer.journal.data_files import data_file
-from streamer.journal.data_log import DataLog
+from streamer.journal.data_files import Sizes, data_file
 from streamer.journal.disk import Disk
-from streamer.journal.index_tables import SnapshotRow, State
-from streamer.journal.journal_errors import JournalDamage, JournalError
-from streamer.journal.opening import Lock, make_index
-from streamer.journal.record_index import NAME, Index
-from streamer.journal.sizes import Sizes
+from streamer.journal.opening import Checked, DataLog, Lock, make_index
+from streamer.journal.record import JournalDamage, JournalError
+from streamer.journal.record_index import NAME, Index, SnapshotRow, State
 from streamer.journal.stored_snapshots import snapshot_file
 
 _TRIES = 10  # a copy begins again if a new snapshot has replaced the one it needs

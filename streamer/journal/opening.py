@@ -1,25 +1,310 @@
-"""Open a directory's index: exclusive, ours, private, and with the expected identity."""
+"""Open a directory's index: exclusive, ours, private, and with the expected identity.
+
+Find what is damaged in a journal, and continue without it.
+
+The data files as one sequence of groups, from which the index is made.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from streamer.journal.checks import Checked
-from streamer.journal.data_files import data_file, data_file_numbers
-from streamer.journal.data_log import DataLog
-from streamer.journal.disk import Disk, storing, syncing
-from streamer.journal.index_tables import State
-from streamer.journal.journal_errors import (
-    JournalDamage,
-    JournalError,
-    JournalFull,
-    JournalInUse,
+from streamer.journal.data_files import (
+    DataGroup,
+    DataReader,
+    Sizes,
+    data_file,
+    data_file_numbers,
 )
-from streamer.journal.record_index import NAME, Index
-from streamer.journal.sizes import Sizes
-from streamer.journal.stored_snapshots import snapshot_file, snapshot_numbers
+from streamer.journal.disk import Disk, storing, syncing
+from streamer.journal.reader import RecordReader
+from streamer.journal.record import LOST, JournalDamage, JournalError, JournalFull, JournalInUse
+from streamer.journal.record_index import (
+    NAME,
+    ForgottenRow,
+    Index,
+    ProducerRow,
+    RecordRow,
+    Row,
+    State,
+    lost,
+    pack_lengths,
+    row_checksum,
+)
+from streamer.journal.stored_snapshots import read_snapshot, snapshot_file, snapshot_numbers
+from streamer.protocol.checksums import crc32c
+
+_ALWAYS_CHECKED = 32 << 20
+"""SQLite checks an index up to this size at each start, a larger one only in ``verify``."""
+
+
+class Checked:
+    """Checks a journal against its checksums."""
+
+    def __init__(self, index: Index, directory: Path) -> None:
+        self._index, self._directory = index, directory
+        self._reader = RecordReader(index, directory)
+
+    def damages(self, *, everything: bool) -> Iterator[JournalDamage]:
+        """Yield the damage that would stop recovery, or ``everything``; nothing if intact.
+
+        Raises JournalDamage if the state itself cannot be read.
+        """
+        state = self._index.state()
+        if everything or self._is_small():
+            yield from self._index.integrity()
+        yield from self._producers(state)
+        after = state.oldest - 1
+        try:
+            if (row := self._index.snapshot()) is not None:
+                read_snapshot(self._directory, row)
+                after = after if everything or not row.file else max(after, row.at)
+        except JournalDamage as damage:
+            yield damage
+        for _, record in self._reader.checked(after, state.head):
+            if isinstance(record, JournalDamage):
+                yield record
+
+    def index_damage(self) -> JournalDamage | None:
+        """Return damage of the index itself, as far as a start looks for it.
+
+        In a large one, rows that recovery does not need are left to ``verify``.
+        """
+        try:
+            path, state = str(self._index.path), self._index.state()
+            if self._is_small():
+                for row in self._index.records(state.oldest - 1, state.head):
+                    if isinstance(row, JournalDamage):
+                        return row
+            return next((one for one in self.damages(everything=False) if one.file == path), None)
+        except JournalDamage as damage:
+            return damage
+
+    def mended(self) -> tuple[list[JournalDamage], State, list[Row]]:
+        """Return what is damaged, and the state and the rows that give it up.
+
+        A damaged record keeps its number. For records and snapshots, what the index knows of them
+        is kept; a lost producer is rebuilt from its records. If nothing tells how far batches had
+        got, they continue under a new stream: no number is used twice within a stream.
+        """
+        found = list(self.damages(everything=True))
+        index, state = self._index, self._index.state()
+        if not found:
+            return found, state, []
+        producers = self._known_producers(state)
+        rows: list[Row] = [*producers]
+        snapshot, given_up = 0, index.snapshot()
+        if given_up is not None:
+            snapshot = given_up.at
+            try:
+                read_snapshot(self._directory, given_up)
+            except JournalDamage:
+                rows.append(given_up._replace(file=0, lengths=pack_lengths([]), sum=crc32c([])))
+        # whether we know, up to the current record, how far batches had got
+        known = snapshot > 0 or state.oldest == 1
+        kept = 0
+        for row, record in self._reader.checked(state.oldest - 1, state.head):
+            if row is not None:
+                known = known or row.producer is not None
+            elif isinstance(record, JournalDamage) and (record.record or state.head) > snapshot:
+                known = False
+            if isinstance(record, JournalDamage) and record.record is not None:
+                row = _given_up(record.record, row)
+                rows.append(row)
+            kept += row.size + len(row.meta) if row is not None else 0
+        state = state._replace(
+            bytes=kept, producers=len(producers), digest=producers_digest(producers)
+        )
+        return found, state if known else state._replace(stream=os.urandom(8)), rows
+
+    def _is_small(self) -> bool:
+        return self._index.file_bytes() <= _ALWAYS_CHECKED
+
+    def _known_producers(self, state: State) -> list[ProducerRow]:
+        """Return the intact rows, and the others as rebuilt from retained records."""
+        known = {r.name: r for r in self._index.producers() if isinstance(r, ProducerRow)}
+        for row in self._index.records(state.oldest - 1, state.head):
+            if not isinstance(row, RecordRow) or row.producer is None:
+                continue
+            assert row.epoch is not None
+            assert row.sequence is not None
+            place = row.epoch, row.sequence
+            before = known.get(row.producer)
+            if before is None or place > before[1:3]:
+                known[row.producer] = ProducerRow(row.producer, *place, row.mark or b"", row.time)
+        return list(known.values())
+
+    def _producers(self, state: State) -> Iterator[JournalDamage]:
+        rows = self._index.producers()
+        good = [row for row in rows if isinstance(row, ProducerRow)]
+        yield from (row for row in rows if isinstance(row, JournalDamage))
+        whole = (len(good), producers_digest(good)) == (state.producers, state.digest)
+        if len(good) == len(rows) and not whole:
+            yield JournalDamage("a producer is missing", file=str(self._index.path))
+
+
+def producers_digest(rows: Iterable[ProducerRow]) -> int:
+    """Return a checksum over producers: it changes if one changes or vanishes."""
+    return sum(row_checksum(ProducerRow, row) for row in rows) & 0xFFFFFFFF
+
+
+def _given_up(at: int, row: RecordRow | None) -> RecordRow:
+    """Return the row of a record that is given up, with what is known from its old row."""
+    kind, time, meta = (f" {row.kind.decode()}", row.time, row.meta) if row else ("", 0, b"")
+    nothing = None, None, None, None, None
+    about = row and row.about
+    end = 0, meta, *nothing, about
+    return RecordRow(at, (LOST + kind).encode(), time, 0, 0, 0, pack_lengths([]), *end)
+
+
+_TOGETHER = 500  # groups in a transaction
+
+Change = tuple[DataGroup, list[Row | ForgottenRow]]
+
+
+class DataLog:
+    """Reads the groups of a directory. notes: each place where something is damaged.
+
+    incomplete: the last group, if it is not whole, as a power failure may leave it. Raises
+    JournalError for files of another format.
+    """
+
+    def __init__(self, directory: Path, sizes: Sizes) -> None:
+        self.notes: list[JournalDamage] = []
+        self.incomplete: list[JournalDamage] = []
+        self.numbers = data_file_numbers(directory)
+        self.seal: bytes | None = None
+        self._directory, self._sizes = directory, sizes
+        self._files = DataReader(directory)
+        for number in self.numbers:
+            if self._files.is_of_before(number):
+                message = (
+                    f"{data_file(directory, number)}: format 2, this version of the program reads "
+                    "3: use another directory or another version"
+                )
+                raise JournalError(message)
+            if self.seal is None and (group := self._files.group(number, 0)) is not None:
+                self.seal = group.seal
+
+    def has(self, state: State) -> bool:
+        """Whether the last group of a state is where the state says."""
+        group = self._files.group(state.file, state.begin)
+        if group is None:
+            return False
+        there = group.seal, group.serial, group.sum
+        return there == (state.seal, state.serial, state.sum)
+
+    def changes(self, state: State | None = None) -> Iterator[Change]:
+        """Yield the groups after a state, or all, with their rows; in order, the last one whole."""
+        last: Change | None = None
+        for change in self._changes(state):
+            if last is not None:
+                yield last
+            last = change
+        if last is None:
+            return
+        if self._is_whole(last):
+            yield last
+            return
+        group, rows = last
+        at = [row.at for row in rows if isinstance(row, RecordRow)]
+        problem = f"records {at[0]} to {at[-1]} are incomplete: never acknowledged, or damaged"
+        self.incomplete.append(self._damage(group.file, group.begin, problem))
+
+    def _changes(self, state: State | None) -> Iterator[Change]:
+        serial, before = (0, 0) if state is None else (state.serial, state.sum)
+        page = self._sizes.page_bytes
+        for number in self.numbers:
+            if state is not None and number < state.file:
+                continue
+            begin = 0
+            if state is not None and number == state.file:
+                begin = self._sizes.page_after(state.end)
+            at: int | None = begin
+            first = self._first_serial(number)
+            while at is not None:
+                group = self._files.group(number, at)
+                rows = None if group is None else self._files.rows(group)
+                if group is None or rows is None or not self._follows(group, serial):
+                    found = self._files.search(number, at + page, page)
+                    # it may have been written meanwhile
+                    was = group is None and self._files.was_group(number, at, self.seal)
+                    again = group or self._files.group(number, at)
+                    if (found or was) and rows is None and again and self._files.rows(again):
+                        continue
+                    if was:
+                        self._note(number, at, "the header of a group is damaged: left out")
+                    elif group is not None and rows is None and self._follows(group, serial):
+                        problem = "a group is incomplete: never acknowledged, or damaged"
+                        self.incomplete.append(self._damage(number, at, problem))
+                    at = found
+                    continue
+                if first is not None and group.serial >= first:
+                    break  # never committed: the next file has another one in its place
+                if (group.serial, group.before) != (serial + 1, before) and (serial or state):
+                    self._note(number, at, f"groups {serial + 1} to {group.serial - 1} are missing")
+                # a group is written once the one in front of it is whole
+                self.notes += self.incomplete
+                self.incomplete.clear()
+                yield group, rows
+                serial, before = group.serial, group.sum
+                at = self._sizes.page_after(group.end)
+
+    def _follows(self, group: DataGroup, serial: int) -> bool:
+        """Whether a group is of this journal, and not one that was written over."""
+        return group.seal == self.seal and group.serial > serial
+
+    def _first_serial(self, number: int) -> int | None:
+        """Return the serial at the beginning of the next file that has one."""
+        for other in self.numbers:
+            if other > number and (group := self._files.group(other, 0)) is not None:
+                return group.serial
+        return None
+
+    def _is_whole(self, change: Change) -> bool:
+        try:
+            for row in change[1]:
+                if isinstance(row, RecordRow) and lost(row) is None:
+                    self._files.frames(row)
+        except JournalDamage:
+            return False
+        return True
+
+    def _note(self, number: int, offset: int, problem: str) -> None:
+        self.notes.append(self._damage(number, offset, problem))
+
+    def _damage(self, number: int, offset: int, problem: str) -> JournalDamage:
+        path = str(data_file(self._directory, number))
+        return JournalDamage(problem, file=path, offset=offset)
+
+    def replay(self, index: Index, state: State | None = None) -> State | None:
+        """Bring an index up to date from its state, or fill an empty one; return the last state."""
+        changes = self.changes(state)
+        done = False
+        while not done:
+            with index.transaction():
+                for _ in range(_TOGETHER):
+                    change = next(changes, None)
+                    if change is None:
+                        done = True
+                        break
+                    group, rows = change
+                    if not group.begin:
+                        index.clear("producers")
+                        index.clear("snapshots")
+                    index.put(*rows)
+                    state = next((row for row in rows if isinstance(row, State)), state)
+                if state is not None:
+                    index.delete_records(state.oldest - 1)
+        return state
+
+    def close(self) -> None:
+        """Close all files."""
+        self._files.close()
+
 
 _LEAVE = "use an empty directory"
 _MACHINE = Path("/etc/machine-id")

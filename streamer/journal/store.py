@@ -4,6 +4,8 @@ The data files have everything; the index is made from them, and lags behind aft
 this order: write the data, sync it, commit the index, which is not synced. A file name is synced
 before anything in the file counts. Once ``append`` has returned, its entries survive a power loss
 with durability ``fsync``, and a kill with ``os``.
+
+Retention: expired records' rows are deleted first, then files that no row names.
 """
 
 from __future__ import annotations
@@ -13,40 +15,29 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from streamer.journal.checks import Checked, producers_digest
-from streamer.journal.data_files import data_file, placed
-from streamer.journal.data_log import DataLog
-from streamer.journal.data_writer import DataWriter
+from streamer.journal.data_files import DataWriter, Sizes, data_file, data_file_numbers, placed
 from streamer.journal.disk import Disk, syncing, unread
-from streamer.journal.index_tables import (
-    ForgottenRow,
-    ProducerRow,
-    Row,
-    SnapshotRow,
-    State,
-    flat,
-    record_row,
-)
-from streamer.journal.journal_errors import (
-    JournalDamage,
-    JournalError,
-    JournalFailed,
-    JournalFull,
-)
 from streamer.journal.opening import (
+    Checked,
+    DataLog,
     check_identity,
     home_of,
     new_state,
     own,
+    producers_digest,
     recover,
     sync_all,
 )
-from streamer.journal.reading import JournalView, RecordReader
+from streamer.journal.reader import JournalView, RecordReader
 from streamer.journal.record import (
     Begun,
     Frame,
+    JournalDamage,
+    JournalError,
+    JournalFailed,
+    JournalFull,
     Key,
     Outline,
     Received,
@@ -55,10 +46,73 @@ from streamer.journal.record import (
     Snapshot,
     Usage,
 )
-from streamer.journal.record_index import Index
-from streamer.journal.retention import Limits, delete_data_files, delete_snapshots
-from streamer.journal.sizes import Sizes
-from streamer.journal.stored_snapshots import read_snapshot, snapshot_numbers, write_snapshot
+from streamer.journal.record_index import (
+    ForgottenRow,
+    Index,
+    ProducerRow,
+    Row,
+    SnapshotRow,
+    State,
+    flat,
+    record_row,
+)
+from streamer.journal.stored_snapshots import (
+    read_snapshot,
+    snapshot_file,
+    snapshot_numbers,
+    write_snapshot,
+)
+
+_HOUR = 3600 * 10**9
+_AT_ONCE = 1024  # records per call; appends wait for it
+
+
+class Limits(NamedTuple):
+    """Limits on the retention of records that recovery does not need; 0: no limit."""
+
+    bytes: int
+    hours: float
+
+    def expired(self, index: Index, state: State, snapshot: SnapshotRow | None, now: int) -> State:
+        """Return the state without the oldest records beyond the limits, or unchanged."""
+        needed = min(state.oldest - 1 + _AT_ONCE, snapshot.at if snapshot and snapshot.file else 0)
+        oldest, kept = state.oldest, state.bytes
+        if needed < oldest or not (self.bytes or self.hours):
+            return state
+        for row in index.records(oldest - 1, needed):
+            # nothing is known about it, so it expires with the oldest
+            if isinstance(row, JournalDamage):
+                oldest += 1
+                continue
+            too_old = self.hours and row.time < now - int(self.hours * _HOUR)
+            if not too_old and not (self.bytes and kept > self.bytes):
+                break
+            oldest, kept = row.at + 1, max(0, kept - row.size - len(row.meta))
+        return state._replace(oldest=oldest, bytes=kept)
+
+
+def delete_data_files(disk: Disk, directory: Path, index: Index, state: State, last: int) -> bool:
+    """Delete data files before those that rows name and ``last``; return whether there were any."""
+    first = state.file
+    for row in index.records(state.oldest - 1, state.head):
+        if isinstance(row, JournalDamage):
+            first = 0  # a damaged row may name any file
+            break
+        if row.file:
+            first = row.file
+            break
+    gone = [number for number in data_file_numbers(directory) if number < min(first, last)]
+    for number in gone:
+        disk.delete(data_file(directory, number))
+    return bool(gone)
+
+
+def delete_snapshots(disk: Disk, directory: Path, kept: SnapshotRow | None) -> None:
+    """Delete all snapshots but one."""
+    for number in snapshot_numbers(directory):
+        if kept is None or number != kept.file:
+            disk.delete(snapshot_file(directory, number))
+
 
 Durability = Literal["fsync", "os"]
 

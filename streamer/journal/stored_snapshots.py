@@ -9,9 +9,8 @@ from pathlib import Path
 
 from streamer.journal.data_files import split
 from streamer.journal.disk import Disk, file_numbers, storing, syncing, unread
-from streamer.journal.index_tables import SnapshotRow, pack_lengths, unpack_lengths
-from streamer.journal.journal_errors import JournalDamage, JournalFull
-from streamer.journal.record import Snapshot
+from streamer.journal.record import JournalDamage, JournalFull, Snapshot
+from streamer.journal.record_index import SnapshotRow, pack_lengths, unpack_lengths
 from streamer.protocol.checksums import crc32c
 
 _PREFIX = "snapshot-"

@@ -24,7 +24,7 @@ from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
 from trie.index.reference_text import padded, padded_size
 from trie.index.text_index import TextIndex
 from trie.prefixes import PrefixDepths
-from trie.snapshots.walk import walk
+from trie.snapshots.tree_bitmap import walk
 from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
 
 SetsAt = Callable[[], NDArray[np.uint32] | None]

@@ -1,25 +1,299 @@
-"""The matcher's engine on CUDA devices. Import it only when a GPU is requested."""
+"""The matcher's engine on CUDA devices. Import it only when a GPU is requested.
+
+Match packed batches against a fixed dictionary on CUDA devices, if only matches are wanted.
+
+    letters, as they come ──pack, one thread a batch──▶ 2 bits a base, a bit a window ──┐
+    codes ──pack, on threads──────────────────────────▶ ...                            ├─▶ a chunk
+    ...                                                                                ┘
+    a bit a window ◀── a chunk
+
+Batches begin and are cut at word boundaries only, so a batch's bits are words of the chunk's:
+nothing is shifted, and no byte per symbol is written. The words of all batches lie in one array, a
+chunk's in a row, so each chunk is copied out at once.
+
+Pack batches that arrived together, with one kernel call on each of a few threads.
+
+The kernel computes their checksums too, while the letters are in the core's cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from gpu.card.cuda_errors import translated_driver_errors
+from gpu.card.packing import (
+    GAPS,
+    MAX_SYMBOLS,
+    SPARE_WORDS,
+    PackedChunk,
+    PackedParts,
+    Segment,
+    pack_chunk,
+    pack_letters,
+    pack_letters_into,
+    packed_sizes,
+)
 from gpu.exact import ChunkFound, ChunkPiece, CudaEngineError, Pipeline
 from gpu.exact.chunk_match import TooManyWordNodesError
-from gpu.exact.expand import copied, fill_events, mismatched, scatter_words
+from gpu.exact.expand import copied, copy_into, fill_events, mismatched, scatter_words
 from gpu.exact.pipeline import MAX_CHUNK
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import LONG_SPAN, slice_reads
-from streamer.matching.cuda_packed import PackedMatching
+from streamer.matching.events import Events
 from streamer.matching.match_engine import MatchEngine, MatchTask, SpanFound
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
-from trie.windows import MATCH, MISMATCH
+from streamer.protocol.checksums import continue_crc32c, crc32c_address
+from streamer.sequences.read_batch import BadReadError, Letters, RawReads, ReadBatch
+from trie.codes import LETTER_TO_CODE, InvalidBaseError, check_k, encode
+from trie.cpu import array_pool
+from trie.cpu.intrinsics import array_address, pointer
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_each, split_range
+from trie.packed_codes import reverse_codes
+from trie.windows import MATCH, MISMATCH, ascending
+
+# letters worth another thread: waking one takes as long as half a million of them
+_PACKED_PER_THREAD = 1 << 22
+
+
+def pack_together(
+    batches: Sequence[RawReads], sums: NDArray[np.uint32], k: int, threads: int = 1
+) -> list[PackedChunk | None]:
+    """Pack the letters of every batch as ``gpu.card.packing.pack_letters`` does; None for errors.
+
+    sums: uint32, a CRC-32C for each batch, continued over its letters; needs a ``crc32c_address``.
+    """
+    check_k(k)
+    sizes = [(len(letters), offsets.size) for _, offsets, letters in batches]
+    words = [packed_sizes(size if size <= MAX_SYMBOLS else 0) for size, _ in sizes]
+    ends = np.zeros((len(batches) + 1, 2), dtype=np.int64)
+    np.cumsum(words, axis=0, out=ends[1:])
+    bases, starts = (np.empty(total, dtype=np.uint32) for total in ends[-1].tolist())
+    held = [np.frombuffer(letters, np.uint8) for _, _, letters in batches]
+    offsets = [np.ascontiguousarray(offsets, dtype=np.int64) for _, offsets, _ in batches]
+    places = np.array(
+        [[array_address(array) for array in of_one] for of_one in zip(held, offsets, strict=True)],
+        dtype=np.uint64,
+    )
+    results = np.zeros(len(batches), dtype=np.int64)
+    threads = min(threads, 1 + sum(size for size, _ in sizes) // _PACKED_PER_THREAD)
+    there = np.uint64(crc32c_address()), places, np.array(sizes, dtype=np.int64)
+    pack = partial(_pack, *there, LETTER_TO_CODE, k, bases, starts, ends, results, sums)
+    run_each(pack, split_range(0, len(batches), threads), threads)
+    return [
+        PackedChunk(k, size, bases[a:b], starts[c:d], result == GAPS) if result < 0 else None
+        for (size, _), (a, c), (b, d), result in zip(
+            sizes, ends.tolist(), ends[1:].tolist(), results.tolist(), strict=False
+        )
+    ]
+
+
+@njit(cache=True, nogil=True)
+def _pack(address, places, sizes, table, k, bases, starts, ends, results, sums, first, stop):
+    """Pack batches first..stop - 1; ``results``: of ``pack_letters_into``, negative on success."""
+    for i in range(first, stop):
+        symbols = sizes[i, 0]
+        if symbols > MAX_SYMBOLS or sizes[i, 1] == 0:
+            continue
+        letters = carray(pointer(places[i, 0]), symbols, np.uint8)
+        offsets = carray(pointer(places[i, 1]), sizes[i, 1], np.int64)
+        if offsets[0] != 0 or offsets[-1] != symbols or not ascending(offsets):
+            continue
+        if symbols:
+            sums[i] = continue_crc32c(address, sums[i], places[i, 0], symbols)
+        packed = bases[ends[i, 0] : ends[i + 1, 0]]
+        packed[packed.size - SPARE_WORDS :] = np.uint32(0)
+        mask = starts[ends[i, 1] : ends[i + 1, 1]]
+        results[i] = pack_letters_into(letters, table, offsets, k, packed, mask)
+
+
+# chunk lengths are multiples of this
+_STEP = 1 << 19
+# threads that pack batches: each does 3 GB a second
+PACKERS = 3
+# least symbols of a chunk worth another GPU
+_PER_CARD = 1 << 22
+# symbols worth another chunk for the same GPU, which matches them in the time of a chunk's calls
+_PER_ROUND = 1 << 24
+# chunks for a GPU from which further ones would not overlap more
+_ROUNDS = 4
+# symbols worth another thread
+_PER_THREAD = 1 << 21
+_NO_GAPS = np.zeros(0, np.int64)
+
+
+class PackedReads(ReadBatch):
+    """Reads as sent by a producer, in ``packed`` form too; base codes are made on demand.
+
+    letters: bases and ambiguity codes only; they must not change.
+    """
+
+    __slots__ = ("_codes", "letters", "packed")
+
+    packed: PackedChunk
+    letters: Letters
+    _codes: NDArray[np.uint8] | None
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        offsets: NDArray[np.int64],
+        letters: Letters,
+        packed: PackedChunk,
+    ) -> None:
+        values = (names, offsets, letters, packed, None, None)
+        fields = ("names", "offsets", "letters", "packed", "_codes", "context")
+        for name, value in zip(fields, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    @property
+    def bases(self) -> NDArray[np.uint8]:
+        """uint8 base codes of all reads, one after the other."""
+        if self._codes is None:
+            object.__setattr__(self, "_codes", encode(self.letters))
+        assert self._codes is not None
+        return self._codes
+
+    def two_bits(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Like ``ReadBatch.two_bits``, from the packed form."""
+        if self.packed.gaps:
+            return super().two_bits()
+        words = np.empty((self.symbols + 15) // 16, np.uint32)
+        reverse_codes(self.packed.bases, words)
+        return words.astype("<u4", copy=False).view(np.uint8)[: (self.symbols + 3) // 4], _NO_GAPS
+
+
+class PackedMatching:
+    """Matches with ``engine`` and the kernel ``method``; packs on up to ``threads`` threads."""
+
+    longest = MAX_SYMBOLS
+
+    def __init__(self, engine: Pipeline, method: str, threads: int) -> None:
+        self._engine = engine
+        self._method = method
+        self._threads = threads
+        # a segment of one word that is cut takes two
+        self._step = min(_STEP, engine.chunk // 64 * 32)
+        assert self._step, "chunks of at least 64 symbols"
+        self._room = engine.chunk // self._step * self._step // 32
+
+    def pack(
+        self, names: Sequence[str], offsets: NDArray[np.int64], letters: Letters
+    ) -> PackedReads:
+        """Make a batch from its joined letters; BadReadError names the first bad read. Thread-safe.
+
+        The letters must not change.
+        """
+        try:
+            packed = pack_letters(letters, offsets, self._engine.k)
+        except InvalidBaseError as error:
+            raise BadReadError.at(offsets, error) from None
+        return PackedReads(names, offsets, letters, packed)
+
+    def pack_together(
+        self, batches: Sequence[RawReads], sums: NDArray[np.uint32]
+    ) -> list[PackedReads | None]:
+        """Pack several batches in one step, as ``pack`` does; None instead of errors.
+
+        sums: uint32, a CRC-32C for each batch, continued over its letters.
+        """
+        threads = min(PACKERS, self._threads // 4)
+        packed = pack_together(batches, sums, self._engine.k, threads)
+        return [
+            None if chunk is None else PackedReads(*batch, chunk)
+            for batch, chunk in zip(batches, packed, strict=True)
+        ]
+
+    def match(
+        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
+    ) -> Iterator[Events]:
+        """Return the events of each batch, in order."""
+        # of all batches, one after the other, as the chunks find them
+        matches = array_pool.empty(sum(map(_words, batches)), np.uint32)
+        waiting: deque[PackedChunk] = deque()
+        done = 0
+        copied_out = partial(self._copied_out, matches)
+        for found in self._engine.map(copied_out, self._pieces(batches, snapshot, waiting)):
+            while waiting and done + waiting[0].starts.size <= found:
+                packed = waiting.popleft()
+                first, done = done, done + packed.starts.size
+                yield Events(packed.symbols, bits=(packed.starts, matches[first:done]))
+
+    def _copied_out(self, matches: NDArray[np.uint32], found: ChunkFound) -> int:
+        """Copy a result to its place in ``matches``; returns where it ends."""
+        first, stop = found.piece.tag
+        copy_into(matches[first:stop], found.matches[: stop - first], self._engine.threads)
+        return int(stop)
+
+    def _pieces(
+        self,
+        batches: Sequence[ReadBatch],
+        snapshot: Callable[[], VersionedSnapshot],
+        waiting: deque[PackedChunk],
+    ) -> Iterator[ChunkPiece]:
+        """The chunks with their places among all words; ``waiting`` gets the packed batches."""
+        parts: list[Segment] = []
+        begin = end = 0
+        left = room = self._shared_room(sum(map(_words, batches)))
+        for batch in batches:
+            packed = self._packed(batch)
+            waiting.append(packed)
+            words = packed.starts.size
+            first = 0
+            while True:
+                # everything left, or as much as fits in addition to the ends of its windows
+                stop = words if words - first <= left else first + left - 1
+                if stop > first or words == 0:
+                    parts.append(Segment(packed, first, stop))
+                    left -= parts[-1].words
+                    end += stop - first
+                    first = stop
+                if first == words:
+                    break
+                yield self._piece(parts, snapshot, (begin, end))
+                parts, left, begin = [], room, end
+        if parts:
+            yield self._piece(parts, snapshot, (begin, end))
+
+    def _shared_room(self, words: int) -> int:
+        """Return the words per chunk: as many as fit, or fewer so that every GPU gets as many.
+
+        Several chunks for each GPU overlap their transfers, but calls take as long for any chunk.
+        """
+        share = -(-words // len(self._engine.cards))
+        # a cut takes one word
+        rounds = max(-(-share // (self._room - 1)), min(32 * share // _PER_ROUND, _ROUNDS), 1)
+        size = max(-(-share // rounds) + 1, _PER_CARD // 32)
+        step = self._step // 32
+        return min(-(-size // step) * step, self._room)
+
+    def _piece(
+        self,
+        parts: list[Segment],
+        snapshot: Callable[[], VersionedSnapshot],
+        place: tuple[int, int],
+    ) -> ChunkPiece:
+        chunk = PackedParts(parts, self._step)
+        return ChunkPiece(chunk, snapshot=snapshot, method=self._method, tag=place)
+
+    def _packed(self, batch: ReadBatch) -> PackedChunk:
+        if isinstance(batch, PackedReads):
+            return batch.packed
+        threads = min(self._threads, 1 + batch.symbols // _PER_THREAD)
+        return pack_chunk(batch.bases, batch.offsets, self._engine.k, threads=threads)
+
+
+def _words(batch: ReadBatch) -> int:
+    """Words of a bit per symbol."""
+    return packed_sizes(batch.symbols)[1]
+
 
 __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 

@@ -1,4 +1,12 @@
-"""The events of a batch: two bits a symbol, as GPUs return them, or one byte."""
+"""The events of a batch: two bits a symbol, as GPUs return them, or one byte.
+
+Kernels for the reports: count windows and join them to runs, one read at a time.
+
+Events take two bits a symbol (streamer/matching/events.py), here as uint8 views of at least eight
+bytes. A step handles 56 symbols: counting is a popcount of a word, and a run of equal events ends
+at a word's lowest 0. Bits are loaded from any byte on; near the end of the arrays, from the last
+eight bytes.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu import array_pool
-from trie.cpu.intrinsics import word_at
+from trie.cpu.intrinsics import popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit
+from trie.windows import NO_SET
 
 Bits = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 """starts, matches: uint32, bit s % 32 of word s / 32 for symbol s."""
@@ -161,3 +170,229 @@ def _to_bits(codes, starts, matches):
             hits |= np.uint64(code == 1) << np.uint64(i)
         starts[first >> 5] = np.uint32(begins)
         matches[first >> 5] = np.uint32(hits)
+
+
+# the bits that eight bytes yield, whatever bit of the first they start at
+_STEP = 56
+
+
+_BEHIND = np.uint64(1 << _STEP)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def bits_from(starts, matches, at):
+    """Return the bits of both arrays from ``at`` on, at least ``_STEP``, the first one lowest."""
+    byte = min(at >> 3, starts.size - 8)
+    shift = np.uint64(at - 8 * byte)
+    return word_at(starts, byte) >> shift, word_at(matches, byte) >> shift
+
+
+@njit(cache=True, nogil=True, inline="always")
+def put_summary(columns, read, length, k, hits, misses, target):
+    """Write the row of a read as ``summarize`` describes it; return its skipped windows."""
+    length_, windows_, matches_, mismatches_, skipped_, best_ = columns
+    skipped = max(length - k + 1, 0) - hits - misses
+    length_[read] = length
+    windows_[read] = hits + misses
+    matches_[read] = hits
+    mismatches_[read] = misses
+    skipped_[read] = skipped
+    best_[read] = target if hits else -1
+    return skipped
+
+
+@njit(cache=True, nogil=True)
+def summarize(starts, matches, offsets, k, target, first, stop, numbers, columns):
+    """Write the columns of the reads first..stop - 1, and return sums over them.
+
+    numbers: of the reads, unless it is empty. columns: length, windows, matches, mismatches,
+    skipped (windows that contain a gap code), best: the index ``target`` if a window matches, else
+    -1. Returns the sums of windows, matches and skipped, and the numbers of matching reads, of
+    matching runs and of other runs, ignoring target sets.
+    """
+    windows = np.int64(0)
+    matched = np.int64(0)
+    skipped = np.int64(0)
+    reads = np.int64(0)
+    hit_runs = np.int64(0)
+    miss_runs = np.int64(0)
+    for read in range(first, stop):
+        begin, end = offsets[read], offsets[read + 1]
+        misses = np.int64(0)
+        hits = np.int64(0)
+        was_hit = np.uint64(0)
+        was_miss = np.uint64(0)
+        for at in range(begin, end, _STEP):
+            # inlined bits_from: calling it here makes this loop half again as slow
+            byte = min(at >> 3, starts.size - 8)
+            shift = np.uint64(at - 8 * byte)
+            here: np.uint64 = word_at(starts, byte) >> shift
+            found: np.uint64 = word_at(matches, byte) >> shift
+            here &= (np.uint64(1) << np.uint64(min(end - at, _STEP))) - np.uint64(1)
+            found &= here
+            here ^= found
+            misses += np.int64(popcount(here))
+            hits += np.int64(popcount(found))
+            hit_runs += np.int64(popcount(found & ~((found << np.uint64(1)) | was_hit)))
+            miss_runs += np.int64(popcount(here & ~((here << np.uint64(1)) | was_miss)))
+            was_hit = found >> np.uint64(_STEP - 1)
+            was_miss = here >> np.uint64(_STEP - 1)
+        windows += hits + misses
+        matched += hits
+        skipped += put_summary(columns, read, end - begin, k, hits, misses, target)
+        reads += hits > 0
+        if numbers.size:
+            numbers[read] = read
+    return windows, matched, skipped, reads, hit_runs, miss_runs
+
+
+@njit(cache=True, nogil=True)
+def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_miss, columns):
+    """Write the maximal runs of the reads first..stop - 1.
+
+    A run is windows at consecutive starts with one event and, if they match, one target set
+    (``sets``, or ``only_set`` for all if that is empty). Matching runs are written from row
+    ``at_hit`` on, the others from ``at_miss`` on; if that is negative, all go to ``at_hit``.
+    columns: read, start, end, windows, event, target; ``event`` may be empty. If all are empty,
+    runs are only counted. Returns the row after the last of each kind.
+    """
+    read_, start_, end_, windows_, event_, target_ = columns
+    many = sets.size > 0
+    mixed = at_miss < 0
+    for read in range(first, stop):
+        begin = offsets[read]
+        last = offsets[read + 1] - k + 1  # after the last window's start
+        at = begin
+        while at < last:
+            here, found = bits_from(starts, matches, at)
+            if not here & np.uint64(1):
+                at += min(np.int64(trailing_zeros(here | _BEHIND)), _STEP)
+                continue
+            hit = found & np.uint64(1)
+            start = at
+            held = NO_SET
+            if hit:
+                held = sets[at] if many else only_set
+            if many and hit:
+                at += 1
+                while at < last and sets[at] == held:
+                    if not (matches[at >> 3] >> np.uint8(at & 7)) & np.uint8(1):
+                        break
+                    at += 1
+            else:
+                flip = hit - np.uint64(1)  # all ones for a mismatch
+                while True:
+                    like = here & (found ^ flip)
+                    same = np.int64(trailing_zeros(~like | _BEHIND))
+                    at += same
+                    if same < _STEP or at >= last:
+                        break
+                    here, found = bits_from(starts, matches, at)
+                at = min(at, last)
+            if hit or mixed:
+                row = at_hit
+                at_hit += 1
+            else:
+                row = at_miss
+                at_miss += 1
+            if read_.size:
+                read_[row] = read
+                start_[row] = start - begin
+                end_[row] = at - 1 - begin + k
+                windows_[row] = at - start
+                target_[row] = held
+                if event_.size:
+                    event_[row] = 1 if hit else 2
+    return at_hit, at_miss
+
+
+@njit(cache=True, nogil=True)
+def _holds(members, start, stop, target):
+    """Return whether the ascending members[start:stop] contain a target."""
+    low, high = start, stop
+    while low < high:
+        middle = (low + high) >> 1
+        if members[middle] < target:
+            low = middle + 1
+        else:
+            high = middle
+    return low < stop and members[low] == target
+
+
+@njit(cache=True, nogil=True)
+def best_targets(sets, offsets, set_starts, members, targets, first, stop, best, most):
+    """Write the target with the most windows of each of the reads first..stop - 1 to ``best``.
+
+    Of equals the first wins; -1 if there is none. ``most`` receives the number of its windows.
+    Windows are counted by set, and the counts are distributed to the members of the sets, smallest
+    sets first. Once the remaining sets have fewer windows than some target has already, no new
+    target can win, so only that target and its rivals are looked up in the remaining sets. So
+    k-mers that a million records share do not cost a million steps per read.
+    """
+    counts = np.zeros(set_starts.size - 1, dtype=np.int64)
+    touched = np.empty(set_starts.size - 1, dtype=np.int64)
+    tally = np.zeros(targets, dtype=np.int64)
+    rivals = np.empty(targets, dtype=np.int64)
+    for read in range(first, stop):
+        number = 0
+        left = np.int64(0)
+        for i in range(offsets[read], offsets[read + 1]):
+            held = np.int64(sets[i])
+            if sets[i] == NO_SET:
+                continue
+            if counts[held] == 0:
+                touched[number] = held
+                number += 1
+            counts[held] += 1
+            left += 1
+        number_left = number
+        found = 0
+        greatest = np.int64(0)
+        least_size = np.int64(1)  # of the remaining sets; doubles each time
+        while number_left > 1 and greatest <= left:
+            for i in range(number):
+                held = touched[i]
+                begin, end = set_starts[held], set_starts[held + 1]
+                if least_size <= end - begin < 2 * least_size:
+                    left -= counts[held]
+                    number_left -= 1
+                    for j in range(begin, end):
+                        target = members[j]
+                        if tally[target] == 0:
+                            rivals[found] = target
+                            found += 1
+                        tally[target] += counts[held]
+                        greatest = max(greatest, tally[target])
+            least_size *= 2
+        # the remaining sets to the front, so that few are looked up for each rival
+        rest = 0
+        for i in range(number):
+            held = touched[i]
+            if set_starts[held + 1] - set_starts[held] >= least_size:
+                touched[i], touched[rest] = touched[rest], held
+                rest += 1
+        if rest == 1 and greatest <= left:
+            # targets found in that set alone are equal
+            target = members[set_starts[touched[0]]]
+            if tally[target] == 0:
+                rivals[found] = target
+                found += 1
+        chosen = np.int64(-1)
+        top = np.int64(0)
+        for i in range(found):
+            target = rivals[i]
+            windows = tally[target]
+            tally[target] = 0
+            if windows + left < greatest:
+                continue
+            for j in range(rest):
+                held = touched[j]
+                if _holds(members, set_starts[held], set_starts[held + 1], target):
+                    windows += counts[held]
+            if windows > top or (windows == top and target < chosen):
+                top = windows
+                chosen = target
+        for i in range(number):
+            counts[touched[i]] = 0
+        best[read] = chosen
+        most[read] = top

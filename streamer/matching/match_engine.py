@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from streamer.matching.chunks import Span
 from streamer.matching.events import Events
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.sequences.read_batch import ReadBatch
-
-if TYPE_CHECKING:
-    from streamer.matching.cuda_packed import PackedMatching
 
 NO_CODES = np.zeros(0, dtype=np.uint64)
 NO_STARTS = np.zeros(0, dtype=np.int64)
@@ -79,8 +76,8 @@ class MatchEngine(Protocol):
     finds_runs: bool = False
     """Whether results carry the runs of matching windows along the dictionary's records."""
 
-    packed: PackedMatching | None = None
-    """A faster path for batches that need only matches, if there is one."""
+    packed: Any = None
+    """A faster path for batches that need only matches, if any (``cuda.PackedMatching``)."""
 
     def __len__(self) -> int:
         """Return the number of known k-mers."""

@@ -5,13 +5,22 @@ dictionary: the engine's index decides exactly whether a window matches; the sna
 Bitmap, tells how deep a window goes in the trie. In grow mode, a worker maintains the Hybrid Tree
 Bitmap and emits every snapshot from it. The index is ahead of it, so a k-mer is known from the
 window that first held it.
+
+How deep windows go in the trie, without its nodes, so a fixed dictionary needs no snapshot.
+
+The snapshots of a matcher's dictionary, and the version that the dictionary has.
+
+A fixed dictionary has one snapshot, made on first use. A changing one is followed by a tree worker,
+from the start or once a snapshot is first needed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -22,7 +31,6 @@ from streamer.dictionary.targets import Dictionary
 from streamer.errors import UsageError
 from streamer.matching.chunks import Span, spans_of
 from streamer.matching.cpu import CpuEngine
-from streamer.matching.depths_alone import DepthsAlone
 from streamer.matching.events import Events
 from streamer.matching.match_engine import (
     NO_CODES,
@@ -33,18 +41,189 @@ from streamer.matching.match_engine import (
     NearOnly,
     SpanFound,
 )
-from streamer.matching.near import new_solver
-from streamer.matching.near.solver import Solver
-from streamer.matching.near.steps import NearSteps
+from streamer.matching.near import NearSteps, Solver, new_solver
 from streamer.matching.result import BatchResult, Depths, concatenated
-from streamer.matching.snapshots import Snapshots
-from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import Start, known_dictionary
-from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
+from streamer.matching.spec import MatchSpec, Start, known_dictionary
+from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot, built
 from streamer.matching.window_labels import WindowLabels
 from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches
+from trie.codes import with_reverse_complements
 from trie.cpu.threads import usable_cores
+from trie.prefixes import PrefixDepths
+from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.shards import sort_unique
 from trie.windows import MATCH, NO_SET
+
+
+class DepthsAlone:
+    """Measures depths in a fixed dictionary; thread-safe.
+
+    The index it uses is built on first use.
+    """
+
+    def __init__(self, dictionary: Dictionary, threads: int) -> None:
+        self._dictionary = dictionary
+        self._threads = threads
+        self._prefixes: PrefixDepths | None = None
+        self._making = threading.Lock()
+
+    def of(self, result: BatchResult) -> Depths:
+        """Return the depths of the windows of a batch whose events are known."""
+        depths = np.zeros(result.batch.bases.size, dtype=np.uint8)
+        self._made().measure(
+            result.batch.bases,
+            result.batch.offsets,
+            result.events,
+            depths,
+            canonical=self._dictionary.strands == "canonical",
+            threads=self._threads,
+        )
+        return Depths.alone(depths)
+
+    def _made(self) -> PrefixDepths:
+        with self._making:
+            if self._prefixes is None:
+                codes, k = self._dictionary.codes, self._dictionary.k
+                if self._dictionary.strands == "both":
+                    codes = sort_unique(with_reverse_complements(codes, k), k, self._threads)
+                self._prefixes = PrefixDepths(codes, k)
+            return self._prefixes
+
+
+class Snapshots:
+    """The snapshots of ``dictionary``.
+
+    grows: mismatched k-mers are added, not only seeds; this may end between two batches. version:
+    of the dictionary, incremented by every span that adds k-mers.
+    """
+
+    def __init__(
+        self, dictionary: Dictionary, *, grows: bool, threads: int, version: int = 1
+    ) -> None:
+        self.version = version
+        self._dictionary = dictionary
+        self.grows = grows
+        self._threads = threads
+        self._worker: TreeWorker | None = None
+        self._only: VersionedSnapshot | None = None
+
+    @property
+    def following(self) -> bool:
+        """Whether a tree worker is running."""
+        return self._worker is not None
+
+    @property
+    def worker(self) -> TreeWorker | None:
+        """The tree worker, if there is one."""
+        return self._worker
+
+    @property
+    def version_in_use(self) -> int:
+        """The dictionary version of the snapshot in use."""
+        return self.version if self._worker is None else self._worker.current.version
+
+    def follow(self, codes: Callable[[], NDArray[np.uint64]]) -> None:
+        """Start a tree worker.
+
+        codes: returns the current k-mers of the dictionary (uint64, ascending); called if it has
+        changed.
+        """
+        dictionary = self._dictionary
+        if self.version > 1:
+            known = codes()
+            dictionary = replace(dictionary, codes=known, sets=np.zeros(known.size, np.uint32))
+        self._worker = TreeWorker(dictionary, self.version, self._threads)
+
+    def go_back(self, version: int, codes: Callable[[], NDArray[np.uint64]]) -> None:
+        """Return to that version of the dictionary; ``codes`` as for ``follow``."""
+        self.version = version
+        if self._worker is not None:
+            # it holds k-mers that this version lacks
+            self._worker.close()
+            self.follow(codes)
+
+    def learn(self, found: SpanFound) -> None:
+        """Add the k-mers of a span."""
+        self.version += 1
+        if self._worker is None:
+            return
+        if found.ordered is not None:
+            self._worker.add(found.ordered, ascending=True)
+        else:
+            self._worker.add(found.codes)
+
+    def end_span(self, *, wait: bool) -> VersionedSnapshot | None:
+        """Between two spans: return the snapshot to use next; None without a tree worker.
+
+        wait: as for ``TreeWorker.end_span``.
+        """
+        if self._worker is None:
+            return None
+        self._worker.end_span(self.version, wait=wait)
+        return self._worker.current
+
+    def in_use(self) -> VersionedSnapshot:
+        """Return the snapshot to match against now."""
+        if self._worker is not None:
+            # with seeds alone the snapshot must hold all of them; a growing one is used as it grows
+            return self._worker.current if self.grows else self._worker.latest(self.version)
+        if self._only is None:
+            codes = self._dictionary.codes
+            if self._dictionary.strands == "both":
+                codes = with_reverse_complements(codes, self._dictionary.k)
+            self._only = built(partial(snapshot, codes, self._dictionary.k), self.version)
+        return self._only
+
+    def latest(self) -> VersionedSnapshot:
+        """Return a snapshot of the current dictionary; waits for merges."""
+        return self.in_use() if self._worker is None else self._worker.latest(self.version)
+
+    def views(self, seeds: int) -> SpanViews:
+        """The snapshots that the spans of a batch see; the first ``seeds`` spans are seeds."""
+        if self.grows:
+            assert self._worker is not None
+            return SpanViews(self._worker.current, 0, None)
+        return SpanViews(self.in_use() if seeds else None, seeds, self.in_use)
+
+    def close(self) -> None:
+        """Finish the merges."""
+        if self._worker is not None:
+            self._worker.close()
+
+
+class SpanViews:
+    """The snapshots that the spans of a batch are matched against, by number.
+
+    While the dictionary grows, a span sees the snapshot in use when the last span but one ended,
+    the newest that two streams can provide; faster engines see the same one. With a dictionary that
+    does not grow, seeds see the state before the batch, and all other spans see everything.
+    """
+
+    def __init__(
+        self,
+        first: VersionedSnapshot | None,
+        seeds: int,
+        whole: Callable[[], VersionedSnapshot] | None,
+    ) -> None:
+        self._after: list[VersionedSnapshot | None] = [first]
+        self._seeds = seeds
+        self._whole = whole
+
+    def span_ended(self, current: VersionedSnapshot) -> None:
+        """Note the snapshot in use after the next span."""
+        if self._whole is None:
+            self._after.append(current)
+            self._after[:-3] = [None] * len(self._after[:-3])
+
+    def of(self, span: int) -> VersionedSnapshot:
+        """Return the snapshot of a span."""
+        if self._whole is not None and span >= self._seeds:
+            return self._whole()
+        seen = 0 if self._whole is not None else max(span - 1, 0)
+        found = self._after[min(seen, len(self._after) - 1)]
+        assert found is not None
+        return found
+
 
 MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
 MakeTogether = Callable[[Sequence[RawReads], NDArray[np.uint32]], Sequence[ReadBatch | None]]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from streamer.matching.events import Events
 from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchTask, SpanFound
-from streamer.matching.near.near_result import ApproximateResult
+from streamer.matching.near import ApproximateResult
 from streamer.sequences.read_batch import ReadBatch
-from trie.event_words import pack_events
+from trie.snapshots.tree_bitmap import pack_events
 
 _NO_CHUNKS = np.zeros((0, 2), dtype=np.int64)
 

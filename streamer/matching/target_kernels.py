@@ -1,7 +1,7 @@
 """Kernels for target counts: reads, and matching windows by k-mer and by target set.
 
 Where a read follows a record, its windows have the numbers n, n+1, n+2, ... or, on the other
-strand, ..., n+2, n+1, n (streamer/dictionary/kmer_numbers.py):
+strand, ..., n+2, n+1, n (streamer/matching/window_labels.py):
 
     numbers    41 42 43 44  .  .  .  .  87 86 85  3
     runs       [41    44]               [85   87] [3 3]

@@ -1,6 +1,8 @@
 """Headers of messages, which are msgpack maps, checked field by field; and errors in messages.
 
 docs/protocol.md specifies what this package implements; the two change together.
+
+Messages on the sync socket: requests of a client, and the parts of any message.
 """
 
 from __future__ import annotations
@@ -245,3 +247,17 @@ def raw(array: NDArray[Any]) -> memoryview:
     if sys.byteorder == "big":  # pragma: no cover
         array = array.astype(array.dtype.newbyteorder("<"))
     return np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
+
+
+def request(kind: str, number: int, **fields: Any) -> list[Buffer]:
+    """The frames of a request; number: its id, which the answers repeat."""
+    return seal([pack({"v": PROTOCOL, "type": kind, "id": number} | fields)])
+
+
+def opened(frames: Sequence[Buffer], crc: int | None = None) -> tuple[Header, Sequence[Buffer]]:
+    """The header and the frames after it; WireError if the message is damaged.
+
+    crc: the checksum of all frames but the last, if known.
+    """
+    head, *body = unseal(frames, crc=crc)
+    return unpack(head), body

@@ -117,9 +117,9 @@ def check_key(path: str | os.PathLike[str], field: str, key: object) -> str:
 def check_pair(path: str | os.PathLike[str], public: str, secret: str) -> None:
     """KeysError, which repeats neither key, if the two are not a pair."""
     # imported late, since most commands have no keys to check
-    from streamer.protocol.transport.curve import public_of
+    import zmq
 
-    if public_of(secret) != public:
+    if zmq.curve_public(secret.encode()).decode() != public:
         raise KeysError(path, "public and secret are not a pair")
 
 

@@ -1,16 +1,31 @@
-"""All reports given, each with the name of its source."""
+"""All reports given, each with the name of its source.
+
+Read an open file of rows as the report that its columns identify.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
-from streamer.reporting.coverage_report import CoverageReport
 from streamer.reporting.kept_reads import KeptReads
-from streamer.reporting.novelty_report import NoveltyReport
-from streamer.reporting.read_report import ReadsReport
-from streamer.reporting.target_report import TargetReport
+from streamer.reporting.reports import (
+    COVERAGE,
+    NOVELTY,
+    READS,
+    TARGETS,
+    TARGETS_BY_BARCODE,
+    CoverageReport,
+    NoveltyReport,
+    ReadsReport,
+    RowFile,
+    TargetReport,
+    read_coverage,
+    read_novelty,
+    read_reads,
+    read_targets,
+)
 
 AnyReport = TargetReport | CoverageReport | ReadsReport | NoveltyReport
 
@@ -78,3 +93,30 @@ def of_journal(name: str, kept: KeptReads) -> Given:
     rest = (kept.coverage, kept.reads, kept.novelty)
     reports = [*kept.targets, *(report for report in rest if report is not None)]
     return Given(name, "journal", reports, kept.facts, kept.gone)
+
+
+_READERS: dict[str, Callable[[RowFile], AnyReport]] = {
+    "targets": read_targets,
+    "coverage": read_coverage,
+    "reads": read_reads,
+    "novelty": read_novelty,
+}
+_KINDS = (TARGETS, TARGETS_BY_BARCODE, COVERAGE, READS, NOVELTY)
+
+
+class ReadRows(NamedTuple):
+    """The report, its name in ``match --report``, and the text's lines and bytes."""
+
+    report: AnyReport
+    kind: str
+    lines: int
+    bytes: int
+
+
+def read_report(
+    file: BinaryIO, name: str, on_bytes: Callable[[int], None] = lambda _: None
+) -> ReadRows:
+    """Read all of a file; ``RowError`` names the file as ``name``. on_bytes: as in ``RowFile``."""
+    rows = RowFile(file, name, _KINDS, on_bytes)
+    report = _READERS[rows.kind.name](rows)
+    return ReadRows(report, rows.kind.name, rows.line, rows.bytes)

@@ -16,23 +16,24 @@ import msgpack
 import numpy as np
 
 from streamer.daemon.restore import fingerprint
-from streamer.daemon.stored_batch import StoredBatch
-from streamer.daemon.stored_messages import BATCH, DICTIONARY
+from streamer.daemon.stored_batch import BATCH, DICTIONARY, StoredBatch
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.journal.journal_errors import JournalExpired
 from streamer.journal.reader import JournalReader
+from streamer.journal.record import JournalExpired
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.reports import reads as read_rows
-from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import load_dictionary
+from streamer.matching.spec import MatchSpec, load_dictionary
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
-from streamer.reporting.coverage_report import CoverageReport
-from streamer.reporting.novelty_report import CurvePoint, NoveltyReport
-from streamer.reporting.read_report import ReadsReport
-from streamer.reporting.target_report import TargetReport
+from streamer.reporting.reports import (
+    CoverageReport,
+    CurvePoint,
+    NoveltyReport,
+    ReadsReport,
+    TargetReport,
+)
 from streamer.sequences.context import LabelColumn
 
 _BASES = 1 << 24  # bases of batches matched together

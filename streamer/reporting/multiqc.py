@@ -8,9 +8,8 @@ from typing import Any
 
 from streamer import __version__
 from streamer.reporting.collection import Collection
-from streamer.reporting.read_report import ReadsReport
-from streamer.reporting.target_report import TargetReport
-from streamer.reporting.target_table import SHOWN_PAIRS
+from streamer.reporting.figures import SHOWN_PAIRS
+from streamer.reporting.reports import ReadsReport, TargetReport
 
 _SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 

@@ -13,7 +13,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.sequences.aligned import (
+from streamer.sequences.read_batch import name_of
+from streamer.sequences.record_buffer import (
+    ENOUGH,
+    FAULT,
+    FILLED,
+    FULL,
+    MORE,
+    MOST,
+    RECORDS,
+    RecordBuffer,
+    RecordParser,
+    add_record,
+    place_record,
+)
+from streamer.sequences.sam import (
     CODE_COMPLEMENTS,
     HARD_CLIP,
     IN_READ,
@@ -24,10 +38,6 @@ from streamer.sequences.aligned import (
     check_cigar,
     turn_back,
 )
-from streamer.sequences.filling import ENOUGH, FAULT, FILLED, FULL, MORE, MOST, RECORDS
-from streamer.sequences.read_batch import name_of
-from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
-from streamer.sequences.record_parser import RecordParser
 from streamer.sequences.text_window import AT, STOP, FormatError, Text
 from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import word_at

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamer.errors import DataError
-from streamer.sequences.aligned import NOT_PRIMARY
 from streamer.sequences.raw_file import Readable
 from streamer.sequences.record_limit import most_bases, over_limit
+from streamer.sequences.sam import NOT_PRIMARY
 from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
 
 MAGIC = b"CRAM"

@@ -1,34 +1,426 @@
 """Blocks of decompressed text, produced ahead of the parser by one thread or by a team.
 
-``streamer.sequences.bz2_xz`` decompresses most formats, xopen decompresses zstd. BGZF
+``streamer.sequences.decompression`` decompresses most formats, xopen decompresses zstd. BGZF
 (``streamer.sequences.bgzf``) is read in groups of blocks, which the threads of a team decompress in
 parallel.
+
+Decompress gzip members into blocks with ISA-L's own functions (``inflate``).
+
+Text and errors are the same as those of ``bz2_xz.Members``, which calls isal for each piece.
+
+Decompress one gzip file in several threads: those of rapidgzip (extra parallel-gzip).
+
+Rapidgzip runs in a process of its own: in this one its threads would take the GIL for every 128 KB
+of the file, several times as often as all others.
+
+    file | member of _END ─▶ pipe ─▶ rapidgzip ─▶ pipe ─▶ text ... | _END
+
+It takes a file truncated within its deflate data for one that ends there. So a member with a known
+text follows the file. If that text comes out last, the file was complete. Otherwise, and after any
+error, ``rest`` starts over and skips what has been delivered: it finds the fault, its place and the
+text before it. The last block is held back until then, as the member behind a truncated file may
+decode to garbage. Header checksums are not verified.
+
+Decompress bzip2, xz and gzip streams member by member, to the last byte.
+
+Python's bzip2 and xz readers treat anything after a member that does not start another one as the
+end of the file: after padding, which xz allows, or a damaged header, reads would be lost silently.
+Its gzip reader loses up to a megabyte before the point of truncation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+import bz2
+import ctypes
+import fcntl
+import gzip
+import lzma
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from xopen import xopen
 
 from streamer.errors import warn
-from streamer.sequences.bgzf import GZIP_WITH_EXTRA, Watched, block_groups, inflated
-from streamer.sequences.bz2_xz import COMPRESSIONS, Members, TrailingBytesError
+from streamer.sequences.bgzf import (
+    AFTER,
+    AT,
+    BETWEEN,
+    FULL,
+    GZIP_WITH_EXTRA,
+    INFLATE,
+    NEED_INPUT,
+    PHASE,
+    PUSHED,
+    SIZE,
+    STOP,
+    TO,
+    TRAILING,
+    InflateState,
+    Watched,
+    block_groups,
+    igzip_lib,
+    inflate_members,
+    inflated,
+)
 from streamer.sequences.cram import MAGIC as CRAM_MAGIC
 from streamer.sequences.cram import cram_blocks
-from streamer.sequences.gzip_members import GzipMembers
-from streamer.sequences.inflate import INFLATE
-from streamer.sequences.parallel_gzip import parallel_blocks
-from streamer.sequences.plain_blocks import plain_blocks
 from streamer.sequences.prefetch import prefetched
-from streamer.sequences.raw_file import Buffered, Packed, RawFile, Readable
+from streamer.sequences.raw_file import Buffered, Packed, RawFile, Readable, plain_blocks
 from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
+from trie.cpu.intrinsics import array_address
 from trie.cpu.team import Line, Team
+from trie.cpu.threads import usable_cores
+
+_READ_BYTES = 1 << 17
+
+_MEMBERS: dict[str, tuple[Callable[[], Any], bytes, bytes]] = {
+    "bz2": (bz2.BZ2Decompressor, b"", b"BZh"),
+    "xz": (partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), b"\0", b""),
+}
+"""The decompressor of one member, the padding allowed between two, and how a member begins if any
+other bytes may follow the last one, as gzip and bzip2 allow."""
+
+try:  # xopen installs isal on most machines; zlib's objects have other methods
+    from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor
+
+    _MEMBERS["gz"] = partial(IgzipDecompressor, DECOMP_GZIP), b"\0", b"\x1f\x8b\x08"
+except ImportError:  # pragma: no cover
+    pass
+
+COMPRESSIONS = tuple(_MEMBERS)
+
+
+class TrailingBytesError(ValueError):
+    """Bytes that begin no member follow the last one.
+
+    behind_empty: the last member is empty, as the one that ends a BGZF file.
+    """
+
+    def __init__(self, *, behind_empty: bool) -> None:
+        self.behind_empty = behind_empty
+        super().__init__("bytes that are no block stand before the block that ends a BGZF file")
+
+
+class Members:
+    """Reads the members of a file, decompressed, one after the other.
+
+    Reading raises EOFError for a truncated member, TrailingBytesError, and the decompressor's own
+    error (OSError, LZMAError, IsalError) for any other fault, after all data before it has been
+    returned. A beginning with one byte of the three changed is that of a damaged member.
+    last: the size of the text of a member before the file's first one; None: there is none.
+    """
+
+    def __init__(self, file: Readable, compression: str, last: int | None = None) -> None:
+        self._file = file
+        self._begin, self._padding, self._magic = _MEMBERS[compression]
+        self._member: Any = None
+        self._data = b""
+        self._last = last
+
+    def read1(self, size: int = _READ_BYTES, /) -> bytes:
+        """Read at most ``size`` bytes; none at the end."""
+        out = b""
+        while not out:
+            if self._member is not None and self._member.eof:
+                self._data, self._member = self._member.unused_data, None
+            if not self._data and (self._member is None or self._member.needs_input):
+                self._data = self._file.read1(_READ_BYTES)
+                if not self._data:
+                    if self._member is not None:
+                        raise EOFError
+                    break
+            if self._member is None:
+                self._data = self._data.lstrip(self._padding)
+                if not self._data:
+                    continue
+                if self._last is not None and self._magic:
+                    self._check_begin()
+                self._member, self._last = self._begin(), 0
+            out = self._member.decompress(self._data, size)
+            self._last = (self._last or 0) + len(out)
+            self._data = b""
+        return out
+
+    def _check_begin(self) -> None:
+        """Raise TrailingBytesError if no member begins, not even a damaged one."""
+        magic = self._magic
+        while len(self._data) < len(magic) and (more := self._file.read1(_READ_BYTES)):
+            self._data += more
+        begin = self._data[: len(magic)]
+        same = sum(one == other for one, other in zip(begin, magic, strict=False))
+        if same < len(begin) - (len(begin) == len(magic)):
+            raise TrailingBytesError(behind_empty=self._last == 0)
+
+
+_GZIP_READ_BYTES = 1 << 20
+
+_PROBLEMS = {
+    -1: "Error -1 Invalid deflate block found",
+    -2: "Error -2 Invalid deflate symbol found",
+    -3: "Error -3 Invalid lookback distance found",
+    -4: "Error -4 Invalid gzip/zlib wrapper found",
+    -5: "Error -5 Gzip/zlib wrapper specifies unsupported compress method",
+    -6: "Error -6 Incorrect checksum found",
+}
+"""Error messages in isal's wording."""
+
+
+class GzipMembers:
+    """Reads the members of a file, one after the other.
+
+    whole: fill blocks completely, because the file is not a pipe. last: as in ``Members``.
+    """
+
+    def __init__(self, file: Packed, *, whole: bool, last: int | None = None) -> None:
+        self._file = file
+        self._whole = whole
+        self._state = InflateState()
+        self._packed = np.empty(PUSHED + _GZIP_READ_BYTES, dtype=np.uint8)
+        self._stream = np.zeros(7, dtype=np.int64)
+        self._stream[SIZE], self._stream[AFTER] = last or 0, last is not None
+        self._ended = False
+        self._problem: BaseException | None = None
+
+    def blocks(self, size: int) -> Iterator[TextBlock]:
+        """Yield the text in blocks of at most ``size`` bytes; errors as in ``fill``."""
+        while (block := self.fill(new_block(size))).stop > block.first:
+            yield block
+
+    def fill(self, block: TextBlock) -> TextBlock:
+        """Fill the block; less than full only at the end or from a pipe, empty at the end.
+
+        Raises what reading raises, EOFError for a truncated member, TrailingBytesError, and
+        IsalError for any other fault, each after all text before it has been returned.
+        """
+        stream = self._stream
+        stream[TO] = block.first
+        try:
+            self._raise()
+            self._fill(block)
+        except BaseException as problem:
+            if stream[TO] == block.first:
+                raise
+            self._problem = problem
+        return block._replace(stop=int(stream[TO]))
+
+    def _raise(self) -> None:
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
+
+    def _fill(self, block: TextBlock) -> None:
+        state, stream, packed = self._state, self._stream, self._packed
+        packed_address = np.uint64(array_address(packed))
+        address = np.uint64(array_address(block.array))
+        while True:
+            code = inflate_members(
+                INFLATE.addresses, state.address, state.words, state.halves, stream, packed,
+                packed_address, address, block.stop, self._ended,
+            )  # fmt: skip
+            if code == FULL:
+                return
+            if code == TRAILING:
+                raise TrailingBytesError(behind_empty=stream[SIZE] == 0)
+            if code != NEED_INPUT:
+                raise igzip_lib.IsalError(_PROBLEMS.get(code, f"Error {code} Unknown error"))
+            if not self._whole and stream[TO] > block.first:
+                return
+            if self._ended:
+                if stream[PHASE] != BETWEEN:
+                    raise EOFError
+                return
+            self._read()
+
+    def _read(self) -> None:
+        """Read more compressed bytes after the few that are left."""
+        stream, packed = self._stream, self._packed
+        left = packed[stream[AT] : stream[STOP]].copy()
+        stream[AT] = PUSHED
+        stream[STOP] = PUSHED + len(left)
+        packed[PUSHED : stream[STOP]] = left
+        count = self._file.readinto(packed.data[stream[STOP] :])
+        stream[STOP] += count
+        self._ended = count == 0
+
+
+LEAST_THREADS = 6
+"""Rapidgzip's fewest threads that pay off: it takes nearly twice the CPU time of isal."""
+
+_SHARE = 3, 4  # of the threads: it takes longer than parsing and matching
+
+LEAST_BYTES = 1 << 24
+"""The smallest file that pays off, in bytes: a smaller one ends too soon."""
+
+_END = random.Random(1952).randbytes(64)  # no real file ends with this
+_BEHIND = gzip.compress(_END, mtime=0)
+# Each thread of rapidgzip holds the text of several megabytes of the file: gigabytes, if the text
+# is highly repetitive.
+_SAMPLE_BYTES, _MOST_RATIO = 1 << 18, 16
+_CHUNK_KB = 512, 4096  # of the file, per task of a thread: the least and the most
+_PIPE_BYTES = 1 << 20
+
+# a block has a hundred pieces, as they come out of the pipe; for each, Python would take the GIL
+_LIBC = ctypes.CDLL(None)
+_LIBC.fdopen.restype = ctypes.c_void_p
+_LIBC.fread.restype = ctypes.c_size_t
+_LIBC.fread.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p
+_LIBC.fclose.argtypes = (ctypes.c_void_p,)
+
+
+def threads_for(raw: RawFile, team: Team) -> int:
+    """Return how many threads rapidgzip gets of those that work; 0 if it does not pay."""
+    threads = (min(team.threads, usable_cores()) - team.lent) * _SHARE[0] // _SHARE[1]
+    extent = raw.extent
+    if threads < LEAST_THREADS or extent is None:
+        return 0
+    number, start, stop = extent
+    if stop - start < LEAST_BYTES or find_spec("rapidgzip") is None:
+        return 0
+    sample = os.pread(number, _SAMPLE_BYTES, start)
+    most = _MOST_RATIO * len(sample)
+    try:
+        text = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP).decompress(sample, most)
+    except igzip_lib.IsalError:
+        return 0
+    return threads if len(text) < most else 0
+
+
+def parallel_blocks(
+    raw: RawFile,
+    size: int,
+    team: Team,
+    rest: Callable[[], Iterator[TextBlock]],
+) -> Iterator[TextBlock]:
+    """Yield the text of a gzip file in blocks of ``size`` bytes; raise what ``rest`` raises.
+
+    As many threads of the team sleep as rapidgzip has, except for the one that reads. rest: yields
+    the blocks of the file from its first byte on by other means; it yields all of them where
+    threads do not pay.
+    """
+    threads = threads_for(raw, team)
+    if not threads:
+        yield from rest()
+        return
+    given = 0
+    whole = False
+    kept: TextBlock | None = None
+    try:
+        with team.lend(threads - 1, "decompress"), _Rapidgzip(raw, threads) as process:
+            while (block := process.fill(new_block(size))).stop - block.first == size:
+                if kept is not None:
+                    yield kept
+                    given += size
+                kept = block
+            ended, kept = _without_end(kept, block)
+            whole = ended and process.succeeded()
+    except (OSError, RuntimeError):  # no process or no thread
+        kept = None
+    if whole:
+        raw.go_to(process.stop)
+        if kept is not None:
+            yield kept
+        return
+    raw.bytes_read = 0
+    yield from _behind(rest(), given)
+
+
+def _without_end(kept: TextBlock | None, last: TextBlock) -> tuple[bool, TextBlock | None]:
+    """Return whether the text ends with ``_END``, and the last two blocks as one, without it."""
+    before = 0 if kept is None else kept.stop - kept.first
+    both = new_block(before + last.stop - last.first)
+    middle = both.first + before
+    if kept is not None:
+        both.array[both.first : middle] = kept.array[kept.first : kept.stop]
+    both.array[middle : both.stop] = last.array[last.first : last.stop]
+    stop = both.stop - len(_END)
+    if stop < both.first or both.array[stop : both.stop].tobytes() != _END:
+        return False, None
+    return True, both._replace(stop=stop) if stop > both.first else None
+
+
+def _behind(blocks: Iterator[TextBlock], given: int) -> Iterator[TextBlock]:
+    """Yield the blocks without their first ``given`` bytes."""
+    for block in blocks:
+        passed = min(given, block.stop - block.first)
+        given -= passed
+        if passed < block.stop - block.first:
+            yield block._replace(first=block.first + passed)
+
+
+class _Rapidgzip:
+    """A process that decompresses a file, from where reading began, and the member of ``_END``.
+
+    stop: the file's end at the beginning.
+    """
+
+    def __init__(self, raw: RawFile, threads: int) -> None:
+        assert raw.extent is not None
+        self._raw = raw
+        self._file, self._start, self.stop = raw.extent
+        part = (self.stop - self._start) // threads >> 10
+        # -P: nothing of the working directory is imported
+        program = [sys.executable, "-P", "-c", "import rapidgzip; exit(rapidgzip.cli())"]
+        self._child = subprocess.Popen(
+            [*program, "-dcP", str(threads), f"--chunk-size={sorted((part, *_CHUNK_KB))[1]}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+        for end in self._child.stdin, self._child.stdout:
+            assert end is not None
+            # a user's large pipes are limited
+            with suppress(OSError):
+                fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._feeder = threading.Thread(target=self._feed, name="gzip", daemon=True)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            child = stack.enter_context(self._child)
+            assert child.stdout is not None
+            self._text = _LIBC.fdopen(os.dup(child.stdout.fileno()), b"rb")
+            stack.callback(_LIBC.fclose, self._text)
+            self._feeder.start()
+            stack.callback(self._feeder.join)
+            stack.callback(child.kill)
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def _feed(self) -> None:
+        at, pipe = self._start, self._child.stdin
+        assert pipe is not None
+        with suppress(OSError), pipe:  # the file cannot be read, or the process has ended
+            while count := os.sendfile(pipe.fileno(), self._file, at, self.stop - at):
+                at += count
+                self._raw.bytes_read = at - self._start
+            if at == self.stop:
+                pipe.write(_BEHIND)
+
+    def fill(self, block: TextBlock) -> TextBlock:
+        """Fill the block, less than full only at the end."""
+        address = array_address(block.array) + block.first
+        count: int = _LIBC.fread(address, 1, block.stop - block.first, self._text)
+        return block._replace(stop=block.first + count)
+
+    def succeeded(self) -> bool:
+        """Whether the process found no fault, and the file is as it was when it started."""
+        whole = self._child.wait() == 0
+        return whole and os.fstat(self._file).st_size == self.stop
+
 
 _MAGICS = (
     (b"\x1f\x8b", "gz"),
@@ -38,7 +430,6 @@ _MAGICS = (
     # frames that decompressors skip: pzstd writes one before every other
     *((bytes([0x50 + i]) + b"\x2a\x4d\x18", "zst") for i in range(16)),
 )
-_READ_BYTES = 1 << 17
 _BLOCKS_AHEAD = 4
 _AHEAD_BYTES = 10 << 20  # with a team: more than a batch of it, or one thread waits for another
 

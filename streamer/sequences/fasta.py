@@ -12,8 +12,19 @@ from typing import Final
 import numpy as np
 
 from streamer.errors import DataError
-from streamer.sequences.filling import CUT, ENOUGH, FAULT, FILLED, FULL, MORE, MOST, RECORDS
-from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
+from streamer.sequences.record_buffer import (
+    CUT,
+    ENOUGH,
+    FAULT,
+    FILLED,
+    FULL,
+    MORE,
+    MOST,
+    RECORDS,
+    RecordBuffer,
+    add_record,
+    place_record,
+)
 from streamer.sequences.record_limit import LONGEST_HEADER
 from streamer.sequences.text_window import AT, LINE, STOP, WITHIN, FormatError, Text
 from trie.codes import LETTER_TO_CODE

@@ -24,9 +24,8 @@ import numpy as np
 
 from streamer.errors import DataError
 from streamer.sequences.fastq import LINES, FastqParser
-from streamer.sequences.filling import FULL
-from streamer.sequences.plain_blocks import FileRegion
-from streamer.sequences.record_buffer import RecordBuffer, TextPiece
+from streamer.sequences.raw_file import FileRegion
+from streamer.sequences.record_buffer import FULL, RecordBuffer, TextPiece
 from streamer.sequences.text_window import (
     AT,
     LINE,

@@ -22,11 +22,8 @@ from streamer.sequences.context import ReadContext, ReadGroup, read_groups
 from streamer.sequences.decompression import counted, text_blocks
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser, warn_of_plus
-from streamer.sequences.filling import FULL, MORE
-from streamer.sequences.plain_blocks import FileRegion, plain_blocks
-from streamer.sequences.raw_file import LONGEST_MAGIC, RawFile
-from streamer.sequences.record_buffer import RecordBuffer, TextPiece
-from streamer.sequences.record_text import RecordText
+from streamer.sequences.raw_file import LONGEST_MAGIC, FileRegion, RawFile, plain_blocks
+from streamer.sequences.record_buffer import FULL, MORE, RecordBuffer, RecordText, TextPiece
 from streamer.sequences.sam import MOST_START, SamParser, begins_sam, may_begin_sam
 from streamer.sequences.side_by_side import (
     LEAST_THREADS,

@@ -1,16 +1,31 @@
-"""The files below a folder: which of them contain reads, and which mark the end of the run."""
+"""The files below a folder: which of them contain reads, and which mark the end of the run.
+
+Tell whether a file is complete, as far as its compression shows.
+
+Change events from the file system: hints that may be missing or wrong.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+
+from watchfiles import watch
+from xopen import xopen
 
 from streamer.errors import StreamerError
+from streamer.output.bgzf_writer import END_BLOCK
+from streamer.sequences.cram import END as CRAM_END
+from streamer.sequences.cram import MAGIC as CRAM
+from streamer.sequences.decompression import COMPRESSIONS, Members, compression_at
+from streamer.sequences.raw_file import Buffered, RawFile
+from streamer.sequences.sam import MOST_START, begins_sam
 
 UNTIL = ("final_summary*", "RTAComplete*")
 """What MinKNOW and Illumina's instruments write last, into the folder of the run."""
@@ -233,3 +248,116 @@ def _is_open(name: str) -> bool:
 def state_of(status: os.stat_result) -> Sighting:
     """Return the state of a file."""
     return Sighting(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+_START_BYTES = 64
+_AT_ONCE = 1 << 20
+_CRAM_END_BYTES = 64
+_BGZF = slice(12, 16)  # name and size of its extra field
+
+
+def may_grow(file: BinaryIO) -> bool:
+    """Whether it is uncompressed FASTQ, whose records can be read while others are written."""
+    file.seek(0)
+    start = file.read(MOST_START).lstrip()
+    return start.startswith(b"@") and not begins_sam(start)
+
+
+def has_end(file: BinaryIO, *, patient: bool) -> bool:
+    """Return whether compressed data is complete.
+
+    Also True for uncompressed or damaged files: reading them reports the damage. patient: accept
+    BGZF without its end block, which some converters omit, if its last block is whole.
+    """
+    file.seek(0)
+    start = file.read(_START_BYTES)
+    if start.startswith(CRAM):
+        return CRAM_END in _tail(file, _CRAM_END_BYTES)
+    compression = compression_at(start)
+    if compression is None:
+        return True
+    if start[_BGZF] == END_BLOCK[_BGZF] and not patient:
+        return _tail(file, len(END_BLOCK)) == END_BLOCK
+    file.seek(0)
+    packed: Any = RawFile(file)
+    try:
+        if compression in COMPRESSIONS:
+            unpacked: Any = Members(packed, compression)
+        else:
+            unpacked = xopen(Buffered(packed), "rb", format=compression, threads=0)
+        while unpacked.read1(_AT_ONCE):
+            pass
+    except EOFError:
+        return False
+    except Exception:  # decompressors have exception types of their own
+        return True
+    return True
+
+
+def _tail(file: BinaryIO, size: int) -> bytes:
+    """Return the last bytes."""
+    file.seek(-min(file.seek(0, os.SEEK_END), size), os.SEEK_END)
+    return file.read()
+
+
+_GROUP_MS = 400  # window in which events are grouped
+_STEP_MS = 100
+_MOST = 1000
+
+
+class Hints:
+    """A thread that collects the changed paths below a folder.
+
+    note: called with a line if events are unavailable.
+    """
+
+    def __init__(self, folder: str, note: Callable[[str], None]) -> None:
+        self._roots = {os.path.abspath(folder), os.path.realpath(folder)}
+        self._folder = folder
+        self._note = note
+        self._lock = threading.Lock()
+        self._changed: set[str] = set()
+        self._any = threading.Event()
+        self._stop = threading.Event()
+        threading.Thread(target=self._run, name="hints", daemon=True).start()
+
+    def wait(self, seconds: float) -> set[str] | None:
+        """Return the paths changed since the last call; None if they are too many.
+
+        Returns on the first change, or after ``seconds`` at the latest.
+        """
+        self._any.wait(seconds)
+        with self._lock:
+            changed, self._changed = self._changed, set()
+            self._any.clear()
+        return None if len(changed) > _MOST else changed
+
+    def close(self) -> None:
+        """Stop collecting."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        try:
+            for changes in watch(
+                self._folder,
+                watch_filter=None,
+                debounce=_GROUP_MS,
+                step=_STEP_MS,
+                stop_event=self._stop,
+                raise_interrupt=False,
+                ignore_permission_denied=True,
+            ):
+                paths = {below for _, path in changes if (below := self._below(path))}
+                with self._lock:
+                    self._changed |= paths
+                    if self._changed:
+                        self._any.set()
+        except Exception as error:  # whatever the library raises, the folder is still scanned
+            if not self._stop.is_set():
+                self._note(f"no events from the file system ({error}): looks every few seconds")
+
+    def _below(self, path: str) -> str:
+        for root in self._roots:
+            if path.startswith(root + os.sep):
+                return path[len(root) + 1 :]
+        return ""

@@ -10,9 +10,15 @@ from dataclasses import dataclass
 
 from streamer.errors import DataError
 from streamer.sequences.repeated_names import RepeatedNames
-from streamer.watching.completeness import has_end, may_grow
-from streamer.watching.folder import Folder, Sighting, is_compressed, mate_of
-from streamer.watching.hints import Hints
+from streamer.watching.folder import (
+    Folder,
+    Hints,
+    Sighting,
+    has_end,
+    is_compressed,
+    mate_of,
+    may_grow,
+)
 from streamer.watching.ledger import NOT_DONE, Ledger, Visit
 from streamer.watching.visiting import BatchSizes, FileVisit, Sent, digest_of_ends
 

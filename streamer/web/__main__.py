@@ -20,14 +20,20 @@ from streamer.daemon import logs
 from streamer.daemon.process import give_way
 from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
 from streamer.matching.target_tally import Panel
-from streamer.protocol.http_address import Hosts, split_http_address
+from streamer.protocol.endpoints import Hosts, split_http_address
 from streamer.protocol.keys import ClientKeys
-from streamer.web.broadcast import Broadcast, event
 from streamer.web.following import Follower
-from streamer.web.guard import Guard, Token
 from streamer.web.model import RunModel
-from streamer.web.request_time import REQUEST_SECONDS, RequestTimed
-from streamer.web.routes import STATIC, make_app
+from streamer.web.routes import (
+    REQUEST_SECONDS,
+    STATIC,
+    Broadcast,
+    Guard,
+    RequestTimed,
+    Token,
+    event,
+    make_app,
+)
 
 NICE = 10
 

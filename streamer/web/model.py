@@ -1,9 +1,31 @@
-"""What is known of the run: messages and replies in, fields for the page out. Without I/O."""
+"""What is known of the run: messages and replies in, fields for the page out. Without I/O.
+
+A quantile of a histogram.
+
+How long reads are: a histogram with two bins an octave.
+
+Who sends reads: what each producer has sent since the page began to listen.
+
+A curve of bounded length over a run of any length.
+
+There is a point for each cell of ``step`` seconds. When there are too many, the step doubles and
+two points become one; so a page that is open for a day holds as much as one that is open for ten
+minutes.
+
+The rows of targets, and which of them the page shows.
+
+A panel may have 100,000 targets, and each barcode a row of each: the page shows those with the most
+reads, and says how many there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamer import __version__
 from streamer.client.core.subscriber import FINAL
@@ -17,11 +39,272 @@ from streamer.client.messages import (
     TallyRows,
 )
 from streamer.matching.target_tally import Panel
-from streamer.web.history import History, Point
-from streamer.web.lengths import Lengths
-from streamer.web.quantiles import quantile
-from streamer.web.senders import Senders
-from streamer.web.target_rows import TargetRows
+
+
+def quantile(q: float, bounds: Sequence[float], counts: Sequence[int]) -> float | None:
+    """As Prometheus estimates it: evenly spread within a bucket; None of an empty histogram.
+
+    bounds: the largest value of each bucket; ``counts`` has one more, of the rest, for which the
+    last bound stands.
+    """
+    rank, below = q * sum(counts), 0
+    if not rank > 0:
+        return None
+    for at, count in enumerate(counts[:-1]):
+        if below + count >= rank:
+            least = bounds[at - 1] if at else 0.0
+            return least + (bounds[at] - least) * (rank - below) / count
+        below += count
+    return bounds[-1]
+
+
+EDGES = [0, *(round(2 ** (half / 2)) for half in range(8, 2 * 22 + 1))]
+"""The least length of each bin: 0, 16, 23, 32, ... 4,194,304; the last bin has the rest."""
+
+
+class Lengths:
+    """Counts of reads, and of their bases, by length."""
+
+    def __init__(self) -> None:
+        self.reads, self.bases = np.zeros((2, len(EDGES)), np.int64)
+
+    def add(self, lengths: NDArray[np.int64]) -> None:
+        """Count reads of these lengths (int64)."""
+        bins = np.searchsorted(EDGES, lengths, side="right") - 1
+        self.reads += np.bincount(bins, minlength=len(EDGES))
+        self.bases += np.bincount(bins, lengths, len(EDGES)).astype(np.int64)
+
+    def fields(self) -> dict[str, Any]:
+        """For the page: edges, reads and bases of each bin."""
+        return {"edges": EDGES, "reads": self.reads.tolist(), "bases": self.bases.tolist()}
+
+
+MAX_PRODUCERS = 200
+"""Those silent for longest are forgotten."""
+
+
+class Senders:
+    """Batches, reads and bases of each producer."""
+
+    def __init__(self) -> None:
+        # batches, reads, bases, and when the last batch came; the last to send stands last
+        self._sent: dict[str, list[float]] = {}
+
+    def add(self, name: str, reads: int, bases: int, now: float) -> None:
+        """A batch; now: in seconds."""
+        batches, reads_before, bases_before, _ = self._sent.pop(name, [0, 0, 0, 0.0])
+        self._sent[name] = [batches + 1, reads_before + reads, bases_before + bases, now]
+        if len(self._sent) > MAX_PRODUCERS:
+            del self._sent[next(iter(self._sent))]
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set: batches came as long ago as they did."""
+        for sent in self._sent.values():
+            sent[3] += seconds
+
+    def rows(self) -> list[list[Any]]:
+        """Name, batches, reads, bases, and when the last batch came, the last to send first."""
+        return [[name, *sent] for name, sent in reversed(self._sent.items())]
+
+
+MAX_POINTS = 600
+
+
+class Point(NamedTuple):
+    """The state at ``time``, in seconds since 1970.
+
+    reads, bases: so far. waiting: bytes of batches at ingest. p50, p99: seconds from the acceptance
+    of a batch to its publication since the point before, None without a batch.
+    """
+
+    time: float
+    reads: int
+    bases: int
+    waiting: int
+    p50: float | None
+    p99: float | None
+
+
+class History:
+    """Points in order of time. thinned: how often two became one."""
+
+    def __init__(self, step: float = 1.0) -> None:
+        self.points: list[Point] = []
+        self.thinned = 0
+        self._step = step
+
+    def add(self, point: Point) -> bool:
+        """Add a point; whether it stands in place of the last one, being of the same cell."""
+        if not self.points or self._cell(self.points[-1]) < self._cell(point):
+            self.points.append(point)
+            if len(self.points) > MAX_POINTS:
+                self._thin()
+            return False
+        self.points[-1] = _joined(self.points[-1], point)
+        return True
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set: points lie as far before the present as they did."""
+        self.points = [point._replace(time=round(point.time + seconds, 1)) for point in self.points]
+
+    def _cell(self, point: Point) -> int:
+        return int(point.time // self._step)
+
+    def _thin(self) -> None:
+        self.thinned += 1
+        self._step *= 2
+        points, self.points = self.points, []
+        for point in points:
+            self.add(point)
+
+
+def _joined(before: Point, point: Point) -> Point:
+    """One point for both: counts as they are now, of times and latencies the larger one."""
+    return point._replace(
+        time=max(before.time, point.time),
+        p50=_larger(before.p50, point.p50),
+        p99=_larger(before.p99, point.p99),
+    )
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    known = [value for value in (one, other) if value is not None]
+    return max(known, default=None)
+
+
+MAX_TARGETS, MAX_BARCODES, MAX_MAP_TARGETS = 500, 100, 100
+"""Rows of targets; rows and columns of the heat map."""
+
+Row = list[Any]
+Key = tuple[str | None, ...]
+# of a row of targets, behind the barcode
+_READS, _BASES, _MATCHES, _KMERS, _SEEN = 1, 2, 3, 4, 5
+
+
+class TargetRows:
+    """Rows of counts by target, and by barcode and target; ``version``: of the dictionary."""
+
+    def __init__(self, panel: Panel) -> None:
+        self.version: int | None = None
+        self.complete = True
+        self._panel = panel
+        self._watched = {name for members in panel.groups.values() for name in members}
+        self._targets: dict[Key, Row] = {}
+        self._barcodes: dict[Key, Row] = {}
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._targets, self._barcodes = {}, {}
+
+    def take(self, rows: Iterable[Sequence[Any]], *, by_barcode: bool) -> None:
+        """Rows that have changed."""
+        held = self._barcodes if by_barcode else self._targets
+        for row in rows:
+            held[tuple(row[: 1 + by_barcode])] = list(row)
+
+    def replace(self, rows: Iterable[Sequence[Any]], *, by_barcode: bool) -> None:
+        """All rows, in place of those that were known."""
+        held = {tuple(row[: 1 + by_barcode]): list(row) for row in rows}
+        if by_barcode:
+            self._barcodes = held
+        else:
+            self._targets = held
+
+    def fields(self) -> dict[str, Any]:
+        """For the page: the targets with the most reads, and the same for each barcode.
+
+        targets: rows of ``match --report targets``. map: barcode, the numbers of the columns
+        ``map_targets`` for each of them: reads, breadth, depth, enough (0 or 1). of: how many
+        targets and barcodes there are.
+        """
+        targets = [row for row in self._targets.values() if row[0] is not None]
+        top = nlargest(MAX_TARGETS, targets, key=_weight)
+        shown = {row[0] for row in top[:MAX_MAP_TARGETS] if _weight(row) > (0, 0)}
+        # in file order, as a panel is read
+        columns = [row[0] for row in targets if row[0] in shown]
+        barcodes = sorted({key[0] for key in self._barcodes}, key=lambda label: label or ".")
+        return {
+            "targets": top,
+            "unassigned": self._targets.get((None,)),
+            "map_targets": columns,
+            "map": [
+                [barcode, [self._cell(barcode, target) for target in columns]]
+                for barcode in barcodes[:MAX_BARCODES]
+            ],
+            "enough": self._enough(barcodes),
+            "of": {"targets": len(targets), "barcodes": len(barcodes)},
+            "version": self.version,
+            "complete": self.complete,
+        }
+
+    def barcode_sums(self) -> list[list[Any]]:
+        """Of each barcode: its label, reads, bases, reads on target, and targets with a read."""
+        sums: dict[str | None, list[Any]] = {}
+        for (barcode, target), row in self._barcodes.items():
+            found = sums.setdefault(barcode, [barcode, 0, 0, 0, 0])
+            reads, bases = row[1 + _READS] or 0, row[1 + _BASES] or 0
+            found[1] += reads
+            found[2] += bases
+            if target is not None:
+                found[3] += reads
+                found[4] += reads > 0
+        return [sums[barcode] for barcode in sorted(sums, key=lambda label: label or ".")]
+
+    def _cell(self, barcode: str | None, target: str | None) -> list[Any]:
+        row = self._barcodes.get((barcode, target))
+        if row is None:
+            # none of its k-mers was seen, if it has any
+            kmers = self._targets[target,][_KMERS]
+            nothing = 0.0 if kmers else None
+            return [0, nothing, nothing, 0]
+        return [row[2], row[7], row[8], int(self._is_enough(row))]
+
+    def _is_enough(self, row: Row) -> bool:
+        """As the daemon decides on the topic ``enough``."""
+        if self._watched and row[1] not in self._watched:
+            return False
+        return self._reached([row])
+
+    def _reached(self, rows: Sequence[Row]) -> bool:
+        reads, matches, kmers, seen = (
+            sum(row[1 + at] or 0 for row in rows) for at in (_READS, _MATCHES, _KMERS, _SEEN)
+        )
+        breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
+        return self._panel.reached(reads, breadth, depth)
+
+    def _enough(self, barcodes: Sequence[str | None]) -> dict[str, Any] | None:
+        """For each barcode how many of the watched targets there is enough of, and which groups.
+
+        None if nothing is ever enough.
+        """
+        panel = self._panel
+        if not (panel.breadth or panel.depth or panel.reads):
+            return None
+        names = {key[0] for key in self._targets if key[0] is not None}
+        watched = names & self._watched if self._watched else names
+        # most targets have no row in most barcodes, so only rows that there are are looked at
+        enough: dict[str | None, set[str]] = {label: set() for label in barcodes[:MAX_BARCODES]}
+        for (barcode, target), row in self._barcodes.items():
+            if target in watched and barcode in enough and self._is_enough(row):
+                enough[barcode].add(target)
+        found = []
+        for barcode, reached in enough.items():
+            groups = [
+                group
+                for group, members in panel.groups.items()
+                if members
+                and reached.issuperset(members)
+                and self._reached([self._barcodes[barcode, name] for name in members])
+            ]
+            found.append([barcode, len(reached), groups])
+        limits = {"breadth": panel.breadth, "depth": panel.depth, "reads": panel.reads}
+        return {"watched": len(watched), "rows": found, "limits": limits}
+
+
+def _weight(row: Row) -> tuple[int, int]:
+    """Targets with more reads come first, of equals those with more matches."""
+    return row[_READS] or 0, row[_MATCHES] or 0
+
 
 TOPICS = ("read", "targets", "barcodes", "novelty", "status")
 """Of the feed."""

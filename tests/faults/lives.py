@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from streamer.journal.data_files import Sizes
 from streamer.journal.record import Begun, Key, Received, Record, Snapshot
-from streamer.journal.sizes import Sizes
 from streamer.journal.store import Durability, Journal
 from tests.faults.recording import Log, RecordingDisk
 

@@ -90,8 +90,8 @@ class Nursery:
 
 def _main(configs: Sequence[str]) -> None:
     from streamer.daemon.config import load
-    from streamer.daemon.making_matchers import spec_on_device
-    from streamer.daemon.warming import warm_up
+    from streamer.daemon.engine import spec_on_device
+    from streamer.daemon.service import warm_up
     from trie.cpu import threads
 
     for config in configs:
@@ -129,7 +129,7 @@ def _hurry() -> None:
 def _run(config: str, die: tuple[str, int] | None, mistake: str | None) -> None:
     from streamer.daemon.config import load
     from streamer.daemon.logs import configure
-    from streamer.daemon.signals import run
+    from streamer.daemon.service import run
 
     log = Path(config).with_name("log")
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

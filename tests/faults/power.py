@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from streamer.journal.journal_errors import JournalError
+from streamer.journal.record import JournalError
 from streamer.journal.store import Journal
 from tests.faults.disk_model import DiskModel
 from tests.faults.lives import IDENTITY, NOTHING, SIZES, Event, Known, Life, kill, new_record

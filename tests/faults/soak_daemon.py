@@ -21,7 +21,7 @@ SHIPPED_FILE_BYTES = 256 << 20
 def _shrink(times: int) -> None:
     from streamer.daemon.core import ingest
     from streamer.daemon.core.log import SNAPSHOT_AFTER, LogCore
-    from streamer.journal.sizes import Sizes
+    from streamer.journal.data_files import Sizes
 
     _, *others = Sizes.__new__.__defaults__ or ()
     Sizes.__new__.__defaults__ = (SHIPPED_FILE_BYTES // times, *others)

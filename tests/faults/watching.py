@@ -25,8 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from streamer.daemon.stored_batch import StoredBatch
-from streamer.daemon.stored_messages import BATCH
+from streamer.daemon.stored_batch import BATCH, StoredBatch
 from streamer.journal.reader import JournalReader
 from tests.faults.growing import Growing
 from tests.faults.kills import nursery
@@ -121,7 +120,7 @@ def _fork(log: str, mistake: str | None) -> None:
     """Serve lives: each line of standard input is one; the replies are exit statuses."""
     import io
 
-    import streamer.cli.send_folder  # noqa: F401
+    import streamer.cli.send_files  # noqa: F401
     from streamer.cli import daemon_options
     from streamer.cli.app import main
     from streamer.protocol.batch_messages import encode_batch

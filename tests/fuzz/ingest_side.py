@@ -14,9 +14,8 @@ from typing import Any, cast
 import numpy as np
 from crc32c import crc32c
 
-from streamer.client.account import Batch
 from streamer.client.client_errors import RefusedError
-from streamer.client.core.producer import Outgoing, ProducerCore
+from streamer.client.core.producer import Batch, Outgoing, ProducerCore
 from streamer.daemon.batch_record import Accepted
 from streamer.daemon.board import Board
 from streamer.daemon.config import load

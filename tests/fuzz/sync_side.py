@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from streamer.daemon.core.flows import SyncLimits
+from streamer.daemon.core.sync import SyncLimits
 from tests.fuzz import page
 from tests.sync_records import TOPICS, Records
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from streamer.client import typed_messages
+from streamer.client import messages
 from streamer.daemon.core.ingest import IngestCore
 from streamer.daemon.core.producers import Producers
 from streamer.daemon.core.rights import Rights
@@ -62,7 +62,7 @@ MISTAKES = {
     "a gap": (IngestCore, "_check", lambda *_: None),
     "another content": (IngestCore, "_check_repeated", lambda *_: None),
     "in the name of others": (Rights, "may_send", lambda *_: True),
-    "rows that cannot be": (typed_messages, "check_columns", lambda *_, **__: None),
+    "rows that cannot be": (messages, "check_columns", lambda *_, **__: None),
     "durable before it is stored": (Producers, "commit", early),
 }
 

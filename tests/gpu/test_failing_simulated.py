@@ -71,8 +71,7 @@ def small_kernels():
     from streamer.batch import hamming, primer
     from streamer.batch.lcs import solve
     from streamer.batch.primer import on_gpu
-    from streamer.matching import chunks, cuda
-    from streamer.matching.near import levenshtein
+    from streamer.matching import chunks, cuda, near
 
     modules = (
         listing, paper, bit_parallel, bucket_table, device_tree, chunk_match, walk, systolic,
@@ -101,7 +100,7 @@ def small_kernels():
         patch.setattr(walk, "JUMP_LEVEL", 1)
         for module in (cuda, chunks):
             patch.setattr(module, "LONG_SPAN", 1)
-        patch.setattr(levenshtein, "LONG_SPAN", 0)
+        patch.setattr(near, "LONG_SPAN", 0)
         yield
 
 

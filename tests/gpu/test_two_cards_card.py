@@ -55,7 +55,8 @@ def two():
 def small_parts():
     """Parts so small that both GPUs have many."""
     from streamer.batch import asm, hamming, primer
-    from streamer.matching import chunks, cuda, cuda_packed
+    from streamer.matching import chunks, cuda
+    from streamer.matching import cuda as cuda_packed
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asm, "SHARED_BLOCK", 1 << 16)

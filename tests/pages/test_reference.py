@@ -11,7 +11,7 @@ from scripts.site import commands, configuration, metrics
 from scripts.site.sources import MADE, MARK, complete, relinked
 from streamer.cli.app import COMMANDS, make_app
 from streamer.daemon.config import Config
-from streamer.daemon.metrics.exported import METRICS
+from streamer.daemon.metrics.scrape import METRICS
 from tests.data_files import ROOT
 from tests.pages.blocks import PAGES, shown
 

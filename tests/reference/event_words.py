@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.event_words import MAX_INDEX, MAX_NODES
+from trie.snapshots.tree_bitmap import MAX_INDEX
+from trie.snapshots.tree_bitmap import MAX_WORD_NODES as MAX_NODES
 
 
 class UnpackedEvents(NamedTuple):

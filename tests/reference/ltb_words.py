@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.event_words import MAX_INDEX, WordOverflowError
+from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError
 
 _TYPE = np.uint64(63)
 _INDEX = np.uint64(32)

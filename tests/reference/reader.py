@@ -14,7 +14,7 @@ import numpy as np
 from xopen import xopen
 
 from streamer.errors import DataError
-from streamer.sequences.bz2_xz import COMPRESSIONS, Members, TrailingBytesError
+from streamer.sequences.decompression import COMPRESSIONS, Members, TrailingBytesError
 from streamer.sequences.fastq import record_of
 from streamer.sequences.read_batch import ReadBatch, bad_name, name_of
 from streamer.sequences.source import _PROBLEMS, _READ_ERRORS, _UTF_16

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from streamer.daemon.core.feed import FeedCore
-from streamer.daemon.core.flows import SyncLimits
 from streamer.daemon.core.ingest import IngestCore, Settings
 from streamer.daemon.core.life import STARTING, Life
 from streamer.daemon.core.log import Replay
 from streamer.daemon.core.producers import KnownProducer
+from streamer.daemon.core.sync import SyncLimits
 from streamer.daemon.restore import restore
 from streamer.daemon.revising import KeptBatches
-from streamer.journal.journal_errors import JournalError, JournalFull
+from streamer.journal.record import JournalError, JournalFull
 from streamer.journal.store import Journal
 from streamer.protocol.schema import RECORD_TOPICS
 from tests.simulation.clock import EventClock, Pause, Process, Steps, Thread

@@ -20,7 +20,7 @@ from streamer.daemon.journal import Epochs
 from streamer.protocol.batch_messages import decode_batch
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import Header, WireError, answer, size_of, unpack, unseal
-from streamer.protocol.transport.sending import Message, Placed
+from streamer.protocol.transport.frames import Message, Placed
 from tests.simulation.clock import Pause, Steps, Thread
 from tests.simulation.feed_network import FeedServer
 from tests.simulation.network import Frames, Router

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.core.heads import Heads
+from streamer.daemon.core.feed import Heads
 from streamer.daemon.drafts import Draft, DraftGroup, dictionary_draft, settled_draft
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import Restored, fingerprint

@@ -12,8 +12,7 @@ from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.drafts import AnyGroup
 from streamer.daemon.journal import Epochs, entries_of
 from streamer.daemon.restore import put_snapshot
-from streamer.journal.journal_errors import JournalFull
-from streamer.journal.record import Begun, Record, Snapshot
+from streamer.journal.record import Begun, JournalFull, Record, Snapshot
 from streamer.journal.store import Journal
 from tests.simulation.clock import Steps
 from tests.simulation.daemon_threads import POLL_SECONDS, DaemonThread, numbers_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from streamer.journal.journal_errors import JournalFailed, JournalFull
+from streamer.journal.record import JournalFailed, JournalFull
 from tests.faults.disk_model import DiskModel
 
 

@@ -11,8 +11,17 @@ import random
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
-from streamer.journal.journal_errors import JournalDamage, JournalExpired
-from streamer.journal.record import LOST, Begun, Key, Outline, Received, Record, Snapshot
+from streamer.journal.record import (
+    LOST,
+    Begun,
+    JournalDamage,
+    JournalExpired,
+    Key,
+    Outline,
+    Received,
+    Record,
+    Snapshot,
+)
 from streamer.protocol.checksums import crc32c
 from tests.simulation.machine_disk import MachineDisk
 from tests.simulation.model_index import Committed, Row, StoredSnapshot

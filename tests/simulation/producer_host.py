@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import msgpack
 
-from streamer.client.account import Batch
 from streamer.client.client_errors import DaemonSilentError, RefusedError
-from streamer.client.core.producer import Outgoing, ProducerCore
+from streamer.client.core.producer import Batch, Outgoing, ProducerCore
 from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import Buffer, Reason, WireError, pack, seal, size_of, unpack, unseal
@@ -50,7 +49,7 @@ def job(name: str, chance: random.Random, batches: int, pace: float) -> Job:
 class ProducerHost(Process):
     """A process that sends the rest of its file. ended: called when it ends by itself.
 
-    It models the shell of ``streamer.client.producer_steps`` and the program
+    It models the shell of ``streamer.client.producer`` and the program
     ``streamer send --name X --resume``.
     """
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgpack
 import numpy as np
 
-from streamer.client.core.positions import Cursor
+from streamer.client.core.subscriber import Cursor
 from streamer.client.messages import NewKmers, ReadSummaries, RecordMessage, Reset, Upgrade
 from streamer.daemon.stored_batch import StoredBatch
-from streamer.journal.journal_errors import JournalDamage
-from streamer.journal.record import Record
+from streamer.journal.record import JournalDamage, Record
 from streamer.protocol.header import Header
 from tests.simulation.model_index import Row
 from tests.simulation.model_journal import JournalModel, OwnedJournal

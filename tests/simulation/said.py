@@ -8,9 +8,8 @@ from dataclasses import fields
 import msgpack
 import numpy as np
 
-from streamer.client.messages import BatchMessage, RecordMessage
-from streamer.client.typed_messages import typed
-from streamer.daemon.stored_messages import StoredMessages
+from streamer.client.messages import BatchMessage, RecordMessage, typed
+from streamer.daemon.stored_batch import StoredMessages
 from streamer.journal.record import Record
 from streamer.protocol.feed_messages import decode_body
 from streamer.protocol.header import Header

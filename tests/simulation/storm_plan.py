@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from streamer.daemon.core.flows import SyncLimits
 from streamer.daemon.core.log import Replay
+from streamer.daemon.core.sync import SyncLimits
 
 FAULTS = {
     "kill": "the daemon is killed, now or a few of its steps later",

@@ -8,11 +8,9 @@ from itertools import count
 from typing import Any
 
 from streamer.client.client_errors import DaemonError, DaemonSilentError, RefusedError
-from streamer.client.core.fetch import FetchCore, StoredState
 from streamer.client.core.healing import HealingCore
-from streamer.client.core.positions import Cursor
-from streamer.client.core.pull import Refused
-from streamer.client.core.subscriber import SubscriberCore
+from streamer.client.core.pull import FetchCore, Refused, StoredState
+from streamer.client.core.subscriber import Cursor, SubscriberCore
 from streamer.client.messages import Gap, Message, NewStream, RecordMessage, Reset
 from streamer.protocol.header import Reason, WireError
 from streamer.protocol.schema import TOPICS
@@ -68,7 +66,7 @@ class Heard:
 
 
 class Follower(Process):
-    """A process that follows the feed, with the shell of ``streamer.client.feed_reader``."""
+    """A process that follows the feed, with the shell of ``streamer.client.subscriber``."""
 
     def __init__(
         self,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from streamer.daemon.replayed_journal import ReplayedJournal
-from streamer.daemon.replaying import SyncReplay
-from streamer.journal.journal_errors import JournalDamage, JournalError
+from streamer.daemon.replaying import ReplayedJournal, SyncReplay
 from streamer.journal.reader import JournalReader
+from streamer.journal.record import JournalDamage, JournalError
 from tests.simulation.clock import Pause, Process, Steps, Thread
 from tests.simulation.model_journal import ReadJournal
 from tests.simulation.network import Router

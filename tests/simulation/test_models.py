@@ -8,8 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 from streamer.daemon.replaying import HandedOver
-from streamer.journal.journal_errors import JournalDamage, JournalError, JournalFailed, JournalFull
-from streamer.journal.record import Begun, Key, Outline, Record, Snapshot
+from streamer.journal.record import (
+    Begun,
+    JournalDamage,
+    JournalError,
+    JournalFailed,
+    JournalFull,
+    Key,
+    Outline,
+    Record,
+    Snapshot,
+)
 from tests.simulation.clock import EventClock, Pause, Process, Thread
 from tests.simulation.machine_disk import MachineDisk
 from tests.simulation.model_journal import OwnedJournal

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from streamer.client.core.positions import Cursor
+from streamer.client.core.subscriber import Cursor
 from streamer.client.messages import Reset
 from tests.simulation.machine_disk import MachineDisk
 from tests.simulation.model_journal import OwnedJournal

@@ -19,7 +19,7 @@ FORBIDDEN = {
 FORBIDDEN_ROOMS = (
     "streamer.journal",
     "streamer.protocol.transport",
-    "streamer.daemon.mailbox",
+    "streamer.daemon.worker",
     "streamer.daemon.worker",
     "streamer.daemon.board",
     "streamer.client.connection",
@@ -77,7 +77,7 @@ def test_what_is_for_types_only_is_not_imported():
         ("from time import monotonic", "time"),
         ("from streamer.journal.store import Journal", "streamer.journal.store"),
         ("from streamer import journal", "streamer.journal"),
-        ("from streamer.daemon import mailbox", "streamer.daemon.mailbox"),
+        ("from streamer.daemon import mailbox", "streamer.daemon.worker"),
         ("x = open('f')", "open"),
     ],
 )

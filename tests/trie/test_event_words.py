@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reference.event_words import unpack_events
-from trie.event_words import MAX_INDEX, MAX_NODES, WordOverflowError, pack_events
+from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError, pack_events
+from trie.snapshots.tree_bitmap import MAX_WORD_NODES as MAX_NODES
 
 rows = st.tuples(st.integers(0, 2), st.integers(1, 31), st.integers(0, MAX_NODES - 1))
 
@@ -43,7 +44,7 @@ def test_a_node_too_large_is_an_error_that_says_so() -> None:
 
 def test_an_index_too_large_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_INDEX == 2**31
-    monkeypatch.setattr("trie.event_words.MAX_INDEX", 10)
+    monkeypatch.setattr("trie.snapshots.tree_bitmap.MAX_INDEX", 10)
     events = np.zeros(12, dtype=np.uint8)
     events[7] = 2
     depths = np.full(12, 3, dtype=np.uint8)

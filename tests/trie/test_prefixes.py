@@ -7,8 +7,7 @@ import pytest
 
 from trie.index.kmer_index import KmerIndex
 from trie.prefixes import PrefixDepths
-from trie.snapshots.tree_bitmap import snapshot
-from trie.snapshots.walk import walk
+from trie.snapshots.tree_bitmap import snapshot, walk
 from trie.windows import NO_SET, window_codes
 
 

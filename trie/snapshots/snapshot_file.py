@@ -4,7 +4,7 @@
 
 ``strands`` are the orientations of the k-mers in the trie: forward (as given), canonical or both.
 Format 2 also has labels: names, set_starts, set_members and sets, the named sets of each k-mer
-(``streamer.dictionary.saved_dictionary``). The digits are the archive comment, the last bytes of
+(``streamer.dictionary.targets``). The digits are the archive comment, the last bytes of
 the file: the BLAKE2b-256 of all that precedes them. ``numpy.load`` opens the file like any .npz.
 """
 

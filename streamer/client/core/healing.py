@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import count
 
-from streamer.client.core.positions import Cursor, Positions
 from streamer.client.core.pull import CursorRefused, PullCore, Reached, Refused, Unreadable
-from streamer.client.core.subscriber import SubscriberCore
+from streamer.client.core.subscriber import Cursor, Positions, SubscriberCore
 from streamer.client.messages import (
     Done,
     Gap,

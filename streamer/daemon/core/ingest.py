@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from streamer.daemon.batch_record import Accepted, GrowingReads
-from streamer.daemon.core.allowances import Allowances
 from streamer.daemon.core.life import ACCEPTING, DRAINING, FULL, RUNNING, STARTING
-from streamer.daemon.core.offers import NOTHING_DECIDED, Offer, keys_of, mark_of
-from streamer.daemon.core.producers import KnownProducer, Producers, ProducerState
+from streamer.daemon.core.producers import (
+    NOTHING_DECIDED,
+    Allowances,
+    KnownProducer,
+    Offer,
+    Producers,
+    ProducerState,
+    keys_of,
+    mark_of,
+)
 from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.protocol.header import (
     PROTOCOL,

@@ -2,18 +2,92 @@
 
 A batch is keyed by (producer, epoch, sequence). Sequences start at 1 and have no gaps, so the
 highest sequence accepted in the highest epoch determines which batches were accepted.
+
+What each key may still send: a rate, as a token bucket, and a limit on unfinished bytes.
+
+The fields of a producer's message, before it is accepted or refused.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from streamer.daemon.core.allowances import Allowance
-from streamer.protocol.header import Reason, WireError
+from streamer.daemon.core.rights import KeyLimits, Rights
+from streamer.protocol.header import Header, Reason, WireError, integer, text
+
+_BURST_SECONDS = 1.0
+_PLENTY = 1 << 62
+
+
+class Allowance:
+    """The allowance of a key. most: the largest batch, which always fits if no other is unfinished.
+
+    Times are monotonic seconds.
+    """
+
+    def __init__(self, limits: KeyLimits, most: int, now: float) -> None:
+        self.limits = limits
+        self.waiting = 0
+        self._most = most
+        self._level = float(self._capacity)
+        self._filled = now
+
+    @property
+    def paced(self) -> bool:
+        """Whether there is a limit on the rate."""
+        return bool(self.limits.bytes_per_second)
+
+    @property
+    def _capacity(self) -> int:
+        return max(int(self.limits.bytes_per_second * _BURST_SECONDS), self._most)
+
+    def room(self, now: float) -> int:
+        """How many bytes of batches the key may send now."""
+        room = _PLENTY
+        if self.paced:
+            self._fill(now)
+            room = int(self._level)
+        if self.limits.waiting_bytes:
+            room = min(room, max(self.limits.waiting_bytes, self._most) - self.waiting)
+        return max(0, room)
+
+    def take(self, size: int, now: float) -> None:
+        """Count a batch that has come."""
+        self.waiting += size
+        if self.paced:
+            self._fill(now)
+            self._level -= size
+
+    def _fill(self, now: float) -> None:
+        gained = max(0.0, now - self._filled) * self.limits.bytes_per_second
+        self._level = min(self._level + gained, float(self._capacity))
+        self._filled = now
+
+
+class Allowances:
+    """The allowances of all keys with a limit. most: the largest batch."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of: dict[str, Allowance] = {}
+
+    def of(self, rights: Rights, now: float) -> Allowance | None:
+        """The allowance of a key, None if it has no limit."""
+        limits = rights.limits
+        held = self._of.get(rights.key)
+        if not (limits.bytes_per_second or limits.waiting_bytes):
+            return None
+        if held is None:
+            held = self._of[rights.key] = Allowance(limits, self._most, now)
+        # unfinished bytes still count after a change of the limits
+        held.limits = limits
+        return held
+
 
 MAX_PRODUCERS = 100_000
 # limits the number of batches: each takes some kilobytes of memory even if it has one byte
@@ -378,3 +452,42 @@ def _check_epoch(producer: ProducerState, epoch: int) -> None:
         name, current = producer.name, producer.epoch
         problem = f"epoch {epoch} of producer '{name}' has ended, it is in {current}"
         raise WireError(Reason.STALE_EPOCH, problem)
+
+
+MAX_MARK_BYTES = 256
+
+NOTHING_DECIDED = "nothing is decided: name targets in decision.enrich or decision.deplete"
+
+
+class Offer(NamedTuple):
+    """A batch that will be accepted if its reads are valid.
+
+    growing: whether its reads are only decided on.
+    """
+
+    producer: ProducerState
+    route: bytes
+    sequence: int
+    size: int
+    content: int
+    mark: bytes
+    growing: bool = False
+
+
+def mark_of(header: Header) -> bytes:
+    """The mark of a batch, empty for none; WireError if it is not valid."""
+    mark = header.get("mark", b"")
+    if not isinstance(mark, bytes) or len(mark) > MAX_MARK_BYTES:
+        problem = f"field 'mark' must be at most {MAX_MARK_BYTES} bytes"
+        raise WireError(Reason.MALFORMED, problem)
+    return mark
+
+
+def keys_of(header: Header) -> Header:
+    """The producer, epoch and sequence of a message, as far as they can be read."""
+    keys: Header = {}
+    with suppress(WireError):
+        keys["producer"] = text(header, "producer")
+        keys["epoch"] = integer(header, "epoch")
+        keys["seq"] = integer(header, "seq", 1)
+    return keys

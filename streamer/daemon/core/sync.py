@@ -3,23 +3,24 @@
 Requests and the extent of the journal go in; messages come out (``out``). ``turn`` returns the flow
 to serve next; the caller reads its records and passes them in. A flow sends only as much as it has
 credit for, so a client that does not read costs its credit and nothing more.
+
+The requests that sync serves, pulls and fetches, and what they read.
+
+How fast replay may go: the daemon's own batches come first, replay uses the spare CPU time.
+
+Low priority is not enough. What replay sends has to be read, often by clients on the same machine,
+whose CPU time competes with the daemon's. So while batches are being committed, replay also pauses
+if there are fewer cores than threads that want one.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
-from streamer.daemon.core.flows import (
-    Fetch,
-    Flow,
-    Pull,
-    Replayed,
-    Route,
-    Stored,
-    SyncLimits,
-    SyncState,
-)
 from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.protocol.header import (
     PROTOCOL,
@@ -36,6 +37,108 @@ from streamer.protocol.header import (
     unseal,
 )
 from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS, TOPICS
+
+Route = bytes
+"""The routing id of a connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncLimits:
+    """Limits on what may be sent at a time.
+
+    connections: those with flows. pulls: flows of a connection. pull_bytes: credit of a flow.
+    memory_bytes: credit of all flows, of which each connection has a share.
+    """
+
+    connections: int
+    pulls: int
+    pull_bytes: int
+    memory_bytes: int
+
+    def window(self, asked: int, taken: int) -> int:
+        """Return the credit of a flow; taken: that of the other flows of its connection.
+
+        A quarter of the connection's share is for the flows to come, so there is room for each.
+        """
+        share = self.memory_bytes // self.connections
+        least = share // (4 * self.pulls)
+        return max(1, min(asked, self.pull_bytes, max(least, share - least * self.pulls - taken)))
+
+
+class Stored(NamedTuple):
+    """What is in the journal; heads: by topic, the last record up to ``head`` with a message on it.
+
+    unread: why the journal could not be read; it may then hold more by now. None if it was read.
+    """
+
+    stream: str
+    epoch: int
+    oldest: int
+    head: int
+    heads: Mapping[str, int]
+    unread: WireError | None = None
+
+
+class Replayed(Protocol):
+    """A record and the messages about it."""
+
+    @property
+    def at(self) -> int:
+        """Its number."""
+
+    @property
+    def prev(self) -> Mapping[str, int]:
+        """Its topics, in order, each with the last record before on that topic."""
+
+    def message(self, topic: str) -> Sequence[Buffer]:
+        """The frames of the feed's message, without their checksum."""
+
+
+class SyncState(NamedTuple):
+    """The state after record ``at``: header fields, and the k-mers that the stream has brought.
+
+    frames: the k-mers in ``parts`` parts, each made when it is taken.
+    """
+
+    at: int
+    fields: Header
+    parts: int
+    frames: Iterable[Buffer]
+
+
+@dataclass(eq=False, slots=True)
+class Flow:
+    """A request whose answer is sent as credit allows. window: the most credit that it ever has.
+
+    heard: when its client last gave credit.
+    """
+
+    route: Route
+    number: int
+    window: int
+    credit: int
+    heard: float = field(default=0.0, kw_only=True)
+
+
+@dataclass(eq=False, slots=True)
+class Pull(Flow):
+    """Messages on ``topics`` of records after ``at``, up to ``until`` or without an end.
+
+    reached: the record up to which the client was told that it has everything, and when.
+    """
+
+    topics: frozenset[str]
+    at: int
+    until: int | None
+    reached: tuple[int, float] = field(default=(-1, 0.0))
+
+
+@dataclass(eq=False, slots=True)
+class Fetch(Flow):
+    """The state at a record, part by part; ``parts`` is None until it is known."""
+
+    parts: Iterator[tuple[Header, Buffer]] | None = None
+
 
 BURST_BYTES = 1 << 18
 """A flow sends about this much before another one is served."""
@@ -391,3 +494,38 @@ def _topics(header: Header) -> frozenset[str]:
     if not all(isinstance(topic, str) for topic in topics):
         raise WireError(Reason.MALFORMED, "field 'topics' must be an array of strings")
     return frozenset(topic[:40].removesuffix(".") for topic in topics)
+
+
+# this long after a commit, further commits are expected
+_LIVE_SECONDS = 0.5
+# cores are contended if the time waiting for one exceeds this fraction of the time on one
+_CONTENDED = 0.25
+# pause, as a multiple of the working time: the first, the longest, and what is rounded down to none
+_FIRST, _MOST, _NONE = 1.0, 4.0, 0.1
+_EASED = 0.7
+# the longest pause, since requests wait for its end
+_MOST_SECONDS = 0.05
+
+
+class Pace:
+    """How long to pause between two bursts. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._committed = -math.inf
+        self._times = 0.0
+
+    def committed(self, now: float) -> None:
+        """There are new records."""
+        self._committed = now
+
+    def pause(self, now: float, working: float, waiting: float) -> float:
+        """Seconds to pause after a burst of ``working`` seconds on a core, ``waiting`` for one."""
+        if waiting > _CONTENDED * working:
+            self._times = min(max(_FIRST, 2 * self._times), _MOST)
+        else:
+            self._times *= _EASED
+            if self._times < _NONE:
+                self._times = 0.0
+        if now - self._committed > _LIVE_SECONDS:
+            return 0.0
+        return min(self._times * working, _MOST_SECONDS)

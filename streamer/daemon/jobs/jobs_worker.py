@@ -1,13 +1,28 @@
-"""The jobs thread: stores jobs, runs each in its own process, and answers requests about them."""
+"""The jobs thread: stores jobs, runs each in its own process, and answers requests about them.
+
+The folder of results: an Arrow IPC file for each job, ``ID.arrow``, and the job database.
+
+The process of a job: its output, its progress, how it ended.
+
+The last lines of its standard error give the reason of a failure. Its progress comes on a pipe, as
+lines with a number from 0 to 1.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
 import secrets
 import select
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import structlog
@@ -15,25 +30,214 @@ import structlog
 from streamer.daemon.board import Board
 from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner, no_job
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.jobs.job_inputs import Parse, ParsedLine, check_inputs, start_of
-from streamer.daemon.jobs.job_process import JobProcess
 from streamer.daemon.jobs.job_requests import (
+    Parse,
+    ParsedLine,
     attempt_of,
+    check_inputs,
     folder_of,
     key_of,
     limit_of,
     line_of,
     sees,
+    start_of,
 )
-from streamer.daemon.jobs.job_results import JobResults
-from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.worker import Worker
+from streamer.daemon.worker import Mailbox, Worker
 from streamer.errors import StreamerError
 from streamer.journal.stored_jobs import StoredJobs
 from streamer.protocol.header import Buffer, Header, Reason, WireError, integer, pack
+from trie.new_file import make_private
 
 if TYPE_CHECKING:
     from streamer.daemon.config.tables import JobsTable
+
+_OURS = re.compile(r"\.?[0-9a-f]{8}\.arrow(\..*\.part)?")
+MAX_PIECE_BYTES = 1 << 16
+"""The most bytes of a result in one reply."""
+
+
+class JobResults:
+    """The folder, used by one daemon at a time; StreamerError if it cannot be used."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        try:
+            make_private(self.folder)
+            self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            message = f"jobs.results: {folder}: {(error.strerror or str(error)).lower()}"
+            raise StreamerError(message) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            message = f"jobs.results: {folder} is in use by another daemon"
+            raise StreamerError(message) from None
+
+    @property
+    def database(self) -> Path:
+        """The database in which jobs are stored."""
+        return self.folder / "jobs.db"
+
+    def path(self, id_: str) -> Path:
+        """The file with the result of a job."""
+        return self.folder / f"{id_}.arrow"
+
+    def size(self, id_: str) -> int | None:
+        """The size of a result in bytes, None if there is none."""
+        try:
+            return self.path(id_).stat().st_size
+        except OSError:
+            return None
+
+    def piece(self, id_: str, offset: int) -> bytes:
+        """At most MAX_PIECE_BYTES of a result from an offset on; OSError if it cannot be read."""
+        with open(self.path(id_), "rb") as file:
+            return os.pread(file.fileno(), MAX_PIECE_BYTES, offset)
+
+    def remove(self, id_: str) -> None:
+        """Remove the result of a job, complete or not; what cannot be removed stays."""
+        with contextlib.suppress(OSError):
+            self.path(id_).unlink()
+        with contextlib.suppress(OSError):
+            for file in self.folder.glob(f".{id_}.arrow.*.part"):
+                file.unlink()
+
+    def clear(self, known: Collection[str]) -> None:
+        """Remove results of unknown jobs and incomplete results."""
+        for file in self.folder.iterdir():
+            name = file.name
+            if _OURS.fullmatch(name) and (name[0] == "." or name.split(".")[0] not in known):
+                with contextlib.suppress(OSError):
+                    file.unlink()
+
+    def forget_database(self) -> None:
+        """Remove the database: nothing shall survive this daemon."""
+        for suffix in ("", "-wal", "-journal"):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self.database}{suffix}")
+
+    def close(self) -> None:
+        """Release the folder for other daemons."""
+        os.close(self._lock)
+
+
+_KEPT_BYTES = 4096
+_REASON_CHARACTERS = 500
+_AT_ONCE = 1 << 16
+
+
+class JobProcess:
+    """A process that runs ``line``, a command of this program with absolute paths.
+
+    shown_from: a prefix to remove from the names of inputs in messages and rows. device_bytes: the
+    GPU memory it may use, 0: no GPU. most_bytes: the most bytes of a file that it writes. It
+    ends with the thread that started it. OSError if it cannot be started.
+    """
+
+    def __init__(
+        self, line: Sequence[str], *, shown_from: str, device_bytes: int, most_bytes: int
+    ) -> None:
+        self._progress, report = os.pipe()
+        # -P: nothing of the working directory is imported
+        launcher = [sys.executable, "-P", "-m", "streamer.cli.job_child", str(os.getpid())]
+        launcher += [str(report), str(device_bytes), str(most_bytes), shown_from]
+        try:
+            self._child = subprocess.Popen(
+                [*launcher, *line],
+                # numba reads settings, which may name code, from the working directory: use root's
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(report,),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._progress)
+            raise
+        finally:
+            os.close(report)
+        assert self._child.stderr is not None
+        self._errors = self._child.stderr.fileno()
+        for pipe in (self._errors, self._progress):
+            os.set_blocking(pipe, False)
+        try:
+            self._end = os.pidfd_open(self._child.pid)
+        except OSError:
+            # no descriptor is left: a process that nobody could end must not continue
+            self._child.kill()
+            self._child.wait()
+            self._child.stderr.close()
+            os.close(self._progress)
+            raise
+        self._said = self._numbers = b""
+        self.share = 0.0
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._child.pid
+
+    def descriptors(self) -> tuple[int, ...]:
+        """Descriptors that become readable when ``poll`` has something to do."""
+        return self._end, self._progress, self._errors
+
+    def poll(self) -> bool:
+        """Read its output and progress (``share``); returns whether it has ended."""
+        ended = self._child.poll() is not None
+        self._said = (self._said + _all(self._errors))[-_KEPT_BYTES:]
+        *whole, self._numbers = (self._numbers + _all(self._progress)).split(b"\n")
+        if whole:
+            with contextlib.suppress(ValueError):
+                self.share = float(whole[-1])
+        return ended
+
+    def interrupt(self) -> None:
+        """Ask it to end."""
+        self._signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it."""
+        self._signal(signal.SIGKILL)
+
+    def reason(self) -> str:
+        """Why it failed, as one line, empty if it did not; call this once it has ended."""
+        code = self._child.returncode
+        if code == 0:
+            return ""
+        if code < 0:
+            named = -code in set(signal.Signals)
+            name = signal.Signals(-code).name if named else f"signal {-code}"
+            return f"its process was ended by {name}" + (
+                ": perhaps there was no memory left" if -code == signal.SIGKILL else ""
+            )
+        lines = self._said.decode(errors="replace").splitlines()
+        last = next((line for line in reversed(lines) if line.strip()), f"exit code {code}")
+        return last.removeprefix("streamer: ").removeprefix("error: ")[:_REASON_CHARACTERS]
+
+    def close(self) -> None:
+        """Close the pipes; a process that has not ended is killed."""
+        if self._child.poll() is None:
+            self.kill()
+        self._child.wait()
+        assert self._child.stderr is not None
+        self._child.stderr.close()
+        os.close(self._progress)
+        os.close(self._end)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._end, number)
+
+
+def _all(pipe: int) -> bytes:
+    """The content of a pipe, up to a short limit."""
+    try:
+        return os.read(pipe, _AT_ONCE)
+    except BlockingIOError:
+        return b""
+
 
 JOB_COMMANDS = ("submit", "jobs", "job", "cancel", "retry", "result")
 _PAGE_BYTES = 48_000

@@ -23,8 +23,7 @@ from streamer import __version__
 from streamer.daemon.board import Board
 from streamer.daemon.metrics.scrape import Scrape
 from streamer.daemon.watched_stages import MeasuredStage
-from streamer.protocol.endpoints import EndpointError
-from streamer.protocol.http_address import Hosts, split_http_address
+from streamer.protocol.endpoints import EndpointError, Hosts, split_http_address
 
 KEY = "metrics.endpoint"
 PATH = "/metrics"

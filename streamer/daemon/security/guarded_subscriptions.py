@@ -17,8 +17,7 @@ from collections import Counter
 import zmq
 
 from streamer.daemon.core.feed import Subscriptions
-from streamer.daemon.open_connections import ENDED, end, inode
-from streamer.daemon.security.known_peers import KnownPeers
+from streamer.daemon.security.known_peers import ENDED, KnownPeers, end, inode
 from streamer.protocol.feed_messages import DENIED_TOPIC
 from streamer.protocol.header import WireError
 

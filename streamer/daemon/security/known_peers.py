@@ -3,21 +3,54 @@
 libzmq asks the gatekeeper once for each connection. Afterwards each message comes with the key of
 its sender and the descriptor of its connection, and a connection is ended through that descriptor.
 A connection that has sent nothing is not known here, but nothing is received from it or sent to it.
+
+Connections of a socket by their descriptors: how to identify and end them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+from socket import SHUT_RDWR, SO_ACCEPTCONN, SOL_SOCKET
+from socket import socket as stream_socket
 from typing import TYPE_CHECKING, NamedTuple
 
 import zmq
 
 from streamer.daemon.core.rights import EVERYTHING, Rights
-from streamer.daemon.open_connections import ENDED, end, inode
 from streamer.protocol.header import Reason, WireError
 from streamer.protocol.transport.curve import Sender, descriptor_of, sender_of
 
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper
+
+ENDED = -1
+"""Stands for the descriptor or inode of a connection that has ended."""
+
+
+def inode(descriptor: int) -> int:
+    """The inode, which identifies a connection; its descriptor may soon belong to another one."""
+    try:
+        return os.fstat(descriptor).st_ino
+    except OSError:
+        return ENDED
+
+
+def end(descriptor: int) -> None:
+    """End a connection; libzmq then frees all memory of it."""
+    with contextlib.suppress(OSError):
+        own = os.dup(descriptor)
+        try:
+            connection = stream_socket(fileno=own)
+        except OSError:
+            # the descriptor now belongs to a file
+            os.close(own)
+            return
+        with connection:
+            # shutting down a listening socket would shut everybody out
+            if not connection.getsockopt(SOL_SOCKET, SO_ACCEPTCONN):
+                connection.shutdown(SHUT_RDWR)
+
 
 _SWEEP_SECONDS = 1.0
 

@@ -83,7 +83,7 @@ def test_other_processes_have_the_same_names():
 LAUNCHED = """
 import numpy as np
 from gpu.card.intrinsics import cuda
-from gpu.card.launch import plain
+from gpu.card.kernel_cache import plain
 from gpu.exact.device_tree import clear
 words = cuda.to_device(np.ones(100, np.uint32))
 cleared = plain(clear)

@@ -26,7 +26,7 @@ TOPICS = ("match", "mismatch", "read")
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
     from gpu.exact import bucket_table, chunk_match, device_tree, walk
-    from streamer.daemon import making_matchers
+    from streamer.daemon import engine
     from streamer.matching import cuda
 
     with placement.small_blocks(32, bucket_table, device_tree, chunk_match, walk) as patch:
@@ -35,8 +35,8 @@ def small_blocks():
         if placement.SIMULATED:
             patch.setattr(walk, "JUMP_LEVEL", 1)
             # the simulator is no device that could be listed
-            patch.setattr(making_matchers, "choose_device", lambda *_, **__: "cuda")
-            patch.setattr(making_matchers, "stream_cards", lambda *_, **__: (0,))
+            patch.setattr(engine, "choose_device", lambda *_, **__: "cuda")
+            patch.setattr(engine, "stream_cards", lambda *_, **__: (0,))
         yield
 
 

@@ -113,10 +113,10 @@ def check(
 @pytest.mark.parametrize("strands", ["canonical", "forward"])
 @pytest.mark.parametrize("lengths", [[40, 0, 70, 4, 33, 8], [32, 64], [200, 12], [0, 230, 0]])
 def test_batches_that_are_packed_as_they_come(strands, lengths, cards, monkeypatch):
-    from streamer.matching import cuda_packed
+    from streamer.matching import cuda
 
-    monkeypatch.setattr(cuda_packed, "_STEP", 64)
-    monkeypatch.setattr(cuda_packed, "_PER_CARD", 64)
+    monkeypatch.setattr(cuda, "_STEP", 64)
+    monkeypatch.setattr(cuda, "_PER_CARD", 64)
     k, records = 5, make_reads(5, 60, 8)
     reads = [make_reads(k, length, 20 + length, gaps=length // 16) for length in lengths]
     want = [
@@ -388,7 +388,7 @@ def card_engine(known):
 
 
 def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
-    from streamer.matching.cuda_packed import PackedMatching
+    from streamer.matching.cuda import PackedMatching
 
     monkeypatch.setattr(PackedMatching, "longest", 90)
     reads = [make_reads(5, length, length) for length in (80, 120)]

@@ -11,7 +11,7 @@ def test_packed_batches_are_shared_by_all_cards(cards, chunk):
     """Each gets a chunk that is worth it, and no more of them than fit or overlap."""
     from types import SimpleNamespace
 
-    from streamer.matching.cuda_packed import _PER_CARD, _ROUNDS, PackedMatching
+    from streamer.matching.cuda import _PER_CARD, _ROUNDS, PackedMatching
 
     engine = SimpleNamespace(chunk=chunk, cards=[None] * cards, k=5)
     path = PackedMatching(engine, "default", 1)

@@ -11,9 +11,8 @@ from tests.gpu.placement import SIMULATED
 pytestmark = placement.marks()
 
 from streamer.device_choice import GpuOrCpu  # noqa: E402
-from streamer.matching.near import levenshtein  # noqa: E402
-from streamer.matching.near.levenshtein import LevenshteinSolver  # noqa: E402
-from streamer.matching.near.steps import Step  # noqa: E402
+from streamer.matching import near as near_solver  # noqa: E402
+from streamer.matching.near import LevenshteinSolver, Step  # noqa: E402
 from streamer.matching.spec import MatchSpec  # noqa: E402
 from streamer.sequences.read_batch import ReadBatch  # noqa: E402
 
@@ -29,7 +28,7 @@ def small_blocks():
 @pytest.fixture(autouse=True)
 def chunks_as_asked(monkeypatch):
     """Short chunks are not put together."""
-    monkeypatch.setattr(levenshtein, "LONG_SPAN", 0)
+    monkeypatch.setattr(near_solver, "LONG_SPAN", 0)
 
 
 def batch_of(total, codes, k):

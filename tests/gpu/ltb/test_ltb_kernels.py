@@ -179,8 +179,7 @@ def test_what_cannot_be_matched_is_refused(monkeypatch):
 
 def solved(case, told, **options):
     from streamer.device_choice import GpuOrCpu
-    from streamer.matching.near.ltb import LtbSolver
-    from streamer.matching.near.steps import Step
+    from streamer.matching.near import LtbSolver, Step
     from streamer.matching.spec import MatchSpec
     from streamer.sequences.read_batch import ReadBatch
     from trie.snapshots.tree_bitmap import snapshot

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.security import new_keys
-from streamer.daemon.security.new_keys import make_keys
+from streamer.daemon.security import key_folder as new_keys
+from streamer.daemon.security.key_folder import make_keys
 from streamer.protocol.keys import ClientKeys
 from tests.data_files import ROOT
 from tests.keys_kit import guarded, key_folder

@@ -14,8 +14,9 @@ import pytest
 
 from streamer.cli import daemon_options
 from streamer.cli.send_files import send_all
-from streamer.client import Control, Producer, RefusedError, account, producer, producer_steps
+from streamer.client import Control, Producer, RefusedError, producer
 from streamer.client.client_errors import DaemonSilentError
+from streamer.client.core import producer as account
 from streamer.client.core import producer as core
 from streamer.daemon import ingest
 from tests.daemon_kit import process, running, wait_for_line, write_fasta
@@ -224,7 +225,7 @@ def test_an_interrupt_waits_for_no_daemon_that_is_started_anew(capsys, monkeypat
 def interrupted_after(lines):
     """A trace function that interrupts at that line of the producer's code."""
     left = [lines]
-    traced = {module.__file__ for module in (producer, producer_steps, core, account)}
+    traced = {module.__file__ for module in (producer, producer, core, account)}
 
     def trace(frame, event, argument):
         if frame.f_code.co_filename not in traced:

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from streamer.cli.send_mark import SendMark
+from streamer.cli.send_files import SendMark
 from streamer.client import Producer
 from streamer.errors import StreamerError, UsageError
 from tests.daemon_kit import collecting, process, running, write_fasta

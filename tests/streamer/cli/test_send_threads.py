@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from streamer.cli.send_files import Files
-from streamer.cli.send_mark import SendMark
+from streamer.cli.send_files import Files, SendMark
 from streamer.client.client_errors import DaemonError
 from streamer.client.parts import EncodedBatch, encoded, parts
 from streamer.errors import DataError
@@ -147,7 +146,7 @@ def test_a_batch_that_is_encoded_is_split_as_one_that_is_not(batch):
 
 
 def test_labels_beyond_one_message_are_not_encoded_ahead(batch, monkeypatch):
-    monkeypatch.setattr("streamer.protocol.context_frame.MAX_LABELS", 2)
+    monkeypatch.setattr("streamer.protocol.batch_messages.MAX_LABELS", 2)
     made = encoded(batch)
     assert made is batch
     barcodes = []

@@ -14,7 +14,7 @@ import pytest
 import streamer
 import trie
 from streamer.cli.app import main
-from streamer.cli.warm_up_jobs import SERVE, write_files
+from streamer.cli.warm_up import SERVE, write_files
 from tests.data_files import ROOT
 from tests.waiting import DEADLINE
 from trie.cpu import jit, kernel_folder
@@ -26,9 +26,9 @@ NOT_BY_COMMANDS = (
     # with a GPU only
     "gpu.card.packing.pack_letters_into",
     "gpu.exact.expand.copy_range",
-    "streamer.daemon.decoding._inspect",
+    "streamer.daemon.ingest._inspect",
     "streamer.matching.events._move_bits",
-    "streamer.matching.together._pack",
+    "streamer.matching.cuda._pack",
     "trie.packed_codes.reverse_codes",
     # on a cluster only
     "streamer.matching.events.add_bits",
@@ -37,7 +37,7 @@ NOT_BY_COMMANDS = (
     "streamer.batch.hits._fill",
     "streamer.batch.hits._fill_alike",
     "streamer.batch.hits._mask",
-    "streamer.client.columns._are_reads",
+    "streamer.client.messages._are_reads",
     "streamer.matching.target_kernels.numbers_of_runs",
     # on other CPUs
     "streamer.batch.lcs.systolic.beside",
@@ -109,7 +109,7 @@ def test_commands_find_all_kernels_compiled(tmp_path):
         "lcs near.fa other.fa --sequence lcs.fa",
         SERVE,
     ):
-        code = f"from streamer.cli.warm_up_jobs import run_job; exit(run_job({job.split()}))"
+        code = f"from streamer.cli.warm_up import run_job; exit(run_job({job.split()}))"
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=tmp_path,

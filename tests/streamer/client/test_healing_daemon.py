@@ -123,7 +123,7 @@ def test_a_late_subscriber_begins_with_the_first_record(path, tmp_path):
 
 def test_a_stopped_subscriber_gets_what_the_feed_dropped(path, tmp_path, monkeypatch):
     """It does not read while more goes out than waits for it anywhere."""
-    monkeypatch.setattr("streamer.client.feed_reader._RECEIVE_MESSAGES", 10)
+    monkeypatch.setattr("streamer.client.subscriber._RECEIVE_MESSAGES", 10)
     with daemon(path, "feed.buffer_bytes=1048576") as (_, endpoints):
         fold = Fold()
         with subscriber(endpoints) as feed:

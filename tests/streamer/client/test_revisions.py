@@ -23,8 +23,7 @@ from streamer.client import (
 )
 from streamer.client.core.healing import HealingCore
 from streamer.client.message_tables import tables
-from streamer.client.messages import RecordMessage
-from streamer.client.typed_messages import typed
+from streamer.client.messages import RecordMessage, typed
 from streamer.protocol.feed_messages import decode_feed, encode_feed, encode_notice
 from streamer.protocol.header import WireError
 from tests.daemon_kit import running, write_fasta

@@ -19,8 +19,8 @@ from streamer.client import (
     ReadSummaries,
     Status,
     Subscriber,
-    feed_reader,
 )
+from streamer.client import subscriber as feed_reader
 from streamer.errors import UsageError
 from streamer.protocol.feed_messages import encode_feed, encode_notice
 from tests.daemon_kit import DEADLINE, GENOME, running

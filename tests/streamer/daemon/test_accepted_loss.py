@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from streamer.client import Subscriber
-from streamer.daemon import restored_start
-from streamer.daemon.core.heads import Heads
+from streamer.daemon import restore as restored_start
+from streamer.daemon.core.feed import Heads
 from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.drafts import Entry, dictionary_draft
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import to_record
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.data_files import HEADER_BYTES
-from streamer.journal.journal_errors import JournalFull
+from streamer.journal.record import JournalFull
 from streamer.journal.record_index import Index
 from streamer.journal.store import Journal
 from tests.daemon_kit import DEADLINE, GENOME, process, settings, wait_for_line

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from streamer.daemon.config import Config, load
-from streamer.daemon.config.toml_lines import key_lines
-from streamer.daemon.jobs.job_results import JobResults
+from streamer.daemon.config.loading import key_lines
+from streamer.daemon.jobs.jobs_worker import JobResults
 from streamer.errors import ConfigError
 from streamer.journal.disk import Disk
 from streamer.protocol.endpoints import EndpointError, check_endpoint, claim, run_directory

@@ -20,9 +20,8 @@ from streamer.client import Control, NewKmers, Producer, ReadSummaries, Subscrib
 from streamer.daemon.core import producers
 from streamer.daemon.core.log import Replay
 from streamer.journal.disk import Disk
-from streamer.journal.journal_errors import JournalFailed, JournalUnread
 from streamer.journal.reader import JournalReader
-from streamer.journal.record import Record
+from streamer.journal.record import JournalFailed, JournalUnread, Record
 from streamer.journal.record_index import Index
 from streamer.journal.store import Journal
 from tests.daemon_kit import (

@@ -6,9 +6,8 @@ import msgpack
 import numpy as np
 import pytest
 
-from streamer.daemon.decoding import decode_together
-from streamer.matching.cuda_packed import PackedReads
-from streamer.matching.together import pack_together
+from streamer.daemon.ingest import decode_together
+from streamer.matching.cuda import PackedReads, pack_together
 from streamer.protocol.batch_messages import decode_batch, encode_batch, encode_reads
 from streamer.protocol.checksums import crc32c_address
 from streamer.protocol.header import WireError, pack, seal, unseal

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from streamer.client import Producer
-from streamer.daemon.metrics.exported import METRICS
+from streamer.daemon.metrics.scrape import METRICS
 from tests.daemon_kit import GENOME, reads_of, running
 from tests.data_files import ROOT
 from tests.scraping import scrape

@@ -102,7 +102,7 @@ def test_a_result_that_is_pulled_has_the_same_rows(control, results, capfdbinary
     job = submit(control, *LINES[0])
     wait_for_job(control, job, "done")
     monkeypatch.setattr("streamer.protocol.endpoints.is_local", lambda endpoint: False)
-    from streamer.cli.job_rows import write_rows
+    from streamer.cli.jobs import write_rows
 
     write_rows(control, job, None, "tsv")
     assert capfdbinary.readouterr().out == expected

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 from streamer.client import Control, RefusedError
-from streamer.daemon.jobs.job_inputs import check_inputs
-from streamer.daemon.jobs.job_process import JobProcess
-from streamer.daemon.jobs.job_results import JobResults
+from streamer.daemon.jobs.job_requests import check_inputs
+from streamer.daemon.jobs.jobs_worker import JobProcess, JobResults
 from streamer.protocol.header import PROTOCOL, WireError, pack, seal
 from tests.daemon_kit import running
 from tests.descriptors import descriptors_left

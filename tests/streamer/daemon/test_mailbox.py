@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from streamer.daemon.mailbox import Inbox, Mailbox
+from streamer.daemon.worker import Inbox, Mailbox
 
 LONG = 60.0
 KINDS = pytest.mark.parametrize("kind", [Inbox, Mailbox])

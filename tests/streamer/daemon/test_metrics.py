@@ -14,7 +14,7 @@ from streamer.client import Control, Producer
 from streamer.daemon import config
 from streamer.daemon.metrics import metrics_server
 from streamer.daemon.metrics.device_memory import DeviceMemory
-from streamer.daemon.metrics.exported import METRICS, STATES
+from streamer.daemon.metrics.scrape import METRICS, STATES
 from streamer.daemon.service import Service
 from streamer.protocol.endpoints import EndpointError
 from tests.daemon_kit import GENOME, Raw, list_batch, process, reads_of, running, wait_for_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from streamer.daemon.metrics.exported import METRICS
+from streamer.daemon.metrics.scrape import METRICS
 from tests.data_files import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text()

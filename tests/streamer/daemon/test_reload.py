@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from streamer.client import Control, RefusedError, Retract, Settled, Subscriber
-from streamer.daemon import reload as reload_room
+from streamer.daemon import reload
 from streamer.daemon.restore import put_snapshot
 from streamer.errors import StreamerError
 from tests.daemon_kit import Raw, Running, list_batch, random_dna, running, write_fasta
@@ -279,7 +279,7 @@ def test_a_dictionary_too_large_for_a_snapshot_stays_out(tmp_path, monkeypatch):
 
 def test_one_reload_at_a_time(tmp_path, monkeypatch):
     """Matching and all else go on while the files are read."""
-    load, reading = reload_room.load_dictionary, []
+    load, reading = reload.load_dictionary, []
     done = threading.Event()
 
     def slowly(*given, **named):
@@ -287,7 +287,7 @@ def test_one_reload_at_a_time(tmp_path, monkeypatch):
         assert done.wait(DEADLINE)
         return load(*given, **named)
 
-    monkeypatch.setattr(reload_room, "load_dictionary", slowly)
+    monkeypatch.setattr(reload, "load_dictionary", slowly)
     rng = random.Random(11)
     before, after = sources_of(rng), sources_of(rng)
     batches = batches_of(rng, 2)
@@ -315,9 +315,9 @@ def test_one_reload_at_a_time(tmp_path, monkeypatch):
 
 def test_a_reload_that_is_asked_for_again_is_not_repeated(tmp_path, monkeypatch):
     """As where the reply was lost; the sources may have changed again meanwhile."""
-    load, reading = reload_room.load_dictionary, []
+    load, reading = reload.load_dictionary, []
     monkeypatch.setattr(
-        reload_room, "load_dictionary", lambda *a, **b: reading.append(1) or load(*a, **b)
+        reload, "load_dictionary", lambda *a, **b: reading.append(1) or load(*a, **b)
     )
     sources = [sources_of(random.Random(seed)) for seed in range(3)]
     with (
@@ -357,12 +357,12 @@ def test_a_reload_without_a_thread_can_be_asked_for_again(tmp_path, monkeypatch)
 
     with reloadable(tmp_path, [("one", GENOME)]) as (_, control):
         with monkeypatch.context() as patch:
-            patch.setattr(reload_room.threading.Thread, "start", fail)
+            patch.setattr(reload.threading.Thread, "start", fail)
             with pytest.raises(RefusedError, match=problem) as caught:
                 control.reload()
         assert caught.value.reason == "busy"
         with monkeypatch.context() as patch:
-            patch.setattr(reload_room, "load_dictionary", fail)
+            patch.setattr(reload, "load_dictionary", fail)
             with pytest.raises(RefusedError, match=f"RuntimeError: {problem}") as caught:
                 control.reload()
         assert caught.value.reason == "sources"
@@ -384,7 +384,7 @@ def test_a_matcher_that_cannot_be_made_leaves_the_one_before(tmp_path, monkeypat
     ):
         write_fasta(tmp_path / "ref.fa", sources_of(rng))
         with monkeypatch.context() as patch:
-            patch.setattr("streamer.daemon.making_matchers.StreamMatcher", fail)
+            patch.setattr("streamer.daemon.engine.StreamMatcher", fail)
             raw.send({"v": 2, "id": 1, "command": "reload"})
             answer = raw.receive()
         assert (answer["ok"], answer["reason"]) == (False, "sources")

@@ -8,11 +8,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from streamer.daemon.core.flows import SyncLimits
-from streamer.daemon.replayed_journal import ReplayedJournal
-from streamer.daemon.replaying import SyncReplay
-from streamer.journal.journal_errors import JournalExpired
+from streamer.daemon.core.sync import SyncLimits
+from streamer.daemon.replaying import ReplayedJournal, SyncReplay
 from streamer.journal.reader import JournalReader
+from streamer.journal.record import JournalExpired
 from tests.daemon_sync import asked, parsed
 from tests.stored_batches import Batches
 from tests.streamer.journal.kit import Unreadable, open_small

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.core.heads import Heads
+from streamer.daemon.core.feed import Heads
 from streamer.daemon.drafts import Entry, dictionary_draft
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import StoredBatch, to_record
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.journal_errors import JournalDamage
+from streamer.journal.record import JournalDamage
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch

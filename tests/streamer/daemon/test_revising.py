@@ -15,10 +15,9 @@ import pytest
 from streamer.client import RefusedError
 from streamer.daemon.core.revision import Revision
 from streamer.daemon.revising import KeptBatches
-from streamer.daemon.stored_messages import BATCH
+from streamer.daemon.stored_batch import BATCH
 from streamer.journal.data_files import DataReader
-from streamer.journal.journal_errors import JournalDamage
-from streamer.journal.record import Record
+from streamer.journal.record import JournalDamage, Record
 from streamer.journal.record_index import Index
 from tests.daemon_kit import write_fasta
 from tests.faults.plain_fold import PlainFold

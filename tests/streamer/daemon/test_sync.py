@@ -18,12 +18,12 @@ import pytest
 import zmq
 
 from streamer.daemon import config, logs, sync_process
-from streamer.daemon.core.flows import SyncLimits
-from streamer.daemon.replayed_journal import ReplayedJournal
+from streamer.daemon.core.sync import SyncLimits
+from streamer.daemon.replaying import ReplayedJournal
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.sync import SyncWorker
+from streamer.journal.data_files import Sizes
 from streamer.journal.reader import JournalReader
-from streamer.journal.sizes import Sizes
 from streamer.journal.store import Journal
 from tests.faults.plain_client import seal, unseal
 from tests.faults.plain_sync import PlainPuller

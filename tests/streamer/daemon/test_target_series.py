@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from streamer.daemon.metrics.target_series import OTHER, TargetSeries
+from streamer.daemon.metrics.scrape import OTHER, TargetSeries
 
 
 def test_nobody_is_left_out_below_the_limit():

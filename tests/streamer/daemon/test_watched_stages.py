@@ -13,8 +13,8 @@ import pytest
 
 from streamer.client import Control, Producer
 from streamer.daemon import watched_stages
-from streamer.daemon.child_process import cpu_seconds, state_of
 from streamer.daemon.core.watchdog import Watchdog
+from streamer.daemon.process import cpu_seconds, state_of
 from streamer.journal.disk import Disk
 from tests.daemon_kit import GENOME, reads_of, running, settings
 from tests.daemon_sync import asked

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from streamer.dictionary import targets
-from streamer.dictionary.collecting import _sort_stably
-from streamer.dictionary.targets import Dictionary
+from streamer.dictionary.targets import Dictionary, _sort_stably
 from streamer.sequences.files import read_batches
 from tests.data_files import write_fasta
 from trie.codes import decode

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from streamer.journal.data_files import Sizes
 from streamer.journal.record import Key, Record
-from streamer.journal.sizes import Sizes
 from streamer.journal.store import Journal
 
 IDENTITY = b"k=31 mode=grow strands=both"

@@ -11,9 +11,8 @@ from contextlib import closing
 import apsw
 import pytest
 
-from streamer.journal.checks import Checked
-from streamer.journal.journal_errors import JournalDamage, JournalError
-from streamer.journal.record import Begun
+from streamer.journal.opening import Checked
+from streamer.journal.record import Begun, JournalDamage, JournalError
 from streamer.journal.record_index import Index
 from tests.streamer.journal.kit import Unreadable, keyed, open_small, picture, record, small_journal
 

@@ -12,8 +12,7 @@ import apsw
 import pytest
 
 from streamer.journal.disk import Disk
-from streamer.journal.journal_errors import JournalFailed, JournalFull, JournalUnread
-from streamer.journal.record import Record
+from streamer.journal.record import JournalFailed, JournalFull, JournalUnread, Record
 from tests.descriptors import descriptors_left
 from tests.streamer.journal.kit import SMALL, assert_holds, keyed, open_small
 

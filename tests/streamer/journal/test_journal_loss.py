@@ -11,9 +11,8 @@ import apsw
 import pytest
 
 from streamer.journal.data_files import HEADER_BYTES
-from streamer.journal.journal_errors import JournalDamage, JournalUnread
 from streamer.journal.reader import JournalReader
-from streamer.journal.record import Key, Outline
+from streamer.journal.record import JournalDamage, JournalUnread, Key, Outline
 from streamer.journal.record_index import Index
 from tests.streamer.journal.kit import assert_holds, keyed, last_of_each, open_small, record
 

@@ -8,8 +8,8 @@ import random
 import msgpack
 import pytest
 
-from streamer.journal.journal_errors import JournalDamage, JournalError, JournalExpired
 from streamer.journal.reader import JournalReader
+from streamer.journal.record import JournalDamage, JournalError, JournalExpired
 from streamer.journal.stored_snapshots import PIECE_BYTES
 from tests.streamer.journal.kit import groups, keyed, open_small, record
 from tests.waiting import until

@@ -7,8 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from streamer.journal.journal_errors import JournalExpired
-from streamer.journal.record import Key
+from streamer.journal.record import JournalExpired, Key
 from tests.streamer.journal.kit import assert_holds, groups, keyed, open_small, record
 
 HOUR = 3600 * 10**9

@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 
 from streamer.journal.disk import Disk
-from streamer.journal.journal_errors import (
+from streamer.journal.record import (
+    Begun,
     JournalDamage,
     JournalError,
     JournalFull,
     JournalInUse,
+    Key,
+    Record,
 )
-from streamer.journal.record import Begun, Key, Record
 from streamer.journal.store import Journal
 from tests.streamer.journal.kit import (
     AWKWARD,

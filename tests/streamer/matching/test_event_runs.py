@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.matching import event_runs
+from streamer.matching import events as event_runs
 from streamer.matching.events import Events
 
 NO_SET = 0xFFFFFFFF

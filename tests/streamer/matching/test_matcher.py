@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.dictionary.kmer_numbers import NumberedPlaces
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import matcher
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.target_counts import TargetCounts, numbers_of
+from streamer.matching.window_labels import NumberedPlaces
 from streamer.sequences.context import LabelColumn
 from streamer.sequences.read_batch import ReadBatch
 from tests.matching_results import dictionary_of, rows_of

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.card.packing import pack_letters
-from streamer.matching import together
-from streamer.matching.together import pack_together
+from streamer.matching import cuda
+from streamer.matching.cuda import pack_together
 from streamer.protocol.checksums import crc32c
 
 
 def test_batches_packed_together_are_as_each_alone(monkeypatch):
-    monkeypatch.setattr(together, "_PER_THREAD", 1)
+    monkeypatch.setattr(cuda, "_PACKED_PER_THREAD", 1)
     rng = np.random.default_rng(11)
     batches = []
     for size in (0, 1, 33, 5_000, 0, 40_000, 64, 9_999):

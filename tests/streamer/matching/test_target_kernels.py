@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamer.dictionary import kmer_numbers
-from streamer.matching import target_kernels
+from streamer.matching import target_kernels, window_labels
 from trie.cpu.threads import run_each
 
 NO_SET = 0xFFFFFFFF
@@ -91,8 +90,8 @@ def test_counts_of_runs(data, many, pieces):
         at += [*range(first, first + length), *data.draw(st.sampled_from([[], [NO_SET]]))]
         count = max(count, first + length)
     at = np.array(at, np.uint32)
-    places = kmer_numbers.NumberedPlaces.of(
-        kmer_numbers.KmerNumbers(at[:0], at), np.array([0, at.size])
+    places = window_labels.NumberedPlaces.of(
+        window_labels.KmerNumbers(at[:0], at), np.array([0, at.size])
     )
     found = np.flatnonzero(places.at != NO_SET)
     starts = data.draw(st.lists(st.integers(0, found.size - 1), max_size=5)) if found.size else []

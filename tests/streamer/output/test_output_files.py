@@ -24,7 +24,7 @@ from streamer.errors import StreamerError
 from streamer.output import formats
 from streamer.output.bgzf_writer import END_BLOCK
 from streamer.output.output_file import OutputFile, OutputFiles
-from streamer.sequences.inflate import whole_blocks
+from streamer.sequences.bgzf import whole_blocks
 from tests.daemon_kit import random_dna, reads_of, running
 from tests.data_files import write_fasta
 from tests.waiting import DEADLINE, unread, until
@@ -393,7 +393,7 @@ def test_the_suffix_names_the_format(name, line, folder, streamer, monkeypatch):
     import pyarrow as pa
     from pyarrow.parquet import read_table
 
-    from streamer.output import arrow_rows
+    from streamer.output import rows as arrow_rows
 
     # several batches
     monkeypatch.setattr(arrow_rows, "ROWS_A_BATCH", 50)

@@ -12,9 +12,13 @@ import numpy as np
 import pytest
 
 from streamer.client.parts import parts
-from streamer.daemon.decoding import decode_together
-from streamer.protocol.batch_messages import decode_batch, encode_batch
-from streamer.protocol.context_frame import decode_context, encode_context
+from streamer.daemon.ingest import decode_together
+from streamer.protocol.batch_messages import (
+    decode_batch,
+    decode_context,
+    encode_batch,
+    encode_context,
+)
 from streamer.protocol.header import Reason, WireError, seal
 from streamer.protocol.schema import MAX_LABEL_BYTES, MAX_LABELS
 from streamer.sequences.context import LabelColumn, ReadContext

@@ -12,8 +12,7 @@ import pytest
 import zmq
 
 from streamer.protocol.checksums import ISA_L
-from streamer.protocol.transport.copying import Copier
-from streamer.protocol.transport.libzmq import LIBZMQ
+from streamer.protocol.transport.frames import LIBZMQ, Copier
 from tests.reference import crc32c as definition
 from tests.waiting import DEADLINE
 

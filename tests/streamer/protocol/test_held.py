@@ -8,10 +8,8 @@ import threading
 import pytest
 import zmq
 
-from streamer.protocol.transport import held
-from streamer.protocol.transport.held import HELD, SMALL_BYTES, HeldBytes
-from streamer.protocol.transport.libzmq import LIBZMQ
-from streamer.protocol.transport.sending import send_all
+from streamer.protocol.transport import frames as held
+from streamer.protocol.transport.frames import HELD, LIBZMQ, SMALL_BYTES, HeldBytes, send_all
 from tests.waiting import DEADLINE, until
 
 PER_FRAME = held.FRAME_BYTES

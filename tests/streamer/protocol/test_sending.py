@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import zmq
 
-from streamer.protocol.transport import receiving, sending
-from streamer.protocol.transport.libzmq import LIBZMQ
+from streamer.protocol.transport import frames as receiving
+from streamer.protocol.transport import frames as sending
+from streamer.protocol.transport.frames import LIBZMQ
 from tests.waiting import DEADLINE
 
 CASES = [

@@ -9,8 +9,8 @@ from ctypes import CFUNCTYPE, c_int, c_size_t, c_void_p
 import numpy as np
 import pytest
 
-from streamer.protocol.transport import copying, receiving
-from streamer.protocol.transport.libzmq import LIBZMQ, MESSAGE_BYTES
+from streamer.protocol.transport import frames
+from streamer.protocol.transport.frames import LIBZMQ, MESSAGE_BYTES
 
 SOCKET = np.uint64(1)
 
@@ -92,7 +92,7 @@ def test_copied(seed):
     told = np.zeros(2, np.int64)
     found = []
     while not library.ended:
-        block = copying._take(api, np.uint64(0), SOCKET, storage, sizes, told)
+        block = frames._take(api, np.uint64(0), SOCKET, storage, sizes, told)
         count = int(told[0])
         if count >= 0:
             places = np.cumsum([0, *((sizes[:count] + 7) // 8 * 8)]).tolist()
@@ -104,7 +104,7 @@ def test_copied(seed):
     assert found in (expected, [*expected, []])
 
 
-NO_TEXTS = np.zeros((0, 2, receiving._TEXT_BYTES), np.uint8)
+NO_TEXTS = np.zeros((0, 2, frames._TEXT_BYTES), np.uint8)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -116,8 +116,8 @@ def test_received(seed):
     counts = np.zeros(2, np.int64)
     found = []
     while not library.ended:
-        arrays = storage, where, sizes, counts, receiving._PROPERTIES, NO_TEXTS
-        given = receiving._receive(api, SOCKET, *arrays, most, 1 << 20)
+        arrays = storage, where, sizes, counts, frames._PROPERTIES, NO_TEXTS
+        given = frames._receive(api, SOCKET, *arrays, most, 1 << 20)
         at = 0
         for count in counts[:given].tolist():
             places = range(at, at + count)

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from streamer.cli.app import main
-from streamer.reporting.any_report import read_report
-from streamer.reporting.row_files import RowError
+from streamer.reporting.collection import read_report
+from streamer.reporting.reports import RowError
 from tests.data_files import ROOT, data_file
 from tests.streamer.reporting.page_reader import check_page, number
 from tests.streamer.reporting.test_row_files import BY_BARCODE, COVERAGE, NOVELTY, READS, TARGETS

@@ -10,8 +10,8 @@ import random
 import pytest
 
 from streamer.cli.app import main
-from streamer.reporting.any_report import read_report
-from streamer.reporting.row_files import RowError
+from streamer.reporting.collection import read_report
+from streamer.reporting.reports import RowError
 from tests.streamer.reporting.page_reader import check_page
 
 TARGETS = """\

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from streamer.sequences.inflate import INFLATE
+from streamer.sequences.bgzf import INFLATE
 from tests.streamer.sequences.kit import set_sizes
 
 

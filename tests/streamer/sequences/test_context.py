@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamer.errors import DataError
-from streamer.sequences.context import LabelColumn, ReadContext, ReadGroup, read_groups
-from streamer.sequences.context_kernels import tell_apart
+from streamer.sequences.context import LabelColumn, ReadContext, ReadGroup, read_groups, tell_apart
 from streamer.sequences.files import read_batches, work_on_batches
 from tests.reference import context as oracle
 

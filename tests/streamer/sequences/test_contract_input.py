@@ -17,7 +17,7 @@ from xopen import xopen
 from streamer.errors import DataError
 from streamer.output.bgzf_writer import END_BLOCK
 from streamer.sequences import record_limit
-from streamer.sequences.bz2_xz import COMPRESSIONS, Members
+from streamer.sequences.decompression import COMPRESSIONS, Members
 from streamer.sequences.files import read_batches, read_pieces
 from tests.streamer.sequences.kit import bam_of, bgzf_block
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences.growing import WholeRecords
+from streamer.sequences.fastq import WholeRecords
 
 RECORDS = [
     f"@r{i} more\n{letters}\n+\n{'I' * len(letters)}\n"

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from streamer.sequences import bgzf
-from streamer.sequences.bz2_xz import Members
-from streamer.sequences.gzip_members import GzipMembers
-from streamer.sequences.inflate import INFLATE, STEP_BYTES
+from streamer.sequences.bgzf import INFLATE, STEP_BYTES
+from streamer.sequences.decompression import GzipMembers, Members
 from streamer.sequences.raw_file import RawFile
 from tests.streamer.sequences.kit import bgzf_block
 from tests.waiting import DEADLINE

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamer.sequences import parallel_gzip
+from streamer.sequences import decompression
 from streamer.sequences.files import read_batches
 from tests.streamer.sequences.kit import outcome
 from tests.waiting import until
@@ -41,16 +41,16 @@ EXTRAS = CONTENT[:3] + b"\x1c" + CONTENT[4:10] + b"\x03\0abcname\0comment\0" + C
 @pytest.fixture
 def ended(monkeypatch):
     """Files of any size are read in parallel; how often rapidgzip brought one to its end."""
-    monkeypatch.setattr(parallel_gzip, "LEAST_BYTES", 0)
-    monkeypatch.setattr(parallel_gzip, "usable_cores", lambda: THREADS)
+    monkeypatch.setattr(decompression, "LEAST_BYTES", 0)
+    monkeypatch.setattr(decompression, "usable_cores", lambda: THREADS)
     found = []
-    without_end = parallel_gzip._without_end
+    without_end = decompression._without_end
 
     def noted(*blocks):
         found.append(without_end(*blocks)[0])
         return without_end(*blocks)
 
-    monkeypatch.setattr(parallel_gzip, "_without_end", noted)
+    monkeypatch.setattr(decompression, "_without_end", noted)
     return found
 
 
@@ -68,7 +68,7 @@ def same(path, content):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Rapidgzip divides a file into tasks of 32 KB."""
-    monkeypatch.setattr(parallel_gzip, "_CHUNK_KB", (32, 32))
+    monkeypatch.setattr(decompression, "_CHUNK_KB", (32, 32))
 
 
 @pytest.mark.parametrize(
@@ -176,13 +176,13 @@ def test_damage_behind_text_that_has_come(tmp_path, ended, monkeypatch):
 def test_a_file_that_changes_meanwhile(change, tmp_path, ended, monkeypatch):
     path = tmp_path / "f"
     changed = CONTENT + gzip.compress(b"@last\nACGT\n+\nIIII\n") if change == "grows" else CONTENT
-    without_end = parallel_gzip._without_end
+    without_end = decompression._without_end
 
     def change_it(*blocks):
         path.write_bytes(changed)
         return without_end(*blocks)
 
-    monkeypatch.setattr(parallel_gzip, "_without_end", change_it)
+    monkeypatch.setattr(decompression, "_without_end", change_it)
     path.write_bytes(CONTENT if change == "grows" else CONTENT + EMPTY)
     with Team(THREADS) as team:
         found = outcome(read_batches([str(path)], team=team))
@@ -193,14 +193,14 @@ def test_a_file_that_changes_meanwhile(change, tmp_path, ended, monkeypatch):
 def test_a_process_that_dies(tmp_path, ended, monkeypatch):
     """What it has delivered counts; one thread delivers what follows."""
     text = fastq(100_000)
-    fill = parallel_gzip._Rapidgzip.fill
+    fill = decompression._Rapidgzip.fill
 
     def fill_and_kill(process, block):
         filled = fill(process, block)
         process._child.kill()
         return filled
 
-    monkeypatch.setattr(parallel_gzip._Rapidgzip, "fill", fill_and_kill)
+    monkeypatch.setattr(decompression._Rapidgzip, "fill", fill_and_kill)
     assert sum(map(len, same(tmp_path / "f", gzip.compress(text, 1)))) == 100_000
     assert not any(ended)
 
@@ -229,7 +229,7 @@ def test_no_thread_to_feed_the_process(tmp_path, ended, monkeypatch):
             message = "can't start new thread"
             raise RuntimeError(message)
 
-    monkeypatch.setattr(parallel_gzip, "threading", SimpleNamespace(Thread=Thread))
+    monkeypatch.setattr(decompression, "threading", SimpleNamespace(Thread=Thread))
     before = os.listdir("/proc/self/fd")
     assert sum(map(len, same(tmp_path / "f", CONTENT))) == 12_000
     assert ended == []
@@ -271,8 +271,8 @@ def test_few_threads_and_other_files_do_without(tmp_path, monkeypatch):
         (THREADS, few, 0),
         (THREADS, THREADS, len(CONTENT) + 1),
     ):
-        monkeypatch.setattr(parallel_gzip, "LEAST_BYTES", least)
-        monkeypatch.setattr(parallel_gzip, "usable_cores", lambda cores=cores: cores)
-        monkeypatch.setattr(parallel_gzip, "_Rapidgzip", None)
+        monkeypatch.setattr(decompression, "LEAST_BYTES", least)
+        monkeypatch.setattr(decompression, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(decompression, "_Rapidgzip", None)
         with Team(threads) as team:
             assert sum(map(len, outcome(read_batches([str(path)], team=team)))) == 12_000

@@ -8,8 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from streamer.sequences.plain_blocks import plain_blocks
-from streamer.sequences.raw_file import RawFile
+from streamer.sequences.raw_file import RawFile, plain_blocks
 from trie.cpu.team import Team
 
 

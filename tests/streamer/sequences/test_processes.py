@@ -11,7 +11,7 @@ from operator import call
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences import files_at_once, source, text_window
+from streamer.sequences import files, source, text_window
 from streamer.sequences.files import work_on_batches
 from tests.streamer.sequences.test_side_by_side import fastq, rows
 from tests.waiting import until
@@ -77,7 +77,7 @@ def test_large_regions_are_mapped(tmp_path, sizes, forks):
 @pytest.mark.parametrize("fault", ["none", "cut", "missing", "format"])
 def test_many_small_files_are_read_at_once(how, fault, tmp_path, monkeypatch, forks):
     """Each file by one process or thread; results and errors are those of one after the other."""
-    monkeypatch.setattr(files_at_once, "FORK_THREADS", 1)
+    monkeypatch.setattr(files, "FORK_THREADS", 1)
     rng, paths, sizes = random.Random(3), [], []
     for number in range(9):
         content = fastq(rng, rng.randrange(40))

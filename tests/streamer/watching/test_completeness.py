@@ -11,7 +11,7 @@ import random
 import pytest
 
 from streamer.output.bgzf_writer import END_BLOCK
-from streamer.watching.completeness import has_end, may_grow
+from streamer.watching.folder import has_end, may_grow
 from tests.streamer.watching.kit import named, text_of
 
 TEXT = text_of(named("r", 20)).encode()

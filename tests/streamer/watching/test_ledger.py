@@ -7,8 +7,7 @@ import msgpack
 import pytest
 
 from streamer.errors import StreamerError
-from streamer.watching.digest import Digest
-from streamer.watching.ledger import NOT_DONE, Ledger
+from streamer.watching.ledger import NOT_DONE, Digest, Ledger
 from tests.streamer.watching.kit import Life, named, text_of, write
 
 

@@ -375,8 +375,8 @@ async def until_closed(reader):
 
 def test_a_request_gets_a_limited_time(monkeypatch):
     """Sent in small pieces, too; and the next one on a connection that had an answer."""
-    monkeypatch.setattr("streamer.web.request_time.REQUEST_SECONDS", 0.2)
-    server = import_module("streamer.web.request_time").RequestTimed
+    monkeypatch.setattr("streamer.web.routes.REQUEST_SECONDS", 0.2)
+    server = import_module("streamer.web.routes").RequestTimed
     config = uvicorn.Config(PlainTextResponse("here"), lifespan="off", log_config=None)
     whole = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -9,15 +9,22 @@ import pytest
 
 from streamer.client.messages import NewEpoch, Stamp, Status
 from streamer.matching.target_tally import Panel
-from streamer.web import history
-from streamer.web.broadcast import event
-from streamer.web.history import History, Point
-from streamer.web.lengths import EDGES, Lengths
-from streamer.web.model import RunModel
-from streamer.web.quantiles import quantile
-from streamer.web.senders import MAX_PRODUCERS, Senders
-from streamer.web.target_rows import MAX_MAP_TARGETS, MAX_TARGETS, TargetRows
-from streamer.web.wall_clock import WallClock
+from streamer.web import model as history
+from streamer.web.following import WallClock
+from streamer.web.model import (
+    EDGES,
+    MAX_MAP_TARGETS,
+    MAX_PRODUCERS,
+    MAX_TARGETS,
+    History,
+    Lengths,
+    Point,
+    RunModel,
+    Senders,
+    TargetRows,
+    quantile,
+)
+from streamer.web.routes import event
 
 
 def test_a_day_takes_no_more_than_ten_minutes():

@@ -9,8 +9,7 @@ from tests.reference import ltb as ltb_oracle
 from tests.reference import ltb_cases
 from trie import ltb
 from trie.ltb import METHODS, SYMBOLS, active, approximate, overlap_of, run_sliced
-from trie.snapshots.tree_bitmap import snapshot
-from trie.snapshots.walk import walk
+from trie.snapshots.tree_bitmap import snapshot, walk
 from trie.windows import BatchShapeError
 
 CASES = ltb_cases.edges() + ltb_cases.edges(1, alphabet="AC", gaps=0.2) + ltb_cases.awkward()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reference.ltb_words import pack_words, unpack_words
-from trie.event_words import MAX_INDEX, WordOverflowError
+from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError
 
 bitmap = st.one_of(st.just(0), st.integers(0, 2**32 - 1))
 

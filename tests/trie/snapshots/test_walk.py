@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import trie.snapshots.walk as walk_module
+import trie.snapshots.tree_bitmap as walk_module
 from tests.reference.index import batch, code_of, windows
-from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
-from trie.snapshots.walk import walk
+from trie.snapshots.tree_bitmap import TreeBitmap, snapshot, walk
 
 KS = (1, 2, 3, 4, 6, 11, 13, 14, 16, 21, 30, 31)
 

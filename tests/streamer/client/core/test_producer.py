@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from streamer.client.account import Batch
 from streamer.client.client_errors import (
     DaemonError,
     DaemonSilentError,
@@ -12,7 +11,7 @@ from streamer.client.client_errors import (
     RefusedError,
     StalledError,
 )
-from streamer.client.core.producer import ASK_SECONDS, ProducerCore
+from streamer.client.core.producer import ASK_SECONDS, Batch, ProducerCore
 from streamer.protocol.header import WireError
 
 

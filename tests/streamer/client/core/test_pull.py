@@ -12,8 +12,7 @@ import pytest
 from streamer.client import Cursor, Reset
 from streamer.client.core.healing import HealingCore
 from streamer.client.core.pull import PullCore, Refused
-from streamer.daemon.core.flows import Stored, SyncLimits
-from streamer.daemon.core.sync import SyncCore
+from streamer.daemon.core.sync import Stored, SyncCore, SyncLimits
 from streamer.protocol.header import seal
 from streamer.protocol.schema import TOPICS
 from tests.healing_kit import STREAM, Consumer, Daemon, heal

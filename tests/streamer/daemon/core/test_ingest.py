@@ -9,11 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.daemon.core import ingest as module
-from streamer.daemon.core import producers
+from streamer.daemon.core import ingest, producers
 from streamer.daemon.core.ingest import MAX_EPOCH_AHEAD, IngestCore
 from streamer.daemon.core.life import DRAINING, ENDED, RUNNING, STARTING
-from streamer.daemon.core.offers import MAX_MARK_BYTES
+from streamer.daemon.core.producers import MAX_MARK_BYTES
 from streamer.protocol.header import PROTOCOL, Reason, WireError
 from tests.ingest_peer import NOW, SETTINGS, Peer, batch, reason
 
@@ -34,11 +33,11 @@ def test_a_batch_sent_again_has_one_effect_and_with_another_content_is_a_conflic
 
 
 def test_what_no_journal_has_yet_is_in_memory():
-    assert module.MAX_CONTENTS >= producers.MAX_QUEUED
+    assert ingest.MAX_CONTENTS >= producers.MAX_QUEUED
 
 
 def test_a_conflict_with_what_only_the_journal_remembers(monkeypatch):
-    monkeypatch.setattr(module, "MAX_CONTENTS", 2)
+    monkeypatch.setattr(ingest, "MAX_CONTENTS", 2)
     kept = {("p", 1, 1): 11}
     peer = Peer(content_of=lambda *key: kept.get(key))
     peer.hello()

@@ -6,8 +6,7 @@ import pytest
 
 from streamer.daemon.core import producers
 from streamer.daemon.core.life import DRAINING, ENDED, RUNNING, STARTING
-from streamer.daemon.core.offers import MAX_MARK_BYTES
-from streamer.daemon.core.producers import KnownProducer
+from streamer.daemon.core.producers import MAX_MARK_BYTES, KnownProducer
 from streamer.protocol.header import PROTOCOL
 from tests.ingest_peer import NOW, SETTINGS, Peer, batch, reason
 

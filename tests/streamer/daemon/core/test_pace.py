@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from streamer.daemon.core.pace import Pace
+from streamer.daemon.core.sync import Pace
 
 
 def test_nobody_rests_who_has_cores_to_spare():

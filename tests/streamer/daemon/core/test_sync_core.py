@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamer.daemon.core.flows import Fetch, SyncLimits, SyncState
-from streamer.daemon.core.sync import BURST_BYTES
+from streamer.daemon.core.sync import BURST_BYTES, Fetch, SyncLimits, SyncState
 from streamer.protocol.header import seal
 from tests.daemon_sync import asked
 from tests.reference import crc32c as definition

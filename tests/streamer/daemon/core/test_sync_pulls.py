@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as tries
 from hypothesis import strategies as st
 
-from streamer.daemon.core.flows import SyncLimits
+from streamer.daemon.core.sync import SyncLimits
 from tests.sync_records import TOPICS, Record, Records, at_of
 
 

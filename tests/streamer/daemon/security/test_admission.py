@@ -9,9 +9,8 @@ import zmq
 from zmq.utils import z85
 
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.security.gatekeeper import Gatekeeper
+from streamer.daemon.security.gatekeeper import Gatekeeper, check_door
 from streamer.daemon.security.key_folder import KeyFolder
-from streamer.daemon.security.self_test import check_door
 from streamer.errors import StreamerError
 from streamer.protocol.keys import ClientKeys, KeysError
 from streamer.protocol.transport.curve import demand, new_pair

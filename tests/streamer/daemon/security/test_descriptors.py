@@ -8,9 +8,8 @@ import socket
 import pytest
 
 from streamer.daemon.core.rights import EVERYTHING
-from streamer.daemon.open_connections import end
 from streamer.daemon.security.key_folder import KeyFolder, state_of
-from streamer.daemon.security.known_peers import KnownPeers
+from streamer.daemon.security.known_peers import KnownPeers, end
 from streamer.protocol.keys import KeysError
 from streamer.protocol.transport.curve import Sender
 from tests.keys_kit import key_folder

@@ -25,7 +25,7 @@ from streamer.client import (
     Sync,
 )
 from streamer.daemon.core.rights import KeyLimits, Rights
-from streamer.daemon.security.new_keys import make_keys
+from streamer.daemon.security.key_folder import make_keys
 from streamer.protocol.keys import ClientKeys
 from streamer.protocol.transport.curve import new_pair
 from tests.daemon_kit import DEADLINE, follow, sealed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamer.daemon.core.allowances import Allowance, Allowances
 from streamer.daemon.core.feed import Subscriptions
 from streamer.daemon.core.ingest import IngestCore, Settings
+from streamer.daemon.core.producers import Allowance, Allowances
 from streamer.daemon.core.rights import DOMAINS, EVERYTHING, KeyLimits, Rights
 from streamer.daemon.core.sync import SyncCore, SyncLimits
 from tests.daemon_sync import asked, parsed
