@@ -265,16 +265,14 @@ def _run(
 def _numbers(text: str) -> tuple[int, ...]:
     numbers = text.split(",")
     if len(numbers) < 2 or not all(number.isdecimal() and int(number) for number in numbers):
-        message = f"--gpus {text}: give N,N, such as 1,2"
-        raise UsageError(message)
+        raise UsageError(f"--gpus {text}: give N,N, such as 1,2")
     return tuple(map(int, numbers))
 
 
 def _size(text: str) -> tuple[int, int, int]:
     numbers = text.split(",")
     if len(numbers) != 3 or not all(number.isdecimal() and int(number) for number in numbers):
-        message = f"--size {text}: give ALPHA,BETA,K, such as 4000,20000,9"
-        raise UsageError(message)
+        raise UsageError(f"--size {text}: give ALPHA,BETA,K, such as 4000,20000,9")
     return int(numbers[0]), int(numbers[1]), int(numbers[2])
 
 

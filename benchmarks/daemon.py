@@ -150,8 +150,7 @@ def _serving(
 
     try:
         if not here.poll(_TIMEOUT):
-            message = "the daemon did not start"
-            raise TimeoutError(message)
+            raise TimeoutError("the daemon did not start")
         yield here.recv(), busy
         here.send("end")
         child.join(30.0)

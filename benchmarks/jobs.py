@@ -60,8 +60,7 @@ def jobs(seconds: float, pairs: int, bases: int = _BASES) -> Iterator[Row]:
                         with _running(endpoints, line, _COPIES if beside else 0) as control:
                             found[beside] = _latency(endpoints, daemon.pid, rate, seconds)
                             if beside and not _active(control):
-                                message = f"the jobs ended before the measurement: {kind}"
-                                raise TimeoutError(message)
+                                raise TimeoutError(f"the jobs ended before the measurement: {kind}")
                     rows.append([*found[False], *found[True]])
                     head = {"job": kind, "pair": str(pair + 1), "batches/s": rate}
                     yield head | _row(np.array(rows[-1:]))

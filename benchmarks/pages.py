@@ -107,8 +107,7 @@ def _readers(addresses: Mapping[str, str], count: int) -> Iterator[None]:
     child.start()
     try:
         if not ready.wait(SECONDS):
-            message = "the pages were not served"
-            raise TimeoutError(message)
+            raise TimeoutError("the pages were not served")
         yield
     finally:
         child.kill()
@@ -133,8 +132,7 @@ def _read(web: str, metrics: str, count: int, ready: Any) -> None:
         for key, _ in waiting.select(max(0.0, due - time.monotonic())):
             link = key.fileobj  # type: ignore[assignment]
             if not link.recv(1 << 20):
-                message = "a page was closed"
-                raise ConnectionError(message)
+                raise ConnectionError("a page was closed")
             silent.discard(link)
         if not silent:
             ready.set()

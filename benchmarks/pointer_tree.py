@@ -58,8 +58,7 @@ class PointerTree:
     def _grow(self) -> None:
         used = 4 * int(self._depths.sum())
         if used // 4 + self.k > MAX_NODES:
-            message = f"the pointer tree is full at {used // 4} nodes"
-            raise TooManyNodesError(message)
+            raise TooManyNodesError(f"the pointer tree is full at {used // 4} nodes")
         children = np.zeros(2 * self._children.size, dtype=np.uint32)
         children[:used] = self._children[:used]
         self._children = children

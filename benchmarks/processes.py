@@ -48,5 +48,4 @@ def child_of(process: int, word: str) -> int:
         for child in (task / "children").read_text().split():
             if word.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
                 return int(child)
-    message = f"process {process} has no child {word}"
-    raise LookupError(message)
+    raise LookupError(f"process {process} has no child {word}")

@@ -37,8 +37,7 @@ def serving(
         with Control(endpoints["control"]) as control:
             while not _is_ready(control):
                 if process.poll() is not None or time.monotonic() > deadline:
-                    message = "the daemon did not start"
-                    raise TimeoutError(message)
+                    raise TimeoutError("the daemon did not start")
                 time.sleep(_LOOK_SECONDS)
         yield endpoints, process
         process.terminate()

@@ -55,12 +55,10 @@ def tables(
     """The tables of a job on these numbers of GPUs, one for each case."""
     shown = ",".join(map(str, gpus))
     if device != "cuda":
-        message = f"--gpus {shown} needs --device cuda"
-        raise UsageError(message)
+        raise UsageError(f"--gpus {shown} needs --device cuda")
     cards = usable_cards()
     if max(gpus) > len(cards):
-        message = f"--gpus {shown}: there are {len(cards)}"
-        raise StreamerError(message)
+        raise StreamerError(f"--gpus {shown}: there are {len(cards)}")
     uses = {count: tuple(cards[:count]) for count in gpus}
     size = int(scale * (1 << 28))
     title = f"{job}, on {shown} GPUs"

@@ -24,5 +24,4 @@ def __getattr__(name: str) -> Any:
         from streamer.matching.api import Matcher
 
         return Matcher
-    message = f"module 'streamer' has no attribute '{name}'"
-    raise AttributeError(message)
+    raise AttributeError(f"module 'streamer' has no attribute '{name}'")

@@ -109,8 +109,7 @@ def choose_device(
     ask = device == "auto" and kernel is None
     problem = None if device == "cpu" else unsuited(effort if ask else None, threads)
     if device == "cuda" and problem is not None:
-        message = f"{option} cuda: {problem}; use {option} cpu or auto"
-        raise StreamerError(message)
+        raise StreamerError(f"{option} cuda: {problem}; use {option} cpu or auto")
     chosen: Literal["cpu", "cuda"] = "cpu" if device == "cpu" or problem is not None else "cuda"
     if chosen == "cpu" and kernel is not None:
         message = f"the kernel '{kernel}' needs a CUDA device" + (f": {problem}" if problem else "")
@@ -129,8 +128,7 @@ def usable_cards(limit: int = 0) -> list[int]:
     except RuntimeError as error:
         raise StreamerError(str(error)) from None
     if not found:
-        message = "no CUDA device"
-        raise StreamerError(message)
+        raise StreamerError("no CUDA device")
     return found[: limit or None]
 
 

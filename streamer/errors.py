@@ -45,8 +45,7 @@ def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
     """UsageError for a value of an option that is none of its choices."""
     names = list(choices)
     if value not in names:
-        message = f"unknown {option} '{value}'; there are {', '.join(names)}"
-        raise UsageError(message)
+        raise UsageError(f"unknown {option} '{value}'; there are {', '.join(names)}")
 
 
 class SnapshotTooLargeError(StreamerError):

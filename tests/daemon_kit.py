@@ -274,8 +274,7 @@ def wait_for_line(child: subprocess.Popen[str], word: str) -> str:
         seen.append(line)
         if word in line:
             return line
-    message = f"'{word}' was never printed: {''.join(seen)}"
-    raise AssertionError(message)
+    raise AssertionError(f"'{word}' was never printed: {''.join(seen)}")
 
 
 GENOME = random_dna(random.Random(7), 4000)

@@ -105,8 +105,7 @@ class PlainClient:
             event = int(recv_monitor_message(self.monitor)["event"])
             if event in ends:
                 return event
-        message = "no handshake ended"
-        raise AssertionError(message)
+        raise AssertionError("no handshake ended")
 
     def __enter__(self) -> PlainClient:
         return self

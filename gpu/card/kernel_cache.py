@@ -115,8 +115,7 @@ def _described(value: Any, seen: set[int]) -> Any:
         return type(value).__name__, str(value)
     if callable(value) and hasattr(value, "__qualname__"):
         return value.__module__, value.__qualname__
-    message = f"a value of type {type(value).__name__}"
-    raise UnknownError(message)
+    raise UnknownError(f"a value of type {type(value).__name__}")
 
 
 def _described_function(function: FunctionType, seen: set[int]) -> Any:

@@ -39,8 +39,7 @@ def complete(name: str, text: str) -> str:
     if name in MADE:
         before, mark, after = text.partition(MARK)
         if not mark:
-            message = f"docs/{name}.md: the mark is missing: {MARK}"
-            raise ValueError(message)
+            raise ValueError(f"docs/{name}.md: the mark is missing: {MARK}")
         text = before + MADE[name]() + after
     return _TITLED.sub(r"\1{code-block} \2\n:caption: \3\n", relinked(text, f"docs/{name}.md"))
 

@@ -98,24 +98,19 @@ def check_files(
     files = files or {}
     outputs = [output, *files.values()]
     if "" in (*inputs, *outputs):
-        message = "the name of a file is empty"
-        raise UsageError(message)
+        raise UsageError("the name of a file is empty")
     if inputs.count(STDIN) > 1:
-        message = "standard input (-) can be read only once"
-        raise UsageError(message)
+        raise UsageError("standard input (-) can be read only once")
     check_exist(inputs)
     existing = [path for path in outputs if path and os.path.isfile(path)]
     for written in existing:
         if any(path != STDIN and os.path.samefile(path, written) for path in inputs):
-            message = f"{written}: input and output are the same file"
-            raise UsageError(message)
+            raise UsageError(f"{written}: input and output are the same file")
     for option, file in files.items():
         if file == "-":
-            message = f"{option} -: rows go to standard output; name a file"
-            raise UsageError(message)
+            raise UsageError(f"{option} -: rows go to standard output; name a file")
         if file and output in (None, "-") and _is_standard_output(file):
-            message = f"{option} {file}: rows go to standard output; name another file"
-            raise UsageError(message)
+            raise UsageError(f"{option} {file}: rows go to standard output; name another file")
     _check_outputs([path for path in outputs if path and path != "-"])
 
 
@@ -126,8 +121,9 @@ def check_different(paths: Sequence[str]) -> None:
         status = os.stat(path)
         place = status.st_dev, status.st_ino
         if place in known:
-            message = f"{path} and {known[place]} are the same file: give R1 and R2 of each pair"
-            raise UsageError(message)
+            raise UsageError(
+                f"{path} and {known[place]} are the same file: give R1 and R2 of each pair"
+            )
         known[place] = path
 
 
@@ -151,13 +147,11 @@ def _check_outputs(paths: list[str]) -> None:
     real = [os.path.realpath(path) for path in paths]
     for path, place in zip(paths, real, strict=True):
         if real.count(place) > 1:
-            message = f"{path}: is named for two outputs"
-            raise UsageError(message)
+            raise UsageError(f"{path}: is named for two outputs")
         try:
             check_new_file(path)
         except OSError as error:
-            message = f"{path}: cannot write: {error.strerror}"
-            raise StreamerError(message) from error
+            raise StreamerError(f"{path}: cannot write: {error.strerror}") from error
 
 
 def _is_standard_output(path: str) -> bool:

@@ -49,8 +49,7 @@ def endpoint_of(name: str, given: str | None, config: str | None) -> str:
         set_there = "endpoint" in table.model_fields_set
         endpoint = table.endpoint if set_there else unset_endpoint(name, config)
     if endpoint.endswith((":*", ":0")):
-        problem = f"{endpoint} leaves the port open: name the one that the daemon logs"
-        raise UsageError(problem)
+        raise UsageError(f"{endpoint} leaves the port open: name the one that the daemon logs")
     return endpoint
 
 
@@ -70,8 +69,9 @@ def keys_of(given: str | None, config: str | None, endpoint: str) -> ClientKeys 
     if given is not None:
         return ClientKeys.read(given)
     if not is_local(endpoint):
-        problem = f"{endpoint} is not on this machine: give the key of this client (--keys FILE)"
-        raise UsageError(problem)
+        raise UsageError(
+            f"{endpoint} is not on this machine: give the key of this client (--keys FILE)"
+        )
     return None
 
 

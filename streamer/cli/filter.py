@@ -102,21 +102,18 @@ def filter_(
     faulty.
     """
     if keep == deplete:
-        message = "give either --keep or --deplete"
-        raise UsageError(message)
+        raise UsageError("give either --keep or --deplete")
     if pairs and len(reads) % 2:
-        message = f"--pairs needs files as R1 R2: {len(reads)} were given"
-        raise UsageError(message)
+        raise UsageError(f"--pairs needs files as R1 R2: {len(reads)} were given")
     if output2 is not None and not pairs:
-        message = "--output2 needs --pairs"
-        raise UsageError(message)
+        raise UsageError("--output2 needs --pairs")
     if [*reads, *dictionary].count("-") > 1:
-        message = "standard input (-) can be read only once"
-        raise UsageError(message)
+        raise UsageError("standard input (-) can be read only once")
     for path in output, output2:
         if suffix_of(path) in _OTHERS:
-            message = f"{path}: FASTQ and FASTA are written, not {suffix_of(path)}: rename it"
-            raise UsageError(message)
+            raise UsageError(
+                f"{path}: FASTQ and FASTA are written, not {suffix_of(path)}: rename it"
+            )
     check_files([*reads, *dictionary], output, {"--output2": output2, "--summary": summary})
     if pairs:
         check_different(reads)

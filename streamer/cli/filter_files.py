@@ -259,11 +259,11 @@ class _Inputs:
         format_ = "FASTQ" if fastq else "FASTA"
         self._format = self._format or format_
         if format_ != self._format:
-            problem = (
+            raise DataError(
                 f"is {format_}, the files before it are {self._format}: give files of one format, "
-                "and each file of the dictionary with its own -d"
+                "and each file of the dictionary with its own -d",
+                file=shown_name(path),
             )
-            raise DataError(problem, file=shown_name(path))
 
 
 def _with_format(path: str, fastq: Sequence[bool], made: Callable[[], R]) -> tuple[str, bool, R]:
@@ -293,11 +293,11 @@ def _mates(
         if sizes[0] != sizes[1]:
             short = int(sizes[0] > sizes[1])
             next(files[short], None)  # raises if the file is faulty there
-            problem = (
+            raise DataError(
                 f"the file ends after {before + sizes[short]} records, {paths[1 - short]} has "
-                f"more: give the two files of the same pairs"
+                f"more: give the two files of the same pairs",
+                file=paths[short],
             )
-            raise DataError(problem, file=paths[short])
         before += sizes[0]
         yield both
 
@@ -313,8 +313,12 @@ def _check_mates(pieces: tuple[TextPiece, ...], before: int, paths: Sequence[str
     if at >= 0:
         number = before + at + 1
         mate = f"record {number} ({names[0][at]}) of {paths[0]}"
-        problem = f"the name is not that of the other read of the pair, {mate}"
-        raise DataError(problem, file=paths[1], record=number, name=names[1][at])
+        raise DataError(
+            f"the name is not that of the other read of the pair, {mate}",
+            file=paths[1],
+            record=number,
+            name=names[1][at],
+        )
 
 
 _MATE = re.compile(rb"[@>](?:\S*/| *\S+\s+)([12])(?:\s|$|:[YN]:)")

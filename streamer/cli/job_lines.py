@@ -47,8 +47,9 @@ def parse_line(line: Sequence[str], folder: str) -> ParsedLine:
     """Check a line for the daemon; UsageError if invalid. folder: where relative paths start."""
     found = read_line(line, folder, helps=False)
     if found.given:
-        message = f"{_option(found.command, next(iter(found.given)))}: for clients, not jobs"
-        raise UsageError(message)
+        raise UsageError(
+            f"{_option(found.command, next(iter(found.given)))}: for clients, not jobs"
+        )
     return ParsedLine(found.arguments, found.inputs, found.device)
 
 
@@ -60,8 +61,7 @@ def read_line(line: Sequence[str], folder: str = "", *, helps: bool = True) -> J
     """
     command, *arguments = line or [""]
     if command not in INPUTS:
-        message = f"no job: {command!r} (known: {', '.join(INPUTS)})"
-        raise UsageError(message)
+        raise UsageError(f"no job: {command!r} (known: {', '.join(INPUTS)})")
     context = _parsed(command, arguments, helps=helps)
     made: list[str] = []
     positional: list[str] = []
@@ -75,8 +75,7 @@ def read_line(line: Sequence[str], folder: str = "", *, helps: bool = True) -> J
         if name in INPUTS[command]:
             value = placed(value, folder)
         if name in NOT_FOR_JOBS:
-            message = f"{param.opts[-1]}: {NOT_FOR_JOBS[name]}"
-            raise UsageError(message)
+            raise UsageError(f"{param.opts[-1]}: {NOT_FOR_JOBS[name]}")
         if name in CLIENT:
             given[name] = value
         elif param.param_type_name == "argument":

@@ -55,17 +55,13 @@ def jobs(
     asked = [f"--{name}" for name, value in (("cancel", cancel), ("retry", retry)) if value]
     asked += [f"--{name}" for name, value in (("wait", wait), ("result", result)) if value]
     if asked and job is None:
-        message = f"{asked[0]} needs the ID of a job"
-        raise UsageError(message)
+        raise UsageError(f"{asked[0]} needs the ID of a job")
     if cancel and (retry or result):
-        message = f"--cancel does not go with {asked[1]}"
-        raise UsageError(message)
+        raise UsageError(f"--cancel does not go with {asked[1]}")
     if output is not None and not result:
-        message = "--output goes with --result"
-        raise UsageError(message)
+        raise UsageError("--output goes with --result")
     if format_ in (("table",) if result else ("arrow", "parquet")):
-        message = f"--format {format_} goes {'without' if result else 'with'} --result"
-        raise UsageError(message)
+        raise UsageError(f"--format {format_} goes {'without' if result else 'with'} --result")
 
     if result:
         form = check_rows(output, None if format_ == "table" else format_)
@@ -153,8 +149,7 @@ def submit(
     job = read_line(line)
     output, format_ = job.given.get("output"), job.given.get("format_")
     if not wait and job.given:
-        message = f"{', '.join(sorted(job.given)).replace('_', '')}: needs --wait"
-        raise UsageError(message)
+        raise UsageError(f"{', '.join(sorted(job.given)).replace('_', '')}: needs --wait")
     if wait:
         format_ = check_rows(output, format_)
     with open_control(at, config, keys) as control:

@@ -88,13 +88,11 @@ def lcs(
     files = {"--sequence": sequence, "--blocks": blocks, "--plot": plot}
     asked = [name for name, file in files.items() if file] + ["--identity"] * identity
     if length_only and asked:
-        message = f"--length-only finds no subsequence, which {asked[0]} needs"
-        raise UsageError(message)
+        raise UsageError(f"--length-only finds no subsequence, which {asked[0]} needs")
     check_files([a, b], output, files)
     format_ = rows_format(format_, output)
     if cluster is not None and (method not in (None, "adaptive", "systolic") or device == "cuda"):
-        message = "--cluster runs the methods adaptive and systolic, on CPUs"
-        raise UsageError(message)
+        raise UsageError("--cluster runs the methods adaptive and systolic, on CPUs")
     if plot is not None:
         from streamer.batch.lcs.picture import FORMATS
         from streamer.batch.plots import check_plot
@@ -153,12 +151,15 @@ def _record(path: str) -> NamedSequence:
     found = None
     for record in records(path):
         if found is not None:
-            problem = "a second record; only one is compared: put it into its own file"
-            raise DataError(problem, file=shown_name(path), record=2, name=record.name)
+            raise DataError(
+                "a second record; only one is compared: put it into its own file",
+                file=shown_name(path),
+                record=2,
+                name=record.name,
+            )
         found = record
     if found is None:
-        problem = "holds no record; one is needed"
-        raise DataError(problem, file=shown_name(path))
+        raise DataError("holds no record; one is needed", file=shown_name(path))
     return found
 
 

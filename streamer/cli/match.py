@@ -158,8 +158,7 @@ def match(
     reads themselves (--seed). Rows go to standard output.
     """
     if (dictionary is None) == (seed is None):
-        message = "give either --dictionary FASTX or --seed N"
-        raise UsageError(message)
+        raise UsageError("give either --dictionary FASTX or --seed N")
     near = _within(report, distance, semantics)
     spec = MatchSpec.of(
         k=k,
@@ -185,24 +184,21 @@ def match(
         ("--bins", bins, "coverage"),
     ):
         if value is not None and report != belongs_to:
-            message = f"{option} needs --report {belongs_to}"
-            raise UsageError(message)
+            raise UsageError(f"{option} needs --report {belongs_to}")
     if max_kmers and not spec.changes:
-        message = "--max-kmers needs a dictionary that grows: --mode grow or --seed"
-        raise UsageError(message)
+        raise UsageError("--max-kmers needs a dictionary that grows: --mode grow or --seed")
     if report == "novelty" and not spec.changes:
-        message = "--report novelty needs a dictionary that grows: --mode grow or --seed"
-        raise UsageError(message)
+        raise UsageError("--report novelty needs a dictionary that grows: --mode grow or --seed")
     if cluster is not None and profile:
-        message = "--profile does not work with --cluster: it shows the time spent on this machine"
-        raise UsageError(message)
+        raise UsageError(
+            "--profile does not work with --cluster: it shows the time spent on this machine"
+        )
     for fault in spec.faults():
         what = f"--semantics {spec.semantics}" if near else "exact matching"
         values = {name: getattr(spec, name) for name in spec.__slots__}
         raise UsageError(_FAULTS[fault].format(what=what, names=", ".join(spec.kernels), **values))
     if [*reads, *spec.sources].count("-") > 1:
-        message = "standard input (-) can be read only once"
-        raise UsageError(message)
+        raise UsageError("standard input (-) can be read only once")
     check_files([*reads, *spec.sources], output, {"--save": save})
     format_ = rows_format(format_, output)
     if spec.sources and len(reads) > 1:
@@ -212,8 +208,7 @@ def match(
         from trie.snapshots.snapshot_file import check_place
 
         if compression_of(save) is not None:
-            message = f"--save {save}: a dictionary is not compressed; leave out the suffix"
-            raise UsageError(message)
+            raise UsageError(f"--save {save}: a dictionary is not compressed; leave out the suffix")
         check_place(save)
     ltb = near and spec.semantics == "ltb"
     name = "ltb" if ltb else report or ("all" if near else "intervals")
@@ -238,14 +233,13 @@ def _within(report: ReportName | None, distance: int | None, semantics: Semantic
     """Whether the report is of matches within a distance; UsageError for conflicting options."""
     if report is not None and report not in NEAR_REPORTS:
         if distance or semantics == "ltb":
-            message = f"--report {report} is of exact matching; with a distance: all, best"
-            raise UsageError(message)
+            raise UsageError(f"--report {report} is of exact matching; with a distance: all, best")
         return False
     near = distance is not None or semantics is not None
     if report is not None and not near:
-        message = f"--report {report} needs --distance"
-        raise UsageError(message)
+        raise UsageError(f"--report {report} needs --distance")
     if report == "best" and semantics == "ltb":
-        message = "--report best is not for --semantics ltb, whose ends have several distances"
-        raise UsageError(message)
+        raise UsageError(
+            "--report best is not for --semantics ltb, whose ends have several distances"
+        )
     return near

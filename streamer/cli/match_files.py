@@ -89,11 +89,10 @@ def _check_places(dictionary: Dictionary, spec: MatchSpec) -> None:
     """StreamerError if the positions of k-mers in the targets are unknown."""
     if dictionary.records is None and spec.sources:
         saved = next(path for path in spec.sources if is_saved(path))
-        message = (
+        raise StreamerError(
             f"{saved}: a saved dictionary does not hold where its k-mers lie: "
             f"for --report coverage give the records that it was made of"
         )
-        raise StreamerError(message)
 
 
 def match_files(

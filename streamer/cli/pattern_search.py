@@ -35,8 +35,7 @@ def check_search(
 ) -> None:
     """Fail before the work begins if the options contradict each other or a file is missing."""
     if (not pattern) == (patterns is None):
-        message = "give either --pattern SEQ or --patterns FASTA"
-        raise UsageError(message)
+        raise UsageError("give either --pattern SEQ or --patterns FASTA")
     check_files([text] if patterns is None else [text, patterns], output)
 
 
@@ -59,9 +58,12 @@ def read_patterns(
         try:
             converted.append(convert(letters))
         except InvalidBaseError as error:
-            problem = f"{shown_byte(error.byte)} is not a base"
             raise DataError(
-                problem, file=source, record=number, name=name, position=error.position + 1
+                f"{shown_byte(error.byte)} is not a base",
+                file=source,
+                record=number,
+                name=name,
+                position=error.position + 1,
             ) from None
         names.append(name)
     return source, names, converted

@@ -75,8 +75,7 @@ def play(
     from streamer.sequences.source import size_of_files
 
     if (folder is None) == (to is None and config is None):
-        problem = "name either an endpoint (--to) or a folder (--folder)"
-        raise UsageError(problem)
+        raise UsageError("name either an endpoint (--to) or a folder (--folder)")
     check_files(reads, None)
     with progress("playing", size_of_files(reads), quiet=quiet) as show:
         run = _Playback(reads, speed, channels, seed, show)

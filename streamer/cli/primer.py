@@ -89,18 +89,14 @@ def primer(
     that have it, with the defaults below for the other properties.
     """
     if known is not None and known_table is None and plot is None:
-        message = "--known FASTA goes with --known-table FILE or --plot FILE"
-        raise UsageError(message)
+        raise UsageError("--known FASTA goes with --known-table FILE or --plot FILE")
     if known_table is not None and known is None:
-        message = "--known-table FILE goes with --known FASTA"
-        raise UsageError(message)
+        raise UsageError("--known-table FILE goes with --known FASTA")
     if known is not None and (beta == "-" or Path(beta).is_fifo()):
-        message = "with --known BETA is read twice: it cannot be standard input or a pipe"
-        raise UsageError(message)
+        raise UsageError("with --known BETA is read twice: it cannot be standard input or a pipe")
     format_ = rows_format(format_, output)
     if known_table is not None and rows_format(None, known_table) != "tsv":
-        message = f"--known-table {known_table}: its rows are TSV: rename it"
-        raise UsageError(message)
+        raise UsageError(f"--known-table {known_table}: its rows are TSV: rename it")
     files = {"--bed": bed, "--fasta": fasta, "--plot": plot, "--known-table": known_table}
     check_files([alpha, beta, *([known] if known is not None else [])], output, files)
 
@@ -129,11 +125,9 @@ def primer(
     }
     given = {name: value for name, value in given.items() if value is not None}
     if pairs is not None and strands == "forward":
-        message = "--pairs needs --strands both: a pair has a primer on either strand"
-        raise UsageError(message)
+        raise UsageError("--pairs needs --strands both: a pair has a primer on either strand")
     if product is not None and pairs is None:
-        message = "--product goes with --pairs"
-        raise UsageError(message)
+        raise UsageError("--product goes with --pairs")
     if plot is not None:
         check_plot(plot, FORMATS, "primer")
     both = strands == "both"
@@ -199,15 +193,13 @@ def _range(option: str, text: str | None) -> Range | None:
     except ValueError:
         found = None
     if found is None or not 0 <= found.low <= found.high:
-        message = f"{option} {text}: give LOW-HIGH, such as 40-60"
-        raise UsageError(message)
+        raise UsageError(f"{option} {text}: give LOW-HIGH, such as 40-60")
     return found
 
 
 def _number(option: str, value: float | None) -> float | None:
     if value is not None and value != value:
-        message = f"{option} {value}: give a number"
-        raise UsageError(message)
+        raise UsageError(f"{option} {value}: give a number")
     return value
 
 
@@ -220,6 +212,5 @@ def _length(least: int | None, most: int | None) -> Range | None:
     low = least if least is not None else min(usual.low, most or usual.low)
     high = most if most is not None else max(usual.high, low)
     if low > high:
-        message = f"--min-length {low:.0f} is above --max-length {high:.0f}"
-        raise UsageError(message)
+        raise UsageError(f"--min-length {low:.0f} is above --max-length {high:.0f}")
     return Range(low, high)

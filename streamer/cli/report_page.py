@@ -70,8 +70,7 @@ def report(
         min_windows = loaded.answers.min_windows if min_windows is None else min_windows
         min_fraction = loaded.answers.min_fraction if min_fraction is None else min_fraction
     if not files:
-        message = "name the files of reports, a journal folder, or --config"
-        raise UsageError(message)
+        raise UsageError("name the files of reports, a journal folder, or --config")
 
     from streamer.cli.report_files import PageOptions, write_report
     from streamer.matching.assignment import Assignment
@@ -85,8 +84,7 @@ def report(
              "--min-fraction": min_fraction}  # fmt: skip
     for option, value in asked.items():
         if value is not None and not journals:
-            message = f"{option} is for a journal, and none is given"
-            raise UsageError(message)
+            raise UsageError(f"{option} is for a journal, and none is given")
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
     recount = Recount(tuple(dictionary or sources), rule, bins, threads)
     write_report(PageOptions(files, output, aside, title, recount), quiet=quiet)

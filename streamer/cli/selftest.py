@@ -39,5 +39,4 @@ def selftest(
         typer.echo(f"cuda\tnot tested: {problem}")
     wrong = [outcome.what for outcome in outcomes if not outcome.right]
     if wrong:
-        message = f"wrong results: {', '.join(wrong)}"
-        raise StreamerError(message)
+        raise StreamerError(f"wrong results: {', '.join(wrong)}")

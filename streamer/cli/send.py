@@ -95,18 +95,14 @@ def send(
     from streamer.errors import UsageError
 
     if bool(reads) == bool(watch):
-        problem = "name either files of reads (READS) or a folder (--watch)"
-        raise UsageError(problem)
+        raise UsageError("name either files of reads (READS) or a folder (--watch)")
     if resume and name is None and reads:
-        problem = "--resume needs --name, that of the run to go on with"
-        raise UsageError(problem)
+        raise UsageError("--resume needs --name, that of the run to go on with")
     for option, given in (("--settle", settle), ("--until", until), ("--ledger", ledger)):
         if given is not None and not watch:
-            problem = f"{option} goes with --watch"
-            raise UsageError(problem)
+            raise UsageError(f"{option} goes with --watch")
     if watch and threads > 1:
-        problem = "--threads goes with READS, --watch has one"
-        raise UsageError(problem)
+        raise UsageError("--threads goes with READS, --watch has one")
     endpoint = daemon_options.endpoint_of("ingest", to, config)
     answer_seconds = min(daemon_options.ANSWER_SECONDS, timeout)
     sizes: BatchSizes = {"batch_bases": batch_bases, "batch_reads": batch_reads}

@@ -101,11 +101,16 @@ class SendMark(NamedTuple):
     def check(self, path: str, records: int, last: str) -> None:
         """DataError unless the file is as it was: ``records``, at most as asked, the last so."""
         if records < self.records:
-            problem = f"has {records:,} records, but {self.records:,} are durable: it has changed"
-            raise DataError(problem, file=shown_name(path))
+            raise DataError(
+                f"has {records:,} records, but {self.records:,} are durable: it has changed",
+                file=shown_name(path),
+            )
         if name_digest(last) != self.last:
-            problem = f"is not the last durable one ({last}): the file has changed"
-            raise DataError(problem, file=shown_name(path), record=self.records)
+            raise DataError(
+                f"is not the last durable one ({last}): the file has changed",
+                file=shown_name(path),
+                record=self.records,
+            )
 
 
 def name_digest(name: str) -> bytes:

@@ -43,8 +43,7 @@ def status(
     from streamer.errors import UsageError
 
     if topics and wait is None:
-        problem = "--topic is for --wait"
-        raise UsageError(problem)
+        raise UsageError("--topic is for --wait")
     answer = _answer(at, config, keys, wait, topics or ())
     if format_ == "jsonl":
         typer.echo(json.dumps(answer))

@@ -71,14 +71,13 @@ def _check_page(count: int | None) -> None:
     from streamer.errors import StreamerError, UsageError
 
     if count:
-        problem = "--count is for --format table and jsonl"
-        raise UsageError(problem)
+        raise UsageError("--count is for --format table and jsonl")
     if find_spec("textual") is None:
-        problem = "--format page needs the package textual: pip install 'kmer-streamer[top]'"
-        raise StreamerError(problem)
+        raise StreamerError(
+            "--format page needs the package textual: pip install 'kmer-streamer[top]'"
+        )
     if not _can_draw():
-        problem = "--format page needs a terminal"
-        raise UsageError(problem)
+        raise UsageError("--format page needs a terminal")
 
 
 def _page(control: Control, every: float) -> bool:

@@ -313,8 +313,7 @@ def warm_up(
         elif outcome.code:
             problems.append(f"`streamer {' '.join(job)}` ended with exit code {outcome.code}")
     if problems:
-        message = f"{problems[0]}; what is missing is compiled when it is first needed"
-        raise StreamerError(message)
+        raise StreamerError(f"{problems[0]}; what is missing is compiled when it is first needed")
     with contextlib.suppress(OSError):
         record.write_text(json.dumps({"key": key, "files": sorted(files)}))
     seconds = time.monotonic() - began
@@ -357,8 +356,9 @@ def _outcomes(listed: list[Job], processes: int, quiet: bool) -> Iterator[tuple[
                 if plain and (10 * done // len(listed) > 10 * (done - 1) // len(listed)):
                     say(f"compiling: {100 * done // len(listed)} %")
         except BrokenProcessPool:
-            message = "a process that compiles was ended; is memory short? try fewer --threads"
-            raise StreamerError(message) from None
+            raise StreamerError(
+                "a process that compiles was ended; is memory short? try fewer --threads"
+            ) from None
 
 
 @contextlib.contextmanager

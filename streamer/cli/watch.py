@@ -54,11 +54,11 @@ class CursorFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            message = f"{self.path}: cannot read: {error.strerror}"
-            raise StreamerError(message) from error
+            raise StreamerError(f"{self.path}: cannot read: {error.strerror}") from error
         except (StreamerError, UnicodeDecodeError):
-            message = f"{self.path}: not a cursor: delete it to begin with the oldest record"
-            raise StreamerError(message) from None
+            raise StreamerError(
+                f"{self.path}: not a cursor: delete it to begin with the oldest record"
+            ) from None
         self.found = True
         return self._stored
 
@@ -157,8 +157,7 @@ def watch(
     if place is not None:
         sync = daemon_options.endpoint_of("sync", sync, config)
     elif sync is not None:
-        problem = "--sync is for --from-cursor"
-        raise UsageError(problem)
+        raise UsageError("--sync is for --from-cursor")
     with _subscriber(endpoint, sync, topics or _DEFAULT_TOPICS, place, key) as feed:
         if not feed.wait_for_daemon(answer_seconds):
             raise DaemonSilentError(endpoint, answer_seconds)
@@ -225,8 +224,9 @@ def _oldest(sync: str, keys: ClientKeys | None) -> Cursor:
         try:
             extent = asked.heads()
         except DaemonSilentError:
-            problem = f"no answer within {seconds:g} s: is a daemon with a journal running?"
-            raise DaemonError(sync, problem) from None
+            raise DaemonError(
+                sync, f"no answer within {seconds:g} s: is a daemon with a journal running?"
+            ) from None
     return Cursor(extent.stream, extent.oldest - 1)
 
 
@@ -324,8 +324,7 @@ def _follow(
             if message.reason == "too-old" and not (rows.place.found or rows.begun):
                 # the oldest record has expired since it was requested
                 continue
-            problem = f"{rows.place.path}: {_RESETS.get(message.reason, message.reason)}"
-            raise StreamerError(problem)
+            raise StreamerError(f"{rows.place.path}: {_RESETS.get(message.reason, message.reason)}")
         if rows.write(message, feed.cursor):
             return True
     return True

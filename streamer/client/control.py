@@ -207,8 +207,7 @@ class Control(Connection):
             values = [columns.get(name) for name in kind._fields]
             sizes = {-1 if v is None or v.dtype != np.int64 else v.size for v in values}
             if len(sizes) > 1 or -1 in sizes:
-                problem = f"its columns are not {', '.join(kind._fields)}"
-                raise WireError(Reason.MALFORMED, problem)
+                raise WireError(Reason.MALFORMED, f"its columns are not {', '.join(kind._fields)}")
         except WireError as error:
             raise self._invalid(error) from None
         rows = zip(*(v.tolist() for v in values if v is not None), strict=True)
@@ -315,8 +314,9 @@ class Control(Connection):
             size = int(reply["bytes"])
             part = frames[0] if frames else b""
             if not len(part):
-                problem = f"the result of job {id_} ends after {offset} of {size} bytes"
-                raise DaemonError(self.endpoint, problem)
+                raise DaemonError(
+                    self.endpoint, f"the result of job {id_} ends after {offset} of {size} bytes"
+                )
             yield part
             offset += len(part)
 
@@ -379,8 +379,9 @@ class Control(Connection):
             # older daemons would take a job twice
             can_ask = command != "submit" or bool(status.get("job_keys"))
             if restarted and not can_ask:
-                problem = f"the daemon was restarted before it replied to '{command}'"
-                raise DaemonError(self.endpoint, problem)
+                raise DaemonError(
+                    self.endpoint, f"the daemon was restarted before it replied to '{command}'"
+                )
             if can_ask and (restarted or heard > sent + self._answer_seconds):
                 numbers.append(self._ask(command, **fields))
                 sent = heard
@@ -395,14 +396,12 @@ class Control(Connection):
         try:
             packed = pack(request)
         except UnicodeEncodeError as error:
-            message = f"{error.object!r} is not UTF-8"
-            raise UsageError(message) from None
+            raise UsageError(f"{error.object!r} is not UTF-8") from None
         if len(packed) > MAX_HEADER_BYTES:
             # if a message is far larger, the daemon ends the connection without an answer
-            message = (
+            raise UsageError(
                 f"'{command}' with {len(packed)} bytes: at most {MAX_HEADER_BYTES} can be sent"
             )
-            raise UsageError(message)
         self._post(seal([packed, *frames]))
         return self._requests
 

@@ -96,8 +96,9 @@ def _sets(header: Header, names: dict[int, str]) -> Sets:
     except (TypeError, ValueError, KeyError):
         sets = {-1: ()}
     if sets and (set(map(type, sets)) != {int} or not 0 <= min(sets) <= max(sets) <= NO_TARGET):
-        problem = "field 'sets' must hold numbers and arrays of named targets"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(
+            Reason.MALFORMED, "field 'sets' must hold numbers and arrays of named targets"
+        )
     return sets
 
 
@@ -480,8 +481,10 @@ def optional_columns(topic: Topic, columns: Columns, rows: int) -> Columns:
             values = np.full(rows, -1, column.dtype)
         if values.dtype != column.dtype or values.size != rows:
             given = f"{values.size} values of {values.dtype}"
-            problem = f"column '{column.name}' has {given}, not {rows} of {column.type_name}"
-            raise WireError(Reason.MALFORMED, problem)
+            raise WireError(
+                Reason.MALFORMED,
+                f"column '{column.name}' has {given}, not {rows} of {column.type_name}",
+            )
         if rows and values.min() < -1:
             raise WireError(Reason.MALFORMED, f"column '{column.name}' has numbers below -1")
         found[column.name] = values
@@ -495,8 +498,9 @@ def check_numbers(name: str, targets: NDArray[Any], known: Collection[int], none
     numbers = np.array(sorted(known) or [none], dtype=np.int64)
     bad = _first_bad(_are_known, (targets,), numbers, none)
     if bad >= 0:
-        problem = f"row {bad + 1} of {name} is {targets[bad]}, which is not named"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(
+            Reason.MALFORMED, f"row {bad + 1} of {name} is {targets[bad]}, which is not named"
+        )
 
 
 def _first_bad(
@@ -646,8 +650,9 @@ def _typed(message: FeedMessage) -> Known:
     stamp = Stamp(topic, head["stream"], head["epoch"], at, previous, head["time"], head)
     if topic in RECORD_TOPICS:
         if previous >= at:
-            problem = f"the record before it is {previous}, not an earlier one"
-            raise WireError(Reason.MALFORMED, problem)
+            raise WireError(
+                Reason.MALFORMED, f"the record before it is {previous}, not an earlier one"
+            )
         if topic == "settled":
             return Settled(stamp, integer(head, "version"), integer(head, "from_batch"))
         return _about_batch(stamp, message)
@@ -676,8 +681,7 @@ def _tally(stamp: Stamp, head: Header) -> TallyRows:
     for name, values in zip(wanted, zip(*rows, strict=True), strict=False):
         right, kinds = TALLY_TYPES.get(name, ("integers", {int}))
         if not {*map(type, values)} <= {*kinds, type(None)}:
-            problem = f"'{name}' in field 'rows' must have {right} or nil"
-            raise WireError(Reason.MALFORMED, problem)
+            raise WireError(Reason.MALFORMED, f"'{name}' in field 'rows' must have {right} or nil")
     return TallyRows(stamp, rows, integer(head, "version"), head.get("complete") is not False)
 
 

@@ -167,8 +167,9 @@ class ProducerSteps(Connection):
         marks = mark if callable(mark) else self._marks(mark, len(batch))
         for part in parts(batch, self._core.max_batch, self.endpoint, marks):
             if len(part.mark) > _MAX_MARK_BYTES:
-                problem = f"a mark has at most {_MAX_MARK_BYTES} bytes, not {len(part.mark)}"
-                raise UsageError(problem)
+                raise UsageError(
+                    f"a mark has at most {_MAX_MARK_BYTES} bytes, not {len(part.mark)}"
+                )
             part.growing = growing
             self._core.add(part)
             try:

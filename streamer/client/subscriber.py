@@ -74,8 +74,7 @@ def topic_names(topics: Sequence[str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(topic.removesuffix(".") for topic in topics))
     for name in names:
         if name not in TOPICS:
-            problem = f"unknown topic '{name}' (known: {', '.join(TOPICS)})"
-            raise UsageError(problem)
+            raise UsageError(f"unknown topic '{name}' (known: {', '.join(TOPICS)})")
     return names
 
 
@@ -94,8 +93,7 @@ class FeedReader(Connection):
         keys: Keys = None,
     ) -> None:
         if cursor is not None and sync is None:
-            problem = "a cursor needs the endpoint of sync"
-            raise UsageError(problem)
+            raise UsageError("a cursor needs the endpoint of sync")
         names = topic_names(topics)
         self._healing = None if sync is None else HealingCore(names, answer_seconds, cursor)
         self._core = self._healing or SubscriberCore(names, answer_seconds)

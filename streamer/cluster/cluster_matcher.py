@@ -196,8 +196,7 @@ class ClusterEngine(MatchEngine):
     def _workers_are_there(self) -> bool:
         there = self._team.here
         if not there and self._team.shards > 1:
-            message = f"a shard of the dictionary has no worker ({self._team.reason()})"
-            raise StreamerError(message)
+            raise StreamerError(f"a shard of the dictionary has no worker ({self._team.reason()})")
         if there == self._alone:
             self._alone = not there
             self._say(

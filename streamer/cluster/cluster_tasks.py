@@ -70,8 +70,9 @@ class RemoteError(StreamerError):
 def check_version(version: str) -> None:
     """On a worker: raise StreamerError unless its version is that of the command."""
     if version != __version__:
-        message = f"a worker has version {__version__} of kmer-streamer, this command {version}"
-        raise StreamerError(message)
+        raise StreamerError(
+            f"a worker has version {__version__} of kmer-streamer, this command {version}"
+        )
 
 
 def perform(version: str, work: Work, key: str, shared: Parts, part: Parts) -> Parts:
@@ -157,14 +158,14 @@ def result_of(cluster: Cluster, reference: Any, read: Callable[[Any], Any]) -> A
         found = read(_got(cluster, reference))
     except errors.RayTaskError as error:
         cause = error.cause if isinstance(error.cause, Exception) else error
-        message = f"a worker failed: {type(cause).__name__}: {' '.join(str(cause).split())[:400]}"
-        raise StreamerError(message) from error
+        raise StreamerError(
+            f"a worker failed: {type(cause).__name__}: {' '.join(str(cause).split())[:400]}"
+        ) from error
     except (errors.RayError, ConnectionError) as error:
-        message = (
+        raise StreamerError(
             f"workers died {RETRIES + 1} times in the same part of the work, or the cluster is "
             f"lost ({type(error).__name__})"
-        )
-        raise StreamerError(message) from error
+        ) from error
     if isinstance(found, TaskFailed):
         raise RemoteError(found)
     return found

@@ -90,8 +90,7 @@ class Cluster:
     def check(self) -> None:
         """Raise StreamerError if the cluster is lost."""
         if self.lost:
-            message = f"{self.lost}: start the cluster again, then this command"
-            raise StreamerError(message)
+            raise StreamerError(f"{self.lost}: start the cluster again, then this command")
 
     @property
     def cpus(self) -> int:
@@ -136,8 +135,7 @@ class Cluster:
         name = method or default
         has = methods[name]
         if device != "auto" and device not in has:
-            message = f"the method '{method}' runs on {', '.join(has)}, not on {device}"
-            raise UsageError(message)
+            raise UsageError(f"the method '{method}' runs on {', '.join(has)}, not on {device}")
         needs = device == "cuda" or "cpu" not in has
         if needs:
             self.check_gpu()
@@ -149,8 +147,7 @@ class Cluster:
     def check_gpu(self) -> None:
         """Raise StreamerError if the cluster has no GPU."""
         if not self.gpus:
-            message = "no node of the cluster has a GPU; use --device cpu or auto"
-            raise StreamerError(message)
+            raise StreamerError("no node of the cluster has a GPU; use --device cpu or auto")
 
 
 @contextlib.contextmanager
@@ -224,8 +221,7 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
     try:
         ray = import_module("ray")
     except ImportError as error:
-        message = f"--cluster needs Ray ({error}): {INSTALL}"
-        raise StreamerError(message) from None
+        raise StreamerError(f"--cluster needs Ray ({error}): {INSTALL}") from None
     if ray.is_initialized():
         return ray
     silence()
@@ -248,8 +244,7 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
         with _own_signals(stack):
             ray.init(**options)
     except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
-        message = f"--cluster {address}: {_reason(error)}"
-        raise StreamerError(message) from None
+        raise StreamerError(f"--cluster {address}: {_reason(error)}") from None
     return ray
 
 
@@ -292,16 +287,16 @@ def _check_address(address: str) -> None:
     """Raise UsageError for an invalid address; StreamerError if nothing listens there."""
     host, colon, port = address.rpartition(":")
     if not (colon and host and "/" not in host and port.isdecimal() and 0 < int(port) < 1 << 16):
-        message = f"--cluster {address}: give local, auto, or the HOST:PORT of a Ray cluster"
-        raise UsageError(message)
+        raise UsageError(
+            f"--cluster {address}: give local, auto, or the HOST:PORT of a Ray cluster"
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except OSError as error:
-        message = (
+        raise StreamerError(
             f"--cluster {address}: {error.strerror or error}; "
             f"start a cluster there with 'ray start --head'"
-        )
-        raise StreamerError(message) from None
+        ) from None
 
 
 def silence() -> None:
@@ -317,8 +312,7 @@ def _check_token(address: str) -> None:
     if os.environ["RAY_AUTH_MODE"] == "token" and not (
         inner.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
     ):
-        message = "no token"
-        raise ValueError(message)
+        raise ValueError("no token")
     # Ray writes to the file descriptor directly
     sys.stderr.flush()
     before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

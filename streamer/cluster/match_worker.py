@@ -251,8 +251,9 @@ class MatchWorker:
         learned: how many the daemon counts, as ``match`` does.
         """
         if version != __version__:
-            message = f"a worker has version {__version__} of kmer-streamer, the daemon {version}"
-            raise StreamerError(message)
+            raise StreamerError(
+                f"a worker has version {__version__} of kmer-streamer, the daemon {version}"
+            )
         self._turn = threading.Condition()
         self._setup = setup_ = unpacked(self.fetched(setup))
         self._canonical = setup_.dictionary.strands != "forward"

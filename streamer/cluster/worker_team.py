@@ -345,8 +345,7 @@ class WorkerTeam:
                     take(number, answer)
                     missing -= 1
                 if not self._covered() and (why := self._given_up()):
-                    message = f"no worker of the cluster answers ({why})"
-                    raise NoWorkersError(message)
+                    raise NoWorkersError(f"no worker of the cluster answers ({why})")
         finally:
             for member in self.members:
                 # parts left behind by an error belong to no request any more
@@ -490,11 +489,10 @@ class WorkerTeam:
         at_fault = member.shard, member.parts[0].number
         self._deaths[at_fault] += 1
         if self._deaths[at_fault] > RETRIES:
-            message = (
+            raise NoWorkersError(
                 f"{RETRIES + 1} workers of the cluster failed in the same part of a batch; the "
                 f"last one {why}"
             )
-            raise NoWorkersError(message)
 
     def _end(self, member: Member) -> None:
         member.hang_up()

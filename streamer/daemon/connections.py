@@ -42,11 +42,10 @@ class Connections(Worker):
         # whether the last log line was that connections are refused
         self._refusing = False
         if open_descriptors() + _LEAST_CONNECTIONS > self._limit:
-            problem = (
+            raise StreamerError(
                 f"too few file descriptors: {limit} are allowed, {open_descriptors()} are in use: "
                 f"raise the limit (ulimit -n 1024)"
             )
-            raise StreamerError(problem)
 
     def stop(self) -> None:
         """Ask the thread to end, now."""

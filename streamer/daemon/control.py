@@ -244,8 +244,10 @@ class ControlWorker(SocketWorker):
                 denied = rights.denial(f"ask for '{command}'")
                 raise denied
             if data and command != "ask":
-                problem = f"a request is a header and its checksum, not {len(frames)} frames"
-                raise WireError(Reason.MALFORMED, problem)
+                raise WireError(
+                    Reason.MALFORMED,
+                    f"a request is a header and its checksum, not {len(frames)} frames",
+                )
             if command == "status":
                 subscriptions = flag(request, "subscriptions")
             elif command == "drain":
@@ -260,8 +262,10 @@ class ControlWorker(SocketWorker):
                 return None
             elif command in JOB_COMMANDS:
                 if self._jobs is None:
-                    problem = "there are no jobs: set jobs.directories in the configuration"
-                    raise WireError(Reason.DENIED, problem)
+                    raise WireError(
+                        Reason.DENIED,
+                        "there are no jobs: set jobs.directories in the configuration",
+                    )
                 later = partial(self._later, envelope, key, reply, size)
                 self._jobs(command, request, rights, later)
                 return None
@@ -277,8 +281,9 @@ class ControlWorker(SocketWorker):
                 reply |= fields
             else:
                 known = ", ".join(COMMANDS)
-                problem = f"unknown command {shown(command)} (known: {known})"
-                raise WireError(Reason.MALFORMED, problem)
+                raise WireError(
+                    Reason.MALFORMED, f"unknown command {shown(command)} (known: {known})"
+                )
             reply |= {"type": "reply", "ok": True}
         except WireError as error:
             command = None
@@ -324,8 +329,10 @@ def _coverage(board: Board, request: Header) -> tuple[Header, Sequence[Buffer]]:
     """The coverage of a target: header fields that describe the columns, and the columns."""
     tally = _tally(board)
     if not board.config.answers.coverage:
-        problem = "coverage is not counted: set answers.coverage = true in the configuration"
-        raise WireError(Reason.SOURCES, problem)
+        raise WireError(
+            Reason.SOURCES,
+            "coverage is not counted: set answers.coverage = true in the configuration",
+        )
     target = request.get("target")
     if not isinstance(target, str):
         raise WireError(Reason.MALFORMED, "field 'target' must be a string")
@@ -334,19 +341,23 @@ def _coverage(board: Board, request: Header) -> tuple[Header, Sequence[Buffer]]:
         columns = tally.coverage(target, bins)
     except StreamerError:
         # an unknown name may be anything
-        problem = f"no target of the dictionary is {shown(target)}"
-        raise WireError(Reason.MALFORMED, problem) from None
+        raise WireError(
+            Reason.MALFORMED, f"no target of the dictionary is {shown(target)}"
+        ) from None
     if columns is None:
-        problem = "a saved dictionary does not hold the places of its k-mers: use its sources"
-        raise WireError(Reason.SOURCES, problem)
+        raise WireError(
+            Reason.SOURCES,
+            "a saved dictionary does not hold the places of its k-mers: use its sources",
+        )
     fields = {"columns": describe(columns)} | board.answers()
     return fields, [raw(values) for values in columns.values()]
 
 
 def _tally(board: Board) -> TargetTally:
     if not board.config.answers.targets:
-        problem = "nothing is counted: set answers.targets = true in the configuration"
-        raise WireError(Reason.SOURCES, problem)
+        raise WireError(
+            Reason.SOURCES, "nothing is counted: set answers.targets = true in the configuration"
+        )
     if board.state == STARTING or board.tally is None:
         raise WireError(Reason.BUSY, "still starting: ask again once the state is running")
     return board.tally
@@ -355,8 +366,10 @@ def _tally(board: Board) -> TargetTally:
 def _curve(board: Board) -> tuple[Header, Sequence[Buffer]]:
     """The novelty curve: header fields that describe the columns, and the columns."""
     if board.novelty is None:
-        problem = "the dictionary learns nothing from the reads: set dictionary.mode = 'grow'"
-        raise WireError(Reason.SOURCES, problem)
+        raise WireError(
+            Reason.SOURCES,
+            "the dictionary learns nothing from the reads: set dictionary.mode = 'grow'",
+        )
     columns = board.novelty.columns()
     fields = {"version": board.version, "columns": describe(columns)}
     return fields, [raw(values) for values in columns.values()]

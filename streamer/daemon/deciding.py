@@ -135,8 +135,7 @@ class Deciding:
         if self._rule is None:
             raise WireError(Reason.DENIED, NOTHING_DECIDED)
         if len(self._asked) >= _WAITING:
-            problem = f"{_WAITING} requests wait for decisions: ask again later"
-            raise WireError(Reason.BUSY, problem)
+            raise WireError(Reason.BUSY, f"{_WAITING} requests wait for decisions: ask again later")
         self._asked.append(_Ask(batch, answer))
 
     def answer(self) -> None:

@@ -128,8 +128,10 @@ class ReplayedJournal:
                 # all records are there and make up for it
                 if reader.oldest == 1:
                     break
-                message = "the stored state was given up, the next one is still to come: try again"
-                raise JournalDamage(message, file=str(reader.directory))
+                raise JournalDamage(
+                    "the stored state was given up, the next one is still to come: try again",
+                    file=str(reader.directory),
+                )
             if self._snapshot is None or self._snapshot.row != row:
                 self._snapshot = reader.open_snapshot(row)
             if self._snapshot is not None:

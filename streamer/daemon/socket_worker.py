@@ -88,8 +88,9 @@ class SocketWorker(Worker):
         claim(self.key, self.endpoint)
         path = socket_path(self.endpoint)
         if path is not None and aside(path).exists() and not aside(path).is_socket():
-            problem = "a file that is not a socket is in the way"
-            raise EndpointError(self.key, f"ipc://{aside(path)}", problem)
+            raise EndpointError(
+                self.key, f"ipc://{aside(path)}", "a file that is not a socket is in the way"
+            )
         try:
             self.door = door = Door(self.endpoint)
         except OSError as error:

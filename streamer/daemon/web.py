@@ -176,8 +176,7 @@ def _token(board: Board) -> str:
     try:
         return read_token(web.token_file)
     except ValueError as error:
-        message = f"web.token_file: {error}"
-        raise StreamerError(message) from None
+        raise StreamerError(f"web.token_file: {error}") from None
 
 
 def _listening(address: str) -> socket.socket:

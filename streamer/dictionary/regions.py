@@ -39,8 +39,7 @@ def regions_of(path: str, *, amplicons: bool = False) -> list[Region]:
         if (line := lines.setdefault(region.name, region.line)) != region.line:
             raise _fault(path, region.line, f"the name {region.name} is that of line {line}, too")
     if not found:
-        problem = "has no regions"
-        raise DataError(problem, file=path)
+        raise DataError("has no regions", file=path)
     return found
 
 
@@ -61,8 +60,9 @@ def records_of(
         if letters is None:
             raise _fault(path, region.line, f"{reference} has no record {region.record}")
         if region.end > len(letters):
-            problem = f"ends at {region.end}, {region.record} has {len(letters)} bases"
-            raise _fault(path, region.line, problem)
+            raise _fault(
+                path, region.line, f"ends at {region.end}, {region.record} has {len(letters)} bases"
+            )
         yield region.name, letters[region.start : region.end], region
 
 

@@ -480,8 +480,7 @@ class Dictionary:
         several = [paths] if isinstance(paths, str | os.PathLike) else paths
         names = [os.fspath(path) for path in several]
         if not names:
-            problem = "a dictionary needs files"
-            raise UsageError(problem)
+            raise UsageError("a dictionary needs files")
         known_as = "forward" if as_stored else strands
         parts = []
         kmerless: dict[str, str] = {}
@@ -500,8 +499,7 @@ class Dictionary:
         if not dictionary.codes.size:
             why = "; ".join(kmerless.values()) or "no records"
             files = ", ".join(map(shown_name, kmerless or names))
-            message = f"{files}: the dictionary holds no whole {k}-mer: {why}"
-            raise StreamerError(message)
+            raise StreamerError(f"{files}: the dictionary holds no whole {k}-mer: {why}")
         if kmerless and on_notice is not None:
             never = "; ".join(f"{shown_name(path)}: {why}" for path, why in kmerless.items())
             on_notice(f"warning: without a whole {k}-mer nothing can match: {never}")
@@ -672,11 +670,10 @@ def load_dictionary(
     except ValueError as error:
         raise StreamerError(str(error)) from error
     if (tree.k, whole.strands) != (k, strands):
-        message = (
+        raise StreamerError(
             f"{path}: was saved with -k {tree.k} --strands {whole.strands}, "
             f"not with -k {k} --strands {strands}"
         )
-        raise StreamerError(message)
     if strands == "both":
         stored = sets != _NOT_STORED
         return Dictionary(k, "forward", codes[stored], sets[stored], targets)

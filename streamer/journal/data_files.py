@@ -145,8 +145,7 @@ class DataReader:
             except OSError as error:
                 raise unread(path, error, offset=row.offset, record=row.at) from error
         if len(data) != row.size or crc32c([data]) != row.sum:
-            message = "wrong checksum"
-            raise JournalDamage(message, file=str(path), offset=row.offset, record=row.at)
+            raise JournalDamage("wrong checksum", file=str(path), offset=row.offset, record=row.at)
         return split(data, row.lengths)
 
     def group(self, file: int, offset: int) -> DataGroup | None:
@@ -445,8 +444,7 @@ class DataWriter:
         with suppress(JournalFull):  # what is overwritten has its room
             self._write(self._gatherer.gather([], before=0, size=self._sizes.page_bytes)[0])
             return
-        message = f"{self.path}: cannot be stored: start again"
-        raise JournalFailed(message)
+        raise JournalFailed(f"{self.path}: cannot be stored: start again")
 
     def taken(self, end: int) -> None:
         """Note that what was written up to here has been committed."""

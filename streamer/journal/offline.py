@@ -77,8 +77,7 @@ def copy_journal(directory: str, target: str, sizes: Sizes | None = None) -> str
     """Copy what is stored now; return what that is. The index is left out."""
     source, copy = Path(directory), Path(target)
     if copy.exists() and (not copy.is_dir() or any(copy.iterdir())):
-        message = f"{copy}: is not empty: copy to a new folder"
-        raise JournalError(message)
+        raise JournalError(f"{copy}: is not empty: copy to a new folder")
     _check_folder(source)
     damages: list[JournalDamage] = []
     for _ in range(_TRIES):
@@ -94,8 +93,7 @@ def copy_journal(directory: str, target: str, sizes: Sizes | None = None) -> str
                 damages = log.notes
                 continue
             if state is None:
-                message = f"{source}: nothing is stored"
-                raise JournalError(message)
+                raise JournalError(f"{source}: nothing is stored")
             paths = [data_file(source, number) for number in log.numbers if number <= state.file]
             if snapshot is not None and snapshot.file:
                 paths.append(snapshot_file(source, snapshot.file))
@@ -111,8 +109,7 @@ def copy_journal(directory: str, target: str, sizes: Sizes | None = None) -> str
             return _described(copy, state, "copied; it is another stream")
     if damages:
         raise JournalDamages(damages)
-    message = f"{source}: its files change too fast: try again"
-    raise JournalError(message)
+    raise JournalError(f"{source}: its files change too fast: try again")
 
 
 def _copy(source: int, path: Path, end: int | None) -> None:
@@ -133,15 +130,13 @@ def _alone(directory: str, work: Callable[[Path, DataLog], T], sizes: Sizes | No
     _check_folder(path)
     with closing(Lock(path)), closing(DataLog(path, sizes or Sizes())) as log:
         if not log.numbers:
-            message = f"{path}: there is no journal"
-            raise JournalError(message)
+            raise JournalError(f"{path}: there is no journal")
         return work(path, log)
 
 
 def _check_folder(path: Path) -> None:
     if not path.is_dir():
-        message = f"{path}: there is no journal"
-        raise JournalError(message)
+        raise JournalError(f"{path}: there is no journal")
 
 
 def _described(path: Path, state: State, what: str) -> str:

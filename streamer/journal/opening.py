@@ -181,11 +181,10 @@ class DataLog:
         self._files = DataReader(directory)
         for number in self.numbers:
             if self._files.is_of_before(number):
-                message = (
+                raise JournalError(
                     f"{data_file(directory, number)}: format 2, this version of the program reads "
                     "3: use another directory or another version"
                 )
-                raise JournalError(message)
             if self.seal is None and (group := self._files.group(number, 0)) is not None:
                 self.seal = group.seal
 
@@ -320,10 +319,9 @@ class Lock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.close()
-            message = (
+            raise JournalInUse(
                 f"{directory}: in use by another process: stop that one, or use another directory"
-            )
-            raise JournalInUse(message) from error
+            ) from error
 
     def check(self) -> None:
         """Raise JournalFull unless the path still leads to the directory, and it can be written."""
@@ -338,8 +336,7 @@ class Lock:
             problem = "cannot be written any more: give the permission back"
         else:
             return
-        message = f"{self._directory}: {problem}"
-        raise JournalFull(message)
+        raise JournalFull(f"{self._directory}: {problem}")
 
     def close(self) -> None:
         """Release the directory."""
@@ -355,14 +352,14 @@ def own(disk: Disk, directory: Path) -> Lock:
         names = [path.name for path in directory.iterdir()]
         # an interrupted start may have left the index alone
         if names and not _leftovers(directory) and not all(map(_is_of_index, names)):
-            message = f"{directory}: holds other files: {_LEAVE}"
-            raise JournalError(message)
+            raise JournalError(f"{directory}: holds other files: {_LEAVE}")
         if directory.stat().st_mode & 0o077:
             directory.chmod(0o700)
         return Lock(directory)
     except OSError as error:
-        message = f"{directory}: cannot hold a journal: {error.strerror}: use another directory"
-        raise JournalError(message) from error
+        raise JournalError(
+            f"{directory}: cannot hold a journal: {error.strerror}: use another directory"
+        ) from error
 
 
 def home_of(directory: Path) -> bytes:
@@ -415,16 +412,14 @@ def open_index(
     """
     path = directory / NAME
     if log.numbers and not (path.exists() and (directory / f"{NAME}-wal").exists()):
-        message = "the index or its log is missing"
-        raise JournalDamage(message, file=str(path))
+        raise JournalDamage("the index or its log is missing", file=str(path))
     if not path.exists():
         _new_index(disk, directory)
     index = Index(directory, vfs=disk.vfs, write=True, page_bytes=sizes.page_bytes)
     try:
         if index.empty():
             if log.numbers:
-                message = "the index is empty"
-                raise JournalDamage(message, file=str(path))
+                raise JournalDamage("the index is empty", file=str(path))
             index.prepare()
             index.create()
             return index, None
@@ -432,8 +427,7 @@ def open_index(
         state = index.state() if log.numbers or index.has_state() else None
         if state is not None:
             if log.seal not in (None, state.seal):
-                message = "it is of other data files"
-                raise JournalDamage(message, file=str(index.path))
+                raise JournalDamage("it is of other data files", file=str(index.path))
             state = log.replay(index, state)
     except BaseException:
         index.close()
@@ -455,8 +449,7 @@ def make_index(
         index.create()
         state = log.replay(index)
         if state is None and (log.notes or snapshot_numbers(directory)):
-            message = f"no records can be read: {_LEAVE}"
-            raise JournalDamage(message, file=str(directory))
+            raise JournalDamage(f"no records can be read: {_LEAVE}", file=str(directory))
     except BaseException:
         index.close()
         raise
@@ -477,11 +470,10 @@ def check_identity(directory: Path, stored: bytes, asked: bytes) -> None:
     there, here = _words(stored), _words(asked)
     was = " ".join(word for word in there if word not in here) or " ".join(there)
     now = " ".join(word for word in here if word not in there) or " ".join(here)
-    message = (
+    raise JournalError(
         f"{directory}: its records are of `{was}`, this is `{now}`: "
         "use another directory, or the configuration of these records"
     )
-    raise JournalError(message)
 
 
 def sync_all(disk: Disk, directory: Path) -> None:

@@ -126,8 +126,9 @@ class RecordReader:
 
     def _kept(self, at: int, oldest: Callable[[], int]) -> None:
         if at < (first := oldest()):
-            message = f"{self._directory}: record {at} is no longer kept: begin with {first}"
-            raise JournalExpired(message, first)
+            raise JournalExpired(
+                f"{self._directory}: record {at} is no longer kept: begin with {first}", first
+            )
 
 
 def _record(row: RecordRow, files: DataReader) -> Record:
@@ -148,14 +149,12 @@ class JournalReader(JournalView):
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         if not (directory / NAME).exists():
-            message = f"{directory}: there is no journal: start the daemon that writes it"
-            raise JournalError(message)
+            raise JournalError(f"{directory}: there is no journal: start the daemon that writes it")
         self._index = Index(directory)
         self._reader = RecordReader(self._index, directory)
         try:
             if self._index.empty():
-                message = f"{directory}: the journal is being made: try again"
-                raise JournalError(message)
+                raise JournalError(f"{directory}: the journal is being made: try again")
             self.refresh()
         except BaseException:
             self.close()

@@ -313,8 +313,9 @@ class Index:
         """Set, before the first transaction, that a commit is not synced, but a checkpoint is."""
         with self._writing():
             if self._db.pragma("journal_mode", "wal") != "wal":
-                message = f"{self.path}: this file system cannot hold a journal (no shared memory)"
-                raise JournalError(message)
+                raise JournalError(
+                    f"{self.path}: this file system cannot hold a journal (no shared memory)"
+                )
             self._db.pragma("synchronous", "NORMAL")
 
     def empty(self) -> bool:
@@ -326,17 +327,14 @@ class Index:
         if not found and not application:
             return True
         if application != APPLICATION:
-            message = f"{self.path}: not a journal of this program: use another directory"
-            raise JournalError(message)
+            raise JournalError(f"{self.path}: not a journal of this program: use another directory")
         if version != FORMAT:
-            message = (
+            raise JournalError(
                 f"{self.path}: format {version}, this version of the program reads {FORMAT}: "
                 "use another directory or another version"
             )
-            raise JournalError(message)
         if sorted(sql for (sql,) in found) != sorted(TABLES):
-            message = "tables are not those of a journal"
-            raise JournalDamage(message, file=str(self.path))
+            raise JournalDamage("tables are not those of a journal", file=str(self.path))
         return False
 
     def create(self) -> None:
@@ -439,8 +437,7 @@ class Index:
         """Return the row about the journal as a whole."""
         rows = self._query("SELECT * FROM state")
         if len(rows) != 1:
-            message = "no row of state"
-            raise JournalDamage(message, file=str(self.path))
+            raise JournalDamage("no row of state", file=str(self.path))
         return self._checked(State, rows[0])
 
     def has_state(self) -> bool:
@@ -455,8 +452,7 @@ class Index:
         """Return the row of the last snapshot."""
         rows = self._query("SELECT * FROM snapshots")
         if len(rows) > 1:
-            message = "more than one snapshot"
-            raise JournalDamage(message, file=str(self.path))
+            raise JournalDamage("more than one snapshot", file=str(self.path))
         return self._checked(SnapshotRow, rows[0]) if rows else None
 
     def records(self, after: int, until: int) -> Iterator[RecordRow | JournalDamage]:
@@ -540,8 +536,7 @@ class Index:
             return kind(*values[:-1])
         number = values[0] if kind is RecordRow and isinstance(values[0], int) else None
         table = kind.__name__
-        message = f"{table}: wrong checksum"
-        raise JournalDamage(message, file=str(self.path), record=number)
+        raise JournalDamage(f"{table}: wrong checksum", file=str(self.path), record=number)
 
     def _query(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._reading():
@@ -554,10 +549,8 @@ class Index:
                 yield
             except (apsw.Error, UnicodeDecodeError) as error:
                 if isinstance(error, _PASSING) or _code(error) in _PASSING_CODES:
-                    message = f"{self.path}: {error}: try again"
-                    raise JournalUnread(message) from error
-                message = f"cannot be read: {error}"
-                raise JournalDamage(message, file=str(self.path)) from error
+                    raise JournalUnread(f"{self.path}: {error}: try again") from error
+                raise JournalDamage(f"cannot be read: {error}", file=str(self.path)) from error
 
 
 def _code(error: Exception) -> int:

@@ -368,8 +368,9 @@ class Journal(JournalView):
         """Raise JournalFull if a restart would not find what is stored now."""
         self._lock.check()
         if not self._data.is_there():
-            message = f"{self._data.path}: was deleted or replaced: put it back, or start again"
-            raise JournalFull(message)
+            raise JournalFull(
+                f"{self._data.path}: was deleted or replaced: put it back, or start again"
+            )
 
     def _everything(self) -> list[Row | ForgottenRow]:
         """Return what a new data file begins with."""
@@ -408,8 +409,9 @@ class Journal(JournalView):
         """
         before = self._snapshot
         if at > self.head or (before is not None and at < before.at):
-            message = f"a snapshot at {at}: head is {self.head}, the last is {before and before.at}"
-            raise ValueError(message)
+            raise ValueError(
+                f"a snapshot at {at}: head is {self.head}, the last is {before and before.at}"
+            )
         with self._working(alone=False):
             snapshot = Snapshot(at, meta, tuple(map(flat, frames)))
             number = max([0, *snapshot_numbers(self._directory)]) + 1
@@ -471,16 +473,14 @@ class Journal(JournalView):
             if isinstance(entry, Record):
                 at += 1
                 if entry.at != at:
-                    message = f"record {entry.at} where {at} is next"
-                    raise ValueError(message)
+                    raise ValueError(f"record {entry.at} where {at} is next")
             if key is None:
                 continue
             name = key.producer.encode()
             last = rows.get(name) or self._producers.get(name)
             sequence, mark = (key.sequence, key.mark) if isinstance(key, Key) else (0, None)
             if last is not None and (key.epoch, sequence) <= (last.epoch, last.sequence):
-                message = f"behind record {at}: {key} after {last[1:3]}"
-                raise ValueError(message)
+                raise ValueError(f"behind record {at}: {key} after {last[1:3]}")
             if mark is None:
                 mark = last.mark if last is not None else b""
             rows[name] = ProducerRow(name, key.epoch, sequence, bytes(mark), entry.time)

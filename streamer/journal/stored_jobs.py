@@ -46,8 +46,7 @@ class StoredJobs:
             self._db.pragma("synchronous", "FULL" if durability == "fsync" else "OFF")
             application = self._db.pragma("application_id")
             if application not in (0, _APPLICATION):
-                problem = f"{self._path}: holds no jobs of this program"
-                raise StreamerError(problem)
+                raise StreamerError(f"{self._path}: holds no jobs of this program")
             if application == 0:
                 with self._db:
                     self._db.execute(_TABLE)
@@ -93,11 +92,11 @@ class StoredJobs:
         try:
             yield
         except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
-            message = f"{self._path}: damaged: {error}; remove it to go on without these jobs"
-            raise StreamerError(message) from error
+            raise StreamerError(
+                f"{self._path}: damaged: {error}; remove it to go on without these jobs"
+            ) from error
         except apsw.Error as error:
-            message = f"{self._path}: {error}"
-            raise StreamerError(message) from error
+            raise StreamerError(f"{self._path}: {error}") from error
 
 
 def _checksum(id_: bytes, content: bytes) -> int:

@@ -73,8 +73,7 @@ class Decider:
         listed = rule.enrich or rule.deplete
         key = "enrich" if rule.enrich else "deplete"
         if missing := unknown_names(listed, dictionary.targets):
-            message = f"decision.{key}: the dictionary has no target called {missing}"
-            raise StreamerError(message)
+            raise StreamerError(f"decision.{key}: the dictionary has no target called {missing}")
         check_kmers(listed, dictionary.targets, dictionary.k, f"decision.{key}")
         yes, no = (STOP_RECEIVING, UNBLOCK) if rule.enrich else (UNBLOCK, STOP_RECEIVING)
         wanted = set(listed)

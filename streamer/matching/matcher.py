@@ -252,8 +252,7 @@ class StreamMatcher:
         on_fallback: OnFallback | None = None,
     ) -> None:
         for fault in spec.faults():
-            message = f"{fault} '{getattr(spec, fault)}' does not go with the other options"
-            raise UsageError(message)
+            raise UsageError(f"{fault} '{getattr(spec, fault)}' does not go with the other options")
         if spec.device == "cuda" and not spec.cards:
             spec = replace(spec, cards=tuple(usable_cards(1)))
         if spec.changes:

@@ -51,8 +51,7 @@ def windows(result: BatchResult, symbols: slice = slice(None)) -> Columns:
     Columns: read int64 (index), start int64, event uint8, depth uint8, target uint32 (target set).
     """
     if result.depths is None:
-        message = "the windows report needs want_depths"
-        raise ValueError(message)
+        raise ValueError("the windows report needs want_depths")
     at = np.flatnonzero(result.events[symbols]) + (symbols.start or 0)
     read = np.searchsorted(result.batch.offsets, at, side="right") - 1
     events = result.events[at]

@@ -141,8 +141,7 @@ class BatchResult:
         3.3.10), its word has depth k and the deepest node on its path in the snapshot.
         """
         if self.depths is None or self.depths.nodes.size != self.depths.depths.size:
-            message = "event words need want_depths and want_nodes"
-            raise ValueError(message)
+            raise ValueError("event words need want_depths and want_nodes")
         found = self.depths
         return [
             ChunkWords(

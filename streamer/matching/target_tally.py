@@ -119,8 +119,9 @@ class Panel:
         for group, names in self.groups.items():
             for at, name in enumerate(names):
                 if name not in known:
-                    problem = f"panel.groups.{group}.{at}: no target of the dictionary is '{name}'"
-                    raise StreamerError(problem)
+                    raise StreamerError(
+                        f"panel.groups.{group}.{at}: no target of the dictionary is '{name}'"
+                    )
             check_kmers(names, dictionary.targets, dictionary.k, f"panel.groups.{group}")
         if not self.groups and (self.breadth or self.depth or self.reads):
             check_kmers(known, dictionary.targets, dictionary.k, "panel")
@@ -241,8 +242,7 @@ class TargetTally:
         if covered is None or not covered.placed:
             return None
         if target not in names:
-            problem = f"no target of the dictionary is '{target}'"
-            raise StreamerError(problem)
+            raise StreamerError(f"no target of the dictionary is '{target}'")
         with self._lock:
             columns = covered.of_target(names.index(target), bins)
         return {name: values for name, values in columns.items() if name != "target"}

@@ -59,11 +59,10 @@ def built(build: Callable[[], TreeBitmap], version: int) -> VersionedSnapshot:
     try:
         return VersionedSnapshot(build(), version)
     except TooManyNodesError as error:
-        message = (
+        raise SnapshotTooLargeError(
             f"the dictionary is too large for a snapshot, which --save, a GPU, --kernel walk and "
             f"--semantics ltb need: {error}; give fewer records or a smaller k"
-        )
-        raise SnapshotTooLargeError(message) from error
+        ) from error
 
 
 class TreeWorker:

@@ -60,8 +60,9 @@ def number_kmers(dictionary: Dictionary, threads: int) -> KmerNumbers:
     """Number the k-mers; in order of their codes if ``dictionary.records`` is None."""
     codes, records = dictionary.codes, dictionary.records
     if codes.size >= NO_SET:
-        message = f"{codes.size:,} k-mers in the dictionary: at most {NO_SET - 1:,} can be counted"
-        raise StreamerError(message)
+        raise StreamerError(
+            f"{codes.size:,} k-mers in the dictionary: at most {NO_SET - 1:,} can be counted"
+        )
     if records is None:
         return KmerNumbers(np.arange(codes.size, dtype=np.uint32), np.zeros(0, np.uint32))
     canonical = dictionary.strands != "forward"

@@ -26,8 +26,9 @@ def rows_format(given: RowsFormat | None, path: str | None) -> RowsFormat:
     format_ = given or _FORMATS.get(suffix_of(path))
     if format_ is None:
         known = ", ".join(filter(None, _FORMATS))
-        message = f"{path}: {suffix_of(path)} is none of {known}: rename it or give --format"
-        raise UsageError(message)
+        raise UsageError(
+            f"{path}: {suffix_of(path)} is none of {known}: rename it or give --format"
+        )
     if format_ in ("arrow", "parquet"):
         check_arrow()
     return format_
@@ -37,12 +38,10 @@ def line_format(format_: RowsFormat, what: str) -> LineFormat:
     """Return a format of lines; UsageError for another one. what: needs lines."""
     if format_ in ("tsv", "jsonl"):
         return format_
-    message = f"{what}: its rows are lines, --format tsv or jsonl"
-    raise UsageError(message)
+    raise UsageError(f"{what}: its rows are lines, --format tsv or jsonl")
 
 
 def check_arrow() -> None:
     """Raise UsageError if pyarrow is missing."""
     if find_spec("pyarrow") is None:
-        message = "Arrow and Parquet need pyarrow: pip install 'kmer-streamer[arrow]'"
-        raise UsageError(message)
+        raise UsageError("Arrow and Parquet need pyarrow: pip install 'kmer-streamer[arrow]'")

@@ -131,8 +131,7 @@ class OutputFile(WithCommit):
         except BrokenPipeError as error:
             raise ReaderGoneError from error
         except OSError as error:
-            message = f"{self._name}: {self._verb}: {error.strerror or error}"
-            raise StreamerError(message) from error
+            raise StreamerError(f"{self._name}: {self._verb}: {error.strerror or error}") from error
 
 
 class OutputFiles(WithCommit):

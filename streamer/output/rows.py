@@ -256,8 +256,7 @@ def arrow_tables(path: str) -> tuple[list[str], Iterator[Table]]:
     try:
         reader = pa.ipc.open_file(pa.OSFile(path))
     except (OSError, pa.ArrowException) as error:
-        message = f"{path}: cannot be read: {error}"
-        raise StreamerError(message) from error
+        raise StreamerError(f"{path}: cannot be read: {error}") from error
     return reader.schema.names, _tables(path, reader)
 
 
@@ -266,8 +265,7 @@ def _tables(path: str, reader: Any) -> Iterator[Table]:
         try:
             batch = reader.get_batch(index)
         except (OSError, pa.ArrowException) as error:
-            message = f"{path}: batch {index + 1}: cannot be read: {error}"
-            raise StreamerError(message) from error
+            raise StreamerError(f"{path}: batch {index + 1}: cannot be read: {error}") from error
         names = batch.schema.names
         yield Table({name: _column(batch.column(at)) for at, name in enumerate(names)})
 

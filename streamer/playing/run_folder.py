@@ -129,13 +129,15 @@ def _of_file(path: str, raw: Any) -> Iterator[RawRead]:
         if not header.strip():
             continue
         if not header.startswith(b"@"):
-            problem = "not FASTQ, which runs are played from: the record does not begin with '@'"
-            raise ValueError(problem)
+            raise ValueError(
+                "not FASTQ, which runs are played from: the record does not begin with '@'"
+            )
         letters, plus, qualities = (file.readline() for _ in range(3))
         bases = len(letters.rstrip(b"\r\n"))
         if not plus.startswith(b"+") or bases != len(qualities.rstrip(b"\r\n")):
-            problem = "not valid FASTQ: expected letters, '+' and as many qualities, a line each"
-            raise ValueError(problem)
+            raise ValueError(
+                "not valid FASTQ: expected letters, '+' and as many qualities, a line each"
+            )
         end = b"" if qualities.endswith(b"\n") else b"\n"
         yield RawRead(path, b"".join((header, letters, plus, qualities, end)), bases)
 

@@ -202,16 +202,18 @@ def decode_batch(
         case "list":
             names, offsets, letters, packed = _from_list(frames)
         case form:
-            problem = f"form {shown(form)}, must be 'columns' or 'list'"
-            raise WireError(Reason.MALFORMED, problem)
+            raise WireError(Reason.MALFORMED, f"form {shown(form)}, must be 'columns' or 'list'")
     try:
         return with_context(make(names, offsets, letters), frames[_COLUMNS:]), packed
     except BadReadError as error:
         # shortened: a name may be as long as the batch, and unread refusals stay in memory
         name = names[error.index][:MAX_NAME_BYTES]
-        problem = f"read {error.index + 1} ({name}), position {error.position + 1}: {error}"
         raise WireError(
-            Reason.BASE, problem, index=error.index, name=name, position=error.position
+            Reason.BASE,
+            f"read {error.index + 1} ({name}), position {error.position + 1}: {error}",
+            index=error.index,
+            name=name,
+            position=error.position,
         ) from None
 
 
@@ -245,8 +247,10 @@ def _from_columns(frames: Sequence[Buffer]) -> _Reads:
         offsets = offsets.byteswap()
     letters = frames[2]
     if offsets[0] != 0 or offsets[-1] != len(letters) or not ascending(offsets):
-        problem = f"offsets must rise from 0 to the {len(letters)} letters of the last frame"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(
+            Reason.MALFORMED,
+            f"offsets must rise from 0 to the {len(letters)} letters of the last frame",
+        )
     return names, offsets, letters, bytes(frames[0])
 
 
@@ -261,8 +265,9 @@ def _from_list(frames: Sequence[Buffer]) -> _Reads:
                 names.append(name)
                 sequences.append(_letters(sequence))
             case _:
-                problem = f"read {index + 1} must be [name, sequence]"
-                raise WireError(Reason.MALFORMED, problem, index=index)
+                raise WireError(
+                    Reason.MALFORMED, f"read {index + 1} must be [name, sequence]", index=index
+                )
     _check_names(names)
     return names, offsets_of(sequences), b"".join(sequences), msgpack.packb(names)
 
@@ -273,8 +278,9 @@ def _letters(sequence: str | bytes) -> bytes:
 
 def _check_count(frames: Sequence[Buffer], form: str, count: int) -> None:
     if len(frames) != count:
-        problem = f"{len(frames)} frames after the header, form '{form}' has {count}"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(
+            Reason.MALFORMED, f"{len(frames)} frames after the header, form '{form}' has {count}"
+        )
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -300,7 +306,9 @@ def _entries(frame: Buffer, what: str) -> Iterator[Any]:
         for _ in range(unpacker.read_array_header()):
             yield unpacker.unpack()
         if unpacker.tell() != len(frame):
-            problem = f"{what} is not msgpack: {len(frame) - unpacker.tell()} bytes follow it"
-            raise WireError(Reason.MALFORMED, problem)
+            raise WireError(
+                Reason.MALFORMED,
+                f"{what} is not msgpack: {len(frame) - unpacker.tell()} bytes follow it",
+            )
     except UNPACK_ERRORS as error:
         raise not_msgpack(what, error) from None

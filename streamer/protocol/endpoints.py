@@ -56,21 +56,21 @@ def check_endpoint(endpoint: str) -> str:
     if not is_utf8(endpoint):
         # pydantic accepts no other text
         shown = endpoint.encode(errors="backslashreplace").decode()
-        problem = f"'{shown}' is not UTF-8"
-        raise ValueError(problem)
+        raise ValueError(f"'{shown}' is not UTF-8")
     if endpoint.startswith("ipc://"):
         path = endpoint[len("ipc://") :]
         if not path or path.startswith("@") or path == "*":
-            problem = f"'{endpoint}' must name a socket file, as in ipc:///run/streamer.sock"
-            raise ValueError(problem)
+            raise ValueError(
+                f"'{endpoint}' must name a socket file, as in ipc:///run/streamer.sock"
+            )
         if len(os.fsencode(path)) > _MAX_PATH:
-            problem = f"'{endpoint}': the path of a socket has at most {_MAX_PATH} bytes"
-            raise ValueError(problem)
+            raise ValueError(f"'{endpoint}': the path of a socket has at most {_MAX_PATH} bytes")
         return endpoint
     match = _TCP.fullmatch(endpoint)
     if match is None or (match["port"] != "*" and int(match["port"]) > 65535):
-        problem = f"'{endpoint}' is not an endpoint: use ipc:///PATH or tcp://127.0.0.1:PORT"
-        raise ValueError(problem)
+        raise ValueError(
+            f"'{endpoint}' is not an endpoint: use ipc:///PATH or tcp://127.0.0.1:PORT"
+        )
     host, port = match["host"], match["port"]
     if host == "localhost":
         return f"tcp://127.0.0.1:{port}"
@@ -160,8 +160,7 @@ def _make_private(key: str, endpoint: str, directory: Path) -> None:
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        problem = f"{directory} must be your own directory with mode 0700"
-        raise EndpointError(key, endpoint, problem)
+        raise EndpointError(key, endpoint, f"{directory} must be your own directory with mode 0700")
 
 
 def _listens(path: Path) -> bool:
@@ -258,15 +257,13 @@ def unset_endpoint(name: str, config: str | None) -> str:
     if len(own) == 1 or default in own:
         return default if default in own else own[0]
     if own:
-        problem = f"several daemons run with {path}: name one of {', '.join(own)}"
-        raise UsageError(problem)
+        raise UsageError(f"several daemons run with {path}: name one of {', '.join(own)}")
     for daemon, endpoint in at:
         if endpoint == default:
-            problem = (
+            raise StreamerError(
                 f"{default} is that of {daemon}, not of {path}: stop that one, or set "
                 f"{name}.endpoint in yours"
             )
-            raise StreamerError(problem)
     return default
 
 
@@ -279,8 +276,7 @@ def check_http_address(address: str) -> str:
     """The address if it is valid or empty; else a ValueError."""
     match = _ADDRESS.fullmatch(address)
     if address and (match is None or int(match["port"]) > 65535):
-        problem = f"'{address}' is not an address: use HOST:PORT, as in 127.0.0.1:9771"
-        raise ValueError(problem)
+        raise ValueError(f"'{address}' is not an address: use HOST:PORT, as in 127.0.0.1:9771")
     return address
 
 

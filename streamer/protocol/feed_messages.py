@@ -118,8 +118,7 @@ def decode_body(frames: Sequence[Buffer], previous: Sequence[str] = ()) -> FeedM
     try:
         header = msgpack.unpackb(frames[1], object_hook=text_keys)
     except UNPACK_ERRORS as error:
-        what = f"{_shown(frames)}: the header"
-        raise not_msgpack(what, error) from None
+        raise not_msgpack(f"{_shown(frames)}: the header", error) from None
     version = header.get("v") if isinstance(header, dict) else None
     if type(version) is not int or version != PROTOCOL:
         raise WireError(Reason.VERSION, f"{_shown(frames)}: not protocol version {PROTOCOL}")
@@ -173,8 +172,9 @@ def decode_columns(header: Header, frames: Sequence[Buffer]) -> Columns:
         if dtype is None:
             continue
         if len(frame) != rows * dtype.itemsize or name in columns:
-            problem = f"column '{name[:40]}' has the wrong length or comes twice"
-            raise WireError(Reason.MALFORMED, problem)
+            raise WireError(
+                Reason.MALFORMED, f"column '{name[:40]}' has the wrong length or comes twice"
+            )
         values = np.frombuffer(frame, dtype)
         columns[name] = values if sys.byteorder == "little" else values.byteswap()
     return columns

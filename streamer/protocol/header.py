@@ -100,12 +100,13 @@ def unpack(frame: Buffer, *, limited: bool = True) -> Header:
     limited: whether its size is limited, as for all messages to the daemon.
     """
     if limited and len(frame) > MAX_HEADER_BYTES:
-        problem = f"the header has {len(frame)} bytes, at most {MAX_HEADER_BYTES} are allowed"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(
+            Reason.MALFORMED,
+            f"the header has {len(frame)} bytes, at most {MAX_HEADER_BYTES} are allowed",
+        )
     header = unpack_frame(frame, "the header")
     if not isinstance(header, dict):
-        problem = f"the header must be a map, not {type(header).__name__}"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(Reason.MALFORMED, f"the header must be a map, not {type(header).__name__}")
     version = header.get("v")
     # excludes True and 2.0
     if type(version) is not int or version != PROTOCOL:
@@ -137,13 +138,16 @@ def unseal(
     body = frames[:-1]
     if len(body) <= header or len(frames[-1]) != SEAL_BYTES:
         _refuse_version_1(frames, header)
-        problem = f"the last frame of a message is its checksum of {SEAL_BYTES} bytes"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(
+            Reason.MALFORMED, f"the last frame of a message is its checksum of {SEAL_BYTES} bytes"
+        )
     given = int.from_bytes(frames[-1], "little")
     if given != (found := crc32c(body) if crc is None else crc):
         _refuse_version_1(frames, header)
-        problem = f"checksum {given:#010x} in the last frame, {found:#010x} over the others"
-        raise WireError(Reason.CHECKSUM, problem)
+        raise WireError(
+            Reason.CHECKSUM,
+            f"checksum {given:#010x} in the last frame, {found:#010x} over the others",
+        )
     return body
 
 
@@ -184,8 +188,7 @@ def text_keys(fields: Header) -> Header:
         # takes a tenth of the time of checking each key
         "".join(fields)
     except TypeError:
-        problem = "a map key is not a string"
-        raise ValueError(problem) from None
+        raise ValueError("a map key is not a string") from None
     return fields
 
 
@@ -232,8 +235,9 @@ def text(header: Header, key: str, most: int = MAX_NAME_BYTES) -> str:
     """A field that must be a string of 1 to ``most`` printable characters."""
     value = header.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
-        problem = f"field '{key}' must be a string of 1 to {most} printable characters"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(
+            Reason.MALFORMED, f"field '{key}' must be a string of 1 to {most} printable characters"
+        )
     return value
 
 

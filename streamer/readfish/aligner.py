@@ -161,16 +161,13 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
     ) -> None:
         given = [each for each in (reference, fn_idx_in) if each is not None]
         if len(given) != 1:
-            message = "give the FASTA file of the contigs as reference, or as fn_idx_in"
-            raise ValueError(message)
+            raise ValueError("give the FASTA file of the contigs as reference, or as fn_idx_in")
         if min_windows < 1 or not 0 <= min_fraction <= 1:
-            message = "min_windows is at least 1, min_fraction from 0 to 1"
-            raise ValueError(message)
+            raise ValueError("min_windows is at least 1, min_fraction from 0 to 1")
         self._log = None if debug_log is None else setup_logger(__name__, log_file=debug_log)
         self._paths = [given[0]] if isinstance(given[0], str) else [*given[0]]
         if isinstance(targets, str):
-            message = "targets is a list of names of contigs, not a file"
-            raise ValueError(message)
+            raise ValueError("targets is a list of names of contigs, not a file")
         self._targets = [*targets]
         self._rule = Assignment(min_windows, min_fraction)
         # why targets of the TOML file are refused; readfish shows them to ``describe`` alone
@@ -187,12 +184,12 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         """
         names = self._dictionary.targets.names
         if self._dictionary.records is None:
-            message = "saved dictionaries have no contigs: name the FASTA files as the reference"
-            raise StreamerError(message)
+            raise StreamerError(
+                "saved dictionaries have no contigs: name the FASTA files as the reference"
+            )
         if len(set(names)) < len(names):
             twice = next(name for at, name in enumerate(names) if name in names[:at])
-            message = f"{self._shown}: two records are called {twice}"
-            raise StreamerError(message)
+            raise StreamerError(f"{self._shown}: two records are called {twice}")
         if self._refused:
             raise StreamerError(self._refused)
         self._check(dict.fromkeys(self._targets, ()), "targets of the plugin")
@@ -258,14 +255,12 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         ]
         parts += [name for name in targets if name not in lengths and "," in name]
         if parts:
-            message = (
+            raise StreamerError(
                 f"{whose}: a hit covers a whole contig, so intervals cannot be matched: "
                 f"{first_names(parts)}; cut them out as records (streamer regions), and name these"
             )
-            raise StreamerError(message)
         if missing := unknown_names(sorted(targets), known):
-            message = f"{whose}: not in {self._shown}: {missing}"
-            raise StreamerError(message)
+            raise StreamerError(f"{whose}: not in {self._shown}: {missing}")
         check_kmers(targets, known, self._dictionary.k, whose)
 
 

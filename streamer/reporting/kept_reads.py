@@ -95,8 +95,9 @@ def count_again(
         try:
             return _Counting(directory, reader, recount, show).result()
         except JournalExpired as expired:
-            message = f"{directory}: the daemon has deleted records meanwhile: try again"
-            raise StreamerError(message) from expired
+            raise StreamerError(
+                f"{directory}: the daemon has deleted records meanwhile: try again"
+            ) from expired
 
 
 class _Counting:
@@ -123,8 +124,7 @@ class _Counting:
     def _with_dictionary(self) -> tuple[list[TargetReport], CoverageReport | None]:
         if not (self._known.sources or self._recount.sources):
             if self._known.fingerprint and not self._spec.changes:
-                problem = "the journal does not name the files of its dictionary"
-                raise self._no_dictionary(problem)
+                raise self._no_dictionary("the journal does not name the files of its dictionary")
             for batches in self._batches():
                 for batch in batches:
                     self._take_stored(batch)
@@ -158,8 +158,7 @@ class _Counting:
             raise self._no_dictionary(str(error)) from error
         if fingerprint(found) != self._known.fingerprint:
             names = ", ".join(sources)
-            problem = f"{names}: not what the kept reads were matched against"
-            raise self._no_dictionary(problem)
+            raise self._no_dictionary(f"{names}: not what the kept reads were matched against")
         return found
 
     def _no_dictionary(self, why: str) -> StreamerError:
@@ -237,8 +236,9 @@ def spec_of(identity: str, directory: str) -> MatchSpec:
             seed_bases=int(words["seed_bases"]), counted=True,
         )  # fmt: skip
     except (KeyError, ValueError):
-        message = f"{directory}: not the journal of a daemon: it says '{identity[:80]}'"
-        raise StreamerError(message) from None
+        raise StreamerError(
+            f"{directory}: not the journal of a daemon: it says '{identity[:80]}'"
+        ) from None
 
 
 def _known(reader: JournalReader, spec: MatchSpec) -> _Known:

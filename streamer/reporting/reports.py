@@ -96,8 +96,7 @@ class RowFile:
         """Bytes of text read so far."""
         self._first = self._next()
         if not self._first.strip():
-            problem = "the file is empty: expected a report of streamer match"
-            raise self.fault(problem, None)
+            raise self.fault("the file is empty: expected a report of streamer match", None)
         self._json = self._first.lstrip().startswith(b"{")
         self.kind = self._kind(kinds)
         counts = [at for at, column in enumerate(self.kind.columns) if column.type == "count"]
@@ -122,11 +121,11 @@ class RowFile:
         try:
             line = self._file.readline()
         except (OSError, EOFError, ValueError) as error:
-            problem = f"cannot be read: {str(error).lower() or 'damaged'}"
-            raise RowError(problem, file=self._name) from error
+            raise RowError(
+                f"cannot be read: {str(error).lower() or 'damaged'}", file=self._name
+            ) from error
         except Exception as error:  # each compression has its own exceptions
-            problem = f"cannot be read: {error}"
-            raise RowError(problem, file=self._name) from error
+            raise RowError(f"cannot be read: {error}", file=self._name) from error
         self.bytes += len(line)
         if not self.line & 0xFFFF:
             self._on_bytes(self.bytes)
@@ -146,8 +145,7 @@ class RowFile:
         names = ", ".join(dict.fromkeys(kind.name for kind in kinds))
         what = f"columns {' '.join(found)[:200]} are" if found else "the first line is no header"
         end = " of no report that can be shown" if found else ""
-        problem = f"{what}{end}: expected rows of --report {names}"
-        raise self.fault(problem, None)
+        raise self.fault(f"{what}{end}: expected rows of --report {names}", None)
 
     # ---- TSV -----------------------------------------------------------------------------------
 
@@ -161,8 +159,9 @@ class RowFile:
         columns = self.kind.columns
         if len(row) != len(columns):
             some = "another header" if line.startswith(b"#") else f"{len(row)} columns"
-            problem = f"{some}, expected the {len(columns)} of --report {self.kind.name}"
-            raise self.fault(problem, None)
+            raise self.fault(
+                f"{some}, expected the {len(columns)} of --report {self.kind.name}", None
+            )
         rest: Sequence[int] = self._every
         # the fast path for nearly all rows: integers converted together
         numbers = row[self._counts]
@@ -178,8 +177,7 @@ class RowFile:
     def _cell(self, cell: str, column: ColumnType) -> Any:
         name, kind, null = column
         if not cell:
-            problem = "it is empty"
-            raise self.fault(problem, name)
+            raise self.fault("it is empty", name)
         if cell == "." and null:
             return None
         if kind == "text":
@@ -213,8 +211,7 @@ class RowFile:
                 problem = _CUT
             raise self.fault(problem, None) from None
         if not isinstance(found, dict):
-            problem = "it is no JSON object"
-            raise self.fault(problem, None)
+            raise self.fault("it is no JSON object", None)
         return found
 
     def _of_json(self, line: bytes) -> Row:
@@ -222,8 +219,7 @@ class RowFile:
         if tuple(found) != self.kind.header:
             missing = [name for name in self.kind.header if name not in found]
             what = f"'{missing[0]}' is missing" if missing else "other columns"
-            problem = f"{what}, expected those of --report {self.kind.name}"
-            raise self.fault(problem, None)
+            raise self.fault(f"{what}, expected those of --report {self.kind.name}", None)
         for value, column in zip(found.values(), self.kind.columns, strict=True):
             if not _fits(value, column):
                 raise self._wrong(json.dumps(value), column)
@@ -330,8 +326,7 @@ def read_coverage(file: RowFile) -> CoverageReport:
     for target, start, stop, kmers, seen, matches in file.rows():
         if target != name:
             if target in names:
-                problem = f"'{target}' appears again after other targets"
-                raise file.fault(problem, "target")
+                raise file.fault(f"'{target}' appears again after other targets", "target")
             if name is not None:
                 report.add(_bins(name, cells))
             name, cells, end = target, array("q"), 0
@@ -403,11 +398,11 @@ def read_novelty(file: RowFile) -> NoveltyReport:
         for name in ("reads", "bases", "kmers"):
             value, before = getattr(point, name), getattr(last, name)
             if value < before:
-                problem = f"{value} is less than {before} in the row before"
-                raise file.fault(problem, name)
+                raise file.fault(f"{value} is less than {before} in the row before", name)
         if point.new != point.kmers - last.kmers:
-            problem = f"{point.new}, but the k-mers rise by {point.kmers - last.kmers}"
-            raise file.fault(problem, "new")
+            raise file.fault(
+                f"{point.new}, but the k-mers rise by {point.kmers - last.kmers}", "new"
+            )
         last = point
         count += 1
         if count % every == 0:
@@ -539,10 +534,12 @@ def read_reads(file: RowFile) -> ReadsReport:
 def _refuse(file: RowFile, length: int, windows: int, *counts: int) -> None:
     matches, mismatches, skipped = counts
     if windows != matches + mismatches:
-        problem = f"{windows}, but there are {matches} matches and {mismatches} mismatches"
-        raise file.fault(problem, "windows")
-    problem = f"{length}, too short for {windows} windows and {skipped} skipped ones"
-    raise file.fault(problem, "length")
+        raise file.fault(
+            f"{windows}, but there are {matches} matches and {mismatches} mismatches", "windows"
+        )
+    raise file.fault(
+        f"{length}, too short for {windows} windows and {skipped} skipped ones", "length"
+    )
 
 
 def top(targets: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, int, int]]:
@@ -676,15 +673,21 @@ class _Taking:
         groups, names = self._report.groups, self._report.names
         if self._at == 0:
             if label in groups or (groups and not self._report.by_barcode):
-                problem = f"rows after those of all targets{_of(label)}"
-                raise self._fault(problem, "barcode" if self._report.by_barcode else "target")
+                raise self._fault(
+                    f"rows after those of all targets{_of(label)}",
+                    "barcode" if self._report.by_barcode else "target",
+                )
             self._label = label
         elif label != self._label:
-            problem = f"another barcode before the row of the unassigned reads{_of(self._label)}"
-            raise self._fault(problem, "barcode")
+            raise self._fault(
+                f"another barcode before the row of the unassigned reads{_of(self._label)}",
+                "barcode",
+            )
         if groups and target != (expected := [*names, None][self._at]):
-            problem = f"'{target or '.'}', expected '{expected or '.'}' as in the barcode before"
-            raise self._fault(problem, "target")
+            raise self._fault(
+                f"'{target or '.'}', expected '{expected or '.'}' as in the barcode before",
+                "target",
+            )
         self._check(target, *counts)
         self._cells.extend(count or 0 for count in counts[:5])
         if not groups and target is not None:
@@ -706,12 +709,12 @@ class _Taking:
                 raise self._fault(what, name)
         if kmers is None or seen is None or matches is None:
             if breadth is not None or depth is not None:
-                problem = "a number for the unassigned"
-                raise self._fault(problem, "breadth")
+                raise self._fault("a number for the unassigned", "breadth")
             return
         if seen > kmers or seen > matches:
-            problem = f"{seen} is more than {min(kmers, matches)} k-mers or matches"
-            raise self._fault(problem, "seen")
+            raise self._fault(
+                f"{seen} is more than {min(kmers, matches)} k-mers or matches", "seen"
+            )
         for name, value, count in (("breadth", breadth, seen), ("depth", depth, matches)):
             expected = count / kmers if kmers else None
             if (value is None) != (expected is None) or (
@@ -721,14 +724,14 @@ class _Taking:
             ):
                 shown = "." if expected is None else f"{expected:.4f}"
                 given = "." if value is None else value
-                problem = f"{given} does not fit the counts, which give {shown}"
-                raise self._fault(problem, name)
+                raise self._fault(f"{given} does not fit the counts, which give {shown}", name)
 
     def report(self) -> TargetReport:
         """Return the report, if it is complete."""
         if self._at or (not self._report.by_barcode and not self._report.groups):
-            problem = "the row of the unassigned reads (.) is missing: the file is not complete"
-            raise self._fault(problem, "target")
+            raise self._fault(
+                "the row of the unassigned reads (.) is missing: the file is not complete", "target"
+            )
         return self._report
 
 

@@ -87,12 +87,12 @@ class BamParser(RecordParser):
             stop = _take(text.array, text.place, *tables, buffer.letters, *columns)
         if stop == MORE and text.ended:
             if len(text) or self._wanted is not None:
-                problem = "not valid BAM: it ends within a record or the header"
-                raise FormatError(problem)
+                raise FormatError("not valid BAM: it ends within a record or the header")
             # FASTQ writers may omit the BGZF end block; BAM writers never do
             if self._lacks_end():
-                problem = f"truncated after {buffer.records} records: BGZF's end block is missing"
-                raise FormatError(problem)
+                raise FormatError(
+                    f"truncated after {buffer.records} records: BGZF's end block is missing"
+                )
         return int(stop)
 
     def _in_records(self) -> bool:
@@ -116,8 +116,7 @@ class BamParser(RecordParser):
     def _faulty(self) -> tuple[str, bytes]:
         size = int.from_bytes(self._text.start(_SIZE), "little", signed=True)
         if size < _LEAST:
-            problem = f"not valid BAM: the record has {size} bytes, the least are {_LEAST}"
-            raise FormatError(problem)
+            raise FormatError(f"not valid BAM: the record has {size} bytes, the least are {_LEAST}")
         return _record(self._text.start(_SIZE + size)[_SIZE:])
 
 
@@ -127,13 +126,11 @@ def _header() -> Generator[int, bytes, None]:
     def number(data: bytes) -> int:
         value = int.from_bytes(data, "little", signed=True)
         if value < 0:
-            problem = "not valid BAM: a length in the header is negative"
-            raise FormatError(problem)
+            raise FormatError("not valid BAM: a length in the header is negative")
         return value
 
     if (yield len(MAGIC)) != MAGIC:
-        problem = "not valid BAM: wrong magic number"
-        raise FormatError(problem)
+        raise FormatError("not valid BAM: wrong magic number")
     yield -number((yield _SIZE))
     for _ in range(number((yield _SIZE))):
         yield -number((yield _SIZE))
@@ -146,8 +143,9 @@ def _record(data: bytes) -> tuple[str, bytes]:
     begin = _FIXED.size + name_size + 4 * cigar_size
     stop = begin + (letters + 1) // 2
     if letters < 0 or stop + letters > len(data):
-        problem = "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
-        raise FormatError(problem)
+        raise FormatError(
+            "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
+        )
     name = name_of(data[_FIXED.size : _FIXED.size + name_size].partition(b"\0")[0])
     if not flag & NOT_PRIMARY:
         numbers = np.frombuffer(data[begin - 4 * cigar_size : begin], "<u4").tolist()

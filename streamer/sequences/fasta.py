@@ -69,8 +69,7 @@ class FastaParser:
         long = stop == MORE and len(text) > LONGEST_HEADER
         if long and text.start(_ENOUGH).lstrip()[:1] in (b">", b"#"):
             longest = f"{LONGEST_HEADER >> 20} MiB"
-            problem = f"not valid FASTA: a header or comment of more than {longest}"
-            raise FormatError(problem)
+            raise FormatError(f"not valid FASTA: a header or comment of more than {longest}")
         return int(stop)
 
     def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:

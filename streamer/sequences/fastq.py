@@ -240,17 +240,18 @@ def record_of(lines: list[bytes], first: int) -> tuple[str, bytes]:
         raise fault(0, f"expected '@' at the beginning of a record, not {_shown(header)}")
     name = name_of(header[1:])
     if len(lines) > 2 and not lines[2].startswith(b"+"):
-        problem = (
+        raise fault(
+            2,
             f"expected '+', not {_shown(lines[2])}: a record has four lines; multi-line FASTQ is "
-            "not supported, convert it with seqtk seq"
+            "not supported, convert it with seqtk seq",
         )
-        raise fault(2, problem)
     if len(lines) < LINES:
         raise fault(len(lines) - 1, "the file ends within the record")
     _, letters, _, qualities = lines
     if len(letters) != len(qualities):
-        lengths = f"length {len(letters)} of the sequence, but {len(qualities)} of the qualities"
-        raise fault(3, lengths)
+        raise fault(
+            3, f"length {len(letters)} of the sequence, but {len(qualities)} of the qualities"
+        )
     if not qualities.isascii():
         raise fault(3, f"the qualities hold byte 0x{max(qualities):02x}")
     return name, letters

@@ -275,8 +275,9 @@ def _itself(made: R) -> R:
 
 def _check_text(path: str, source: SequenceSource) -> None:
     if source.alignments:
-        problem = "is SAM, BAM or CRAM: convert it with samtools fastq -T '*'"
-        raise DataError(problem, file=shown_name(path))
+        raise DataError(
+            "is SAM, BAM or CRAM: convert it with samtools fastq -T '*'", file=shown_name(path)
+        )
 
 
 def _with_context(piece: TextPiece, source: SequenceSource) -> TextPiece:
@@ -341,5 +342,4 @@ def check_exist(paths: Iterable[str]) -> None:
     """Raise DataError for the first missing input, before work starts on the others."""
     for path in paths:
         if path != STDIN and not os.path.exists(path):
-            problem = "no such file"
-            raise DataError(problem, file=shown_name(path))
+            raise DataError("no such file", file=shown_name(path))

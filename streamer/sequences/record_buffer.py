@@ -555,5 +555,4 @@ class RecordParser(ABC):
             return error
         except InvalidBaseError as error:
             return buffer.bad_letter(error.byte, error.position, name)
-        message = f"a valid record was refused: {name}"
-        raise AssertionError(message)
+        raise AssertionError(f"a valid record was refused: {name}")

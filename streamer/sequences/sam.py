@@ -70,15 +70,14 @@ def check_cigar(operations: list[tuple[int, int]], letters: int, name: str) -> N
     """Raise FormatError if (code, length) pairs cannot describe a whole read of so many letters."""
     codes = [code for code, _ in operations]
     if bad := next((code for code in codes if code >= len(OPERATIONS)), None):
-        problem = f"the CIGAR has an operation that is not known, {bad}"
-        raise FormatError(problem, name)
+        raise FormatError(f"the CIGAR has an operation that is not known, {bad}", name)
     if HARD_CLIP in codes:
-        problem = "hard-clipped: letters of the read are missing; read the file it was aligned from"
-        raise FormatError(problem, name)
+        raise FormatError(
+            "hard-clipped: letters of the read are missing; read the file it was aligned from", name
+        )
     total = sum(length for code, length in operations if IN_READ >> code & 1)
     if operations and letters and total != letters:
-        problem = f"the CIGAR is of {total} letters, the sequence has {letters}"
-        raise FormatError(problem, name)
+        raise FormatError(f"the CIGAR is of {total} letters, the sequence has {letters}", name)
 
 
 @njit(cache=True, nogil=True)
@@ -140,36 +139,33 @@ class SamParser(RecordParser):
         try:
             return _record(line)
         except FormatError as error:
-            problem = f"line {self._text.place[LINE]}: {error}"
-            raise FormatError(problem, error.name) from None
+            raise FormatError(f"line {self._text.place[LINE]}: {error}", error.name) from None
 
 
 def _record(line: bytes) -> tuple[str, bytes]:
     """Return name and letters of a record; raise FormatError if it is invalid."""
     if line.startswith(b"@"):
-        problem = "a line of a header amid the records"
-        raise FormatError(problem)
+        raise FormatError("a line of a header amid the records")
     fields = line.split(b"\t")
     name = name_of(fields[0])
     if len(fields) < _FIELDS:
-        problem = f"not valid SAM: {len(fields)} of at least {_FIELDS} fields; the file may be cut"
-        raise FormatError(problem, name)
+        raise FormatError(
+            f"not valid SAM: {len(fields)} of at least {_FIELDS} fields; the file may be cut", name
+        )
     flag, cigar, letters, qualities = (fields[at] for at in (_FLAG, _CIGAR, _LETTERS, _QUALITIES))
     if not (re.fullmatch(b"[0-9]+", flag) and int(flag) < 1 << 16):
-        problem = "not valid SAM: FLAG is not a number of 16 bits"
-        raise FormatError(problem, name)
+        raise FormatError("not valid SAM: FLAG is not a number of 16 bits", name)
     letters = b"" if letters == b"*" else letters
     if qualities != b"*" and len(qualities) != len(letters):
-        problem = f"{len(qualities)} qualities for {len(letters)} letters; the file may be cut"
-        raise FormatError(problem, name)
+        raise FormatError(
+            f"{len(qualities)} qualities for {len(letters)} letters; the file may be cut", name
+        )
     text = cigar.decode("latin-1")
     if not _CIGAR_TEXT.fullmatch(text):
-        problem = "not valid SAM: a CIGAR is numbers, each with an operation"
-        raise FormatError(problem, name)
+        raise FormatError("not valid SAM: a CIGAR is numbers, each with an operation", name)
     parts = re.findall(r"([0-9]+)(.)", text)
     if bad := next((one for _, one in parts if one not in OPERATIONS), None):
-        problem = f"the CIGAR has an operation that is not known, {bad}"
-        raise FormatError(problem, name)
+        raise FormatError(f"the CIGAR has an operation that is not known, {bad}", name)
     check_cigar([(OPERATIONS.index(one), int(size)) for size, one in parts], len(letters), name)
     return name, letters
 

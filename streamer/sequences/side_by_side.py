@@ -230,8 +230,7 @@ def _parsed(block: TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], in
     if buffer.waiting:
         pieces.append(buffer.piece(last=True))
     if len(text):
-        problem = "the region ends within a record"
-        raise FormatError(problem)
+        raise FormatError("the region ends within a record")
     return pieces, int(text.place[LINE]) - 1, int(text.place[PLUS])
 
 

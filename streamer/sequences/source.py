@@ -347,8 +347,9 @@ class SequenceSource:
                 break
             text.more()
         if text.start(2) in _UTF_16:
-            problem = "is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8"
-            raise DataError(problem, file=self._shown)
+            raise DataError(
+                "is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8", file=self._shown
+            )
         if start[:1] in (b">", b"#"):
             return FastaParser(text)
         if begins_sam(start):
@@ -358,8 +359,7 @@ class SequenceSource:
         if start.startswith(MAGIC):
             return BamParser(text, self._lacks_end)
         if start:
-            problem = "not a FASTA, FASTQ, SAM, BAM or CRAM file"
-            raise DataError(problem, file=self._shown)
+            raise DataError("not a FASTA, FASTQ, SAM, BAM or CRAM file", file=self._shown)
         return None
 
     def _blocks(self) -> Iterator[TextBlock]:

@@ -75,11 +75,9 @@ class Folder:
         try:
             is_folder = stat.S_ISDIR(os.stat(path).st_mode)
         except OSError as error:
-            problem = f"{path}: {(error.strerror or str(error)).lower()}"
-            raise StreamerError(problem) from None
+            raise StreamerError(f"{path}: {(error.strerror or str(error)).lower()}") from None
         if not is_folder:
-            problem = f"{path}: is not a folder"
-            raise StreamerError(problem)
+            raise StreamerError(f"{path}: is not a folder")
 
     def there(self) -> bool:
         """Return whether the folder itself exists."""

@@ -173,12 +173,10 @@ class Ledger:
     def _opened(self) -> bytes:
         application = self._db.pragma("application_id")
         if application not in (0, _APPLICATION):
-            problem = f"{self.path}: is not a ledger of this program"
-            raise StreamerError(problem)
+            raise StreamerError(f"{self.path}: is not a ledger of this program")
         version = self._db.pragma("user_version")
         if version > _VERSION:
-            problem = f"{self.path}: was written by a newer version of this program"
-            raise StreamerError(problem)
+            raise StreamerError(f"{self.path}: was written by a newer version of this program")
         if application == 0:
             self._db.execute(_TABLES)
             self._db.pragma("application_id", _APPLICATION)
@@ -205,8 +203,9 @@ class Ledger:
             form = ""
         which = f"the mark of producer '{self._name}'"
         if form != _FORM:
-            problem = f"{which} was not made by `streamer send --watch`: give another --name"
-            raise StreamerError(problem)
+            raise StreamerError(
+                f"{which} was not made by `streamer send --watch`: give another --name"
+            )
         if identity != self._id:
             problem = f"{which} is of another ledger than {self.path}: give that one (--ledger), "
             problem += "or another --name, which sends all files"
@@ -320,8 +319,6 @@ class Ledger:
         try:
             yield
         except apsw.BusyError:
-            problem = f"{self.path}: another process uses this ledger"
-            raise StreamerError(problem) from None
+            raise StreamerError(f"{self.path}: another process uses this ledger") from None
         except (apsw.Error, OSError) as error:
-            problem = f"{self.path}: {error}: name another file with --ledger"
-            raise StreamerError(problem) from None
+            raise StreamerError(f"{self.path}: {error}: name another file with --ledger") from None

@@ -102,8 +102,7 @@ def run_block(manager, grid_point, *args):
                 for lane in waiting:
                     lane.waits_for = None
             elif waiting and all(lane.waits_for is not None for lane in waiting):
-                message = "threads of a block wait for each other in different places"
-                raise DivergenceError(message)
+                raise DivergenceError("threads of a block wait for each other in different places")
     finally:
         for lane in lanes:
             if not lane.ended:
@@ -124,8 +123,7 @@ def _exchange(warp):
         or any(lane.ended for lane in warp)
         or any(lane.waits_for is None or lane.waits_for[0] not in asked for lane in warp)
     ):
-        message = f"the lanes of a warp do not meet: {asked}"
-        raise DivergenceError(message)
+        raise DivergenceError(f"the lanes of a warp do not meet: {asked}")
     what = asked.pop()
     answers = EXCHANGES[what[0]]([lane.waits_for[1] for lane in warp], *what[1:])
     for lane, answer in zip(warp, answers, strict=True):
@@ -164,11 +162,9 @@ EXCHANGES = {
 
 def _check(mask, value=None):
     if int(mask) != 0xFFFFFFFF:
-        message = "only whole warps meet"
-        raise DivergenceError(message)
+        raise DivergenceError("only whole warps meet")
     if isinstance(value, np.unsignedinteger):
-        message = "shuffles take signed words on a device"
-        raise TypeError(message)
+        raise TypeError("shuffles take signed words on a device")
 
 
 def _meet(what, value=None):

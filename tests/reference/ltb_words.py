@@ -41,14 +41,12 @@ def pack_words(
     arrays of different lengths, WordOverflowError for a word whose index is 2**31 or more.
     """
     if matches.shape != mismatches.shape or matches.ndim != 1:
-        message = f"{matches.shape} match bitmaps, {mismatches.shape} mismatch bitmaps"
-        raise ValueError(message)
+        raise ValueError(f"{matches.shape} match bitmaps, {mismatches.shape} mismatch bitmaps")
     bitmaps = np.stack((matches, mismatches), axis=1).ravel()
     at = np.flatnonzero(bitmaps).astype(np.uint64)
     indices = (at >> np.uint64(1)) + np.uint64(first)
     if indices.size and int(indices[-1]) >= MAX_INDEX:
-        field = "index"
-        raise WordOverflowError(field, int(indices[-1]), MAX_INDEX)
+        raise WordOverflowError("index", int(indices[-1]), MAX_INDEX)
     kinds = (at & np.uint64(1)) << _TYPE
     return np.asarray(kinds | (indices << _INDEX) | bitmaps[at], dtype=np.uint64)
 

@@ -68,8 +68,9 @@ def _codes(path, number, name, letters):
         if letter not in CODES:
             shown = f"'{chr(letter)}'" if 32 < letter < 127 else f"byte 0x{letter:02x}"
             known = name if name.isprintable() else None
-            problem = f"{shown} is not a base"
-            raise DataError(problem, file=path, record=number, name=known, position=at)
+            raise DataError(
+                f"{shown} is not a base", file=path, record=number, name=known, position=at
+            )
     _check_name(path, number, name)
     return bytes(map(CODES.__getitem__, letters))
 
@@ -84,8 +85,7 @@ def _records(path):
     packed, text, fault = _content(path)
     text = text.removeprefix(codecs.BOM_UTF8)
     if text[:2] in _UTF_16:
-        problem = "is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8"
-        raise DataError(problem, file=path)
+        raise DataError("is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8", file=path)
     start = text.lstrip()[:6]
     record, found = 0, iter(())
     if start[:1] in (b">", b"#"):
@@ -96,8 +96,7 @@ def _records(path):
         if start.startswith(b"BAM\x01"):
             found, record = _bam(packed, text, fault), 1
         elif start:
-            problem = "not a FASTA, FASTQ, SAM, BAM or CRAM file"
-            raise DataError(problem, file=path)
+            raise DataError("not a FASTA, FASTQ, SAM, BAM or CRAM file", file=path)
     try:
         for one in found:
             yield one
@@ -208,21 +207,18 @@ def _bam(packed, text, fault):
         if at + size > len(text):
             if fault is not None:
                 raise fault
-            problem = "not valid BAM: it ends within a record or the header"
-            raise FormatError(problem)
+            raise FormatError("not valid BAM: it ends within a record or the header")
         at += size
         return text[at - size : at]
 
     def number():
         value = int.from_bytes(taken(4), "little", signed=True)
         if value < 0:
-            problem = "not valid BAM: a length in the header is negative"
-            raise FormatError(problem)
+            raise FormatError("not valid BAM: a length in the header is negative")
         return value
 
     if taken(4) != b"BAM\x01":  # behind blanks
-        problem = "not valid BAM: wrong magic number"
-        raise FormatError(problem)
+        raise FormatError("not valid BAM: wrong magic number")
     taken(number())
     for _ in range(number()):
         taken(number())
@@ -231,8 +227,9 @@ def _bam(packed, text, fault):
     while at < len(text) or fault is not None:
         size = int.from_bytes(taken(4), "little", signed=True)
         if size < FIXED.size:
-            problem = f"not valid BAM: the record has {size} bytes, the least are {FIXED.size}"
-            raise FormatError(problem)
+            raise FormatError(
+                f"not valid BAM: the record has {size} bytes, the least are {FIXED.size}"
+            )
         if record := _bam_record(taken(size)):
             records += 1
             yield record
@@ -240,8 +237,7 @@ def _bam(packed, text, fault):
     body, end = packed.rstrip(b"\0"), END_BLOCK.rstrip(b"\0")
     zeros = len(packed) - len(body) >= len(END_BLOCK) - len(end)
     if bgzf and not (body.endswith(end) and zeros):
-        problem = f"truncated after {records} records: BGZF's end block is missing"
-        raise FormatError(problem)
+        raise FormatError(f"truncated after {records} records: BGZF's end block is missing")
 
 
 def _bam_record(data):
@@ -250,8 +246,9 @@ def _bam_record(data):
     begin = FIXED.size + name_size + 4 * operations
     stop = begin + (letters + 1) // 2
     if letters < 0 or stop + letters > len(data):
-        problem = "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
-        raise FormatError(problem)
+        raise FormatError(
+            "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
+        )
     if flag & 0x900:
         return None
     name = name_of(data[FIXED.size : FIXED.size + name_size].partition(b"\0")[0])
@@ -259,13 +256,12 @@ def _bam_record(data):
     unknown = [code % 16 for code in cigar if code % 16 > 8]
     total = sum(code // 16 for code in cigar if code % 16 in (0, 1, 4, 7, 8))
     if unknown:
-        problem = f"the CIGAR has an operation that is not known, {unknown[0]}"
-        raise FormatError(problem, name)
+        raise FormatError(f"the CIGAR has an operation that is not known, {unknown[0]}", name)
     if any(code % 16 == 5 for code in cigar):
-        problem = "hard-clipped: letters of the read are missing; read the file it was aligned from"
-        raise FormatError(problem, name)
+        raise FormatError(
+            "hard-clipped: letters of the read are missing; read the file it was aligned from", name
+        )
     if cigar and letters and total != letters:
-        problem = f"the CIGAR is of {total} letters, the sequence has {letters}"
-        raise FormatError(problem, name)
+        raise FormatError(f"the CIGAR is of {total} letters, the sequence has {letters}", name)
     sequence = hexlify(data[begin:stop]).translate(BAM_LETTERS)[:letters]
     return name, sequence[::-1].translate(TURNED) if flag & 0x10 else sequence

@@ -46,8 +46,7 @@ class MachineDisk:
         """Write over existing content or at the end. JournalFull leaves half of it."""
         if self.full:
             self._write(name, offset, data[: len(data) // 2])
-            message = f"{name}: no room"
-            raise JournalFull(message)
+            raise JournalFull(f"{name}: no room")
         self._write(name, offset, data)
 
     def _write(self, name: str, offset: int, data: bytes) -> None:
@@ -64,8 +63,7 @@ class MachineDisk:
             survived = self._model.after_cut(self._chance) or {}
             self.files[name] = bytearray(survived.get(name, b""))
             self._begin({name: bytes(data) for name, data in self.files.items()})
-            message = f"{name}: sync failed"
-            raise JournalFailed(message)
+            raise JournalFailed(f"{name}: sync failed")
         self._model.do(("sync", self._numbers[name]))
 
     def sync_names(self) -> None:

@@ -89,8 +89,7 @@ class JournalModel:
     def history(self, after: int, until: int) -> Iterator[Record | Outline]:
         for at in range(after + 1, max(until, after + 1) + 1):
             if at < self.oldest:
-                message = f"record {at} is no longer kept"
-                raise JournalExpired(message, self.oldest)
+                raise JournalExpired(f"record {at} is no longer kept", self.oldest)
             if at <= until:
                 row = self.committed.rows[at]
                 yield row.lost or self.record(row)
@@ -104,8 +103,7 @@ class JournalModel:
         """A record, checked."""
         data = self.read(DATA, row.offset, sum(row.lengths))
         if crc32c([data]) != row.sum:
-            message = "wrong checksum"
-            raise JournalDamage(message, file=DATA, offset=row.offset, record=row.at)
+            raise JournalDamage("wrong checksum", file=DATA, offset=row.offset, record=row.at)
         key = None if row.key is None else Key(*row.key)
         frames = _split(data, row.lengths)
         return Record(row.at, row.kind, row.meta, frames, key, row.time, row.about)
@@ -145,8 +143,7 @@ class ReadSnapshot:
         self.row = row
         self._data = data
         if not row.file:
-            message = "snapshot: given up"
-            raise JournalDamage(message, file=SNAPSHOT)
+            raise JournalDamage("snapshot: given up", file=SNAPSHOT)
 
     def size(self, frame: int) -> int:
         return self.row.lengths[frame]
@@ -161,8 +158,7 @@ class ReadSnapshot:
 
 def _check_snapshot(row: StoredSnapshot, data: bytes) -> None:
     if crc32c([data]) != row.sum:
-        message = "snapshot: wrong checksum"
-        raise JournalDamage(message, file=row.file, offset=0)
+        raise JournalDamage("snapshot: wrong checksum", file=row.file, offset=0)
 
 
 class OwnedJournal(JournalModel):

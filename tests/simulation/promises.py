@@ -35,8 +35,7 @@ class Violation(Exception):
 
 def violated(kind: str, text: str) -> NoReturn:
     """Raise a Violation; kind: one word."""
-    problem = f"{kind}: {text}"
-    raise Violation(problem)
+    raise Violation(f"{kind}: {text}")
 
 
 @dataclass(frozen=True)

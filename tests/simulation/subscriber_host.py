@@ -270,8 +270,7 @@ class Healer(Follower):
         if core.refusal is not None:
             raise RefusedError(_SYNC, core.refusal)
         if core.pull.hopeless:
-            problem = f"invalid message: {core.pull.damage}"
-            raise DaemonError(_SYNC, problem)
+            raise DaemonError(_SYNC, f"invalid message: {core.pull.damage}")
         if core.unserved and not core.lost:
             if self._asked is None or now - self._asked < _PAUSE_SECONDS:
                 early = AssertionError("calls sync silent without having asked it")

@@ -57,8 +57,7 @@ def check_place(path: str | os.PathLike[str]) -> None:
     """Raise OSError if no snapshot can be written to ``path``: no folder, or a device or pipe."""
     check_new_file(path)
     if in_place(path):
-        problem = "is no regular file: give another name"
-        raise OSError(errno.EINVAL, problem, os.fspath(path))
+        raise OSError(errno.EINVAL, "is no regular file: give another name", os.fspath(path))
 
 
 class SavedSnapshot(NamedTuple):
@@ -83,8 +82,7 @@ def save(
     """
     check_place(path)
     if strands not in STRANDS:
-        message = f"strands {strands!r} is none of {', '.join(STRANDS)}"
-        raise ValueError(message)
+        raise ValueError(f"strands {strands!r} is none of {', '.join(STRANDS)}")
     arrays = {field: getattr(tree, field) for field in ARRAYS}
     arrays |= {
         "format": np.int64(1 if labels is None else 2),
@@ -133,8 +131,7 @@ def load(path: str | os.PathLike[str]) -> SavedSnapshot:
                     return SavedSnapshot(tree, STRANDS[int(archive["strands"])], labels)
         except (KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
             raise SnapshotDamagedError(path, "not a snapshot") from error
-    message = f"{path}: snapshot format {version}, this version reads formats 1 and 2"
-    raise ValueError(message)
+    raise ValueError(f"{path}: snapshot format {version}, this version reads formats 1 and 2")
 
 
 def _checked(path: Path, k: int, archive: np.lib.npyio.NpzFile) -> TreeBitmap:

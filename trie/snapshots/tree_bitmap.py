@@ -213,8 +213,9 @@ def allocate(
     offsets = np.concatenate(([0], np.cumsum(totals)))
     size = int(offsets[-1])
     if size > MAX_NODES:
-        message = f"the trie has {size} nodes, a Tree Bitmap holds at most {MAX_NODES}"
-        raise TooManyNodesError(message)
+        raise TooManyNodesError(
+            f"the trie has {size} nodes, a Tree Bitmap holds at most {MAX_NODES}"
+        )
     starts = np.empty((counts.shape[0], offsets.size), dtype=np.int64)
     starts[:, -1] = size
     starts[:, :-1] = offsets[:-1] + np.cumsum(counts, axis=0) - counts

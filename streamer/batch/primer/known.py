@@ -25,8 +25,12 @@ def check_primers(primers: Sequence[Masks], names: Sequence[str], source: str) -
     """Raise DataError for a sequence too long to be a primer."""
     for number, (primer, name) in enumerate(zip(primers, names, strict=True), 1):
         if primer.size > MOST_LETTERS:
-            problem = f"{primer.size} letters are no primer, {MOST_LETTERS} are the most"
-            raise DataError(problem, file=source, record=number, name=name)
+            raise DataError(
+                f"{primer.size} letters are no primer, {MOST_LETTERS} are the most",
+                file=source,
+                record=number,
+                name=name,
+            )
 
 
 def differences(

@@ -357,8 +357,9 @@ class ProducerCore:
         self._heard = now
         kind = header.get("type")
         if kind == "reply":
-            problem = "is the control socket of a daemon: reads go to its ingest socket"
-            raise DaemonError(self._endpoint, problem)
+            raise DaemonError(
+                self._endpoint, "is the control socket of a daemon: reads go to its ingest socket"
+            )
         if header.get("epoch", self.epoch) != self.epoch:
             return  # about batches that have been renumbered since
         if kind == "welcome":
@@ -416,13 +417,15 @@ class ProducerCore:
         received, durable = integer(header, "received"), integer(header, "durable")
         matched = integer(header, "matched")
         if durable > received:
-            problem = f"batches up to {durable} are durable, up to {received} received"
-            raise WireError(Reason.MALFORMED, problem)
+            raise WireError(
+                Reason.MALFORMED, f"batches up to {durable} are durable, up to {received} received"
+            )
         # a daemon before this key does not tell
         earlier = integer(header, "earlier") if "earlier" in header else None
         if received > self.account.total:
-            problem = f"another producer uses the name '{self.name}' in the same epoch"
-            raise DaemonError(self._endpoint, problem)
+            raise DaemonError(
+                self._endpoint, f"another producer uses the name '{self.name}' in the same epoch"
+            )
         known = self.received, self.account.durable, self.matched
         if (received, durable, matched) > known or (earlier or 0) < self._earlier:
             self._progress = self._heard

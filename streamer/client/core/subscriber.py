@@ -208,8 +208,7 @@ class Cursor:
         except (ValueError, TypeError, KeyError, RecursionError):
             numbers = []
         if not numbers or any(type(n) is not int or not 0 <= n <= _MOST for n in numbers):
-            message = "not a cursor"
-            raise StreamerError(message)
+            raise StreamerError("not a cursor")
         return found
 
 

@@ -29,11 +29,9 @@ def check_token(token: str) -> str:
     if not token:
         return token
     if not _FEWEST <= len(token) <= _MOST:
-        problem = f"has {len(token)} characters, must have {_FEWEST} to {_MOST}"
-        raise ValueError(problem)
+        raise ValueError(f"has {len(token)} characters, must have {_FEWEST} to {_MOST}")
     if not _TOKEN.fullmatch(token):
-        problem = "must consist of letters, digits and . _ ~ + / = -"
-        raise ValueError(problem)
+        raise ValueError("must consist of letters, digits and . _ ~ + / = -")
     return token
 
 
@@ -42,23 +40,20 @@ def read_token(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
-                problem = f"'{path}' can be read by others: chmod 600"
-                raise ValueError(problem)
+                raise ValueError(f"'{path}' can be read by others: chmod 600")
             token = file.read(_MOST + 2).strip()
     except UnicodeDecodeError:
-        problem = f"'{path}' is not text"
-        raise ValueError(problem) from None
+        raise ValueError(f"'{path}' is not text") from None
     except OSError as error:
-        problem = f"'{path}' cannot be read: {(error.strerror or str(error)).lower()}"
-        raise ValueError(problem) from None
+        raise ValueError(
+            f"'{path}' cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from None
     if not token:
-        problem = f"'{path}' is empty"
-        raise ValueError(problem)
+        raise ValueError(f"'{path}' is empty")
     try:
         return check_token(token)
     except ValueError as error:
-        problem = f"the token in '{path}' {error}"
-        raise ValueError(problem) from None
+        raise ValueError(f"the token in '{path}' {error}") from None
 
 
 MIB = 1 << 20
@@ -71,8 +66,7 @@ WebToken = Annotated[str, AfterValidator(check_token)]
 
 def _check_producer(name: str) -> str:
     if len(name) > MAX_NAME_BYTES or not name.isprintable():
-        problem = f"the name of a producer has up to {MAX_NAME_BYTES} printable characters"
-        raise ValueError(problem)
+        raise ValueError(f"the name of a producer has up to {MAX_NAME_BYTES} printable characters")
     return name
 
 
@@ -90,8 +84,7 @@ class ConfigTable(BaseModel):
         """Refuse NUL: most strings are paths, which cannot hold one."""
         texts = [value] if isinstance(value, str) else value if isinstance(value, list) else ()
         if any("\0" in text for text in texts):
-            problem = "holds a NUL"
-            raise ValueError(problem)
+            raise ValueError("holds a NUL")
         return value
 
 

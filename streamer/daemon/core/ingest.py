@@ -195,8 +195,7 @@ class IngestCore:
         try:
             kind = header.get("type")
             if kind not in ("hello", "batch"):
-                problem = f"type {shown(kind)}, must be 'hello' or 'batch'"
-                raise WireError(Reason.MALFORMED, problem)
+                raise WireError(Reason.MALFORMED, f"type {shown(kind)}, must be 'hello' or 'batch'")
             name, epoch = text(header, "producer"), integer(header, "epoch")
             if not rights.may_send(name):
                 denied = rights.denial(f"send as '{name}'")
@@ -308,14 +307,16 @@ class IngestCore:
         )
         if not spoken:
             offered = ", ".join(map(shown, versions[:8])) if isinstance(versions, list) else "none"
-            problem = f"versions offered: {offered}; this daemon has {PROTOCOL}"
-            raise WireError(Reason.VERSION, problem)
+            raise WireError(
+                Reason.VERSION, f"versions offered: {offered}; this daemon has {PROTOCOL}"
+            )
         need = integer(header, "need") if "need" in header else 0
         known = self.producers.find(name)
         before = known.epoch if known else -1
         if epoch > max(before, self._clock + MAX_EPOCH_AHEAD):
-            problem = f"epoch {epoch} is more than a day ahead of the clock: {self._clock}"
-            raise WireError(Reason.EPOCH, problem)
+            raise WireError(
+                Reason.EPOCH, f"epoch {epoch} is more than a day ahead of the clock: {self._clock}"
+            )
         producer = self.producers.greet(name, epoch)
         self.producers.hear(producer, route, self._now)
         self.producers.allow(producer, self._allowances.of(rights, self._now))
@@ -332,21 +333,20 @@ class IngestCore:
         """WireError if a new batch cannot be accepted."""
         expected, most = producer.received + 1, self._settings.max_batch_bytes
         if sequence > expected:
-            problem = f"got batch {sequence}, expected batch {expected}"
-            raise WireError(Reason.GAP, problem)
+            raise WireError(Reason.GAP, f"got batch {sequence}, expected batch {expected}")
         if self._state == FULL:
             problem = "the disk of the journal is full: wait for credit, then send the batch again"
             if self._at_limit:
                 problem = "the dictionary is full: restart the daemon with a larger max_kmers"
             raise WireError(Reason.FULL, problem)
         if self._life not in ACCEPTING:
-            problem = f"the daemon accepts no more batches (state: {self._life})"
-            raise WireError(Reason.DRAINING, problem)
+            raise WireError(
+                Reason.DRAINING, f"the daemon accepts no more batches (state: {self._life})"
+            )
         if size > most:
             raise WireError(Reason.TOO_LARGE, f"a batch of {size} bytes exceeds {most} bytes")
         if not self.producers.has_room(producer, size):
-            problem = "no credit: wait for it, then send the batch again"
-            raise WireError(Reason.CREDIT, problem)
+            raise WireError(Reason.CREDIT, "no credit: wait for it, then send the batch again")
 
     def _check_repeated(self, producer: ProducerState, sequence: int, content: int) -> None:
         """WireError if a batch was accepted before with different content."""
@@ -355,8 +355,10 @@ class IngestCore:
         if before is None:
             before = self._content_of(*key)
         if before is not None and before != content:
-            problem = f"batch {sequence} was accepted with another content: use another number"
-            raise WireError(Reason.CONFLICT, problem)
+            raise WireError(
+                Reason.CONFLICT,
+                f"batch {sequence} was accepted with another content: use another number",
+            )
 
     def _remember(self, item: Accepted) -> None:
         self._contents[item.producer.name, item.epoch, item.sequence] = item.content

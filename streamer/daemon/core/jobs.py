@@ -154,8 +154,10 @@ class JobsCore:
         if attempt is not None and attempt <= job.attempt:
             return  # the reply may have been lost
         if job.state not in AGAIN:
-            problem = f"job {job.id} is {job.state}: only one that is {_or(AGAIN)} runs again"
-            raise WireError(Reason.CONFLICT, problem)
+            raise WireError(
+                Reason.CONFLICT,
+                f"job {job.id} is {job.state}: only one that is {_or(AGAIN)} runs again",
+            )
         self.check_room(job.owner, limit)
         job.state, job.reason, job.progress = WAITING, "", 0.0
         job.started = job.ended = None
@@ -279,8 +281,9 @@ class JobsCore:
         active = [job for job in self._jobs.values() if job.state in (WAITING, RUNNING)]
         own = sum(job.owner.key == owner.key for job in active)
         if limit and own >= limit:
-            problem = f"the key '{owner.name}' has {own} jobs that wait or run, its limit"
-            raise WireError(Reason.DENIED, problem)
+            raise WireError(
+                Reason.DENIED, f"the key '{owner.name}' has {own} jobs that wait or run, its limit"
+            )
         if len(active) >= MAX_ACTIVE:
             raise WireError(Reason.BUSY, f"{len(active)} jobs wait or run: try again later")
 

@@ -219,8 +219,9 @@ class Producers:
         """The producer of a batch; WireError if it is not in this epoch."""
         producer = self._known.get(name)
         if producer is None or producer.epoch < epoch:
-            problem = f"epoch {epoch} of producer '{name}' has not begun: say hello in it"
-            raise WireError(Reason.EPOCH, problem)
+            raise WireError(
+                Reason.EPOCH, f"epoch {epoch} of producer '{name}' has not begun: say hello in it"
+            )
         _check_epoch(producer, epoch)
         return producer
 
@@ -270,8 +271,10 @@ class Producers:
         gone = [name for name, producer in self._known.items() if not producer.lasting]
         # a name that the journal stores is forgotten there first
         if self._stores_epochs or not gone:
-            problem = f"more than {MAX_PRODUCERS} producers: reuse a name in a new epoch"
-            raise WireError(Reason.PRODUCERS, problem)
+            raise WireError(
+                Reason.PRODUCERS,
+                f"more than {MAX_PRODUCERS} producers: reuse a name in a new epoch",
+            )
         self._forget(gone)
 
     # ---- unused names --------------------------------------------------------------------------
@@ -450,8 +453,9 @@ def _restored(known: KnownProducer) -> ProducerState:
 def _check_epoch(producer: ProducerState, epoch: int) -> None:
     if epoch < producer.epoch:
         name, current = producer.name, producer.epoch
-        problem = f"epoch {epoch} of producer '{name}' has ended, it is in {current}"
-        raise WireError(Reason.STALE_EPOCH, problem)
+        raise WireError(
+            Reason.STALE_EPOCH, f"epoch {epoch} of producer '{name}' has ended, it is in {current}"
+        )
 
 
 MAX_MARK_BYTES = 256
@@ -478,8 +482,7 @@ def mark_of(header: Header) -> bytes:
     """The mark of a batch, empty for none; WireError if it is not valid."""
     mark = header.get("mark", b"")
     if not isinstance(mark, bytes) or len(mark) > MAX_MARK_BYTES:
-        problem = f"field 'mark' must be at most {MAX_MARK_BYTES} bytes"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(Reason.MALFORMED, f"field 'mark' must be at most {MAX_MARK_BYTES} bytes")
     return mark
 
 

@@ -198,8 +198,10 @@ class SyncCore:
             if isinstance(rights, WireError):
                 raise rights
             if further:
-                problem = f"a request is a header and its checksum, not {len(frames)} frames"
-                raise WireError(Reason.MALFORMED, problem)
+                raise WireError(
+                    Reason.MALFORMED,
+                    f"a request is a header and its checksum, not {len(frames)} frames",
+                )
             self._check(header, rights)
             self._request(route, number, header, now)
         except WireError as error:
@@ -350,8 +352,9 @@ class SyncCore:
         until = None if header.get("until") is None else integer(header, "until", after)
         stream = header.get("stream", "")
         if not isinstance(stream, str) or (len(stream) != _STREAM_DIGITS and (after or stream)):
-            problem = f"field 'stream' must have {_STREAM_DIGITS} characters"
-            raise WireError(Reason.MALFORMED, problem)
+            raise WireError(
+                Reason.MALFORMED, f"field 'stream' must have {_STREAM_DIGITS} characters"
+            )
         asked = _topics(header)
         topics = frozenset(asked & RECORD_TOPICS.keys() - LIVE_ONLY)
         pull = Pull(route, number, window, window, topics, after, until)
@@ -384,8 +387,9 @@ class SyncCore:
             raise WireError(Reason.MALFORMED, f"id {flow.number} is in use on this connection")
         windows = [other.window for other in self._turns if other.route == route]
         if len(windows) >= limits.pulls:
-            problem = f"a connection may pull {limits.pulls} times at once (sync.pulls)"
-            raise WireError(Reason.CREDIT, problem)
+            raise WireError(
+                Reason.CREDIT, f"a connection may pull {limits.pulls} times at once (sync.pulls)"
+            )
         if route not in self._spoken and len(self._spoken) >= limits.connections:
             self._make_room(now)
         flow.window = flow.credit = limits.window(flow.window, sum(windows))
@@ -399,8 +403,10 @@ class SyncCore:
         reading = {flow.route for flow in self._turns if not self._is_stuck(flow, now)}
         stuck = [flow for flow in self._turns if flow.route not in reading]
         if not stuck:
-            problem = f"{self._limits.connections} connections pull already (sync.connections)"
-            raise WireError(Reason.CREDIT, problem)
+            raise WireError(
+                Reason.CREDIT,
+                f"{self._limits.connections} connections pull already (sync.connections)",
+            )
         longest = min(stuck, key=lambda flow: flow.heard).route
         problem = "nothing was read: it made room for another connection (sync.connections)"
         for flow in [flow for flow in stuck if flow.route == longest]:

@@ -37,12 +37,15 @@ def line_of(request: Header) -> tuple[str, ...]:
     """The command and its arguments; WireError if they are malformed."""
     line = request.get("line")
     if not isinstance(line, list) or not line or not all(isinstance(word, str) for word in line):
-        problem = "field 'line' must be an array of strings: a command and its arguments"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(
+            Reason.MALFORMED,
+            "field 'line' must be an array of strings: a command and its arguments",
+        )
     # plus a blank between words, as in a shell
     if sum(1 + len(word.encode(errors="replace")) for word in line) - 1 > MAX_LINE_BYTES:
-        problem = f"the command line has more than {MAX_LINE_BYTES} bytes: use files"
-        raise WireError(Reason.TOO_LARGE, problem)
+        raise WireError(
+            Reason.TOO_LARGE, f"the command line has more than {MAX_LINE_BYTES} bytes: use files"
+        )
     if any("\0" in word for word in line):
         raise WireError(Reason.MALFORMED, "the command line holds a NUL")
     return tuple(line)
@@ -55,8 +58,9 @@ def key_of(request: Header) -> str:
     """
     key = request.get("key", "")
     if not isinstance(key, str) or len(key.encode(errors="replace")) > MAX_KEY_BYTES:
-        problem = f"field 'key' must be a text of at most {MAX_KEY_BYTES} bytes"
-        raise WireError(Reason.MALFORMED, problem)
+        raise WireError(
+            Reason.MALFORMED, f"field 'key' must be a text of at most {MAX_KEY_BYTES} bytes"
+        )
     return key
 
 
@@ -71,8 +75,7 @@ def folder_of(request: Header) -> str:
     if not isinstance(folder, str) or (folder and not os.path.isabs(folder)):
         raise WireError(Reason.MALFORMED, "field 'folder' must be an absolute path")
     if len(folder.encode(errors="replace")) >= MAX_FOLDER_BYTES:
-        problem = f"field 'folder' has {MAX_FOLDER_BYTES} bytes or more"
-        raise WireError(Reason.TOO_LARGE, problem)
+        raise WireError(Reason.TOO_LARGE, f"field 'folder' has {MAX_FOLDER_BYTES} bytes or more")
     return folder
 
 
@@ -121,8 +124,9 @@ def check_inputs(
         try:
             _check(placed(given, folder), allowed, own)
         except OSError as error:
-            problem = f"{given}: cannot be read: {(error.strerror or str(error)).lower()}"
-            raise WireError(Reason.SOURCES, problem) from None
+            raise WireError(
+                Reason.SOURCES, f"{given}: cannot be read: {(error.strerror or str(error)).lower()}"
+            ) from None
         except ValueError:
             raise WireError(Reason.MALFORMED, f"{given!r} is not a path") from None
         except WireError as error:

@@ -65,14 +65,14 @@ class JobResults:
             make_private(self.folder)
             self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            message = f"jobs.results: {folder}: {(error.strerror or str(error)).lower()}"
-            raise StreamerError(message) from None
+            raise StreamerError(
+                f"jobs.results: {folder}: {(error.strerror or str(error)).lower()}"
+            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            message = f"jobs.results: {folder} is in use by another daemon"
-            raise StreamerError(message) from None
+            raise StreamerError(f"jobs.results: {folder} is in use by another daemon") from None
 
     @property
     def database(self) -> Path:
@@ -491,8 +491,9 @@ class JobsWorker(Worker):
         except StreamerError as error:
             raise WireError(Reason.MALFORMED, str(error)) from None
         if parsed.device == "cuda" and not self._table.device_bytes:
-            problem = "--device cuda: jobs run on the CPU here (jobs.device_bytes is 0)"
-            raise WireError(Reason.DENIED, problem)
+            raise WireError(
+                Reason.DENIED, "--device cuda: jobs run on the CPU here (jobs.device_bytes is 0)"
+            )
         if all(os.path.isabs(given) for given in parsed.inputs):
             folder = ""
         job = Job(self._new_id(), line, folder, owner, round(time.time(), 3), key=key)
@@ -541,8 +542,10 @@ class JobsWorker(Worker):
         try:
             return fields, [self._results.piece(job.id, integer(request, "offset"))]
         except OSError as error:
-            problem = f"the result of job {job.id} cannot be read: {error.strerror or error}"
-            raise WireError(Reason.DAMAGED, problem) from None
+            raise WireError(
+                Reason.DAMAGED,
+                f"the result of job {job.id} cannot be read: {error.strerror or error}",
+            ) from None
 
     def _job(self, request: Header, rights: Rights) -> Job:
         """The job that a request is about; for another client's job, the WireError as for none."""

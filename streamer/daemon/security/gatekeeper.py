@@ -42,10 +42,9 @@ def check_door(name: str, endpoint: str, wrong: ClientKeys) -> None:
         if outcome not in wanted:
             said = "not refused in time" if outcome is None else outcome.value
             which = "without a key" if keys is None else "with a wrong key"
-            problem = (
+            raise StreamerError(
                 f"security self-test: a client {which} on {name} was {said}: nothing is served"
             )
-            raise StreamerError(problem)
 
 
 def _outcome(endpoint: str, kind: int, keys: ClientKeys | None) -> Handshake | None:
@@ -146,8 +145,7 @@ class Gatekeeper(Worker):
         self.start()
         self.ready.wait()
         if self.error is not None:
-            message = f"the gatekeeper cannot start: {self.error}"
-            raise StreamerError(message) from self.error
+            raise StreamerError(f"the gatekeeper cannot start: {self.error}") from self.error
 
     def end(self) -> None:
         """Stop, and return once the thread has ended; its sockets then admit nobody."""

@@ -177,8 +177,10 @@ def make_keys(folder: Path, wanted: Sequence[Rights]) -> list[Made]:
     """
     for one in wanted:
         if not _NAME.fullmatch(one.name):
-            problem = f"{one.name!r} is not a valid key name: letters, digits, - and _, at most 64"
-            raise KeysError(folder, problem)
+            raise KeysError(
+                folder,
+                f"{one.name!r} is not a valid key name: letters, digits, - and _, at most 64",
+            )
         for pattern in (*one.send, *one.watch, *one.control):
             # other characters cannot be written as TOML, and no valid name has them
             if not pattern.isprintable():

@@ -185,5 +185,6 @@ class KnownPeers:
         }
         if len(others - {connection}) >= most:
             self._doomed.append((descriptor, connection))
-            problem = f"the key '{rights.name}' has {most} connections already, its limit"
-            raise WireError(Reason.DENIED, problem)
+            raise WireError(
+                Reason.DENIED, f"the key '{rights.name}' has {most} connections already, its limit"
+            )

@@ -300,8 +300,7 @@ def failing(owner, name, number, monkeypatch):
 
     def call(*arguments):
         if next(calls) == number:
-            message = "the CUDA device failed: gone"
-            raise DeviceLostError(message)
+            raise DeviceLostError("the CUDA device failed: gone")
         return done(*arguments)
 
     monkeypatch.setattr(owner, name, call)

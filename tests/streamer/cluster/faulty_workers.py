@@ -74,8 +74,7 @@ class Worker(MatchWorker):
             raise NotYet
         if self.faults.dying:
             self.faults.dying -= 1
-            message = "killed"
-            raise RayError(message)
+            raise RayError("killed")
         if self.faults.raising:
             raise raised(StreamerError(self.faults.raising))
         self.address = super().load(*args)
@@ -98,8 +97,7 @@ class Worker(MatchWorker):
             raise Never
         self.faults.parts -= 1
         if self.faults.parts < 0:
-            message = "out of memory"
-            raise RayError(message)
+            raise RayError("out of memory")
         try:
             return super().match(request, learned)
         except StreamerError as error:

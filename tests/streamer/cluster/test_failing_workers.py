@@ -149,8 +149,7 @@ def test_one_that_could_not_learn_is_replaced(shards, fault_targets, monkeypatch
     here, there, _, said = seeded(fault_targets, shards, monkeypatch)
 
     def no_memory(codes):
-        message = "no memory"
-        raise RayError(message)
+        raise RayError("no memory")
 
     worker = there._engine._team.members[0].actor.worker
     monkeypatch.setattr(worker._engine, "learn", no_memory)

@@ -34,8 +34,7 @@ def end_of_the_worker(shared, part):
 
 
 def own_error(shared, part):
-    message = f"part {part} is wrong"
-    raise StreamerError(message)
+    raise StreamerError(f"part {part} is wrong")
 
 
 def a_bug(shared, part):

@@ -281,8 +281,7 @@ def test_old_records_that_cannot_be_read_now_are_deleted_later(path, monkeypatch
         def fail(*given):
             tries.append(name)
             if tries.count(name) == 1:
-                problem = "cannot be read: try again"
-                raise JournalUnread(problem)
+                raise JournalUnread("cannot be read: try again")
             return works[name](*given)
 
         return fail
@@ -386,8 +385,7 @@ def test_damage_that_is_found_while_records_are_deleted_ends_nothing_else(
     def damaged(*given):
         tries.append(what)
         if len(tries) < 3:
-            problem = "database disk image is malformed"
-            raise apsw.CorruptError(problem)
+            raise apsw.CorruptError("database disk image is malformed")
         return works(*given)
 
     def found(*given):

@@ -44,8 +44,7 @@ def test_the_memory_of_gpus_where_no_thread_can_be_started(monkeypatch):
     until(lambda: not memory._thread.is_alive(), "the end of the thread")
 
     def fail(_):
-        problem = "can't start new thread"
-        raise RuntimeError(problem)
+        raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("threading.Thread.start", fail)
     assert memory.read([1, 2]) == {1: (1, 10)}

@@ -124,8 +124,9 @@ def test_damage_of_the_index_that_is_of_no_record_ends_no_revision(tmp_path, mon
             return rows
         if "about = ?" in sql and len(rows) > 0:
             hidden.append(values)
-            problem = "cannot be read: database disk image is malformed"
-            raise JournalDamage(problem, file=str(index.path))
+            raise JournalDamage(
+                "cannot be read: database disk image is malformed", file=str(index.path)
+            )
         return rows + rows[:1] if "at > ?" in sql else rows
 
     with reloadable(tmp_path, sources_of(rng)) as (daemon, control):

@@ -226,8 +226,7 @@ def test_a_user_without_room_for_large_pipes(tmp_path, ended, monkeypatch):
 def test_no_thread_to_feed_the_process(tmp_path, ended, monkeypatch):
     class Thread(threading.Thread):
         def start(self):
-            message = "can't start new thread"
-            raise RuntimeError(message)
+            raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(decompression, "threading", SimpleNamespace(Thread=Thread))
     before = os.listdir("/proc/self/fd")

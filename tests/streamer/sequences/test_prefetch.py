@@ -18,8 +18,7 @@ def test_an_error_comes_after_the_items_before_it():
     def items():
         yield 1
         yield 2
-        message = "third"
-        raise ValueError(message)
+        raise ValueError("third")
 
     ahead = prefetched(items())
     assert [next(ahead), next(ahead)] == [1, 2]

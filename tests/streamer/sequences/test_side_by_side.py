@@ -265,8 +265,7 @@ def test_an_error_of_the_work_is_no_error_of_the_file(tmp_path, sizes):
 
     def work(batch):
         if "r200" in batch.names:
-            message = "of the work"
-            raise ValueError(message)
+            raise ValueError("of the work")
 
     with Team(4) as team, pytest.raises(ValueError, match="of the work"):
         list(team.results(work_on_batches([str(path)], work, team=team)))

@@ -95,8 +95,7 @@ def test_an_exception_after_some_results_of_an_item():
     def work(item):
         yield item
         if item == 3:
-            message = "three"
-            raise OSError(message)
+            raise OSError("three")
 
     results = of_many(range(9), work)
     assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
@@ -119,8 +118,7 @@ def test_arrays_of_any_size_are_passed():
 def test_an_exception_comes_in_its_place():
     def work(item):
         if item == 5:
-            message = "five"
-            raise ValueError(message)
+            raise ValueError("five")
         return item
 
     results = run(range(20), work)
@@ -132,8 +130,7 @@ def test_an_exception_comes_in_its_place():
 def test_an_exception_of_the_items_comes_after_the_results_before_it():
     def items():
         yield from range(4)
-        message = "no more"
-        raise KeyError(message)
+        raise KeyError("no more")
 
     results = run(items(), lambda item: item)
     assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
@@ -159,8 +156,7 @@ def test_all_are_worked_on_here_if_none_can_be_forked(monkeypatch):
 
 
 def fails():
-    message = "Resource temporarily unavailable"
-    raise BlockingIOError(message)
+    raise BlockingIOError("Resource temporarily unavailable")
 
 
 def test_results_are_made_here_as_they_are_taken(monkeypatch):

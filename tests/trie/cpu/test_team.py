@@ -51,8 +51,7 @@ def test_an_error_comes_in_its_place(of, threads):
     def items():
         for i in range(1000):
             if of == "items" and i == 50:
-                message = "the fiftieth"
-                raise ValueError(message)
+                raise ValueError("the fiftieth")
             yield i
 
     def work(i):

@@ -62,8 +62,7 @@ def test_the_first_error_is_raised_once_what_has_begun_has_ended(
         began.append(number)
         both.wait(DEADLINE)
         if number == 0:
-            message = f"task {number}"
-            raise ValueError(message)
+            raise ValueError(f"task {number}")
         assert given_up.wait(DEADLINE)
         ended.append(number)
 

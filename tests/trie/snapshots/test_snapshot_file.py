@@ -150,8 +150,7 @@ def test_a_failed_save_keeps_the_old_file(
     before = path.read_bytes()
 
     def fail(descriptor: int) -> None:
-        message = "no space left"
-        raise OSError(message)
+        raise OSError("no space left")
 
     monkeypatch.setattr(snapshot_file.os, "fsync", fail)
     with pytest.raises(OSError, match="no space left"):

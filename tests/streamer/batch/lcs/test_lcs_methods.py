@@ -192,8 +192,7 @@ def test_a_tile_that_fails_ends_the_others():
     done = []
 
     def fail():
-        message = "tile"
-        raise ZeroDivisionError(message)
+        raise ZeroDivisionError("tile")
 
     tiles = [[*[partial(done.append, i) for i in range(3)], fail, partial(done.append, 9)]]
     crew = Crew([Chain(tiles), Chain([[fail]])])
