@@ -42,7 +42,7 @@ MISTAKES = {
         f"{SEQUENCES}/test_reader.py::test_batches_of_any_size",
     ),
     "a BAM file without its end": Mistake(
-        f"{SEQUENCES}/bgzf.py", "return bgzf and not (", "return False and not (",
+        f"{SEQUENCES}/bgzf.py", "return self.bgzf and not (", "return False and not (",
         f"{SEQUENCES}/test_bgzf.py::test_the_end_however_it_comes",
     ),
     "text before a damage is lost": Mistake(
@@ -51,7 +51,7 @@ MISTAKES = {
         f"{SEQUENCES}/test_contract_input.py::test_all_reads_in_front_of_a_cut",
     ),
     "half a record counts as read": Mistake(
-        f"{SEQUENCES}/growing.py", "self.offset -= self.rest", "self.offset -= 0",
+        f"{SEQUENCES}/fastq.py", "self.offset -= self.rest", "self.offset -= 0",
         f"{SEQUENCES}/test_growing.py::test_every_length_from_every_record",
     ),
     "the first name of a batch": Mistake(
@@ -60,7 +60,7 @@ MISTAKES = {
         f"{SEQUENCES}/test_repeated_names.py::test_many_names_and_none_again",
     ),
     "the number of the first record": Mistake(
-        f"{SEQUENCES}/growing.py", "first=records)", "first=0)",
+        f"{SEQUENCES}/fastq.py", "first=records)", "first=0)",
         f"{SEQUENCES}/test_growing.py::test_a_fault_comes_behind_the_records_before_it",
     ),
     "labels of two columns": Mistake(
@@ -94,7 +94,7 @@ MISTAKES = {
     ),
     # ---- index -----------------------------------------------------------------------------------
     "strays lost when a table doubles": Mistake(
-        "trie/index/table.py", "    for i in range(stray):\n        _place(",
+        "trie/index/kmer_index.py", "    for i in range(stray):\n        _place(",
         "    for i in range(stray - 1):\n        _place(",
         "trie/index/test_kmer_table.py::test_a_crowded_bucket_spills_around_its_region_and_survives"
         "_doubling",

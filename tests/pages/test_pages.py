@@ -32,7 +32,7 @@ CANNOT_RUN = {
 }  # fmt: skip
 """How many blocks of a page need what a test does not have."""
 
-RUN_ELSEWHERE = {"bench", "selftest", "top", "warm-up"}
+RUN_ELSEWHERE = {"journal", "selftest", "top", "warm-up"}
 """Commands that take minutes or a terminal; they have tests of their own."""
 
 # pages that begin elsewhere than in the folder try: in the clone, or in one of their own

@@ -77,7 +77,7 @@ def test_what_is_for_types_only_is_not_imported():
         ("from time import monotonic", "time"),
         ("from streamer.journal.store import Journal", "streamer.journal.store"),
         ("from streamer import journal", "streamer.journal"),
-        ("from streamer.daemon import mailbox", "streamer.daemon.worker"),
+        ("from streamer.daemon import worker", "streamer.daemon.worker"),
         ("x = open('f')", "open"),
     ],
 )

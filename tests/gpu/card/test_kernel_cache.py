@@ -84,9 +84,9 @@ LAUNCHED = """
 import numpy as np
 from gpu.card.intrinsics import cuda
 from gpu.card.kernel_cache import plain
-from gpu.exact.device_tree import clear
+from gpu.exact.device_tree import clear_words
 words = cuda.to_device(np.ones(100, np.uint32))
-cleared = plain(clear)
+cleared = plain(clear_words)
 cleared[1, 128](words)
 assert not words.copy_to_host().any()
 print(sum(cleared._cache_hits.values()), sum(cleared._cache_misses.values()))

@@ -355,8 +355,10 @@ def test_what_has_no_records_to_write_is_refused(tmp_path, dictionary, streamer)
 
 def test_outputs_are_replaced_together_or_not_at_all(tmp_path, dictionary, streamer):
     """The last one is on a full disk."""
-    text = "".join(f"@r\n{'A' * 100}\n+\n{'I' * 100}\n" for _ in range(200)).encode()
-    paths = written(tmp_path, [text, text])
+    texts = [
+        "".join(f"@r\n{letter * 100}\n+\n{'I' * 100}\n" for _ in range(200)) for letter in "AC"
+    ]
+    paths = written(tmp_path, [text.encode() for text in texts])
     folder = tmp_path / "outputs"
     folder.mkdir()
     outputs = [folder / name for name in ("out1.fq.gz", "out2.fq.gz", "summary.json")]

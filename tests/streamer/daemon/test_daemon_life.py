@@ -12,7 +12,7 @@ import zmq
 
 from streamer.client import Control, Producer, ReadSummaries, Subscriber
 from streamer.daemon import service
-from streamer.daemon.worker import SocketWorker
+from streamer.daemon.socket_worker import SocketWorker
 from streamer.errors import StreamerError
 from streamer.matching.matcher import StreamMatcher
 from streamer.protocol.endpoints import EndpointError
