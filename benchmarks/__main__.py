@@ -179,7 +179,7 @@ def asm(
     scale: Annotated[float, typer.Option(min=0.001, max=1, help="Shrinks the texts.")] = 1.0,
     gpus: Annotated[str | None, _gpus] = None,
 ) -> None:
-    """Approximate pattern search: the WsPASM paper's Table 1 and Fig. 6-7, and the peers.
+    """Approximate string matching: the WsPASM paper's Table 1 and Fig. 6-7, and the peers.
 
     Random DNA. Positions and distances of all hits are part of the times: CPU time of one thread in
     the paper's tables, wall time from letters to rows beside the peers. With cuda: every method of

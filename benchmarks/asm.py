@@ -1,4 +1,4 @@
-"""Approximate pattern search: the WsPASM paper's table and figures, and the peers.
+"""Approximate string matching: the WsPASM paper's table and figures, and the peers.
 
 Texts are random ACGT (the paper's packets are not published). Every timing includes the positions
 and distances of all hits: as columns in the paper's tables, which start from codes, and as rows in

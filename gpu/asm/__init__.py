@@ -1,4 +1,4 @@
-"""Approximate pattern search on the GPU: upload blocks of text, run kernels, fetch hits.
+"""Approximate string matching on the GPU: upload blocks of text, run kernels, fetch hits.
 
 ``bit-parallel`` is in ``bit_parallel``, the WsPASM paper's methods are in ``paper``.
 """

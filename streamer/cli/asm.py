@@ -54,7 +54,7 @@ def asm(
     output: choices.OutputOption = None,
     quiet: choices.QuietOption = False,
 ) -> None:
-    """Find patterns in texts within an edit distance.
+    """Find patterns in texts within an edit distance (approximate string matching).
 
     A row for every end where a pattern, or its reverse complement (strand -), matches with at most
     k substitutions, insertions and deletions. Rows go to standard output.

@@ -70,7 +70,7 @@ class HitFinder:
         self._place[numbers.at[places]] = places
 
     def find(self, sequences: Sequence[str]) -> Iterator[Hit | None]:
-        """Yield the hit of each read, None for a read that is on no target.
+        """Yield the hit of each read, None for an unassigned read.
 
         Bytes that are not IUPAC letters count as N.
         """

@@ -439,7 +439,7 @@ def length_figure(report: ReadsReport, identity: str) -> Markup:
     )  # fmt: skip
 
 
-_WORDS = {"on": "on a target", "off": "on no target"}
+_WORDS = {"on": "on a target", "off": "unassigned"}
 
 
 def _bar(at: int, width: float, below: float, height: float, kind: str, label: str) -> Markup:

@@ -37,7 +37,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
         "title": "Seen", "description": "Those that were matched at least once", "hidden": True
     },
     "unassigned": {
-        "title": "Unassigned", "description": "Reads on no target", "scale": "Reds"
+        "title": "Unassigned", "description": "Reads without a target", "scale": "Reds"
     },
     "n50": {"title": "N50", "description": "N50 of read lengths", "scale": "Blues"},
     "windows": {"title": "Windows", "description": "Without an ambiguity code", "hidden": True},

@@ -100,7 +100,7 @@ def _tiles(collection: Collection) -> Iterator[tuple[str, str, str]]:
         yield "Unassigned reads", percent(report.unassigned, report.reads), f"{report.unassigned:,}"
     elif reads_reports:
         off, every = reads_reports[0].off.reads, reads_reports[0].all.reads
-        yield "Reads on no target", percent(off, every), f"{off:,}"
+        yield "Unassigned reads", percent(off, every), f"{off:,}"
     for _, report in collection.targets(by_barcode=True)[:1]:
         yield "Barcodes", f"{sum(label is not None for label in report.groups):,}", ""
     if reads_reports:
@@ -161,7 +161,7 @@ def _best_targets(report: ReadsReport, identity: str) -> Markup:
         bases = report.on.bases - sum(bases for *_, bases in shown)
         rows.append([f"{rest:,} other targets", f"{reads:,}", percent(reads, total), f"{bases:,}"])
     off = report.off
-    rows.append(["no target", f"{off.reads:,}", percent(off.reads, total), f"{off.bases:,}"])
+    rows.append(["unassigned", f"{off.reads:,}", percent(off.reads, total), f"{off.bases:,}"])
     head: list[Child] = ["Target", "Reads", "of reads", "Bases"]
     return table(head, rows, caption="Reads by their best target")
 
@@ -203,7 +203,7 @@ def _lengths(report: ReadsReport, identity: str) -> Markup:
         return tag("p", "There is no read.")
     head: list[Child] = ["Which reads", "Reads", "Bases", "N50", "Median", "Mean", "Longest"]
     rows: list[list[Child]] = []
-    for name, counts in (("all", every), ("on a target", report.on), ("on no target", report.off)):
+    for name, counts in (("all", every), ("on a target", report.on), ("unassigned", report.off)):
         mean = counts.bases / counts.reads if counts.reads else 0
         numbers = (counts.reads, counts.bases, counts.n50, counts.middle(), round(mean),
                    counts.longest)  # fmt: skip

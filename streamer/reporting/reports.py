@@ -630,7 +630,7 @@ class TargetReport:
 
     @property
     def unassigned(self) -> int:
-        """The number of reads on no target."""
+        """The number of unassigned reads."""
         return sum(int(part[0, -1]) for part in self.groups.values())
 
     @property

@@ -113,8 +113,8 @@ def rates(times: Sequence[float], counts: Sequence[float]) -> list[float | None]
 Fields = Mapping[str, Any]
 Values = Sequence[Any]
 
-NO_TARGET = ". (no target)"
-"""The row of the reads that are on no target."""
+NO_TARGET = ". (unassigned)"
+"""The row of the unassigned reads."""
 
 LEAST_NAME = 12
 """Cells of the first column, where there is room for more than one."""

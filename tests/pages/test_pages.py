@@ -15,7 +15,7 @@ from tests.pages.blocks import PAGES, blocks, shown
 from tests.pages.session import Reader
 
 CANNOT_RUN = {
-    "README.md": {"needs a GPU": 1, "needs minutes": 1, "needs the network": 1},
+    "README.md": {"needs the network": 1},
     "docs/cluster.md": {"needs the network": 1},
     "docs/scaling.md": {"needs minutes": 1},
     "docs/howto/gpu-host.md": {"needs a GPU": 3},
@@ -32,7 +32,7 @@ CANNOT_RUN = {
 }  # fmt: skip
 """How many blocks of a page need what a test does not have."""
 
-RUN_ELSEWHERE = {"journal", "selftest", "top", "warm-up"}
+RUN_ELSEWHERE = {"selftest", "top", "warm-up"}
 """Commands that take minutes or a terminal; they have tests of their own."""
 
 # pages that begin elsewhere than in the folder try: in the clone, or in one of their own

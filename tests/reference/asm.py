@@ -1,4 +1,4 @@
-"""Approximate pattern search from its definition (WsPASM paper, equation 1), in plain Python.
+"""Approximate string matching from its definition (WsPASM paper, equation 1), in plain Python.
 
 An independent reference: it uses nothing of the project.
 """

@@ -1,4 +1,4 @@
-"""Approximate pattern search under edit distance (WsPASM paper).
+"""Approximate string matching (asm): patterns within an edit distance (WsPASM paper).
 
 For a text T[0..n) and a pattern P[0..m), D[i, j] is 0 for i = 0, i for j = 0, D[i-1, j-1] where
 T[j-1] = P[i-1], else 1 + the minimum of its three neighbours (equation 1): the fewest edits that

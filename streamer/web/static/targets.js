@@ -95,7 +95,7 @@ export class TopTargets {
     if (!counted(status)) setText(this.note, NOT_COUNTED);
     else if (rows) {
       const shown = rows.targets.slice(0, 50);
-      const without = rows.unassigned ? `, ${count(rows.unassigned[1])} reads on none` : "";
+      const without = rows.unassigned ? `, ${count(rows.unassigned[1])} reads unassigned` : "";
       setText(this.note, `${count(shown.length)} of ${count(rows.of.targets)} targets${without}.`);
       this.table.rows(shown.map(([name, reads, bases, matches, , , breadth, depth]) => [
         label(name), count(reads), count(bases), count(matches), percent(breadth), decimal(depth),

@@ -41,7 +41,7 @@ class Run:
         with gzip.open(data_file("lambda_nanopore.fq.gz"), "rt") as file:
             lines = file.read().splitlines()
         records = ["\n".join(lines[at : at + 4]) for at in range(0, len(lines), 4)]
-        # reads on no target: their letters the other way round, not complemented
+        # unassigned reads: their letters the other way round, not complemented
         for at in range(0, len(records), 9):
             head, letters, plus, quality = records[at].splitlines()
             records[at] = "\n".join((head, letters[::-1], plus, quality))

@@ -119,7 +119,7 @@ def test_targets_come_with_the_most_reads_first_and_say_where_there_is_enough():
     assert reads == sorted(reads, reverse=True)
     assert sum(reads) == sum(row[1] for row in fields["rows"]["targets"]) + 5
     marks = dict(zip(column(TARGETS, fields, 0), column(TARGETS, fields, 6), strict=True))
-    assert marks.pop(". (no target)") is None
+    assert marks.pop(". (unassigned)") is None
     assert marks == {f"target{n}": (3 if n % 2 == 0 else 0, 3) for n in range(12)}
 
 
@@ -127,7 +127,7 @@ def test_a_value_that_is_missing_comes_last_in_either_order():
     fields = everything()
     for descending in (True, False):
         rows = TARGETS.sorted_rows(fields, 3, descending=descending)
-        assert rows[-1][0] == ". (no target)"
+        assert rows[-1][0] == ". (unassigned)"
         values = [row[3] for row in rows[:-1]]
         assert values == sorted(values, reverse=descending)
 

@@ -48,7 +48,7 @@ def test_sorting_by_the_next_column_and_back():
     by_bases = page_after("s")
     assert "bases ▼" in "\n".join(by_bases)
     assert page_after("s", "S") == by_reads
-    # names begin with the first; the row of no target is the smallest
+    # names begin with the first; the row of unassigned reads is the smallest
     by_name = page_after("S")
     assert first_column(by_name)[:3] == [".", "amplicon_1", "amplicon_10"]
     assert page_after(*"sssssss") == by_reads
