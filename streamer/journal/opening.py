@@ -168,13 +168,14 @@ Change = tuple[DataGroup, list[Row | ForgottenRow]]
 class DataLog:
     """Reads the groups of a directory. notes: each place where something is damaged.
 
-    incomplete: the last group, if it is not whole, as a power failure may leave it. Raises
-    JournalError for files of another format.
+    incomplete: the last group, if it is not whole, as a power failure may leave it. cut: nothing
+    whole follows a damaged header. Raises JournalError for files of another format.
     """
 
     def __init__(self, directory: Path, sizes: Sizes) -> None:
         self.notes: list[JournalDamage] = []
         self.incomplete: list[JournalDamage] = []
+        self.cut = False
         self.numbers = data_file_numbers(directory)
         self._directory, self._sizes = directory, sizes
         self._files = DataReader(directory)
@@ -243,6 +244,7 @@ class DataLog:
                         continue
                     if was or (group is None and not at and found):
                         self._note(number, at, "the header of a group is damaged: left out")
+                        self.cut = True
                     elif group is not None and rows is None and self._follows(group, serial):
                         problem = "a group is incomplete: never acknowledged, or damaged"
                         self.incomplete.append(self._damage(number, at, problem))
@@ -255,6 +257,7 @@ class DataLog:
                 # a group is written once the one in front of it is whole
                 self.notes += self.incomplete
                 self.incomplete.clear()
+                self.cut = False
                 yield group, rows
                 serial, before = group.serial, group.sum
                 at = self._sizes.page_after(group.end)

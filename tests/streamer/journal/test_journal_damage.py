@@ -128,6 +128,8 @@ APART = pytest.mark.parametrize("apart", [1499, pytest.param(61, marks=pytest.ma
 @pytest.mark.parametrize("name", INDEX)
 def test_flipped_bits_of_the_index(killed, name, apart):
     """The index is made again from the data files, whichever of its bits has changed."""
+    if name.endswith("shm"):  # large, and made anew by the first that opens it
+        apart *= 7
     for bit in range(0, len(killed.whole[name]) * 8, apart):
         journal = killed({name: flip(killed.whole[name], bit)})
         assert journal.stream == killed.stream, bit
@@ -151,10 +153,13 @@ def test_flipped_bits_of_the_data(killed, apart):
                 assert (journal.stream, journal.head) == (killed.stream, 8)
         except JournalDamage as damage:
             damages = [damage]
-        end = place + len(data[place : place + 512].rstrip(b"\0"))
-        there = {(one.file, one.offset) for one in damages}
-        assert there & {(path, place), (path, place + 64)} or (not there and bit >= end * 8), bit
-        unused += not there
+        unused += not damages
+        if damages:
+            there = {(one.file, one.offset) for one in damages}
+            assert there & {(path, place), (path, place + 64)}, bit
+        else:  # between two groups, or at the end of a header
+            end = place + len(data[place : place + 512].rstrip(b"\0"))
+            assert bit // 8 >= end or bit // 8 - place in range(60, 64), bit
     assert 0 < unused < places[-1] * 8 // apart
 
 
@@ -189,6 +194,10 @@ def test_damaged_headers_of_groups_are_reported(killed):
             said = "\n".join(journal.notes)
             assert f"offset {place}: the header of a group is damaged" in said
             assert list(journal.records(0)) == [one for one in killed.stored if one.at != at]
+    changed = {"records-00000001": flip(data, (places[10] + 30) * 8)} | dict.fromkeys(INDEX)
+    with closing(killed(changed)) as journal:  # what it had is not known: no number comes again
+        assert journal.stream != killed.stream
+        assert "its end is damaged: it goes on as another stream" in journal.notes[-1]
 
 
 def test_a_last_group_that_is_torn_is_reported_and_left_out(killed):
