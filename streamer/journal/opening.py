@@ -200,9 +200,10 @@ class DataLog:
         page = self._sizes.page_bytes
         yield from (self._files.group(number, 0) for number in self.numbers)
         for number in self.numbers:
-            at: int | None = 0
-            while (at := self._files.search(number, at + page, page)) is not None:
+            at = self._files.search(number, page, page)
+            while at is not None:
                 yield self._files.group(number, at)
+                at = self._files.search(number, at + page, page)
 
     def changes(self, state: State | None = None) -> Iterator[Change]:
         """Yield the groups after a state, or all, with their rows; in order, the last one whole."""
