@@ -168,15 +168,15 @@ Change = tuple[DataGroup, list[Row | ForgottenRow]]
 class DataLog:
     """Reads the groups of a directory. notes: each place where something is damaged.
 
-    incomplete: the last group, if it is not whole, as a power failure may leave it. Raises
-    JournalError for files of another format.
+    incomplete: the last group, if it is not whole, as a power failure may leave it. cut: nothing
+    whole follows a damaged header. Raises JournalError for files of another format.
     """
 
     def __init__(self, directory: Path, sizes: Sizes) -> None:
         self.notes: list[JournalDamage] = []
         self.incomplete: list[JournalDamage] = []
+        self.cut = False
         self.numbers = data_file_numbers(directory)
-        self.seal: bytes | None = None
         self._directory, self._sizes = directory, sizes
         self._files = DataReader(directory)
         for number in self.numbers:
@@ -185,8 +185,7 @@ class DataLog:
                     f"{data_file(directory, number)}: format 2, this version of the program reads "
                     "3: use another directory or another version"
                 )
-            if self.seal is None and (group := self._files.group(number, 0)) is not None:
-                self.seal = group.seal
+        self.seal = next((group.seal for group in self._headers() if group is not None), None)
 
     def has(self, state: State) -> bool:
         """Whether the last group of a state is where the state says."""
@@ -195,6 +194,16 @@ class DataLog:
             return False
         there = group.seal, group.serial, group.sum
         return there == (state.seal, state.serial, state.sum)
+
+    def _headers(self) -> Iterator[DataGroup | None]:
+        """Yield whole headers; first those at the beginning of a file, where no frame can be."""
+        page = self._sizes.page_bytes
+        yield from (self._files.group(number, 0) for number in self.numbers)
+        for number in self.numbers:
+            at = self._files.search(number, page, page)
+            while at is not None:
+                yield self._files.group(number, at)
+                at = self._files.search(number, at + page, page)
 
     def changes(self, state: State | None = None) -> Iterator[Change]:
         """Yield the groups after a state, or all, with their rows; in order, the last one whole."""
@@ -234,8 +243,9 @@ class DataLog:
                     again = group or self._files.group(number, at)
                     if (found or was) and rows is None and again and self._files.rows(again):
                         continue
-                    if was:
+                    if was or (group is None and not at and found):
                         self._note(number, at, "the header of a group is damaged: left out")
+                        self.cut = True
                     elif group is not None and rows is None and self._follows(group, serial):
                         problem = "a group is incomplete: never acknowledged, or damaged"
                         self.incomplete.append(self._damage(number, at, problem))
@@ -248,6 +258,7 @@ class DataLog:
                 # a group is written once the one in front of it is whole
                 self.notes += self.incomplete
                 self.incomplete.clear()
+                self.cut = False
                 yield group, rows
                 serial, before = group.serial, group.sum
                 at = self._sizes.page_after(group.end)

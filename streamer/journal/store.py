@@ -211,9 +211,10 @@ class Journal(JournalView):
             sync_all(disk, directory)
         self._reader = RecordReader(index, directory)
         here = home_of(directory)
-        if state.home != here:
+        if log.cut or state.home != here:
+            why = "its end is damaged" if state.home == here else "a copy of a journal"
             state = state._replace(home=here, stream=os.urandom(8))
-            self.notes.append(f"{directory}: a copy of a journal: it goes on as another stream")
+            self.notes.append(f"{directory}: {why}: it goes on as another stream")
         # what is damaged is not written over
         file = state.file if goes_on else max([state.file, *log.numbers])
         for number in log.numbers:

@@ -54,13 +54,14 @@ class SyncSide:
             used = reason == "malformed" and kind in ("pull", "snapshot")
             assert not kind or reason == "credit" or used, (kind, reason)
             kind = str(reason)
-        assert core._reserved <= _LIMITS.memory_bytes
+        assert sum(window for *_, window in self._state()[0]) <= _LIMITS.memory_bytes
         self._hear()
         return kind
 
     def _state(self) -> Any:
         core = self.records.core
-        return core._reserved, sorted(core._flows), dict(core._spoken).keys()
+        flows = sorted((*key, flow.window) for key, flow in core._flows.items())
+        return flows, dict(core._spoken).keys()
 
     def go_on(self) -> None:
         """Read and send records, add some, end a connection."""

@@ -231,6 +231,8 @@ def test_no_batch_number_comes_again_in_a_stream(tmp_path, known):
     if known:
         damage_bytes_of(tmp_path / "journal", 4)
     else:
+        with daemon(path) as (child, _):  # a group after it
+            end(child, signal.SIGKILL)
         forget(tmp_path / "journal", 4)
     with process(["run", "--config", path, *JOURNAL, "--accept-loss"]) as child:
         line = json.loads(wait_for_line(child, "k-mers were given up"))

@@ -99,14 +99,14 @@ def small_journal(directory, *, snapshot: int, count: int = 12) -> list[Record]:
     return stored
 
 
-def picture(directory) -> object:
-    """All that a journal says about itself; JournalDamage if anything is wrong with it."""
+def picture(directory) -> tuple[object, list[str]]:
+    """All that a journal says about itself, and its notes; raises JournalDamage."""
     journal = open_small(directory, durability="os")
     try:
         snapshot = journal.snapshot()
         records = list(journal.records(journal.oldest - 1))
         contents = [one.key and journal.content(*one.key[:3]) for one in records]
-        return (
+        found = (
             journal.stream,
             journal.epoch,
             journal.head,
@@ -117,6 +117,7 @@ def picture(directory) -> object:
             contents,
             journal.usage().bytes,
         )
+        return found, journal.notes
     finally:
         journal.close()
 

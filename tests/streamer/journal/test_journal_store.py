@@ -276,7 +276,7 @@ def test_journal_refuses_foreign_directories(tmp_path):
     with pytest.raises(JournalError, match="holds other files"):
         open_small(other)
     assert [path.name for path in other.iterdir()] == ["thesis.txt"]
-    with pytest.raises(JournalError, match="cannot hold a journal: File exists"):
+    with pytest.raises(JournalError, match="cannot hold a journal: Not a directory"):
         open_small(other / "thesis.txt")
 
     foreign = tmp_path / "foreign"
