@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from streamer.errors import SnapshotTooLargeError, StreamerError
-from trie.cpu.kernel_folder import GPU_FOLDER, kernel_folder
+from trie.cpu.compiling import GPU_FOLDER, kernel_folder
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

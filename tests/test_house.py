@@ -19,6 +19,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 SUBJECTS = {"exact", "levenshtein", "ltb", "asm", "hamming", "primer", "lcs"}
 SIDES = {  # both sides of one subject, in packages with different names
     "intrinsics": {"gpu/card", "trie/cpu"},
+    "reports": {"streamer/matching", "streamer/reporting"},
     "walk": {"gpu/exact", "trie/snapshots"},
 }
 SHELLS = {"Producer", "Subscriber"}

@@ -113,7 +113,7 @@ MISTAKES = {
         "trie/test_prefixes.py::test_equals_the_walk",
     ),
     "a checksum is not compared": Mistake(
-        "trie/snapshots/snapshot_file.py", "!= digest:", "== b'':",
+        "trie/snapshots/tree_bitmap.py", "!= digest:", "== b'':",
         "trie/snapshots/test_snapshot_file.py::test_every_flipped_bit_is_found",
     ),
     # ---- reports ---------------------------------------------------------------------------------

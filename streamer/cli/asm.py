@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from streamer.cli import choices, effort, pattern_search
-from streamer.output.formats import line_format, rows_format
+from streamer.output.output_file import line_format, rows_format
 
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits

@@ -41,7 +41,7 @@ def devices(context: typer.Context, format_: FormatOption = "tsv") -> None:
     if problem is not None:
         say(f"no CUDA: {problem}")
     if context.obj:  # --debug
-        from streamer.protocol.checksums import ISA_L
+        from streamer.protocol.header import ISA_L
         from streamer.protocol.transport.frames import HELD, LIBZMQ
         from streamer.sequences.bgzf import INFLATE
 

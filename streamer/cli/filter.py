@@ -119,7 +119,7 @@ def filter_(
         check_different(reads)
 
     from streamer.cli.filter_files import FilterRun, filter_files
-    from streamer.matching.assignment import Assignment
+    from streamer.matching.reports import Assignment
     from streamer.matching.spec import MatchSpec
 
     spec = MatchSpec.of(

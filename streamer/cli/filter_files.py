@@ -17,12 +17,12 @@ from streamer import __version__
 from streamer.cli import effort
 from streamer.cli.choices import say
 from streamer.cli.profile import profiled
-from streamer.cli.progress import progress
+from streamer.cli.streams import progress
 from streamer.device_choice import choose_device
 from streamer.dictionary.target_sets import TargetSets
 from streamer.errors import DataError, warn
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec, load_dictionary
 from streamer.matching.target_counts import FilterCounts, Filtered
@@ -36,7 +36,7 @@ from streamer.sequences.files import (
     runs_of_files,
     work_on_records,
 )
-from streamer.sequences.packed_names import PackedNames
+from streamer.sequences.read_batch import PackedNames
 from streamer.sequences.record_buffer import RecordText, TextPiece, first_apart, taken
 from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.compiling import compile_notice

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from streamer.cli import choices, effort, pattern_search
-from streamer.output.formats import line_format, rows_format
+from streamer.output.output_file import line_format, rows_format
 
 HammingMethod = Literal[
     "bit-sliced", "pigeonhole", "naive", "shift-add",

@@ -25,7 +25,7 @@ def main() -> None:
     """Run the command line after these five, at the lowest priority on half the cores."""
     parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
     shown_from = sys.argv.pop(1)
-    from streamer.cli import progress
+    from streamer.cli import streams
     from streamer.daemon.process import give_way
     from trie.cpu.machine import end_with, half_of_cores
 
@@ -46,7 +46,7 @@ def main() -> None:
 
     source.shown_from = shown_from
     os.set_blocking(report, False)
-    progress.follow = ProgressPipe(report)
+    streams.follow = ProgressPipe(report)
     run()
 
 

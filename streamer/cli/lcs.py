@@ -12,7 +12,7 @@ import typer
 from streamer.cli import choices, effort
 from streamer.cli.choices import check_files, say
 from streamer.errors import DataError, UsageError, printable
-from streamer.output.formats import rows_format
+from streamer.output.output_file import rows_format
 
 if TYPE_CHECKING:
     import numpy as np
@@ -182,7 +182,7 @@ def _text(path: str) -> NamedSequence:
 @contextmanager
 def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     """A progress bar, and a function that adds cells to it from any thread."""
-    from streamer.cli.progress import progress
+    from streamer.cli.streams import progress
 
     lock = threading.Lock()
     done = 0

@@ -23,7 +23,7 @@ from streamer.cli.choices import (
 )
 from streamer.errors import UsageError
 from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Semantics
-from streamer.output.formats import line_format, rows_format
+from streamer.output.output_file import line_format, rows_format
 from trie.strands import Strands
 
 ReportName = Literal[
@@ -205,7 +205,7 @@ def match(
         warn_of_references(reads)
     if save is not None:
         from streamer.output.output_file import compression_of
-        from trie.snapshots.snapshot_file import check_place
+        from trie.snapshots.tree_bitmap import check_place
 
         if compression_of(save) is not None:
             raise UsageError(f"--save {save}: a dictionary is not compressed; leave out the suffix")
@@ -213,7 +213,7 @@ def match(
     ltb = near and spec.semantics == "ltb"
     name = "ltb" if ltb else report or ("all" if near else "intervals")
     from streamer.cli.match_files import Asked, match_files
-    from streamer.matching.assignment import Assignment
+    from streamer.matching.reports import Assignment
 
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
     asked = Asked(name, rule, bins or DEFAULT_BINS, by == "barcode")

@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 from streamer.cli import effort
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
-from streamer.cli.progress import progress
+from streamer.cli.streams import progress
 from streamer.cluster.connecting import connected
 from streamer.cluster.match_tasks import TASK_READS, match_lines, match_results, task_bases
 from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary, is_saved, save_dictionary
 from streamer.errors import DataError, StreamerError
-from streamer.matching.assignment import Assignment
 from streamer.matching.match_engine import NO_CODES
 from streamer.matching.matcher import StreamMatcher
-from streamer.matching.reports import REPORTS
+from streamer.matching.reports import REPORTS, Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.running_report import (
     Answer,
@@ -36,7 +35,7 @@ from streamer.matching.running_report import (
     TargetAnswer,
 )
 from streamer.matching.spec import Device, MatchSpec, load_dictionary
-from streamer.output.formats import RowsFormat
+from streamer.output.output_file import RowsFormat
 from streamer.output.rows import Rows, RowWriter, open_rows
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, work_on_batches
 from streamer.sequences.prefetch import prefetched

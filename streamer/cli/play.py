@@ -71,7 +71,7 @@ def play(
     the files that have been begun and writes no final summary.
     """
     from streamer.cli.choices import check_files
-    from streamer.cli.progress import progress
+    from streamer.cli.streams import progress
     from streamer.sequences.source import size_of_files
 
     if (folder is None) == (to is None and config is None):

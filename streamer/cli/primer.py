@@ -13,7 +13,7 @@ from streamer.cli import choices, effort
 from streamer.cli.choices import check_files, say
 from streamer.cli.pattern_search import read_patterns
 from streamer.errors import UsageError
-from streamer.output.formats import rows_format
+from streamer.output.output_file import rows_format
 from trie.strands import PrimerStrands
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def primer(
     from streamer.batch.primer.report import PrimerReport
     from streamer.batch.primer.track import FORMATS, check_tracks
     from streamer.batch.records import pieces, records
-    from streamer.cli.progress import progress
+    from streamer.cli.streams import progress
     from streamer.sequences.prefetch import prefetched
     from streamer.sequences.source import shown_name, size_of_files
     from trie.cpu.compiling import compile_notice

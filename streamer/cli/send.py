@@ -139,8 +139,8 @@ def _send_files(
     sizes: BatchSizes,
 ) -> tuple[int, int]:
     """Send the reads of files; how many reads and bases."""
-    from streamer.cli.progress import progress
     from streamer.cli.send_files import Files, SendMark, send_all
+    from streamer.cli.streams import progress
     from streamer.sequences.source import size_of_files
     from trie.cpu.threads import usable_cores
 

@@ -27,8 +27,7 @@ from streamer.client.client_errors import (
     StalledError,
     TooLargeError,
 )
-from streamer.client.parts import EncodedBatch, Mark, encoded, part_of
-from streamer.client.producer import Producer
+from streamer.client.producer import EncodedBatch, Mark, Producer, encoded, part_of
 from streamer.errors import DataError, ReportedError, StreamerError
 from streamer.sequences.files import work_on_batches
 from streamer.sequences.prefetch import prefetched

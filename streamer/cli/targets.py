@@ -8,7 +8,7 @@ import typer
 
 from streamer.cli.choices import OutputOption, RowsFormatOption
 from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
-from streamer.output.formats import rows_format
+from streamer.output.output_file import rows_format
 
 
 def targets(

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import label_of
-from streamer.protocol.feed_messages import Columns, FeedMessage, described
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
+from streamer.protocol.payloads import Columns, FeedMessage, described
 from streamer.protocol.schema import (
     BATCH_TOPICS,
     NAMES,

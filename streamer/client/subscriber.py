@@ -23,12 +23,11 @@ from streamer.client.client_errors import (
     RefusedError,
 )
 from streamer.client.connection import Connection, Context, Keys
-from streamer.client.core.healing import HealingCore
-from streamer.client.core.subscriber import Cursor, SubscriberCore
+from streamer.client.core.subscriber import Cursor, HealingCore, SubscriberCore
 from streamer.client.messages import Message
 from streamer.errors import UsageError
-from streamer.protocol.feed_messages import DENIED_TOPIC
 from streamer.protocol.header import Buffer, WireError
+from streamer.protocol.payloads import DENIED_TOPIC
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.frames import Copier
 

@@ -9,10 +9,12 @@ from itertools import count
 
 from streamer.client.client_errors import CursorError, DaemonError, DaemonSilentError, RefusedError
 from streamer.client.connection import Context, Keys
-from streamer.client.core.pull import (
+from streamer.client.core.subscriber import (
+    Cursor,
     CursorRefused,
     Extent,
     FetchCore,
+    Positions,
     PullCore,
     Reached,
     Refused,
@@ -20,7 +22,6 @@ from streamer.client.core.pull import (
     Unreadable,
     extent_of,
 )
-from streamer.client.core.subscriber import Cursor, Positions
 from streamer.client.messages import Gap, RecordMessage
 from streamer.client.subscriber import SyncSocket, topic_names
 from streamer.protocol.header import WireError, opened, request

@@ -23,8 +23,6 @@ from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.errors import StreamerError
-from streamer.protocol.batch_messages import decode_batch
-from streamer.protocol.feed_messages import describe
 from streamer.protocol.header import (
     PROTOCOL,
     Buffer,
@@ -39,6 +37,7 @@ from streamer.protocol.header import (
     unpack,
     unseal,
 )
+from streamer.protocol.payloads import decode_batch, describe
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.curve import OVERHEAD_BYTES, receive_signed
 from streamer.sequences.read_batch import ReadBatch

@@ -31,13 +31,13 @@ from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.record import JournalUnread
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import MakeTogether, StreamMatcher
+from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec, Start, load_dictionary
 from streamer.matching.target_tally import Panel, TargetTally
-from streamer.protocol.batch_messages import Make
 from streamer.protocol.header import Header
+from streamer.protocol.payloads import Make
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
 

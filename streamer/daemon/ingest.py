@@ -30,8 +30,6 @@ from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.matching.matcher import MakeTogether
-from streamer.protocol.batch_messages import NO_NAMES, Make, decode_batch, with_context
-from streamer.protocol.checksums import combine, continue_crc32c, crc32c, crc32c_address
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,
     SEAL_BYTES,
@@ -40,14 +38,18 @@ from streamer.protocol.header import (
     Reason,
     WireError,
     answer,
+    combine,
+    continue_crc32c,
+    crc32c,
+    crc32c_address,
     size_of,
     unpack,
     unseal,
 )
+from streamer.protocol.payloads import NO_NAMES, Make, decode_batch, with_context
 from streamer.protocol.transport.curve import Sender
 from streamer.protocol.transport.frames import receive, send_all
-from streamer.sequences.packed_names import PackedNames, count_names
-from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.read_batch import PackedNames, ReadBatch, count_names
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.windows import ascending

@@ -34,8 +34,7 @@ from streamer.journal.store import Journal
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec, Start
-from streamer.protocol.checksums import crc32c
-from streamer.protocol.header import Header, raw, size_of
+from streamer.protocol.header import Header, crc32c, raw, size_of
 
 _NO_CODES = np.zeros(0, np.uint64)
 # records between two pauses, if only their database rows are read

@@ -67,10 +67,10 @@ from streamer.journal.data_files import Gatherer
 from streamer.journal.record import JournalError
 from streamer.journal.record_index import flat
 from streamer.matching.spec import MatchSpec
-from streamer.protocol.batch_messages import decode_batch, encode_reads
 from streamer.protocol.endpoints import reachable, socket_path
 from streamer.protocol.header import pack, seal, size_of
 from streamer.protocol.keys import ClientKeys
+from streamer.protocol.payloads import decode_batch, encode_reads
 from streamer.sequences.read_batch import ReadBatch
 
 if TYPE_CHECKING:

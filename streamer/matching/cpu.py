@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.chunks import slice_reads
 from streamer.matching.events import Events
 from streamer.matching.match_engine import (
     NO_CODES,
@@ -17,6 +16,7 @@ from streamer.matching.match_engine import (
     MatchEngine,
     MatchTask,
     SpanFound,
+    slice_reads,
 )
 from streamer.matching.result import concatenated
 from streamer.matching.tree_worker import VersionedSnapshot

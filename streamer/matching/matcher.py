@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from streamer.device_choice import GpuOrCpu, OnFallback, usable_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import UsageError
-from streamer.matching.chunks import Span, spans_of
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.events import Events
 from streamer.matching.match_engine import (
@@ -39,7 +38,9 @@ from streamer.matching.match_engine import (
     MatchEngine,
     MatchTask,
     NearOnly,
+    Span,
     SpanFound,
+    spans_of,
 )
 from streamer.matching.near import NearSteps, Solver, new_solver
 from streamer.matching.result import BatchResult, Depths, concatenated

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import TargetSets
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.novelty import NOVELTY_COLUMNS, NoveltyCurve
-from streamer.matching.reports import Ratio, Report, ReportTables
+from streamer.matching.reports import Assignment, Ratio, Report, ReportTables
 from streamer.matching.result import BatchResult
 from streamer.matching.target_counts import (
     COVERAGE_COLUMNS,

@@ -72,11 +72,19 @@ from streamer.sequences.bgzf import (
     inflate_members,
     inflated,
 )
-from streamer.sequences.cram import MAGIC as CRAM_MAGIC
-from streamer.sequences.cram import cram_blocks
 from streamer.sequences.prefetch import prefetched
-from streamer.sequences.raw_file import Buffered, Packed, RawFile, Readable, plain_blocks
-from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
+from streamer.sequences.raw_file import (
+    BLOCK_BYTES,
+    Buffered,
+    Packed,
+    RawFile,
+    Readable,
+    TextBlock,
+    new_block,
+    plain_blocks,
+)
+from streamer.sequences.sam import MAGIC as CRAM_MAGIC
+from streamer.sequences.sam import cram_blocks
 from trie.cpu.intrinsics import array_address
 from trie.cpu.team import Line, Team
 from trie.cpu.threads import usable_cores

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from streamer.sequences.packed_names import PackedNames
+from streamer.sequences.read_batch import PackedNames
 from trie.cpu.intrinsics import prefetch, word_at
 from trie.cpu.jit import njit
 

@@ -24,23 +24,23 @@ import numpy as np
 
 from streamer.errors import DataError
 from streamer.sequences.fastq import LINES, FastqParser
-from streamer.sequences.raw_file import FileRegion
-from streamer.sequences.record_buffer import FULL, RecordBuffer, TextPiece
-from streamer.sequences.text_window import (
+from streamer.sequences.raw_file import (
     AT,
     LINE,
     PLUS,
     REGION_BYTES,
     STOP,
+    FileRegion,
     FormatError,
     Text,
     TextBlock,
 )
+from streamer.sequences.record_buffer import FULL, RecordBuffer, TextPiece
+from trie.codes import CR, LF
 from trie.cpu.intrinsics import leading_zeros
 from trie.cpu.jit import inner, njit
 from trie.cpu.stages import Stages
-from trie.cpu.text_scan import equals
-from trie.letter_lines import CR, LF
+from trie.cpu.vectors import equals
 
 R = TypeVar("R")
 

@@ -16,15 +16,35 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from streamer.errors import DataError
-from streamer.sequences.bam import MAGIC, BamParser
 from streamer.sequences.bgzf import Watched
 from streamer.sequences.context import ReadContext, ReadGroup, read_groups
 from streamer.sequences.decompression import counted, text_blocks
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser, warn_of_plus
-from streamer.sequences.raw_file import LONGEST_MAGIC, FileRegion, RawFile, plain_blocks
+from streamer.sequences.raw_file import (
+    AT,
+    BLOCK_BYTES,
+    LINE,
+    LONGEST_MAGIC,
+    PLUS,
+    REGION_BYTES,
+    FileRegion,
+    FormatError,
+    RawFile,
+    Text,
+    TextBlock,
+    new_block,
+    plain_blocks,
+)
 from streamer.sequences.record_buffer import FULL, MORE, RecordBuffer, RecordText, TextPiece
-from streamer.sequences.sam import MOST_START, SamParser, begins_sam, may_begin_sam
+from streamer.sequences.sam import (
+    BAM_MAGIC,
+    MOST_START,
+    BamParser,
+    SamParser,
+    begins_sam,
+    may_begin_sam,
+)
 from streamer.sequences.side_by_side import (
     LEAST_THREADS,
     CannotReadError,
@@ -34,17 +54,6 @@ from streamer.sequences.side_by_side import (
     parsed,
     regions,
     unparsed,
-)
-from streamer.sequences.text_window import (
-    AT,
-    BLOCK_BYTES,
-    LINE,
-    PLUS,
-    REGION_BYTES,
-    FormatError,
-    Text,
-    TextBlock,
-    new_block,
 )
 from trie.cpu.forks import forked
 from trie.cpu.team import Team
@@ -181,8 +190,8 @@ class SequenceSource:
             (span,), places = first.joined()
             header = span.text[span.begin : places[0, 0]].tobytes()
             if isinstance(self._parser, BamParser):
-                begin = len(MAGIC) + 4
-                header = header[begin:][: int.from_bytes(header[len(MAGIC) : begin], "little")]
+                begin = len(BAM_MAGIC) + 4
+                header = header[begin:][: int.from_bytes(header[len(BAM_MAGIC) : begin], "little")]
             self._groups = read_groups(header)
 
     def context(self, records: RecordText) -> ReadContext:
@@ -356,7 +365,7 @@ class SequenceSource:
             return SamParser(text)
         if start[:1] == b"@":
             return FastqParser(text)
-        if start.startswith(MAGIC):
+        if start.startswith(BAM_MAGIC):
             return BamParser(text, self._lacks_end)
         if start:
             raise DataError("not a FASTA, FASTQ, SAM, BAM or CRAM file", file=self._shown)

@@ -23,8 +23,8 @@ from streamer.daemon.core.life import RUNNING
 from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.daemon.ingest import IngestWorker, _Message
-from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.header import answer, pack, size_of, unpack, unseal
+from streamer.protocol.payloads import encode_reads
 from streamer.sequences.read_batch import BadReadError, ReadBatch
 from tests.fuzz import page
 from tests.fuzz.messages import sealed

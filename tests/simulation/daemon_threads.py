@@ -17,9 +17,8 @@ from streamer.daemon.core.ingest import IngestCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.drafts import AnyGroup, DraftGroup
 from streamer.daemon.journal import Epochs
-from streamer.protocol.batch_messages import decode_batch
-from streamer.protocol.checksums import crc32c
-from streamer.protocol.header import Header, WireError, answer, size_of, unpack, unseal
+from streamer.protocol.header import Header, WireError, answer, crc32c, size_of, unpack, unseal
+from streamer.protocol.payloads import decode_batch
 from streamer.protocol.transport.frames import Message, Placed
 from tests.simulation.clock import Pause, Steps, Thread
 from tests.simulation.feed_network import FeedServer

@@ -8,9 +8,8 @@ import pytest
 
 from streamer.daemon.ingest import decode_together
 from streamer.matching.cuda import PackedReads, pack_together
-from streamer.protocol.batch_messages import decode_batch, encode_batch, encode_reads
-from streamer.protocol.checksums import crc32c_address
-from streamer.protocol.header import WireError, pack, seal, unseal
+from streamer.protocol.header import WireError, crc32c_address, pack, seal, unseal
+from streamer.protocol.payloads import decode_batch, encode_batch, encode_reads
 from streamer.sequences.read_batch import ReadBatch
 
 K = 5
