@@ -15,8 +15,6 @@ If some part has no stable name, or no folder can be written, the kernel is comp
 Kernels compiled once per process and device, and their launch sizes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import logging

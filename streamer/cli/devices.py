@@ -1,7 +1,5 @@
 """``streamer devices``: what it can run on."""
 
-from __future__ import annotations
-
 import json
 
 import typer

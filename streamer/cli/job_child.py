@@ -5,8 +5,6 @@ a descriptor for its progress. DEVICE_BYTES: GPU memory it may use, 0: no GPU. M
 bytes of a file. SHOWN_FROM: a prefix to remove from the names of inputs.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import sys

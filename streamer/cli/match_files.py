@@ -23,17 +23,11 @@ from streamer.cluster.match_tasks import TASK_READS, match_lines, match_results,
 from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary, is_saved, save_dictionary
 from streamer.errors import DataError, StreamerError
+from streamer.matching import running_report
 from streamer.matching.match_engine import NO_CODES
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import REPORTS, Assignment
 from streamer.matching.result import BatchResult
-from streamer.matching.running_report import (
-    Answer,
-    CoverageAnswer,
-    NoveltyAnswer,
-    RowAnswer,
-    TargetAnswer,
-)
 from streamer.matching.spec import Device, MatchSpec, load_dictionary
 from streamer.output.output_file import RowsFormat
 from streamer.output.rows import Rows, RowWriter, open_rows
@@ -70,18 +64,18 @@ class Asked:
     bins: int
     by_barcode: bool
 
-    def answer(self, matcher: StreamMatcher) -> Answer:
+    def answer(self, matcher: StreamMatcher) -> running_report.Answer:
         """What makes its rows; StreamerError if the dictionary lacks the data for them."""
         spec, stored = matcher.spec, matcher.stored
         if self.report == "targets":
-            return TargetAnswer(matcher, self.rule, by_barcode=self.by_barcode)
+            return running_report.TargetAnswer(matcher, self.rule, by_barcode=self.by_barcode)
         if self.report == "coverage":
             _check_places(matcher.dictionary, spec)
-            return CoverageAnswer(matcher, self.bins)
+            return running_report.CoverageAnswer(matcher, self.bins)
         if self.report == "novelty":
-            return NoveltyAnswer()
+            return running_report.NoveltyAnswer()
         targets = (stored if spec.near else matcher.dictionary).targets
-        return RowAnswer(REPORTS[self.report], targets, spec.k)
+        return running_report.RowAnswer(REPORTS[self.report], targets, spec.k)
 
 
 def _check_places(dictionary: Dictionary, spec: MatchSpec) -> None:
@@ -150,7 +144,7 @@ def match_files(
                     "context": asked.by_barcode, "team": team,
                 }  # fmt: skip
                 parts: Iterator[Iterable[Lines]]
-                rows = isinstance(answer, RowAnswer)
+                rows = isinstance(answer, running_report.RowAnswer)
                 # Arrow has threads, which a forked process lacks
                 forks = CAN_FORK and isinstance(writer, RowWriter)
                 if matcher.side_by_side and not answer.ordered:
@@ -188,7 +182,7 @@ class _Run:
     """Batches in, the lines of their rows out, in order."""
 
     matcher: StreamMatcher
-    answer: Answer
+    answer: running_report.Answer
     writer: Rows
     team: Team
     grown: StoredKmers

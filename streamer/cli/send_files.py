@@ -19,14 +19,7 @@ import msgpack
 from streamer.cli import daemon_options
 from streamer.cli.choices import say, say_error
 from streamer.cli.streams import signals_noted
-from streamer.client.client_errors import (
-    DaemonError,
-    DaemonSilentError,
-    LostBatchesError,
-    RefusedError,
-    StalledError,
-    TooLargeError,
-)
+from streamer.client import client_errors
 from streamer.client.producer import EncodedBatch, Mark, Producer, encoded, part_of
 from streamer.errors import DataError, ReportedError, StreamerError
 from streamer.sequences.files import work_on_batches
@@ -266,7 +259,7 @@ def send_all(
     timeout: float,
     *,
     heed_seconds: float = 0.02,
-    passed_over: Callable[[TooLargeError, str], None] | None = None,
+    passed_over: Callable[[client_errors.TooLargeError, str], None] | None = None,
 ) -> None:
     """Send all reads and wait for their acknowledgement; an error that ends it comes with a line.
 
@@ -292,14 +285,14 @@ def _send(
     producer: Producer,
     piece: Piece,
     timeout: float,
-    passed_over: Callable[[TooLargeError, str], None] | None,
+    passed_over: Callable[[client_errors.TooLargeError, str], None] | None,
 ) -> None:
     (reads, mark, *_), done = piece, 0
     while True:
         try:
             producer.send(reads, timeout=timeout, mark=mark)
             return
-        except TooLargeError as error:
+        except client_errors.TooLargeError as error:
             if passed_over is None:
                 raise
             done += error.index + 1
@@ -314,25 +307,25 @@ def _behind(done: int, mark: bytes | Mark) -> bytes | Mark:
 
 def _await_answers(producer: Producer, error: BaseException, timeout: float) -> bool:
     """Wait for the answers to what has gone out; whether they have come."""
-    if isinstance(error, DaemonSilentError):
+    if isinstance(error, client_errors.DaemonSilentError):
         return False
-    if isinstance(error, RefusedError | LostBatchesError):
+    if isinstance(error, client_errors.RefusedError | client_errors.LostBatchesError):
         # the daemon takes nothing that went out after what it refused; if it failed, it loses some
         return producer.state != "failed"
-    if isinstance(error, StalledError) or interrupt_in(error):
+    if isinstance(error, client_errors.StalledError) or interrupt_in(error):
         if interrupt_in(error):
             # who wants to end waits for no daemon that is started anew
             producer.answer_seconds = min(producer.answer_seconds, daemon_options.ANSWER_SECONDS)
-        with suppress(RefusedError, LostBatchesError):
+        with suppress(client_errors.RefusedError, client_errors.LostBatchesError):
             try:
                 producer.settle(timeout=timeout)
-            except DaemonSilentError:
+            except client_errors.DaemonSilentError:
                 return False
         return True
     # the reads before the fault are good: they arrive
     try:
         producer.flush(timeout=timeout)
-    except DaemonError as worse:
+    except client_errors.DaemonError as worse:
         _await_answers(producer, worse, timeout)
         raise
     return True
@@ -398,7 +391,7 @@ def send_folder(
 
     over: list[str] = []
 
-    def pass_over(error: TooLargeError, place: str) -> None:
+    def pass_over(error: client_errors.TooLargeError, place: str) -> None:
         say_error(f"{place} ({error.read}): {error.problem}: passed over")
         over.append(error.read)
 

@@ -1,7 +1,5 @@
 """``streamer targets``: what a running daemon has found for each target."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import typer

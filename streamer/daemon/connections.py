@@ -1,7 +1,5 @@
 """The connections thread: refuses connections before the process runs out of descriptors."""
 
-from __future__ import annotations
-
 import select
 import time
 from collections.abc import Callable, Sequence

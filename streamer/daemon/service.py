@@ -23,7 +23,7 @@ import structlog
 import zmq
 
 from streamer.cluster.connecting import abandon
-from streamer.daemon import logs
+from streamer.daemon import logs, watched_stages
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
@@ -51,14 +51,6 @@ from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.stored_batch import to_record
 from streamer.daemon.sync import SyncWorker
-from streamer.daemon.watched_stages import (
-    EngineStage,
-    GpuStage,
-    MeasuredStage,
-    StageGuard,
-    TreeStage,
-    WatchedStage,
-)
 from streamer.daemon.web import WebWorker
 from streamer.daemon.worker import Inbox, Worker
 from streamer.dictionary.targets import Dictionary
@@ -219,10 +211,10 @@ class Service:
         self._stages = stages = self._watched()
         self._metrics: MetricsServer | None = None
         self._web: WebWorker | None = None
-        self._guard_of_stages = StageGuard(
+        self._guard_of_stages = watched_stages.StageGuard(
             self.board,
             {name: stage.look for name, stage in stages.items()}
-            | {"gpu": GpuStage(self._engine).look},
+            | {"gpu": watched_stages.GpuStage(self._engine).look},
         )
         self._limit_announced = False
 
@@ -359,16 +351,16 @@ class Service:
         abandon()
         os._exit(code)
 
-    def _watched(self) -> dict[str, MeasuredStage]:
+    def _watched(self) -> dict[str, watched_stages.MeasuredStage]:
         """The stages that the metrics and the watchdog see, by name."""
-        stages: dict[str, MeasuredStage] = {
-            "ingest": WatchedStage(self._ingest, self._ingest.inbox),
-            "engine": EngineStage(self._engine),
-            "tree": TreeStage(self._engine),
-            "feed": WatchedStage(self._feed, self._feed.inbox),
+        stages: dict[str, watched_stages.MeasuredStage] = {
+            "ingest": watched_stages.WatchedStage(self._ingest, self._ingest.inbox),
+            "engine": watched_stages.EngineStage(self._engine),
+            "tree": watched_stages.TreeStage(self._engine),
+            "feed": watched_stages.WatchedStage(self._feed, self._feed.inbox),
         }
         if self._recorder is not None and self._sync is not None:
-            stages["journal"] = WatchedStage(self._recorder, self._recorder.inbox)
+            stages["journal"] = watched_stages.WatchedStage(self._recorder, self._recorder.inbox)
             stages["sync"] = self._sync
         return stages
 

@@ -5,8 +5,6 @@ CR. Blank lines, trailing blanks, and lines that begin with ``#`` are skipped. A
 after line, and sequence lines also in part.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -4,8 +4,6 @@ The names' 64-bit hashes are kept in an open-addressing table, at most half full
 is a million names, it starts over, since a run may be of any length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -3,8 +3,6 @@
 The page of one daemon, until that ends, is lost, or the user leaves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -5,8 +5,6 @@ Tell whether a file is complete, as far as its compression shows.
 Change events from the file system: hints that may be missing or wrong.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

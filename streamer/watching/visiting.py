@@ -3,8 +3,6 @@
 Find which records of a file have been sent, from this file or from a copy.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Generator, Iterable
 from itertools import chain

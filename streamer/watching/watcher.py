@@ -1,7 +1,5 @@
 """Watch a folder: read its files as they become complete or grow, each record once."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator

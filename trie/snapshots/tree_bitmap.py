@@ -66,14 +66,7 @@ from trie.cpu.jit import njit
 from trie.cpu.threads import run_each, run_ranges, split_range, usable_cores
 from trie.new_file import NewFile, check_new_file, in_place, naming
 from trie.strands import STRANDS
-from trie.trees.shards import (
-    SMALL,
-    as_codes,
-    check_range,
-    cut_between_shards,
-    shard_bounds,
-    sort_unique,
-)
+from trie.trees import shards
 from trie.windows import BLOCK, GRAIN, MATCH, MISMATCH, check_batch, roll_block, start_state
 
 MAX_NODES = 2**32 - 1
@@ -317,17 +310,17 @@ def from_sorted(codes: NDArray[np.uint64], k: int, threads: int | None = None) -
     ascend strictly, TooManyNodesError if the trie is too large.
     """
     check_k(k)
-    codes = as_codes(codes)
-    check_range(codes[-1:], k)  # the largest code, if they ascend
+    codes = shards.as_codes(codes)
+    shards.check_range(codes[-1:], k)  # the largest code, if they ascend
     threads = threads or usable_cores()
     if k < 3:
         if np.any(codes[1:] <= codes[:-1]):
             raise ValueError(NOT_ASCENDING)
         return allocate(k, np.zeros((1, 1), dtype=np.int64), codes)[0]
-    bounds = shard_bounds(codes, k)
+    bounds = shards.shard_bounds(codes, k)
     # more parts than threads, so that uneven shards balance
-    parts = 1 if codes.size < SMALL else max(4 * threads, codes.size // _MOST_CODES)
-    ranges = list(pairwise(cut_between_shards(bounds, parts)))
+    parts = 1 if codes.size < shards.SMALL else max(4 * threads, codes.size // _MOST_CODES)
+    ranges = list(pairwise(shards.cut_between_shards(bounds, parts)))
     counts = np.zeros((len(ranges), k // 3 + 1), dtype=np.int64)
     ascending = run_each(
         lambda part, row: _count_nodes(codes, *part, k, row),
@@ -363,7 +356,7 @@ def snapshot(codes: ArrayLike, k: int, threads: int | None = None) -> TreeBitmap
     k = operator.index(k)
     check_k(k)
     threads = threads or usable_cores()
-    return from_sorted(sort_unique(as_codes(codes), k, threads), k, threads)
+    return from_sorted(shards.sort_unique(shards.as_codes(codes), k, threads), k, threads)
 
 
 _JUMP_LEVEL: Final = 3

@@ -28,19 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.client.messages import (
-    Beat,
-    Done,
-    Gap,
-    Known,
-    Message,
-    NewEpoch,
-    NewStream,
-    RecordMessage,
-    Reset,
-    Standing,
-    typed,
-)
+from streamer.client import messages
 from streamer.errors import StreamerError
 from streamer.protocol.header import (
     Buffer,
@@ -74,7 +62,7 @@ class SubscriberCore:
     def __init__(self, topics: Sequence[str], answer_seconds: float) -> None:
         self.topics = tuple(topics)
         self.answer_seconds = answer_seconds
-        self.ready: deque[Message | Done] = deque()
+        self.ready: deque[messages.Message | messages.Done] = deque()
         self.damaged = 0
         self.damage: WireError | None = None
         self.gaps = 0
@@ -93,16 +81,16 @@ class SubscriberCore:
         # the names in the previous message; all messages of a batch have the same
         self._names: Sequence[str] = ()
 
-    def next(self) -> Message | None:
+    def next(self) -> messages.Message | None:
         """The next message to deliver, if there is one."""
         while self.ready:
             message = self.ready.popleft()
             self._leave(message)
-            if not isinstance(message, Done):
+            if not isinstance(message, messages.Done):
                 return message
         return None
 
-    def _leave(self, message: Message | Done) -> None:
+    def _leave(self, message: messages.Message | messages.Done) -> None:
         """Called when a message leaves the queue."""
 
     @property
@@ -133,7 +121,7 @@ class SubscriberCore:
                 if decoded.header.get("topic") == DENIED_TOPIC:
                     self.denial = decoded.header
                 return
-            message = typed(decoded)
+            message = messages.typed(decoded)
         except WireError as error:
             self.damaged += 1
             self.damage = error
@@ -141,7 +129,7 @@ class SubscriberCore:
         self._names = decoded.names
         self._note(message)
 
-    def _note(self, message: Known) -> None:
+    def _note(self, message: messages.Known) -> None:
         """Queue what the message implies about earlier ones, then the message itself."""
         self.heard = True
         stamp = message.stamp
@@ -161,7 +149,7 @@ class SubscriberCore:
                 if stamp.previous > last:
                     self._miss(topic, last, stamp.previous)
             self.last[topic] = at
-        elif isinstance(message, Standing):
+        elif isinstance(message, messages.Standing):
             self._compare(message)
         if topic in self.topics:
             self.ready.append(message)
@@ -170,19 +158,19 @@ class SubscriberCore:
         """Begin another stream or epoch; ``head``: its last record before this message."""
         if stream != self.stream or head < self.at:
             if self.stream:
-                self.ready.append(NewStream(self.stream, stream))
+                self.ready.append(messages.NewStream(self.stream, stream))
             self.last.clear()
             self.at = 0
         elif self.epoch:
-            self.ready.append(NewEpoch(self.epoch, epoch))
+            self.ready.append(messages.NewEpoch(self.epoch, epoch))
         self.stream, self.epoch = stream, epoch
         self.state = ""
         self.published = None
 
-    def _compare(self, message: Standing) -> None:
+    def _compare(self, message: messages.Standing) -> None:
         """Notice messages missing at the end of a topic, which no later message shows."""
         self.state = message.state
-        if isinstance(message, Beat):
+        if isinstance(message, messages.Beat):
             self.published = message.published
         for topic in self._compared():
             head = message.heads.get(topic, 0)
@@ -203,7 +191,7 @@ class SubscriberCore:
         """
         if topic in self.topics:
             self.gaps += 1
-            self.ready.append(Gap(topic, after, until))
+            self.ready.append(messages.Gap(topic, after, until))
 
 
 _MOST = 2**63 - 1
@@ -323,7 +311,7 @@ class Refused(NamedTuple):
     header: Header
 
 
-Event = RecordMessage | Reached | Unreadable | CursorRefused | Refused
+Event = messages.RecordMessage | Reached | Unreadable | CursorRefused | Refused
 
 
 class PullCore:
@@ -424,9 +412,9 @@ class PullCore:
                 if decoded.topic not in self._asked:
                     raise WireError(Reason.MALFORMED, "a message on a topic that was not asked for")
                 self._names = decoded.names
-                message = typed(decoded)
+                message = messages.typed(decoded)
                 self.damaged_again = 0
-                if not isinstance(message, RecordMessage):
+                if not isinstance(message, messages.RecordMessage):
                     raise WireError(Reason.MALFORMED, "a message without a record")
                 return message
             case "reached":
@@ -558,7 +546,7 @@ class HealingCore(SubscriberCore):
         start = cursor or Cursor("", 0)
         # positions of the messages that are queued, and of those that were delivered
         self._in, self._out = Positions(self._healed, start), Positions(self._healed, start)
-        self._buffer: deque[tuple[RecordMessage, int]] = deque()
+        self._buffer: deque[tuple[messages.RecordMessage, int]] = deque()
         self._buffer_bytes = buffer_bytes
         self._buffered = self._size = 0
 
@@ -577,16 +565,16 @@ class HealingCore(SubscriberCore):
         """Whether sync has not answered for ``answer_seconds`` while something is missing."""
         return self.healing and self._unanswered > self.answer_seconds
 
-    def _leave(self, message: Message | Done) -> None:
+    def _leave(self, message: messages.Message | messages.Done) -> None:
         match message:
-            case Done():
+            case messages.Done():
                 self._out.complete(message.at)
                 self._out.stream = message.stream
-            case Reset():
+            case messages.Reset():
                 self._out = self._behind(message.reason, message.stream, message.at, self._out)
-            case Gap():
+            case messages.Gap():
                 self._out.message(message.topic, message.until)
-            case RecordMessage():
+            case messages.RecordMessage():
                 self._out.message(message.stamp.topic, message.stamp.at)
                 self._out.stream = message.stamp.stream
 
@@ -607,7 +595,7 @@ class HealingCore(SubscriberCore):
             self.damaged += self.pull.damaged
             self.damage, self.pull.damaged = self.pull.damage, 0
         match event:
-            case RecordMessage():
+            case messages.RecordMessage():
                 self._pulled(event)
             case Reached():
                 self._reached(event)
@@ -620,7 +608,7 @@ class HealingCore(SubscriberCore):
                 if event.header.get("reason") != Reason.CREDIT:
                     self.refusal = event.header
 
-    def _pulled(self, message: RecordMessage) -> None:
+    def _pulled(self, message: messages.RecordMessage) -> None:
         stamp = message.stamp
         self._passed(stamp.stream, stamp.at - 1)
         last = self._in.last[stamp.topic]
@@ -637,7 +625,7 @@ class HealingCore(SubscriberCore):
         self._in.stream = stream
         if at > self._in.at and not self._left_out:
             self._in.passed(at)
-            self.ready.append(Done(stream, at))
+            self.ready.append(messages.Done(stream, at))
 
     def _reached(self, reached: Reached) -> None:
         for topic in self._healed:
@@ -663,7 +651,7 @@ class HealingCore(SubscriberCore):
         self._in = self._behind(refused.reason, extent.stream, at, self._in)
         self._needed = min(self._needed, extent.head)
         self._next_pull = 0.0
-        self.ready.append(Reset(refused.reason, extent.stream, at))
+        self.ready.append(messages.Reset(refused.reason, extent.stream, at))
 
     def _behind(self, reason: str, stream: str, at: int, before: Positions) -> Positions:
         """The positions after a reset; messages delivered beyond them do not come again."""
@@ -677,14 +665,14 @@ class HealingCore(SubscriberCore):
         self._size = size_of(frames)
         super().take(frames, crc)
 
-    def _note(self, message: Known) -> None:
-        if isinstance(message, RecordMessage) and message.stamp.topic in self._healed:
+    def _note(self, message: messages.Known) -> None:
+        if isinstance(message, messages.RecordMessage) and message.stamp.topic in self._healed:
             if self._begins(message, message.stamp.at - 1):
                 self._live(message, self._size)
-        elif not isinstance(message, Standing) or self._begins(message, message.stamp.at):
+        elif not isinstance(message, messages.Standing) or self._begins(message, message.stamp.at):
             super()._note(message)
 
-    def _begins(self, message: Known, head: int) -> bool:
+    def _begins(self, message: messages.Known, head: int) -> bool:
         """Start a new stream or epoch if the message has one; False if its epoch is over."""
         self.heard = True
         stamp = message.stamp
@@ -706,12 +694,12 @@ class HealingCore(SubscriberCore):
         if stream != self.stream:
             self.last.clear()
         elif self.epoch:
-            self.ready.append(NewEpoch(self.epoch, epoch))
+            self.ready.append(messages.NewEpoch(self.epoch, epoch))
         self.stream, self.epoch, self.at = stream, epoch, head
         self.state = ""
         self.published = None
 
-    def _live(self, message: RecordMessage, size: int) -> None:
+    def _live(self, message: messages.RecordMessage, size: int) -> None:
         stamp, here = message.stamp, self._in
         if not self.healing and stamp.stream == here.stream:
             last = here.last[stamp.topic]
@@ -729,7 +717,7 @@ class HealingCore(SubscriberCore):
             self._buffer.clear()
             self._buffered = 0
 
-    def _compare(self, message: Standing) -> None:
+    def _compare(self, message: messages.Standing) -> None:
         super()._compare(message)
         here = self._in
         if self.healing or message.stamp.stream != here.stream:
@@ -745,7 +733,7 @@ class HealingCore(SubscriberCore):
 
     def _complete(self, at: int) -> None:
         self._in.complete(at)
-        self.ready.append(Done(self._in.stream, at))
+        self.ready.append(messages.Done(self._in.stream, at))
 
     def _heal(self, needed: int) -> None:
         self.healing = True

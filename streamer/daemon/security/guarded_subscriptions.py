@@ -10,8 +10,6 @@ key. So nothing is applied then until the queue is empty, and clients that ask m
 again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import zmq
