@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
-from streamer.cli import effort
+from streamer.cli import cost_model
 from streamer.cli.choices import say
 from streamer.cli.profile import profiled
 from streamer.cli.streams import progress
@@ -93,9 +93,9 @@ class FilterRun:
 def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
     """Write the chosen records and the summary; the files appear once everything is read."""
     notice = None if quiet else say
-    work = effort.matching(run.reads, None)
+    work = cost_model.matching(run.reads, None)
     device = choose_device(
-        run.spec.device, report=notice, effort=work, threads=run.spec.threads, gpus=1
+        run.spec.device, report=notice, cost=work, threads=run.spec.threads, gpus=1
     )
     on_fallback = say if run.spec.device == "auto" else None
     spec = replace(run.spec, device=device)

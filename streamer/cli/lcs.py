@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli import choices, effort
+from streamer.cli import choices, cost_model
 from streamer.cli.choices import check_files, say
 from streamer.errors import DataError, UsageError, printable
 from streamer.output.output_file import rows_format
@@ -106,7 +106,9 @@ def lcs(
 
     if cluster is not None:
         device = "cpu"
-    choice = effort.choose_method(METHODS, DEFAULT, method, device, effort.lcs(a, b), threads)
+    choice = cost_model.choose_method(
+        METHODS, DEFAULT, method, device, cost_model.lcs(a, b), threads
+    )
     one, other = (_text(path) if text else _record(path) for path in (a, b))
     with ExitStack() as stack:
         processors = None
@@ -119,7 +121,7 @@ def lcs(
             if not quiet:
                 say(where.line())
         stack.enter_context(compile_notice(quiet=quiet))
-        effort.say_where(choice, device, quiet)
+        cost_model.say_where(choice, device, quiet)
         from streamer.batch.lcs.solve import cells_of, length_of, matching_of
         from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
 

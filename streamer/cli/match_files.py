@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.cli import effort
+from streamer.cli import cost_model
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
 from streamer.cli.streams import progress
@@ -105,7 +105,7 @@ def match_files(
     on_fallback = say if spec.device == "auto" else None
     device = choose_device(
         spec.device, kernel=spec.cuda_kernel, report=notice,
-        effort=effort.matching(reads, spec.distance), threads=spec.threads,
+        cost=cost_model.matching(reads, spec.distance), threads=spec.threads,
         gpus=1 if spec.changes else gpus,
     )  # fmt: skip
     if device == "cuda":
@@ -292,7 +292,7 @@ def match_on_cluster(
                 progress("matching", size_of_files(reads), quiet=quiet) as show,
             ):
                 bases = task_bases(
-                    spec, effort.bases_of_files(reads), cluster.cpus, depths=answer.depths
+                    spec, cost_model.bases_of_files(reads), cluster.cpus, depths=answer.depths
                 )
                 if asked.report in REPORTS:
                     for lines in match_lines(

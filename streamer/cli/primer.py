@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from streamer.cli import choices, effort
+from streamer.cli import choices, cost_model
 from streamer.cli.choices import check_files, say
 from streamer.cli.pattern_search import read_patterns
 from streamer.errors import UsageError
@@ -137,13 +137,13 @@ def primer(
             from streamer.cluster.connecting import connected
 
             where = stack.enter_context(connected(cluster, threads))
-            choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
+            choice = cost_model.choose_there(where, METHODS, DEFAULT, method, device, quiet)
             solve = partial(reaches_there, where, choice=choice, strands=strands)
         else:
             stack.enter_context(compile_notice(quiet=quiet))
-            work = effort.primer(alpha, beta, k)
-            choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
-            effort.say_where(choice, device, quiet)
+            work = cost_model.primer(alpha, beta, k)
+            choice = cost_model.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
+            cost_model.say_where(choice, device, quiet)
             solve = partial(reaches, choice=choice, strands=strands, threads=threads)
         named = list(records(alpha))
         if plot is not None:

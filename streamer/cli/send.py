@@ -15,7 +15,7 @@ from streamer.watching import SETTLE_SECONDS
 if TYPE_CHECKING:
     from streamer.cli.send_files import SendMark
     from streamer.client.producer import Producer
-    from streamer.watching.visiting import BatchSizes
+    from streamer.watching.file_visit import BatchSizes
 
 _CORES_A_THREAD = 4
 """The others are for the daemon, which is often on the same machine."""

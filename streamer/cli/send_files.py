@@ -28,9 +28,9 @@ from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.repeated_names import RepeatedNames
 from streamer.sequences.side_by_side import LEAST_THREADS
 from streamer.sequences.source import shown_name, size_of_files
+from streamer.watching.file_visit import BatchSizes
 from streamer.watching.folder import UNTIL, Folder, Hints
 from streamer.watching.ledger import Ledger, digest_of_text, ledger_of
-from streamer.watching.visiting import BatchSizes
 from streamer.watching.watcher import Watcher
 from trie.cpu.interrupts import interrupt_in
 from trie.cpu.team import Team
@@ -138,7 +138,7 @@ class Source(Protocol):
     def __iter__(self) -> Iterator[Piece]:
         """The reads; what it raises ends the sending, once those before have arrived."""
 
-    def behind(self, reads: int) -> str:
+    def resume_hint(self, reads: int) -> str:
         """What follows the first so many reads, for people."""
 
 
@@ -235,7 +235,7 @@ class Files:
         self._bytes = self._bytes_before + read
         self._on_bytes(self._bytes)
 
-    def behind(self, reads: int) -> str:
+    def resume_hint(self, reads: int) -> str:
         """The file and the 1-based record that follow the first ``reads``, for people."""
         skipped = self._start.records if self._start else 0
         before = self._before.copy() or [-skipped]
@@ -339,7 +339,7 @@ def _how_far(producer: Producer, source: Source, answered: bool) -> str:
     if not answered:
         matched = producer.reads_matched
         text += f" ({matched:,} are matched, {sent - reads:,} have no answer)"
-    return f"{text}; {source.behind(reads)}"
+    return f"{text}; {source.resume_hint(reads)}"
 
 
 _NAME_CHARACTERS = 256
@@ -364,7 +364,7 @@ class _Source:
         for sent in self._watcher:
             yield Piece(*sent)
 
-    def behind(self, reads: int) -> str:
+    def resume_hint(self, reads: int) -> str:
         return "the same command goes on from there"
 
 

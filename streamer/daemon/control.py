@@ -14,10 +14,10 @@ from streamer.daemon.board import Board
 from streamer.daemon.core.feed import parted
 from streamer.daemon.core.life import STARTING
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.deciding import Answer
 from streamer.daemon.jobs.job_requests import key_of
 from streamer.daemon.jobs.jobs_worker import JOB_COMMANDS, JobReply
 from streamer.daemon.metrics.device_memory import DeviceMemory
+from streamer.daemon.read_decisions import Answer
 from streamer.daemon.reload import Reply
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.socket_worker import SocketWorker

@@ -19,13 +19,19 @@ import structlog
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
+from streamer.daemon.control_records import (
+    AnyGroup,
+    ControlGroup,
+    ControlRecord,
+    dictionary_record,
+    settled_record,
+)
 from streamer.daemon.core.feed import Heads
-from streamer.daemon.deciding import Answer, Deciding
-from streamer.daemon.drafts import AnyGroup, Draft, DraftGroup, dictionary_draft, settled_draft
+from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.read_decisions import Answer, ReadDecisions
 from streamer.daemon.reload import Reloaded, Reply, ending, not_loaded
 from streamer.daemon.restore import Restored, fingerprint
-from streamer.daemon.revising import KeptBatches
 from streamer.daemon.worker import POLL_SECONDS, Inbox, Worker
 from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary
@@ -155,7 +161,7 @@ class EngineWorker(Worker):
         self._reloaded: deque[Reloaded] = deque()
         self._forward = forward
         self._wants = wants
-        self.deciding = Deciding(board.config)
+        self.decisions = ReadDecisions(board.config)
         self._warm_up = warm_up
         self._limit_said = False
         # kept batches that could not be read, and when to try them again
@@ -168,8 +174,8 @@ class EngineWorker(Worker):
         return self.is_alive() and not self.ready.is_set()
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
-        """Queue reads to be decided on, as ``Deciding.ask``; from any thread."""
-        self.deciding.ask(batch, answer)
+        """Queue reads to be decided on, as ``ReadDecisions.ask``; from any thread."""
+        self.decisions.ask(batch, answer)
         self.inbox.wake()
 
     def reload(self, reloaded: Reloaded) -> None:
@@ -214,10 +220,10 @@ class EngineWorker(Worker):
                 self.inbox.wait(0 if self._place() else POLL_SECONDS)
                 batches = self.inbox.take()
                 self.stage_work.taken = len(batches)
-                self._turn(deque(together(batches)))
+                self._turn(deque(group_batches(batches)))
         finally:
             self._matcher.close()
-            self.deciding.close()
+            self.decisions.close()
             while self._reloaded:
                 self._reloaded.popleft().reply(ending())
 
@@ -225,7 +231,7 @@ class EngineWorker(Worker):
         while not self.stopping.is_set():
             while self._reloaded:
                 self._switch(self._reloaded.popleft())
-            self.deciding.answer()
+            self.decisions.answer()
             if groups:
                 if not self._take_slot():
                     return
@@ -245,9 +251,9 @@ class EngineWorker(Worker):
             return True
         with self.stage_work.wait("earlier results to be stored and published"):
             while not self.stopping.is_set():
-                if self.slots.acquire(timeout=_SLOT_SECONDS if self.deciding.on else POLL_SECONDS):
+                if self.slots.acquire(timeout=_SLOT_SECONDS if self.decisions.on else POLL_SECONDS):
                     return True
-                self.deciding.answer()
+                self.decisions.answer()
         return False
 
     def _match(self, items: Sequence[Accepted]) -> None:
@@ -264,11 +270,11 @@ class EngineWorker(Worker):
             self._remember(results)
         first, self._at = self._at + 1, self._at + len(items)
         pairs = enumerate(zip(items, results, strict=True), first)
-        decide = self.deciding.decide_batch if self._wants("decision") else lambda _: None
+        decide = self.decisions.decide_batch if self._wants("decision") else lambda _: None
         matched = [
             Matched(
                 at, item, result, matcher.dictionary, self._stored,
-                self.deciding.on, decide(item),
+                self.decisions.on, decide(item),
             )
             for at, (item, result) in pairs
         ]  # fmt: skip
@@ -303,7 +309,7 @@ class EngineWorker(Worker):
         if found != restored.fingerprint and not first:
             start = replace(start, version=start.version + 1)
         matcher = self._make_matcher(loaded, self._spec, start)
-        self.deciding.use(matcher)
+        self.decisions.use(matcher)
         self._use(loaded, matcher)
         self._count_kept(loaded, start)
         if first:
@@ -336,7 +342,7 @@ class EngineWorker(Worker):
             if matcher is None:
                 start = replace(self._restored.start(self._spec), version=before.version + 1)
                 matcher = self._make_matcher(new.dictionary, self._spec, start)
-            self.deciding.use(matcher)
+            self.decisions.use(matcher)
         except Exception as error:
             # whatever the new matcher lacks (memory, threads, a target), the old one stays in use
             new.reply(not_loaded(error))
@@ -393,11 +399,17 @@ class EngineWorker(Worker):
         number: that of the first kept batch, if known.
         A growing dictionary only gains k-mers, and without a journal no batches are kept.
         """
-        draft = self._dictionary(loaded, found)
-        self._revision.reloaded(self._matcher.version, draft.at, draft.meta["batch"])
-        drafts = [draft]
+        control_record = self._dictionary(loaded, found)
+        self._revision.reloaded(
+            self._matcher.version, control_record.at, control_record.meta["batch"]
+        )
+        control_records = [control_record]
         if self._kept is None or self._spec.grows:
-            drafts.append(settled_draft(draft.at + 1, self._matcher.version, draft.meta["batch"]))
+            control_records.append(
+                settled_record(
+                    control_record.at + 1, self._matcher.version, control_record.meta["batch"]
+                )
+            )
             self._revision.settled()
         self._note_revision(number)
         outcome = self._outcome(before)
@@ -407,7 +419,7 @@ class EngineWorker(Worker):
             self.inbox.wake()
             reply(outcome)
 
-        self._say(drafts, recorded)
+        self._say(control_records, recorded)
         return outcome
 
     def _outcome(self, before: int) -> Header:
@@ -420,12 +432,12 @@ class EngineWorker(Worker):
             "batches": 0 if revision is None else revision["batches"],
         }
 
-    def _dictionary(self, loaded: Dictionary, found: int) -> Draft:
+    def _dictionary(self, loaded: Dictionary, found: int) -> ControlRecord:
         self._restored.fingerprint = found
         if self._spec.grows:
             self._restored.keep_sourced(loaded.codes)
         version, number = self._matcher.version, self._matcher.number
-        return dictionary_draft(
+        return dictionary_record(
             self._at + 1, version, found, loaded, number,
             grows=self._spec.grows, sources=self._spec.sources,
         )  # fmt: skip
@@ -471,7 +483,7 @@ class EngineWorker(Worker):
         if step.settled:
             self._revision.settled()
         self._revision.took(time.monotonic() - begun, waiting=waiting)
-        self._say(step.drafts, partial(self._published, revision.version, step.settled))
+        self._say(step.control_records, partial(self._published, revision.version, step.settled))
 
     def _published(self, version: int, settled: bool) -> None:
         if settled:
@@ -488,13 +500,15 @@ class EngineWorker(Worker):
             noted = {"version": revision.version, "batches": max(0, revision.batch - batch)}
         self._board.revision = noted
 
-    def _say(self, drafts: list[Draft], done: Callable[[], None] = lambda: None) -> None:
-        if drafts and self._take_slot():
-            self._at += len(drafts)
-            self._forward(DraftGroup(drafts, self._heads, done))
+    def _say(
+        self, control_records: list[ControlRecord], done: Callable[[], None] = lambda: None
+    ) -> None:
+        if control_records and self._take_slot():
+            self._at += len(control_records)
+            self._forward(ControlGroup(control_records, self._heads, done))
 
 
-def together(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
+def group_batches(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
     """Split batches into groups of about ``_TOGETHER`` bases, with at least one batch each."""
     group: list[Accepted] = []
     bases = 0

@@ -15,10 +15,10 @@ import structlog
 import zmq
 
 from streamer.daemon.board import Board
+from streamer.daemon.control_records import AnyGroup
 from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
-from streamer.daemon.drafts import AnyGroup
 from streamer.daemon.security import guarded_subscriptions
 from streamer.daemon.security.guarded_subscriptions import (
     MAX_MESSAGES,

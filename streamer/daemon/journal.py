@@ -13,8 +13,8 @@ import structlog
 
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
+from streamer.daemon.control_records import AnyGroup
 from streamer.daemon.core.log import LogCore, Replay, Task
-from streamer.daemon.drafts import AnyGroup
 from streamer.daemon.publish import Publication
 from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record

@@ -29,12 +29,11 @@ from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
+from streamer.daemon.control_records import AnyGroup, ControlGroup
 from streamer.daemon.core.feed import Heads
 from streamer.daemon.core.life import Life
 from streamer.daemon.core.producers import KnownProducer, ProducerState
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.door import aside
-from streamer.daemon.drafts import AnyGroup, DraftGroup
 from streamer.daemon.engine import EngineWorker, make_matcher
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.folder_sender import WatchWorker
@@ -42,11 +41,12 @@ from streamer.daemon.ingest import IngestWorker, decode_together
 from streamer.daemon.jobs.job_requests import Parse
 from streamer.daemon.jobs.jobs_worker import JobsWorker
 from streamer.daemon.journal import JournalWorker, open_journal
+from streamer.daemon.kept_batches import KeptBatches
+from streamer.daemon.listener import parked_path
 from streamer.daemon.process import keep_freed_memory, raise_limit
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.reload import Reloader
 from streamer.daemon.restore import Restored, restored_of
-from streamer.daemon.revising import KeptBatches
 from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.stored_batch import to_record
@@ -256,9 +256,9 @@ class Service:
         """From now on, refuse connections that would take the last descriptors."""
         # control is shut last
         order = (self._feed, self._ingest, self._control)
-        doors = [worker.door for worker in order if worker.door is not None]
+        listeners = [worker.listener for worker in order if worker.listener is not None]
         try:
-            self._connections = Connections(self._changed.wake, doors, limit)
+            self._connections = Connections(self._changed.wake, listeners, limit)
         except StreamerError:
             self._life.fail()
             self._stop()
@@ -345,7 +345,7 @@ class Service:
         """End the process at once, without leaving socket files or a cluster behind."""
         for endpoint in self.board.endpoints.values():
             path = socket_path(endpoint)
-            for file in (path, aside(path)) if path is not None else ():
+            for file in (path, parked_path(path)) if path is not None else ():
                 with contextlib.suppress(OSError):
                     file.unlink()
         abandon()
@@ -404,7 +404,7 @@ class Service:
 
     def _finished(self, group: AnyGroup) -> None:
         self._engine.slots.release()
-        if isinstance(group, DraftGroup):
+        if isinstance(group, ControlGroup):
             group.done()
         else:
             self._ingest.published([matched.accepted for matched in group.matched])

@@ -61,7 +61,7 @@ from trie.windows import MATCH, MISMATCH, ascending
 _PACKED_PER_THREAD = 1 << 22
 
 
-def pack_together(
+def pack_batches(
     batches: Sequence[RawReads], sums: NDArray[np.uint32], k: int, threads: int = 1
 ) -> list[PackedChunk | None]:
     """Pack the letters of every batch as ``gpu.card.packing.pack_letters`` does; None for errors.
@@ -195,7 +195,7 @@ class PackedMatching:
             raise BadReadError.at(offsets, error) from None
         return PackedReads(names, offsets, letters, packed)
 
-    def pack_together(
+    def pack_batches(
         self, batches: Sequence[RawReads], sums: NDArray[np.uint32]
     ) -> list[PackedReads | None]:
         """Pack several batches in one step, as ``pack`` does; None instead of errors.
@@ -203,7 +203,7 @@ class PackedMatching:
         sums: uint32, a CRC-32C for each batch, continued over its letters.
         """
         threads = min(PACKERS, self._threads // 4)
-        packed = pack_together(batches, sums, self._engine.k, threads)
+        packed = pack_batches(batches, sums, self._engine.k, threads)
         return [
             None if chunk is None else PackedReads(*batch, chunk)
             for batch, chunk in zip(batches, packed, strict=True)

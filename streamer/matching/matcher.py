@@ -413,7 +413,7 @@ class StreamMatcher:
     def make_together(self) -> MakeTogether | None:
         """Like ``make_batch`` for many batches in one step, if possible; None instead of errors."""
         path = self._engine.packed
-        return None if path is None or self._solver else path.pack_together
+        return None if path is None or self._solver else path.pack_batches
 
     def match(
         self, batch: ReadBatch, *, want_depths: bool = False, want_nodes: bool = True

@@ -75,7 +75,7 @@ def is_fasta(path: str) -> bool:
         return SequenceSource(path, stack).fasta
 
 
-class Elsewhere(Protocol):
+class RemoteReaders(Protocol):
     """Remote workers that read files themselves.
 
     readers: how many read whole small files at the same time; 0: none.
@@ -110,7 +110,7 @@ class SequenceSource:
     longest time that a record from a pipe waits for others to fill a buffer. full: fill one buffer
     after the other completely, instead of ending one with each region. forks: regions of large
     uncompressed FASTQ files may be parsed, and their records be worked on, in forked processes.
-    elsewhere: parses such regions instead of the team.
+    remote_readers: parses such regions instead of the team.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class SequenceSource:
         flush_seconds: float | None = None,
         full: bool = False,
         forks: bool = False,
-        elsewhere: Elsewhere | None = None,
+        remote_readers: RemoteReaders | None = None,
     ) -> None:
         self._path = path
         self._shown = shown_name(path)
@@ -139,7 +139,7 @@ class SequenceSource:
         self._groups: dict[str, ReadGroup] = {}
         self._full = full
         self._forks = forks
-        self._elsewhere = None if opened is not None or path == STDIN else elsewhere
+        self._remote_readers = None if opened is not None or path == STDIN else remote_readers
         self._flush_seconds = flush_seconds
         self._flush_at: float | None = None
 
@@ -226,8 +226,8 @@ class SequenceSource:
         if not isinstance(self._parser, FastqParser):
             return
         line: Any
-        if plain is not None and self._elsewhere is not None:
-            line = self._elsewhere.parsed(self._path, plain)
+        if plain is not None and self._remote_readers is not None:
+            line = self._remote_readers.parsed(self._path, plain)
         elif team is not None and self._large:
             line = self._by_team(team, text, buffer, work)
         else:
@@ -364,7 +364,7 @@ class SequenceSource:
         if raw.regular:
             self._flush_seconds = None
         fastq = raw.magic.startswith(b"@") and not sam.may_begin_sam(raw.magic)
-        if (self._large or self._elsewhere) and fastq and (extent := raw.extent):
+        if (self._large or self._remote_readers) and fastq and (extent := raw.extent):
             self._plain = raw_file.FileRegion(*extent)
             return self._from(self._plain.first)
         pause = None if self._flush_seconds is None else raw_file.new_block(0)

@@ -21,7 +21,7 @@ from streamer.matching.target_tally import Panel
 from streamer.protocol.endpoints import Hosts, split_http_address
 from streamer.protocol.keys import ClientKeys
 from streamer.web import routes
-from streamer.web.following import Follower
+from streamer.web.follower import Follower
 from streamer.web.model import RunModel
 
 NICE = 10

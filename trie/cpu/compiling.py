@@ -202,7 +202,7 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
     """
     from numba.core import event
 
-    class Listener(event.Listener):
+    class Compilations(event.Listener):
         """Compilations nest, and threads compile at the same time: ``running`` counts them."""
 
         running = 0
@@ -245,7 +245,7 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
     handler = Handler()
     log.addHandler(handler)
     try:
-        with event.install_listener("numba:compile", Listener()):
+        with event.install_listener("numba:compile", Compilations()):
             yield
     finally:
         log.removeHandler(handler)

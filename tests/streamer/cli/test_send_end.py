@@ -210,7 +210,7 @@ def test_an_interrupt_waits_for_no_daemon_that_is_started_anew(capsys, monkeypat
     )  # fmt: skip
 
     class Nothing(list):
-        def behind(self, reads):
+        def resume_hint(self, reads):
             return "go on"
 
     with pytest.raises(KeyboardInterrupt):

@@ -53,7 +53,7 @@ def sent(paths, threads, start=None):
             rows += zip(rows_of(reads), *known_of(reads), marks, strict=True)
     except DataError as error:
         ended = str(error)
-    return rows, notes, ended, files.reads, files.bases, files.behind(files.reads)
+    return rows, notes, ended, files.reads, files.bases, files.resume_hint(files.reads)
 
 
 def len_of(size):

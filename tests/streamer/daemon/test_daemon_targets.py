@@ -11,7 +11,7 @@ import pytest
 from streamer.cli.app import main
 from streamer.client import Control, Producer, RefusedError, Subscriber
 from streamer.client.message_tables import rows_table
-from streamer.daemon.revising import KeptBatches
+from streamer.daemon.kept_batches import KeptBatches
 from streamer.errors import StreamerError
 from streamer.sequences.files import read_batches
 from tests.daemon_kit import Running, running, write_fasta
