@@ -43,11 +43,11 @@ class Entry:
         self.at = control_record.at
         self.counts = control_record.counts
         self.prev = heads.take(control_record.at, control_record.contents)
-        self._draft = control_record
+        self._control_record = control_record
 
     def message(self, topic: str, header: Header) -> Message:
         """The frames of the message for a topic, ``header`` first in its header."""
-        control_record = self._draft
+        control_record = self._control_record
         fields, described, columns = control_record.contents[topic]
         names = None if control_record.subject is None else control_record.frames[0]
         return seal(
@@ -56,7 +56,7 @@ class Entry:
 
     def record(self, now: int) -> Record:
         """As the journal stores it; ``now`` is in nanoseconds since 1970."""
-        control_record = self._draft
+        control_record = self._control_record
         topics = [
             [t, self.prev[t], c.fields, c.described] for t, c in control_record.contents.items()
         ]

@@ -17,7 +17,6 @@ from functools import partial
 import structlog
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.control_records import (
     AnyGroup,
@@ -27,9 +26,10 @@ from streamer.daemon.control_records import (
     settled_record,
 )
 from streamer.daemon.core.feed import Heads
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.publish import MatchedGroup
-from streamer.daemon.read_decisions import Answer, ReadDecisions
+from streamer.daemon.read_decisions import Answer, DecisionStage
 from streamer.daemon.reload import Reloaded, Reply, ending, not_loaded
 from streamer.daemon.restore import Restored, fingerprint
 from streamer.daemon.worker import POLL_SECONDS, Inbox, Worker
@@ -130,7 +130,7 @@ class EngineWorker(Worker):
 
     def __init__(
         self,
-        board: Board,
+        status: DaemonStatus,
         notify: Callable[[], None],
         restored: Restored,
         *,
@@ -147,11 +147,11 @@ class EngineWorker(Worker):
         # the matcher in use, and whether it is matching batches now
         self.matcher: StreamMatcher | None = None
         self.matching = False
-        self._board = board
-        self._spec = board.config.spec
+        self._status = status
+        self._spec = status.config.spec
         # k-mers of the stream are collected here if a reload or a snapshot needs them
         self._restored = restored
-        panel = board.config.panel
+        panel = status.config.panel
         limits = panel.enough_breadth, panel.enough_depth, panel.enough_reads
         self._panel = Panel(panel.groups, *limits)
         self._revision = restored.core
@@ -161,7 +161,7 @@ class EngineWorker(Worker):
         self._reloaded: deque[Reloaded] = deque()
         self._forward = forward
         self._wants = wants
-        self.decisions = ReadDecisions(board.config)
+        self.decisions = DecisionStage(status.config)
         self._warm_up = warm_up
         self._limit_said = False
         # kept batches that could not be read, and when to try them again
@@ -174,7 +174,7 @@ class EngineWorker(Worker):
         return self.is_alive() and not self.ready.is_set()
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
-        """Queue reads to be decided on, as ``ReadDecisions.ask``; from any thread."""
+        """Queue reads to be decided on, as ``DecisionStage.ask``; from any thread."""
         self.decisions.ask(batch, answer)
         self.inbox.wake()
 
@@ -185,22 +185,22 @@ class EngineWorker(Worker):
 
     def prepare(self, dictionary: Dictionary) -> StreamMatcher | None:
         """A matcher for another dictionary, made ahead if possible; from any thread."""
-        on_cluster = self._board.config.cluster.address
+        on_cluster = self._status.config.cluster.address
         if self._spec.changes or self._spec.device == "cuda" or on_cluster:
             return None
-        start = Start(version=self._board.version + 1)
-        return make_matcher(self._board.config, dictionary, self._spec, start)
+        start = Start(version=self._status.version + 1)
+        return make_matcher(self._status.config, dictionary, self._spec, start)
 
     # ---- the thread ----------------------------------------------------------------------------
 
     def work(self) -> None:
         """Load the dictionary, then match until told to stop."""
         with ExitStack() as stack:
-            self._make_matcher = matchers(self._board.config, stack, self.fail)
+            self._make_matcher = matchers(self._status.config, stack, self.fail)
             self._work()
 
     def _work(self) -> None:
-        config = self._board.config
+        config = self._status.config
         with compile_notice(quiet=False, report=log.info):
             if config.dictionary.sources:
                 log.info("reading the dictionary", sources=config.dictionary.sources)
@@ -282,18 +282,18 @@ class EngineWorker(Worker):
 
     def _note(self, matcher: StreamMatcher) -> None:
         self.make_batch, self.make_together = matcher.make_batch, matcher.make_together
-        self._board.kmers = matcher.kmers
+        self._status.kmers = matcher.kmers
         self._note_limit(matcher)
-        self._board.version = matcher.version
-        self._board.snapshot_version = matcher.snapshot_version
-        self._board.cards = matcher.spec.cards if matcher.device == "cuda" else ()
+        self._status.version = matcher.version
+        self._status.snapshot_version = matcher.snapshot_version
+        self._status.cards = matcher.spec.cards if matcher.device == "cuda" else ()
 
     def _note_limit(self, matcher: StreamMatcher) -> None:
-        self._board.limited = matcher.limited
+        self._status.limited = matcher.limited
         if not matcher.limited or self._limit_said:
             return
         self._limit_said = True
-        freezes = self._board.config.dictionary.at_limit == "freeze"
+        freezes = self._status.config.dictionary.at_limit == "freeze"
         effect = "no k-mers are added" if freezes else "no batches are accepted"
         message = f"the dictionary is at its limit, dictionary.max_kmers: {effect}"
         log.warning(message, kmers=matcher.kmers, max_kmers=matcher.spec.max_kmers)
@@ -355,13 +355,13 @@ class EngineWorker(Worker):
     def _use(self, loaded: Dictionary, matcher: StreamMatcher) -> None:
         self._matcher = self.matcher = matcher
         self._stored = loaded if self._spec.near else None
-        self._board.targets = len(matcher.dictionary.targets.names)
+        self._status.targets = len(matcher.dictionary.targets.names)
         if self._spec.counted:
             self._panel.check(loaded)
-            before, answers = self._board.tally, self._board.config.answers
+            before, answers = self._status.tally, self._status.config.answers
             rule = Assignment(answers.min_windows, answers.min_fraction)
             said = () if before is None else before.said
-            self._board.tally = TargetTally(
+            self._status.tally = TargetTally(
                 matcher, rule, self._panel, said, covers=answers.coverage,
                 barcodes=answers.barcodes, full=log.warning,
             )  # fmt: skip
@@ -369,13 +369,13 @@ class EngineWorker(Worker):
 
     def _count_kept(self, loaded: Dictionary, start: Start) -> None:
         """Count the batches of the journal, since target counts are not stored."""
-        tally, matcher = self._board.tally, self._matcher
+        tally, matcher = self._status.tally, self._matcher
         if tally is None or self._kept is None or not self._restored.number:
             return
         if not matcher.fixed:
             # a matcher with the same k-mers that learns nothing from these batches
             spec = replace(self._spec, mode="frozen", seed_bases=0, track_tree=False)
-            matcher = make_matcher(self._board.config, loaded, spec, start)
+            matcher = make_matcher(self._status.config, loaded, spec, start)
         log.info("counting the batches of the journal")
         for results in self._kept.matched(matcher):
             if self.stopping.is_set():
@@ -415,7 +415,7 @@ class EngineWorker(Worker):
         outcome = self._outcome(before)
 
         def recorded() -> None:
-            self._board.announce()
+            self._status.announce()
             self.inbox.wake()
             reply(outcome)
 
@@ -424,7 +424,7 @@ class EngineWorker(Worker):
 
     def _outcome(self, before: int) -> Header:
         """The reply to a reload; before: the previous version."""
-        revision = self._board.revision
+        revision = self._status.revision
         return {
             "version_before": before,
             "version": self._matcher.version,
@@ -468,7 +468,7 @@ class EngineWorker(Worker):
         try:
             with self.stage_work.step("batches of the journal to be matched again"):
                 step = self._kept.revise(
-                    revision, place, self._at + 1, self._matcher, self._stored, self._board.tally
+                    revision, place, self._at + 1, self._matcher, self._stored, self._status.tally
                 )
         except JournalUnread as error:
             if not self._unread:
@@ -487,7 +487,7 @@ class EngineWorker(Worker):
 
     def _published(self, version: int, settled: bool) -> None:
         if settled:
-            self._board.settled = version
+            self._status.settled = version
             log.info("kept batches are revised", version=version)
 
     def _note_revision(self, batch: int | None = None) -> None:
@@ -498,7 +498,7 @@ class EngineWorker(Worker):
             # the dictionary is not recorded yet
             batch = self._restored.number if batch is None else batch
             noted = {"version": revision.version, "batches": max(0, revision.batch - batch)}
-        self._board.revision = noted
+        self._status.revision = noted
 
     def _say(
         self, control_records: list[ControlRecord], done: Callable[[], None] = lambda: None

@@ -283,7 +283,7 @@ class KeptBatches:
         old, new = before.totals(changed), now.totals(changed)
         totals = {name: count - old[name] for name, count in new.items()}
         about = batch.about | {"version_before": said, "version": version}
-        return _revision_draft(at, batch, about, contents, changed, totals)
+        return _revision_record(at, batch, about, contents, changed, totals)
 
 
 def _found(
@@ -301,7 +301,7 @@ def _found(
     return [Findings(*found) for found in zip(matched, laid, strict=True)]
 
 
-def _revision_draft(
+def _revision_record(
     at: int,
     batch: StoredBatch,
     about: Header,

@@ -75,7 +75,7 @@ class _Decided:
         return np.array(rows, dtype=np.int64)
 
 
-class ReadDecisions:
+class DecisionStage:
     """Decides with the dictionary of the matcher last given to ``use``.
 
     All methods but ``ask`` are called in the engine's thread.

@@ -13,7 +13,7 @@ from streamer.protocol.endpoints import EndpointError, claim, in_use, is_ipv6, s
 from streamer.protocol.transport.curve import demand
 
 if TYPE_CHECKING:
-    from streamer.daemon.board import Board
+    from streamer.daemon.daemon_status import DaemonStatus
     from streamer.daemon.security.gatekeeper import Gatekeeper
 
 from streamer.daemon.worker import Mailbox, Worker
@@ -31,7 +31,7 @@ class SocketWorker(Worker):
     def __init__(
         self,
         name: str,
-        board: Board,
+        status: DaemonStatus,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
         gate: Gatekeeper | None = None,
@@ -39,9 +39,9 @@ class SocketWorker(Worker):
         super().__init__(name, notify)
         self.gate = gate
         self.key = f"{name}.endpoint"
-        self.endpoint: str = getattr(board.config, name).endpoint
+        self.endpoint: str = getattr(status.config, name).endpoint
         self.listener: Listener | None = None
-        self._board = board
+        self._status = status
         self._context = context
 
     def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import structlog
 import zmq
 
-from streamer.daemon.board import Board
 from streamer.daemon.core.watchdog import StageLook
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.listener import Listener
 from streamer.daemon.process import cpu_seconds, in_memory, state_of
 from streamer.daemon.socket_worker import SocketWorker
@@ -53,13 +53,13 @@ class SyncWorker(SocketWorker):
 
     def __init__(
         self,
-        board: Board,
+        status: DaemonStatus,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
         gate: Gatekeeper | None = None,
     ) -> None:
         # the process has its own gatekeeper, which begins with the keys of this one
-        super().__init__("sync", board, context, notify, gate)
+        super().__init__("sync", status, context, notify, gate)
         self._wake: Mailbox[None] = Mailbox()
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -179,7 +179,7 @@ class SyncWorker(SocketWorker):
         log.debug("process started", process=self._child.pid)
 
     def _task(self, listener: int, wake: int, held: int) -> SyncTask:
-        config = self._board.config
+        config = self._status.config
         return SyncTask(
             endpoint=self.endpoint,
             listener=listener,

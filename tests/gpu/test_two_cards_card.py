@@ -169,7 +169,7 @@ def _feed(mode, gpus, folder, batches, device="cuda"):
             for batch in batches:
                 producer.send(batch, timeout=DEADLINE)
             producer.flush(timeout=DEADLINE, matched=True)
-        used = service.board.cards
+        used = service.status.cards
         service.drain("all is sent")
         for message in feed:
             if isinstance(message, Intervals):

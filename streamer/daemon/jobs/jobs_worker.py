@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import structlog
 
-from streamer.daemon.board import Board
 from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner, no_job
 from streamer.daemon.core.rights import Rights
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.jobs import job_requests
 from streamer.daemon.worker import Mailbox, Worker
 from streamer.errors import StreamerError
@@ -255,12 +255,14 @@ class JobsWorker(Worker):
     parse: checks command lines.
     """
 
-    def __init__(self, board: Board, notify: Callable[[], None], parse: job_requests.Parse) -> None:
+    def __init__(
+        self, status: DaemonStatus, notify: Callable[[], None], parse: job_requests.Parse
+    ) -> None:
         super().__init__("jobs", notify)
         self.inbox: Mailbox[_Asked] = Mailbox()
-        self._board = board
+        self._status = status
         self._parse = parse
-        self._table: JobsTable = board.config.jobs
+        self._table: JobsTable = status.config.jobs
         self._results = JobResults(self._table.results)
         self._closing = False
         self._processes: dict[str, JobProcess] = {}
@@ -277,7 +279,7 @@ class JobsWorker(Worker):
             self._table.at_once, self._table.kept, self._table.keep_bytes, stored, time.time()
         )
         self._results.clear({job.id for job in stored})
-        board.jobs = self._core.counts()
+        status.jobs = self._core.counts()
 
     # ---- from other threads ------------------------------------------------------------------
 
@@ -323,7 +325,7 @@ class JobsWorker(Worker):
 
     def _opened(self) -> list[Job]:
         """Open the database and return its jobs; without a journal nothing survives the daemon."""
-        durability = self._board.config.journal.durability
+        durability = self._status.config.journal.durability
         if durability == "none":
             self._results.forget_database()
             return []
@@ -394,7 +396,7 @@ class JobsWorker(Worker):
         for id_ in steps.kill:
             if id_ in self._processes:
                 self._processes[id_].kill()
-        self._board.jobs = self._core.counts()
+        self._status.jobs = self._core.counts()
 
     def _put(self) -> None:
         """Store what has changed; what finds no room is stored with the next change."""
@@ -435,7 +437,7 @@ class JobsWorker(Worker):
     def _checked(self, line: Sequence[str], folder: str) -> job_requests.ParsedLine:
         """The parsed line of a valid job; StreamerError if it is not one."""
         parsed = self._parse(line, folder)
-        config = self._board.config
+        config = self._status.config
         own = [self._table.results, config.journal.directory, config.security.keys]
         own.append(config.web.token_file)
         job_requests.check_inputs(
