@@ -94,7 +94,7 @@ MISTAKES = {
     ),
     # ---- index -----------------------------------------------------------------------------------
     "strays lost when a table doubles": Mistake(
-        "trie/index/table.py", "    for i in range(stray):\n        _place(",
+        "trie/index/kmer_index.py", "    for i in range(stray):\n        _place(",
         "    for i in range(stray - 1):\n        _place(",
         "trie/index/test_kmer_table.py::test_a_crowded_bucket_spills_around_its_region_and_survives"
         "_doubling",
