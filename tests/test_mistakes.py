@@ -42,7 +42,7 @@ MISTAKES = {
         f"{SEQUENCES}/test_reader.py::test_batches_of_any_size",
     ),
     "a BAM file without its end": Mistake(
-        f"{SEQUENCES}/bgzf.py", "return bgzf and not (", "return False and not (",
+        f"{SEQUENCES}/bgzf.py", "return self.bgzf and not (", "return False and not (",
         f"{SEQUENCES}/test_bgzf.py::test_the_end_however_it_comes",
     ),
     "text before a damage is lost": Mistake(
