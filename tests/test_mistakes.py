@@ -51,7 +51,7 @@ MISTAKES = {
         f"{SEQUENCES}/test_contract_input.py::test_all_reads_in_front_of_a_cut",
     ),
     "half a record counts as read": Mistake(
-        f"{SEQUENCES}/growing.py", "self.offset -= self.rest", "self.offset -= 0",
+        f"{SEQUENCES}/fastq.py", "self.offset -= self.rest", "self.offset -= 0",
         f"{SEQUENCES}/test_growing.py::test_every_length_from_every_record",
     ),
     "the first name of a batch": Mistake(
@@ -60,7 +60,7 @@ MISTAKES = {
         f"{SEQUENCES}/test_repeated_names.py::test_many_names_and_none_again",
     ),
     "the number of the first record": Mistake(
-        f"{SEQUENCES}/growing.py", "first=records)", "first=0)",
+        f"{SEQUENCES}/fastq.py", "first=records)", "first=0)",
         f"{SEQUENCES}/test_growing.py::test_a_fault_comes_behind_the_records_before_it",
     ),
     "labels of two columns": Mistake(
@@ -69,11 +69,11 @@ MISTAKES = {
     ),
     # ---- matching --------------------------------------------------------------------------------
     "a window in no chunk": Mistake(
-        f"{MATCHING}/chunks.py", "start = max(end - (k - 1),", "start = max(end - (k - 2),",
+        f"{MATCHING}/match_engine.py", "start = max(end - (k - 1),", "start = max(end - (k - 2),",
         f"{MATCHING}/test_chunks.py::test_partition_of_windows",
     ),
     "windows behind the seed": Mistake(
-        f"{MATCHING}/chunks.py", "begin = max(seed_end - k + 1, read_start)", "begin = seed_end",
+        f"{MATCHING}/match_engine.py", "begin = max(seed_end - k + 1, read_start)", "begin = seed_end",
         f"{MATCHING}/test_matcher.py::test_equals_the_definition",
     ),
     "more than the fraction": Mistake(
