@@ -73,7 +73,8 @@ MISTAKES = {
         f"{MATCHING}/test_chunks.py::test_partition_of_windows",
     ),
     "windows behind the seed": Mistake(
-        f"{MATCHING}/match_engine.py", "begin = max(seed_end - k + 1, read_start)", "begin = seed_end",
+        f"{MATCHING}/match_engine.py",
+        "begin = max(seed_end - k + 1, read_start)", "begin = seed_end",
         f"{MATCHING}/test_matcher.py::test_equals_the_definition",
     ),
     "more than the fraction": Mistake(
