@@ -183,7 +183,7 @@ def _serve(
     endpoints = service.start()
     ended = threading.Thread(target=service.wait, daemon=True)
     ended.start()
-    while service.board.state != RUNNING and ended.is_alive():
+    while service.status.state != RUNNING and ended.is_alive():
         time.sleep(0.05)
     pipe.send(endpoints)
     while pipe.recv() != "end":

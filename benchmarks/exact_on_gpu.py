@@ -26,7 +26,7 @@ from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree
 from gpu.exact.expand import copied, fill_events
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.chunks import chunk_bounds, slice_reads
+from streamer.matching.match_engine import chunk_bounds, slice_reads
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.tree_worker import TreeWorker
 from streamer.sequences.read_batch import ReadBatch

@@ -23,7 +23,7 @@ from benchmarks.timing import by_chunk, least_seconds, median_on_gpu
 from trie.levenshtein import NOTHING, Patterns, unpack
 from trie.levenshtein.lanes import nearest_words as by_lanes
 from trie.levenshtein.piece_index import build
-from trie.levenshtein.piece_search import nearest_words as by_pieces
+from trie.levenshtein.piece_index import nearest_words as by_pieces
 
 Batch = tuple[Codes, NDArray[np.int64]]
 

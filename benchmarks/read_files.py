@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.inputs import Codes
-from streamer.output.bgzf_writer import END_BLOCK, packed_blocks
+from streamer.output.output_file import END_BLOCK, packed_blocks
 from trie.codes import decode
 from trie.cpu.threads import usable_cores
 

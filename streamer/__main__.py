@@ -1,7 +1,5 @@
 """``python -m streamer`` and the console script."""
 
-from __future__ import annotations
-
 import _signal  # type: ignore[import-not-found]
 
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from streamer.errors import SnapshotTooLargeError, StreamerError
-from trie.cpu.kernel_folder import GPU_FOLDER, kernel_folder
+from trie.cpu.compiling import GPU_FOLDER, kernel_folder
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -27,7 +27,7 @@ OnFallback = Callable[[str], None]  # called with one line when a GPU is given u
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class Cost:
     """Seconds of one thread for a whole command, on the CPU alone and with a GPU.
 
     in_turn: the part of those with a GPU that more threads do not reduce.
@@ -75,15 +75,15 @@ def cuda_problem() -> str | None:
     return None
 
 
-def unsuited(effort: Effort | None, threads: int = 0) -> str | None:
+def unsuited(cost: Cost | None, threads: int = 0) -> str | None:
     """Return in one line why to use the CPU: no CUDA device, or the CPU is faster; else None."""
     from gpu.card.device import driver_found
 
-    if effort is not None and driver_found():
+    if cost is not None and driver_found():
         from trie.cpu.threads import most_threads, usable_cores
 
         threads = min(threads or usable_cores(), most_threads())
-        cpu, gpu = effort.on_cpu(threads), effort.on_gpu(threads)
+        cpu, gpu = cost.on_cpu(threads), cost.on_gpu(threads)
         if cpu < gpu:
             return f"about {cpu:.1f} s, with a GPU {gpu:.1f} s"
     return cuda_problem()
@@ -95,19 +95,19 @@ def choose_device(
     kernel: str | None = None,
     option: str = "--device",
     report: Callable[[str], None] | None = None,
-    effort: Effort | None = None,
+    cost: Cost | None = None,
     threads: int = 0,
     gpus: int = 0,
 ) -> Literal["cpu", "cuda"]:
     """Choose the device for ``auto``, ``cpu`` or ``cuda``; raise StreamerError if unavailable.
 
     kernel: one that needs CUDA. option: the user's option for the device. report: called with one
-    line that says what ``auto`` has chosen: the faster device, judged by the ``effort`` with so
-    many ``threads`` (0: one per core), or CUDA if the effort is unknown. gpus: how many GPUs that
+    line that says what ``auto`` has chosen: the faster device, judged by the ``cost`` with so
+    many ``threads`` (0: one per core), or CUDA if the cost is unknown. gpus: how many GPUs that
     line names at most (0: all).
     """
     ask = device == "auto" and kernel is None
-    problem = None if device == "cpu" else unsuited(effort if ask else None, threads)
+    problem = None if device == "cpu" else unsuited(cost if ask else None, threads)
     if device == "cuda" and problem is not None:
         raise StreamerError(f"{option} cuda: {problem}; use {option} cpu or auto")
     chosen: Literal["cpu", "cuda"] = "cpu" if device == "cpu" or problem is not None else "cuda"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.data_files import data_files, data_folders
-from trie.cpu.kernel_folder import kernel_folder
+from trie.cpu.compiling import kernel_folder
 
 with suppress(ImportError):  # tests that need it report that it is missing
     from hypothesis import HealthCheck, settings

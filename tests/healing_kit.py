@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from streamer.client.core.healing import HealingCore
+from streamer.client.core.subscriber import HealingCore
 from streamer.client.messages import BatchMessage
 from streamer.daemon.core.feed import FeedCore
 from streamer.daemon.core.sync import Pull, Stored, SyncCore, SyncLimits

@@ -69,11 +69,12 @@ MISTAKES = {
     ),
     # ---- matching --------------------------------------------------------------------------------
     "a window in no chunk": Mistake(
-        f"{MATCHING}/chunks.py", "start = max(end - (k - 1),", "start = max(end - (k - 2),",
+        f"{MATCHING}/match_engine.py", "start = max(end - (k - 1),", "start = max(end - (k - 2),",
         f"{MATCHING}/test_chunks.py::test_partition_of_windows",
     ),
     "windows behind the seed": Mistake(
-        f"{MATCHING}/chunks.py", "begin = max(seed_end - k + 1, read_start)", "begin = seed_end",
+        f"{MATCHING}/match_engine.py",
+        "begin = max(seed_end - k + 1, read_start)", "begin = seed_end",
         f"{MATCHING}/test_matcher.py::test_equals_the_definition",
     ),
     "more than the fraction": Mistake(
@@ -113,7 +114,7 @@ MISTAKES = {
         "trie/test_prefixes.py::test_equals_the_walk",
     ),
     "a checksum is not compared": Mistake(
-        "trie/snapshots/snapshot_file.py", "!= digest:", "== b'':",
+        "trie/snapshots/tree_bitmap.py", "!= digest:", "== b'':",
         "trie/snapshots/test_snapshot_file.py::test_every_flipped_bit_is_found",
     ),
     # ---- reports ---------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Sets of k-mer codes as ascending arrays: look up, subtract, merge."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -3,16 +3,31 @@
 A sequence is a uint8 array of base codes: A=0 C=1 G=2 T=3 (``U`` counts as ``T``), and
 ``GAP`` = 4 for every IUPAC ambiguity letter. A k-mer (1 <= k <= 31) is a uint64: its base-4
 number, first base most significant. A gap code equals nothing, so no k-mer contains one.
+
+Base codes for storage: two bits per base, plus the positions of gap codes.
+
+byte i   | code 4i+3 | code 4i+2 | code 4i+1 | code 4i |      a gap code is stored as 0
+
+Encode lines of letters while searching for their ends, 64 letters at a time.
+
+Cost of 64 letters that are all bases: one load, about fifteen vector operations, one store, one
+branch. Other letters and the end of a line are handled one by one.
 """
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from trie.cpu.intrinsics import word_at
-from trie.cpu.jit import njit
+from trie.cpu import llvm
+from trie.cpu.intrinsics import trailing_zeros, word_at
+from trie.cpu.jit import inner, njit
+from trie.cpu.llvm import BYTES, I64, INDEX, instruction
 from trie.cpu.threads import GIL_BYTES
+from trie.cpu.vectors import copy_line, equals
 
 GAP = 4
 INVALID = 255
@@ -234,3 +249,138 @@ def check_distance(distance: int, k: int) -> None:
     most = min(MAX_DISTANCE, k - 1)
     if not 0 <= distance <= most:
         raise ValueError(f"the distance is {distance}, it must lie in 0..{most} for k = {k}")
+
+
+_GAPS = np.uint64(0x0404040404040404)
+
+
+def pack_codes(codes: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """uint8[(n + 3) // 4] and the ascending positions of gap codes, of uint8[n] base codes."""
+    packed = np.empty((codes.size + 3) // 4, dtype=np.uint8)
+    gaps = (_pack if codes.size > GIL_BYTES else _pack_few)(codes, packed)
+    return packed, np.flatnonzero(codes == GAP) if gaps else np.zeros(0, np.int64)
+
+
+def unpack_codes(
+    packed: NDArray[np.uint8], gaps: NDArray[np.int64], size: int
+) -> NDArray[np.uint8]:
+    """The uint8[size] base codes that ``pack_codes`` packed."""
+    codes = np.empty(4 * packed.size, dtype=np.uint8)
+    _unpack(packed, codes)
+    codes[gaps] = GAP
+    return codes[:size]
+
+
+@njit(cache=True, nogil=True)
+def _pack(codes, packed):
+    """Pack the codes; whether there is a gap code."""
+    words = codes.size // 8
+    seen = np.uint64(0)
+    pairs = packed[: 2 * words].view(np.uint16)
+    packed[2 * words :] = 0
+    for i in range(words):  # no `if` and no byte stores, so LLVM vectorizes it
+        word: np.uint64 = word_at(codes, 8 * i)
+        seen |= word & _GAPS
+        x = word & np.uint64(0x0303030303030303)
+        x = (x | (x >> np.uint64(6))) & np.uint64(0x000F000F000F000F)
+        x = (x | (x >> np.uint64(12))) & np.uint64(0x000000FF000000FF)
+        pairs[i] = np.uint16((x | (x >> np.uint64(24))) & np.uint64(0xFFFF))
+    for i in range(8 * words, codes.size):
+        seen |= np.uint64(codes[i]) & _GAPS
+        packed[i // 4] |= (codes[i] & np.uint8(3)) << np.uint8(2 * (i % 4))
+    return seen != 0
+
+
+@njit(cache=True)
+def _pack_few(codes, packed):
+    return _pack(codes, packed)
+
+
+@njit(cache=True, nogil=True)
+def _unpack(packed, codes):
+    for i in range(packed.size):
+        value = packed[i]
+        for j in range(4):
+            codes[4 * i + j] = (value >> np.uint8(2 * j)) & np.uint8(3)
+
+
+@njit(cache=True, nogil=True)
+def reverse_codes(words, reversed_words):
+    """Reverse uint32[n] words of 16 codes each: from first code highest to first code lowest."""
+    for i in range(reversed_words.size):
+        x = words[i]
+        x = ((x >> np.uint32(2)) & np.uint32(0x33333333)) | (
+            (x & np.uint32(0x33333333)) << np.uint32(2)
+        )
+        x = ((x >> np.uint32(4)) & np.uint32(0x0F0F0F0F)) | (
+            (x & np.uint32(0x0F0F0F0F)) << np.uint32(4)
+        )
+        x = ((x >> np.uint32(8)) & np.uint32(0x00FF00FF)) | (
+            (x & np.uint32(0x00FF00FF)) << np.uint32(8)
+        )
+        reversed_words[i] = np.uint32((x >> np.uint32(16)) | (x << np.uint32(16)))
+
+
+LF: Final = np.uint8(10)
+CR: Final = np.uint8(13)
+
+
+@instruction(types.uint64, None, INDEX, None, INDEX)
+def put_codes(builder: Any, letters: Any, at: Any, codes: Any, to: Any) -> Any:
+    """codes[to : to + 64] from 64 letters; returns uint64, a bit for each that is not a base.
+
+    In upper and lower case bits 2-1 of A, C, T, G are 00, 01, 10, 11; XORed with their upper bit
+    they are the codes.
+    """
+
+    def every(number: int) -> Any:
+        return llvm.constant(BYTES, number)
+
+    upper = builder.and_(llvm.load(builder, letters, at, BYTES), every(0xDF))
+    pair = builder.and_(builder.lshr(upper, every(1)), every(3))
+    llvm.store(builder, builder.xor(pair, builder.lshr(pair, every(1))), codes, to)
+    other = None
+    for letter in b"ACGTU":
+        differs = builder.icmp_unsigned("!=", upper, every(letter))
+        other = differs if other is None else builder.and_(other, differs)
+    return builder.bitcast(other, I64)
+
+
+@inner
+def encode_line(text, at, stop, codes, to, table, cr, raw):
+    """The codes of a line's letters, from text[at] to its end; unchanged bytes if ``raw``.
+
+    The line ends at LF, with ``cr`` also at CR. table: uint8[256], the code of each byte, INVALID
+    for one that is not a letter. Both arrays need 64 bytes of slack after what is read and written.
+    Returns the end of the line (``stop`` or more if there is none) and the first byte that is not a
+    letter.
+    """
+    first = at
+    bad = np.int64(text.size)
+    while at < stop:
+        if raw:
+            copy_line(text, at, codes, to + at - first)
+            other = ~np.uint64(0)
+        else:
+            other = put_codes(text, at, codes, to + at - first)
+        if other:
+            ends = equals(text, at, LF)
+            if cr:
+                ends |= equals(text, at, CR)
+            count = np.int64(64)
+            if ends:
+                count = np.int64(trailing_zeros(ends))
+                other &= (np.uint64(1) << np.uint64(count)) - np.uint64(1)
+            if raw:
+                other = np.uint64(0)
+            while other:
+                i = at + np.int64(trailing_zeros(other))
+                code = table[text[i]]
+                codes[to + i - first] = code
+                if code == INVALID and i < bad:
+                    bad = i
+                other &= other - np.uint64(1)
+            if ends:
+                return at + count, bad
+        at += 64
+    return at, bad

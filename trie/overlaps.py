@@ -1,7 +1,5 @@
 """Hits of one pattern that overlap: the nearest stays."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ Patterns are uint8[count, length] base codes; a gap code, in a pattern or in a t
 There are words for every possible symbol of a text: A, C, G, T and gap.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Which orientations of a sequence count: the choices of each command, and their signs in rows."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 Strands = Literal["forward", "canonical", "both"]

@@ -3,8 +3,6 @@
 ``bit-parallel`` is in ``bit_parallel``, the WsPASM paper's methods are in ``paper``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -42,8 +42,6 @@ plane (6 planes up to m = 32), about 6 for text and hits. m = 32: 6 per symbol. 
 / 4 loads of 4 bytes. Text and hits are loaded and stored four columns at once.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -22,8 +22,6 @@ within the group, and the hits of the group, of which ``places_of`` makes prefix
 per word of hits: seven full adders per eight words (Harley-Seal), 3 in all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -33,8 +33,6 @@ Operations per cell: a shuffle, 2 loads (X, Cvar), 1 store, about 15 integer ope
 shared memory 2 more loads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

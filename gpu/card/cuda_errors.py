@@ -17,8 +17,6 @@ deferred as soon as the device is lost, and CuPy's memory pool is never freed. P
 two empty notes at exit if the process grew a dictionary there.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import sys

@@ -1,7 +1,5 @@
 """Which CUDA devices this process can use."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading

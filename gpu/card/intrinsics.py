@@ -10,8 +10,6 @@ Delight 7-3). Exchanges of 16 and 8 bits are two byte permutations each, the oth
 two three-input operations: 256 operations for 1024 bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -10,12 +10,10 @@ every function that it calls;
 - the options, the argument types, the versions of numba-cuda and Python, and the architecture.
 
 If some part has no stable name, or no folder can be written, the kernel is compiled every time.
-``trie/cpu/kernel_folder.py`` chooses the folder.
+``trie/cpu/compiling.py`` chooses the folder.
 
 Kernels compiled once per process and device, and their launch sizes.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import hashlib
@@ -34,9 +32,9 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import SIMULATED, cuda
-from trie.cpu import shared_compiling
+from trie.cpu import compiling
+from trie.cpu.compiling import GPU_FOLDER, kernel_folder
 from trie.cpu.jit import warn_unstored
-from trie.cpu.kernel_folder import GPU_FOLDER, kernel_folder
 
 _log = logging.getLogger(__name__)
 
@@ -190,15 +188,15 @@ class _Stored:
         """The kernel for these argument types; None if it must be compiled."""
         target.refresh()
         path = self._path(signature, target.codegen())
-        shared = shared_compiling.current
+        shared = compiling.current
         return _load(path) if shared is None else shared.load(str(path), lambda: _load(path))
 
     def save_overload(self, signature: Any, kernel: Any) -> None:
         """Store a compiled kernel, if possible."""
         path = self._path(signature, kernel.codegen)
         problem = _store(path, kernel)
-        if shared_compiling.current is not None:
-            shared_compiling.current.stored(str(path), problem)
+        if compiling.current is not None:
+            compiling.current.stored(str(path), problem)
 
     def enable(self) -> None:
         """Part of numba's interface; always enabled."""

@@ -14,8 +14,6 @@ From letters in one pass: three more comparisons of eight letters at a time; a b
 other than bases is translated letter by letter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -24,8 +24,6 @@ here makes one: 119 G windows/s (tag look-ups at 93 % of their peak) while the t
 cache (32 MB); 72 G for a table of 64 MB, 41 G for 256 MB.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -48,8 +48,6 @@ mirrored stream is the complement of symbol n - 1 - r, and the window at s becom
     merge   one thread per symbol: the mirrored matches back in place        (one ballot)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -16,8 +16,6 @@ jump         the record of the node of every prefix of 3 J symbols, 0 if there i
 clear        zeros
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

@@ -4,8 +4,6 @@ CPU kernels without the GIL, split over threads. Bits are as in gpu/card/packing
 s % 32 of word s / 32.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

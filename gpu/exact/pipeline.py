@@ -24,8 +24,6 @@ consecutive chunks go to different devices. A stream has the buffers of one chun
 The last three are allocated on first use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace

@@ -23,8 +23,6 @@ With event words the walk begins at the root and reads whole records, because a 
 depth and the trie-node that it reached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -8,8 +8,6 @@ The packed stream holds 16 bases per uint32, the first base most significant:
 Start and match masks hold a bit per symbol: symbol s is bit s % 32 of word s / 32.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

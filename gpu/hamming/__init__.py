@@ -20,8 +20,6 @@ further loads follow only if there is a list. Each hit takes its place by its ow
 hits are few.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol

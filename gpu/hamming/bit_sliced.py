@@ -48,8 +48,6 @@ patterns   uint64[2 r blocks] two for 32 symbols: low | high << 32, and gaps | i
                               symbols after the pattern's end are not inside
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

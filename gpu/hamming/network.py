@@ -26,8 +26,6 @@ network for each word, with the preceding loads and the branches. numba took 16 
 the same in Python statements. In numba's simulator the operations are interpreted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

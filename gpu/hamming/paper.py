@@ -28,8 +28,6 @@ divides the text; a piece of 64 windows keeps the warm-up of short patterns belo
 Operations per symbol and pattern: 7 for each word of the state (m b <= 64: one word), and a load.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -18,8 +18,6 @@ A hit word, as read by streamer/batch/hamming/problem.py:
 [ start in chunk ] [ id, or on the GPU the pattern's index     ] [ distance ]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -5,8 +5,6 @@ lay out the columns, for all strips of all passes, for all cuts, and to copy the
 sequences are copied to the GPU once; results stay there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

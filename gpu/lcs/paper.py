@@ -18,8 +18,6 @@ device memory, double-buffered, between steps.
 Line 10 of Listing 4 exits without storing V if the last step is short; here V is stored.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

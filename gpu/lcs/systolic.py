@@ -58,8 +58,6 @@ The columns of a level of the division are laid out for each of its passes, forw
 padded to whole cells and followed by empty cells, so that the kernel needs no bounds checks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -24,8 +24,6 @@ Operations: about 60 per pattern and 15 per key. Bytes: 8 per pattern, twice; pe
 4 placed with atomics, 12 written; 16 per bucket.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

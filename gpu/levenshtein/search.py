@@ -31,8 +31,6 @@ The planes are adjacent: one copy uploads them all. To pack them, 64 symbols tak
 vector tests and six stores; reads are marked one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

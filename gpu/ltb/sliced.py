@@ -18,8 +18,6 @@ Operations: about 10 (D + 1) + 25 per lane and visited node of the trie (not tri
 symbols, however many states are active there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -56,8 +56,6 @@ bytes of shared memory per warp. Compared to ``efficient``, a child costs one mo
 shared memory, a parent 2 ballots and 5 shuffles of 32 bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

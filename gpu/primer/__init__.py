@@ -4,8 +4,6 @@
 hits stay on the GPU. ``paper`` has the paper's two CUDA solutions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -43,8 +43,6 @@ Operations: about 15 per cell, and one barrier per anti-diagonal.
 Optimization 3 (section 4): the highest row that any thread of a block has found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

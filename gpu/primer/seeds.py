@@ -37,8 +37,6 @@ of its piece; a piece with two gaps matches nothing.
 once the host has summed the counts, writes them in any order.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function, load_word, sum_to_lane

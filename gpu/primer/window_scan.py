@@ -65,8 +65,6 @@ Without keys every block has a place in every tile: the plain bit-parallel solut
 can be; all rows of the kernel are computed, wherever the hook is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from streamer import device_choice
-from streamer.device_choice import Effort, GpuOrCpu, OnFallback, log_fallback, shown, usable_cards
+from streamer.device_choice import Cost, GpuOrCpu, OnFallback, log_fallback, shown, usable_cards
 from streamer.errors import StreamerError, UsageError, check_choice
 
 Device = Literal["cpu", "cuda"]
@@ -78,7 +78,7 @@ def choose(
     method: str | None,
     device: str,
     on_fallback: OnFallback = log_fallback,
-    effort: Effort | None = None,
+    cost: Cost | None = None,
     threads: int = 0,
     gpus: int = 0,
 ) -> Choice:
@@ -86,7 +86,7 @@ def choose(
 
     ``methods`` gives the devices of each method; the ``default`` runs on both. ``auto`` takes CUDA
     if the method supports it and it is usable; if the GPU fails later, the CPU takes over and
-    ``on_fallback`` gets one line. With an ``effort``, it takes the device that is faster with so
+    ``on_fallback`` gets one line. With an ``cost``, it takes the device that is faster with so
     many threads. gpus: the most GPUs to use, 0 for all. Raises UsageError for an unknown method or
     one that the device lacks; StreamerError, with the reason, if CUDA is needed but not usable.
     """
@@ -101,7 +101,7 @@ def choose(
         problem = None if device == "cpu" else f"the method '{method}' is for it"
         return Choice(name, "cpu", problem)
     ask = device == "auto" and "cpu" in has
-    problem = device_choice.unsuited(effort if ask else None, threads)
+    problem = device_choice.unsuited(cost if ask else None, threads)
     if problem is None:
         cpu_method = name if "cpu" in has else default
         fallback = on_fallback if device == "auto" else None

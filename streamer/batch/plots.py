@@ -1,7 +1,5 @@
 """Plots of the batch solvers' results, drawn with matplotlib if it is installed."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from pathlib import Path

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamer.errors import check_choice
 from streamer.sequences.files import read_batches, read_pieces
-from streamer.sequences.text_window import BLOCK_BYTES
+from streamer.sequences.raw_file import BLOCK_BYTES
 from trie.codes import encode
 from trie.codes import reverse_complement as reverse_complement
 from trie.strands import PATTERN_STRANDS

@@ -20,7 +20,7 @@ from streamer.cli.choices import say_error
 from streamer.cli.streams import lose_messages
 from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError, start_warnings
 from streamer.sequences.record_limit import MOST_BASES, limit_records
-from trie.cpu import memory_limit
+from trie.cpu import machine
 from trie.cpu.interrupts import Interrupts, interrupts_as_such
 
 COMMANDS = {
@@ -87,7 +87,7 @@ def _options(
     ] = False,
 ) -> None:
     """Options of the program itself; ``--debug`` was removed from the line before."""
-    memory_limit.prepare()
+    machine.prepare()
     start_warnings()
     limit_records(max_record)
     if context.invoked_subcommand != "run":

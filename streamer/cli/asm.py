@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli import choices, effort, pattern_search
-from streamer.output.formats import line_format, rows_format
+from streamer.cli import choices, cost_model, pattern_search
+from streamer.output.output_file import line_format, rows_format
 
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
@@ -86,9 +86,9 @@ def asm(
         from streamer.cluster.connecting import connected
 
         with connected(cluster, threads) as where:
-            choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
-            base = effort.asm_base(lengths, 1 + (strands == "both"))
-            size = batch_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
+            choice = cost_model.choose_there(where, METHODS, DEFAULT, method, device, quiet)
+            base = cost_model.asm_base(lengths, 1 + (strands == "both"))
+            size = batch_tasks.piece_symbols(base, cost_model.bases_of_files([text]), where.cpus)
             with pattern_search.searching(
                 text, wanted.reach, output, form, columns, quiet, size
             ) as (writer, pieces):
@@ -99,9 +99,9 @@ def asm(
                 for lines in batch_tasks.asm_lines(where, pieces, wanted, choice, names, form):
                     writer.put(lines.data)
         return
-    work = effort.asm(text, lengths, 1 + (strands == "both"))
-    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
-    effort.say_where(choice, device, quiet)
+    work = cost_model.asm(text, lengths, 1 + (strands == "both"))
+    choice = cost_model.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
+    cost_model.say_where(choice, device, quiet)
     with (
         compile_notice(quiet=quiet),
         pattern_search.searching(text, wanted.reach, output, format_, columns, quiet) as (

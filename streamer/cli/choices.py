@@ -15,7 +15,7 @@ import typer
 
 from streamer.errors import StreamerError, UsageError, printable, warn
 from streamer.matching.spec import Device
-from streamer.output.formats import RowsFormat
+from streamer.output.output_file import RowsFormat
 
 FormatChoice = Literal["tsv", "jsonl"]
 

@@ -3,8 +3,6 @@
 PARENT: the PID of the process that starts it.
 """
 
-from __future__ import annotations
-
 import sys
 
 from streamer.__main__ import run

@@ -1,7 +1,5 @@
 """``streamer devices``: what it can run on."""
 
-from __future__ import annotations
-
 import json
 
 import typer
@@ -41,7 +39,7 @@ def devices(context: typer.Context, format_: FormatOption = "tsv") -> None:
     if problem is not None:
         say(f"no CUDA: {problem}")
     if context.obj:  # --debug
-        from streamer.protocol.checksums import ISA_L
+        from streamer.protocol.header import ISA_L
         from streamer.protocol.transport.frames import HELD, LIBZMQ
         from streamer.sequences.bgzf import INFLATE
 

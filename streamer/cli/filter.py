@@ -6,14 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamer.cli.choices import (
-    DeviceOption,
-    ProfileOption,
-    QuietOption,
-    ThreadsOption,
-    check_different,
-    check_files,
-)
+from streamer.cli import choices
 from streamer.errors import UsageError
 from streamer.output.output_file import suffix_of
 from trie.strands import Strands
@@ -91,10 +84,10 @@ def filter_(
     strands: Annotated[
         Strands, typer.Option(help="Which orientations are one k-mer.")
     ] = "canonical",
-    device: DeviceOption = "auto",
-    threads: ThreadsOption = 0,
-    profile: ProfileOption = False,
-    quiet: QuietOption = False,
+    device: choices.DeviceOption = "auto",
+    threads: choices.ThreadsOption = 0,
+    profile: choices.ProfileOption = False,
+    quiet: choices.QuietOption = False,
 ) -> None:
     """Write the reads that match a dictionary (--keep), or those that do not (--deplete).
 
@@ -114,12 +107,12 @@ def filter_(
             raise UsageError(
                 f"{path}: FASTQ and FASTA are written, not {suffix_of(path)}: rename it"
             )
-    check_files([*reads, *dictionary], output, {"--output2": output2, "--summary": summary})
+    choices.check_files([*reads, *dictionary], output, {"--output2": output2, "--summary": summary})
     if pairs:
-        check_different(reads)
+        choices.check_different(reads)
 
     from streamer.cli.filter_files import FilterRun, filter_files
-    from streamer.matching.assignment import Assignment
+    from streamer.matching.reports import Assignment
     from streamer.matching.spec import MatchSpec
 
     spec = MatchSpec.of(

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
-from streamer.cli import effort
+from streamer.cli import cost_model
 from streamer.cli.choices import say
 from streamer.cli.profile import profiled
-from streamer.cli.progress import progress
+from streamer.cli.streams import progress
 from streamer.device_choice import choose_device
 from streamer.dictionary.target_sets import TargetSets
 from streamer.errors import DataError, warn
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec, load_dictionary
 from streamer.matching.target_counts import FilterCounts, Filtered
@@ -36,7 +36,7 @@ from streamer.sequences.files import (
     runs_of_files,
     work_on_records,
 )
-from streamer.sequences.packed_names import PackedNames
+from streamer.sequences.read_batch import PackedNames
 from streamer.sequences.record_buffer import RecordText, TextPiece, first_apart, taken
 from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.compiling import compile_notice
@@ -93,9 +93,9 @@ class FilterRun:
 def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
     """Write the chosen records and the summary; the files appear once everything is read."""
     notice = None if quiet else say
-    work = effort.matching(run.reads, None)
+    work = cost_model.matching(run.reads, None)
     device = choose_device(
-        run.spec.device, report=notice, effort=work, threads=run.spec.threads, gpus=1
+        run.spec.device, report=notice, cost=work, threads=run.spec.threads, gpus=1
     )
     on_fallback = say if run.spec.device == "auto" else None
     spec = replace(run.spec, device=device)

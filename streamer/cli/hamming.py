@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from streamer.cli import choices, effort, pattern_search
-from streamer.output.formats import line_format, rows_format
+from streamer.cli import choices, cost_model, pattern_search
+from streamer.output.output_file import line_format, rows_format
 
 HammingMethod = Literal[
     "bit-sliced", "pigeonhole", "naive", "shift-add",
@@ -68,9 +68,9 @@ def hamming(
 
         length = orient(records, k, strands, source=source).length
         with connected(cluster, threads) as where:
-            choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
-            base = effort.hamming_base(len(codes), 1 + (strands == "both"))
-            size = batch_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
+            choice = cost_model.choose_there(where, METHODS, DEFAULT, method, device, quiet)
+            base = cost_model.hamming_base(len(codes), 1 + (strands == "both"))
+            size = batch_tasks.piece_symbols(base, cost_model.bases_of_files([text]), where.cpus)
             with pattern_search.searching(text, length - 1, output, form, COLUMNS, quiet, size) as (
                 writer,
                 pieces,
@@ -80,14 +80,14 @@ def hamming(
                 ):
                     writer.put(lines.data)
         return
-    work = effort.hamming(text, len(codes), 1 + (strands == "both"))
-    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
+    work = cost_model.hamming(text, len(codes), 1 + (strands == "both"))
+    choice = cost_model.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
     with compile_notice(quiet=quiet):
         search = HammingSearch(
             records, k, strands=strands, choice=choice, free=method is None, threads=threads,
             source=source,
         )  # fmt: skip
-        effort.say_where(choice, device, quiet)
+        cost_model.say_where(choice, device, quiet)
         pattern_names = Labels(names)
         with pattern_search.searching(
             text, search.length - 1, output, format_, COLUMNS, quiet

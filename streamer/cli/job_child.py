@@ -5,8 +5,6 @@ a descriptor for its progress. DEVICE_BYTES: GPU memory it may use, 0: no GPU. M
 bytes of a file. SHOWN_FROM: a prefix to remove from the names of inputs.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import sys
@@ -25,7 +23,7 @@ def main() -> None:
     """Run the command line after these five, at the lowest priority on half the cores."""
     parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
     shown_from = sys.argv.pop(1)
-    from streamer.cli import progress
+    from streamer.cli import streams
     from streamer.daemon.process import give_way
     from trie.cpu.machine import end_with, half_of_cores
 
@@ -46,7 +44,7 @@ def main() -> None:
 
     source.shown_from = shown_from
     os.set_blocking(report, False)
-    progress.follow = ProgressPipe(report)
+    streams.follow = ProgressPipe(report)
     run()
 
 

@@ -23,7 +23,7 @@ from streamer.errors import StreamerError, UsageError
 
 if TYPE_CHECKING:
     from streamer.client.control import Control
-    from streamer.output.formats import RowsFormat
+    from streamer.output.output_file import RowsFormat
 
 COLUMNS = ("id", "state", "progress", "submitted", "command", "reason")
 
@@ -173,7 +173,7 @@ _ENDED = ("done", "failed", "cancelled", "interrupted")
 def check_rows(output: str | None, given: RowsFormat | None) -> RowsFormat:
     """Return the format; fail early if rows cannot be written or the result cannot be read."""
     from streamer.cli.choices import check_files
-    from streamer.output.formats import check_arrow, rows_format
+    from streamer.output.output_file import check_arrow, rows_format
 
     check_files([], output)
     if given != "arrow":
@@ -186,7 +186,7 @@ def follow_job(control: Control, job: str, *, quiet: bool, cancelled: bool = Fal
 
     cancelled: whether a cancelled job is no error, too. An interrupt leaves the job running.
     """
-    from streamer.cli.progress import progress
+    from streamer.cli.streams import progress
 
     with progress(f"job {job}", _STEPS, quiet=quiet, unit="share") as show:
         while (known := control.job(job))["state"] not in _ENDED:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli import choices, effort
+from streamer.cli import choices, cost_model
 from streamer.cli.choices import check_files, say
 from streamer.errors import DataError, UsageError, printable
-from streamer.output.formats import rows_format
+from streamer.output.output_file import rows_format
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,7 +106,9 @@ def lcs(
 
     if cluster is not None:
         device = "cpu"
-    choice = effort.choose_method(METHODS, DEFAULT, method, device, effort.lcs(a, b), threads)
+    choice = cost_model.choose_method(
+        METHODS, DEFAULT, method, device, cost_model.lcs(a, b), threads
+    )
     one, other = (_text(path) if text else _record(path) for path in (a, b))
     with ExitStack() as stack:
         processors = None
@@ -119,7 +121,7 @@ def lcs(
             if not quiet:
                 say(where.line())
         stack.enter_context(compile_notice(quiet=quiet))
-        effort.say_where(choice, device, quiet)
+        cost_model.say_where(choice, device, quiet)
         from streamer.batch.lcs.solve import cells_of, length_of, matching_of
         from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
 
@@ -182,7 +184,7 @@ def _text(path: str) -> NamedSequence:
 @contextmanager
 def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     """A progress bar, and a function that adds cells to it from any thread."""
-    from streamer.cli.progress import progress
+    from streamer.cli.streams import progress
 
     lock = threading.Lock()
     done = 0

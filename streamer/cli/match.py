@@ -6,24 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from streamer.cli.choices import (
-    READS,
-    ClusterOption,
-    DeviceOption,
-    GpusOption,
-    OutputOption,
-    ProfileOption,
-    QuietOption,
-    RowsFormatOption,
-    ThreadsOption,
-    check_files,
-    dictionary_option,
-    say,
-    warn_of_references,
-)
+from streamer.cli import choices
 from streamer.errors import UsageError
 from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Semantics
-from streamer.output.formats import line_format, rows_format
+from streamer.output.output_file import line_format, rows_format
 from trie.strands import Strands
 
 ReportName = Literal[
@@ -45,11 +31,11 @@ _FAULTS = {
 
 
 def match(
-    reads: Annotated[list[str], typer.Argument(metavar="READS", help=READS)],
+    reads: Annotated[list[str], typer.Argument(metavar="READS", help=choices.READS)],
     k: Annotated[int, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")],
     dictionary: Annotated[
         list[str] | None,
-        dictionary_option(help="Targets, or a file that --save wrote; may be given again."),
+        choices.dictionary_option(help="Targets, or a file that --save wrote; may be given again."),
     ] = None,
     seed: Annotated[
         int | None,
@@ -137,20 +123,20 @@ def match(
     chunk: Annotated[
         int, typer.Option(min=1, help="Bases in a chunk of the stream, at least k.")
     ] = DEFAULT_CHUNK,
-    device: DeviceOption = "auto",
-    gpus: GpusOption = 0,
+    device: choices.DeviceOption = "auto",
+    gpus: choices.GpusOption = 0,
     streams: Annotated[
         int, typer.Option(min=1, max=8, help="CUDA streams; 1 is the serial loop.")
     ] = 2,
-    threads: ThreadsOption = 0,
-    cluster: ClusterOption = None,
-    profile: ProfileOption = False,
-    format_: RowsFormatOption = None,
-    output: OutputOption = None,
+    threads: choices.ThreadsOption = 0,
+    cluster: choices.ClusterOption = None,
+    profile: choices.ProfileOption = False,
+    format_: choices.RowsFormatOption = None,
+    output: choices.OutputOption = None,
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the dictionary as it is at the end.")
     ] = None,
-    quiet: QuietOption = False,
+    quiet: choices.QuietOption = False,
 ) -> None:
     """Match reads against a dictionary of k-mers, exactly or within a distance.
 
@@ -199,13 +185,13 @@ def match(
         raise UsageError(_FAULTS[fault].format(what=what, names=", ".join(spec.kernels), **values))
     if [*reads, *spec.sources].count("-") > 1:
         raise UsageError("standard input (-) can be read only once")
-    check_files([*reads, *spec.sources], output, {"--save": save})
+    choices.check_files([*reads, *spec.sources], output, {"--save": save})
     format_ = rows_format(format_, output)
     if spec.sources and len(reads) > 1:
-        warn_of_references(reads)
+        choices.warn_of_references(reads)
     if save is not None:
         from streamer.output.output_file import compression_of
-        from trie.snapshots.snapshot_file import check_place
+        from trie.snapshots.tree_bitmap import check_place
 
         if compression_of(save) is not None:
             raise UsageError(f"--save {save}: a dictionary is not compressed; leave out the suffix")
@@ -213,13 +199,15 @@ def match(
     ltb = near and spec.semantics == "ltb"
     name = "ltb" if ltb else report or ("all" if near else "intervals")
     from streamer.cli.match_files import Asked, match_files
-    from streamer.matching.assignment import Assignment
+    from streamer.matching.reports import Assignment
 
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
     asked = Asked(name, rule, bins or DEFAULT_BINS, by == "barcode")
     if cluster is not None and spec.changes:
         if not quiet:
-            say("a growing dictionary depends on the order of reads: matching without the cluster")
+            choices.say(
+                "a growing dictionary depends on the order of reads: matching without the cluster"
+            )
     elif cluster is not None:
         from streamer.cli.match_files import match_on_cluster
 

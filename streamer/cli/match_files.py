@@ -14,29 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.cli import effort
+from streamer.cli import cost_model
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
-from streamer.cli.progress import progress
+from streamer.cli.streams import progress
 from streamer.cluster.connecting import connected
 from streamer.cluster.match_tasks import TASK_READS, match_lines, match_results, task_bases
 from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary, is_saved, save_dictionary
 from streamer.errors import DataError, StreamerError
-from streamer.matching.assignment import Assignment
+from streamer.matching import running_report
 from streamer.matching.match_engine import NO_CODES
 from streamer.matching.matcher import StreamMatcher
-from streamer.matching.reports import REPORTS
+from streamer.matching.reports import REPORTS, Assignment
 from streamer.matching.result import BatchResult
-from streamer.matching.running_report import (
-    Answer,
-    CoverageAnswer,
-    NoveltyAnswer,
-    RowAnswer,
-    TargetAnswer,
-)
 from streamer.matching.spec import Device, MatchSpec, load_dictionary
-from streamer.output.formats import RowsFormat
+from streamer.output.output_file import RowsFormat
 from streamer.output.rows import Rows, RowWriter, open_rows
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, work_on_batches
 from streamer.sequences.prefetch import prefetched
@@ -71,18 +64,18 @@ class Asked:
     bins: int
     by_barcode: bool
 
-    def answer(self, matcher: StreamMatcher) -> Answer:
+    def answer(self, matcher: StreamMatcher) -> running_report.Answer:
         """What makes its rows; StreamerError if the dictionary lacks the data for them."""
         spec, stored = matcher.spec, matcher.stored
         if self.report == "targets":
-            return TargetAnswer(matcher, self.rule, by_barcode=self.by_barcode)
+            return running_report.TargetAnswer(matcher, self.rule, by_barcode=self.by_barcode)
         if self.report == "coverage":
             _check_places(matcher.dictionary, spec)
-            return CoverageAnswer(matcher, self.bins)
+            return running_report.CoverageAnswer(matcher, self.bins)
         if self.report == "novelty":
-            return NoveltyAnswer()
+            return running_report.NoveltyAnswer()
         targets = (stored if spec.near else matcher.dictionary).targets
-        return RowAnswer(REPORTS[self.report], targets, spec.k)
+        return running_report.RowAnswer(REPORTS[self.report], targets, spec.k)
 
 
 def _check_places(dictionary: Dictionary, spec: MatchSpec) -> None:
@@ -112,7 +105,7 @@ def match_files(
     on_fallback = say if spec.device == "auto" else None
     device = choose_device(
         spec.device, kernel=spec.cuda_kernel, report=notice,
-        effort=effort.matching(reads, spec.distance), threads=spec.threads,
+        cost=cost_model.matching(reads, spec.distance), threads=spec.threads,
         gpus=1 if spec.changes else gpus,
     )  # fmt: skip
     if device == "cuda":
@@ -151,7 +144,7 @@ def match_files(
                     "context": asked.by_barcode, "team": team,
                 }  # fmt: skip
                 parts: Iterator[Iterable[Lines]]
-                rows = isinstance(answer, RowAnswer)
+                rows = isinstance(answer, running_report.RowAnswer)
                 # Arrow has threads, which a forked process lacks
                 forks = CAN_FORK and isinstance(writer, RowWriter)
                 if matcher.side_by_side and not answer.ordered:
@@ -189,7 +182,7 @@ class _Run:
     """Batches in, the lines of their rows out, in order."""
 
     matcher: StreamMatcher
-    answer: Answer
+    answer: running_report.Answer
     writer: Rows
     team: Team
     grown: StoredKmers
@@ -299,7 +292,7 @@ def match_on_cluster(
                 progress("matching", size_of_files(reads), quiet=quiet) as show,
             ):
                 bases = task_bases(
-                    spec, effort.bases_of_files(reads), cluster.cpus, depths=answer.depths
+                    spec, cost_model.bases_of_files(reads), cluster.cpus, depths=answer.depths
                 )
                 if asked.report in REPORTS:
                     for lines in match_lines(

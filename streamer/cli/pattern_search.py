@@ -14,7 +14,7 @@ from trie.strands import PatternStrands
 
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
-    from streamer.output.formats import RowsFormat
+    from streamer.output.output_file import RowsFormat
     from streamer.output.rows import Rows
     from streamer.output.text_table import Labels
     from streamer.sequences.record_buffer import TextPiece
@@ -105,7 +105,7 @@ def searching(
 
     size: the approximate number of symbols in a piece; None: the default.
     """
-    from streamer.cli.progress import progress
+    from streamer.cli.streams import progress
     from streamer.output.rows import open_rows
     from streamer.sequences.files import read_pieces
     from streamer.sequences.prefetch import prefetched

@@ -71,7 +71,7 @@ def play(
     the files that have been begun and writes no final summary.
     """
     from streamer.cli.choices import check_files
-    from streamer.cli.progress import progress
+    from streamer.cli.streams import progress
     from streamer.sequences.source import size_of_files
 
     if (folder is None) == (to is None and config is None):
@@ -102,7 +102,7 @@ class _Playback:
         seed: int,
         on_bytes: Callable[[int], None],
     ) -> None:
-        from streamer.playing.run_folder import played, raw_reads, together
+        from streamer.playing.run_folder import group_played, played, raw_reads
 
         self.reads = self.bases = 0
         self.played = 0.0
@@ -112,7 +112,7 @@ class _Playback:
         self._seconds = speed * _BATCH_SECONDS or _FAST_SECONDS
         self._fault: DataError | None = None
         run = played(self._good(raw_reads(paths, on_bytes)), channels, seed)
-        self._groups = together(run, self._seconds, SENT_BASES)
+        self._groups = group_played(run, self._seconds, SENT_BASES)
 
     def _good(self, reads: Iterator[RawRead]) -> Iterator[RawRead]:
         """The reads before the first fault, which is raised once they have been played."""
@@ -160,7 +160,7 @@ class _Playback:
                     read = f"read {error.name}: " if error.name else ""
                     raise DataError(read + error.problem, file=error.file) from None
 
-    def behind(self, reads: int) -> str:
+    def resume_hint(self, reads: int) -> str:
         """How far the run has come, for people."""
         return f"the run has come to its second {self.played:.1f}"
 

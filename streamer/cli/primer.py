@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from streamer.cli import choices, effort
+from streamer.cli import choices, cost_model
 from streamer.cli.choices import check_files, say
 from streamer.cli.pattern_search import read_patterns
 from streamer.errors import UsageError
-from streamer.output.formats import rows_format
+from streamer.output.output_file import rows_format
 from trie.strands import PrimerStrands
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def primer(
     from streamer.batch.primer.report import PrimerReport
     from streamer.batch.primer.track import FORMATS, check_tracks
     from streamer.batch.records import pieces, records
-    from streamer.cli.progress import progress
+    from streamer.cli.streams import progress
     from streamer.sequences.prefetch import prefetched
     from streamer.sequences.source import shown_name, size_of_files
     from trie.cpu.compiling import compile_notice
@@ -137,13 +137,13 @@ def primer(
             from streamer.cluster.connecting import connected
 
             where = stack.enter_context(connected(cluster, threads))
-            choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
+            choice = cost_model.choose_there(where, METHODS, DEFAULT, method, device, quiet)
             solve = partial(reaches_there, where, choice=choice, strands=strands)
         else:
             stack.enter_context(compile_notice(quiet=quiet))
-            work = effort.primer(alpha, beta, k)
-            choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
-            effort.say_where(choice, device, quiet)
+            work = cost_model.primer(alpha, beta, k)
+            choice = cost_model.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
+            cost_model.say_where(choice, device, quiet)
             solve = partial(reaches, choice=choice, strands=strands, threads=threads)
         named = list(records(alpha))
         if plot is not None:

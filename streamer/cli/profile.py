@@ -1,7 +1,5 @@
 """``--profile``: where the time of a command went, stage by stage, and what limited its speed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

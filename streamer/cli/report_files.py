@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, BinaryIO
 
-from streamer.cli.progress import progress
+from streamer.cli.streams import progress
 from streamer.output.output_file import OutputFiles
 from streamer.reporting.collection import Collection, Given, ReadRows, of_journal, read_report
 from streamer.reporting.kept_reads import Recount, count_again, is_journal

@@ -73,7 +73,7 @@ def report(
         raise UsageError("name the files of reports, a journal folder, or --config")
 
     from streamer.cli.report_files import PageOptions, write_report
-    from streamer.matching.assignment import Assignment
+    from streamer.matching.reports import Assignment
     from streamer.reporting.kept_reads import Recount, is_journal
     from streamer.reporting.multiqc import multiqc_path
 

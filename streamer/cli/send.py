@@ -15,7 +15,7 @@ from streamer.watching import SETTLE_SECONDS
 if TYPE_CHECKING:
     from streamer.cli.send_files import SendMark
     from streamer.client.producer import Producer
-    from streamer.watching.visiting import BatchSizes
+    from streamer.watching.file_visit import BatchSizes
 
 _CORES_A_THREAD = 4
 """The others are for the daemon, which is often on the same machine."""
@@ -139,8 +139,8 @@ def _send_files(
     sizes: BatchSizes,
 ) -> tuple[int, int]:
     """Send the reads of files; how many reads and bases."""
-    from streamer.cli.progress import progress
     from streamer.cli.send_files import Files, SendMark, send_all
+    from streamer.cli.streams import progress
     from streamer.sequences.source import size_of_files
     from trie.cpu.threads import usable_cores
 

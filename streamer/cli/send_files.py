@@ -19,16 +19,8 @@ import msgpack
 from streamer.cli import daemon_options
 from streamer.cli.choices import say, say_error
 from streamer.cli.streams import signals_noted
-from streamer.client.client_errors import (
-    DaemonError,
-    DaemonSilentError,
-    LostBatchesError,
-    RefusedError,
-    StalledError,
-    TooLargeError,
-)
-from streamer.client.parts import EncodedBatch, Mark, encoded, part_of
-from streamer.client.producer import Producer
+from streamer.client import client_errors
+from streamer.client.producer import EncodedBatch, Mark, Producer, encoded, part_of
 from streamer.errors import DataError, ReportedError, StreamerError
 from streamer.sequences.files import work_on_batches
 from streamer.sequences.prefetch import prefetched
@@ -36,9 +28,9 @@ from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.repeated_names import RepeatedNames
 from streamer.sequences.side_by_side import LEAST_THREADS
 from streamer.sequences.source import shown_name, size_of_files
+from streamer.watching.file_visit import BatchSizes
 from streamer.watching.folder import UNTIL, Folder, Hints
 from streamer.watching.ledger import Ledger, digest_of_text, ledger_of
-from streamer.watching.visiting import BatchSizes
 from streamer.watching.watcher import Watcher
 from trie.cpu.interrupts import interrupt_in
 from trie.cpu.team import Team
@@ -146,7 +138,7 @@ class Source(Protocol):
     def __iter__(self) -> Iterator[Piece]:
         """The reads; what it raises ends the sending, once those before have arrived."""
 
-    def behind(self, reads: int) -> str:
+    def resume_hint(self, reads: int) -> str:
         """What follows the first so many reads, for people."""
 
 
@@ -243,7 +235,7 @@ class Files:
         self._bytes = self._bytes_before + read
         self._on_bytes(self._bytes)
 
-    def behind(self, reads: int) -> str:
+    def resume_hint(self, reads: int) -> str:
         """The file and the 1-based record that follow the first ``reads``, for people."""
         skipped = self._start.records if self._start else 0
         before = self._before.copy() or [-skipped]
@@ -267,7 +259,7 @@ def send_all(
     timeout: float,
     *,
     heed_seconds: float = 0.02,
-    passed_over: Callable[[TooLargeError, str], None] | None = None,
+    passed_over: Callable[[client_errors.TooLargeError, str], None] | None = None,
 ) -> None:
     """Send all reads and wait for their acknowledgement; an error that ends it comes with a line.
 
@@ -293,14 +285,14 @@ def _send(
     producer: Producer,
     piece: Piece,
     timeout: float,
-    passed_over: Callable[[TooLargeError, str], None] | None,
+    passed_over: Callable[[client_errors.TooLargeError, str], None] | None,
 ) -> None:
     (reads, mark, *_), done = piece, 0
     while True:
         try:
             producer.send(reads, timeout=timeout, mark=mark)
             return
-        except TooLargeError as error:
+        except client_errors.TooLargeError as error:
             if passed_over is None:
                 raise
             done += error.index + 1
@@ -315,25 +307,25 @@ def _behind(done: int, mark: bytes | Mark) -> bytes | Mark:
 
 def _await_answers(producer: Producer, error: BaseException, timeout: float) -> bool:
     """Wait for the answers to what has gone out; whether they have come."""
-    if isinstance(error, DaemonSilentError):
+    if isinstance(error, client_errors.DaemonSilentError):
         return False
-    if isinstance(error, RefusedError | LostBatchesError):
+    if isinstance(error, client_errors.RefusedError | client_errors.LostBatchesError):
         # the daemon takes nothing that went out after what it refused; if it failed, it loses some
         return producer.state != "failed"
-    if isinstance(error, StalledError) or interrupt_in(error):
+    if isinstance(error, client_errors.StalledError) or interrupt_in(error):
         if interrupt_in(error):
             # who wants to end waits for no daemon that is started anew
             producer.answer_seconds = min(producer.answer_seconds, daemon_options.ANSWER_SECONDS)
-        with suppress(RefusedError, LostBatchesError):
+        with suppress(client_errors.RefusedError, client_errors.LostBatchesError):
             try:
                 producer.settle(timeout=timeout)
-            except DaemonSilentError:
+            except client_errors.DaemonSilentError:
                 return False
         return True
     # the reads before the fault are good: they arrive
     try:
         producer.flush(timeout=timeout)
-    except DaemonError as worse:
+    except client_errors.DaemonError as worse:
         _await_answers(producer, worse, timeout)
         raise
     return True
@@ -347,7 +339,7 @@ def _how_far(producer: Producer, source: Source, answered: bool) -> str:
     if not answered:
         matched = producer.reads_matched
         text += f" ({matched:,} are matched, {sent - reads:,} have no answer)"
-    return f"{text}; {source.behind(reads)}"
+    return f"{text}; {source.resume_hint(reads)}"
 
 
 _NAME_CHARACTERS = 256
@@ -372,7 +364,7 @@ class _Source:
         for sent in self._watcher:
             yield Piece(*sent)
 
-    def behind(self, reads: int) -> str:
+    def resume_hint(self, reads: int) -> str:
         return "the same command goes on from there"
 
 
@@ -399,7 +391,7 @@ def send_folder(
 
     over: list[str] = []
 
-    def pass_over(error: TooLargeError, place: str) -> None:
+    def pass_over(error: client_errors.TooLargeError, place: str) -> None:
         say_error(f"{place} ({error.read}): {error.problem}: passed over")
         over.append(error.read)
 

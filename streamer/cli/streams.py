@@ -1,4 +1,7 @@
-"""The standard streams of a process whose readers may go away, and the signals that end it."""
+"""The standard streams of a process whose readers may go away, and the signals that end it.
+
+A progress bar on a terminal for work that takes more than two seconds.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
-from streamer.errors import EXIT_DATA, ReaderGoneError
+from streamer.errors import EXIT_DATA, ReaderGoneError, printable
 from trie.new_file import remove_unfinished
 
 # how a stream writes characters that its encoding lacks, such as those in another client's name
@@ -154,3 +159,65 @@ def _text(raw: io.FileIO, like: TextIO) -> io.TextIOWrapper:
         errors=_ESCAPED if like.errors in ("strict", "surrogateescape") else like.errors,
         line_buffering=getattr(like, "line_buffering", False),
     )
+
+
+SHOW_AFTER_SECONDS = 2.0
+
+follow: Callable[[int, int | None], None] | None = None
+"""In a job's process, takes the work done and the total in place of a bar."""
+
+
+@contextmanager
+def progress(
+    label: str, total: int | None, *, quiet: bool, unit: Literal["bytes", "share"] = "bytes"
+) -> Iterator[Callable[[int], None]]:
+    """A function that takes the work done so far (of ``total``) and shows it, as bytes or a share.
+
+    Nothing is shown unless standard error is a terminal and two seconds have passed.
+    """
+    if follow is not None:
+        yield partial(_report, follow, total)
+        return
+    if quiet or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        *(
+            (DownloadColumn(), TransferSpeedColumn())
+            if unit == "bytes"
+            else (TaskProgressColumn(),)
+        ),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(printable(label), total=total)
+    started = time.monotonic()
+
+    def show(done: int) -> None:
+        if not bar.live.is_started and time.monotonic() - started > SHOW_AFTER_SECONDS:
+            bar.start()
+        bar.update(task, completed=done)
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+def _report(follow: Callable[[int, int | None], None], total: int | None, done: int) -> None:
+    follow(done, total)

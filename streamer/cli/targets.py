@@ -1,14 +1,12 @@
 """``streamer targets``: what a running daemon has found for each target."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import typer
 
 from streamer.cli.choices import OutputOption, RowsFormatOption
 from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
-from streamer.output.formats import rows_format
+from streamer.output.output_file import rows_format
 
 
 def targets(

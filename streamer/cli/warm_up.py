@@ -33,7 +33,7 @@ import typer
 
 from streamer.cli.choices import QuietOption, say
 from streamer.matching.spec import Device
-from trie.cpu import shared_compiling
+from trie.cpu import compiling
 
 Job = tuple[str, ...]
 """The arguments of a command; or ``serve`` and settings, for a daemon and its clients."""
@@ -53,7 +53,7 @@ _SEED = 1
 
 def write_files(folder: Path) -> None:
     """Write the files that jobs read."""
-    from streamer.output.bgzf_writer import END_BLOCK, packed_blocks  # imports numba
+    from streamer.output.output_file import END_BLOCK, packed_blocks  # imports numba
 
     rng = random.Random(_SEED)
     reference = "".join(rng.choices("ACGT", k=6000))
@@ -284,8 +284,8 @@ def warm_up(
     """
     from streamer.device_choice import choose_device, cuda_problem
     from streamer.errors import StreamerError
+    from trie.cpu.compiling import kernel_folder
     from trie.cpu.jit import source_digest
-    from trie.cpu.kernel_folder import kernel_folder
     from trie.cpu.threads import usable_cores
 
     if device == "cuda":
@@ -338,7 +338,7 @@ def _recorded(record: Path, key: list[str]) -> int:
 
 def _outcomes(listed: list[Job], processes: int, quiet: bool) -> Iterator[tuple[Job, Compiled]]:
     """Each job with its outcome, as they end."""
-    from streamer.cli.progress import progress
+    from streamer.cli.streams import progress
     from streamer.errors import StreamerError
 
     with (
@@ -386,11 +386,11 @@ def _begin(folder: str) -> None:
     for stream in (0, 1):
         os.dup2(nowhere, stream)
     os.dup2(os.open("errors", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-    shared_compiling.current = shared_compiling.SharedCompiling(folder)
+    compiling.current = compiling.SharedCompiling(folder)
 
 
 def _run(job: Job) -> Compiled:
-    shared = shared_compiling.current
+    shared = compiling.current
     assert shared is not None
     before = shared.compiled
     code = run_job(job)

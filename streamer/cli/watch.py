@@ -17,7 +17,7 @@ from streamer.cli import daemon_options
 from streamer.cli.choices import FormatChoice, check_files, say
 from streamer.cli.streams import signals_noted
 from streamer.errors import StreamerError, UsageError
-from streamer.output.formats import line_format, rows_format
+from streamer.output.output_file import line_format, rows_format
 
 if TYPE_CHECKING:
     from streamer.client.core.subscriber import Cursor

@@ -15,8 +15,7 @@ from streamer.client.client_errors import (
     TooLargeError,
 )
 from streamer.client.control import Control
-from streamer.client.core.pull import StoredState
-from streamer.client.core.subscriber import Cursor
+from streamer.client.core.subscriber import Cursor, StoredState
 from streamer.client.messages import (
     Automaton,
     Beat,

@@ -14,9 +14,7 @@ from streamer.client.client_errors import DaemonError, DaemonSilentError, Refuse
 from streamer.client.connection import Connection, Context, Keys
 from streamer.client.messages import NAMED, check_columns
 from streamer.errors import UsageError
-from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.endpoints import default_endpoint
-from streamer.protocol.feed_messages import decode_columns
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,
     PROTOCOL,
@@ -29,6 +27,7 @@ from streamer.protocol.header import (
     unpack,
     unseal,
 )
+from streamer.protocol.payloads import decode_columns, encode_reads
 from streamer.protocol.schema import ACTIONS, TOPICS
 from streamer.protocol.transport.curve import Handshake
 

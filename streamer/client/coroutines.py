@@ -14,8 +14,7 @@ from typing import Self
 import zmq
 
 from streamer.client.messages import Message
-from streamer.client.parts import EncodedBatch, Mark, Reads
-from streamer.client.producer import ProducerSteps
+from streamer.client.producer import EncodedBatch, Mark, ProducerSteps, Reads
 from streamer.client.producer import Steps as ProducerStep
 from streamer.client.subscriber import FeedReader, Steps, T
 from streamer.sequences.read_batch import ReadBatch

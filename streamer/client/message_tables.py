@@ -8,15 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.client.messages import (
-    BatchMessage,
-    Beat,
-    Known,
-    NewKmers,
-    Status,
-    TallyRows,
-    Upgrade,
-)
+from streamer.client import messages
 from streamer.matching.reports import STRAND_NAMES, Ratio, bit_lists
 from streamer.output.text_table import Column, Labels, Lookup, Table, distinct, same, texts
 from streamer.protocol.schema import ACTIONS, BATCH_TOPICS, TOPICS
@@ -43,29 +35,29 @@ def rows_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     return Table(made)
 
 
-def table(message: Known) -> Table:
+def table(message: messages.Known) -> Table:
     """The rows of a message other than an upgrade: ``topic``, then the columns of its topic."""
     topic = TOPICS[message.stamp.topic]
     shown = topic.shown.split()
-    if isinstance(message, BatchMessage):
+    if isinstance(message, messages.BatchMessage):
         found = Table({name: _column(name, message) for name in shown})
         first = {"topic": same(topic.name, found.rows)}
         return Table({**first, **found.columns, "batch": same(message.origin.batch, found.rows)})
-    if isinstance(message, TallyRows):
+    if isinstance(message, messages.TallyRows):
         found = rows_table(shown, message.rows)
         return Table({"topic": same(topic.name, found.rows), **found.columns})
-    if isinstance(message, Beat | Status):
-        totals = message.totals if isinstance(message, Beat) else message.status["totals"]
-        state = message.state if isinstance(message, Status) else None
+    if isinstance(message, messages.Beat | messages.Status):
+        totals = message.totals if isinstance(message, messages.Beat) else message.status["totals"]
+        state = message.state if isinstance(message, messages.Status) else None
         row = {"topic": topic.name, "state": state} | {n: totals.get(n) for n in shown[1:]}
     else:
         row = {"topic": topic.name} | {name: getattr(message, name) for name in shown}
     return Table({name: texts([value]) for name, value in row.items()})
 
 
-def tables(message: Known) -> Iterator[Table]:
+def tables(message: messages.Known) -> Iterator[Table]:
     """The rows of any message; an upgrade has a table for each of its parts."""
-    if not isinstance(message, Upgrade):
+    if not isinstance(message, messages.Upgrade):
         yield table(message)
         return
     for topic, part in message.parts.items():
@@ -83,7 +75,7 @@ def _column(name: str, message: Any) -> Column:
 _MADE: dict[str, Callable[[Any], Column]] = {
     "read": lambda message: Labels(message.origin.names).gather(message.read),
     "end": lambda message: (
-        message.start + message.origin.k if isinstance(message, NewKmers) else message.end
+        message.start + message.origin.k if isinstance(message, messages.NewKmers) else message.end
     ),
     "event": lambda message: same(message.stamp.topic, message.read.size),
     "version_before": lambda message: same(message.origin.version_before, message.read.size),

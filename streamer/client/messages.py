@@ -22,20 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import label_of
-from streamer.protocol.feed_messages import Columns, FeedMessage, described
+from streamer.protocol import schema
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
-from streamer.protocol.schema import (
-    BATCH_TOPICS,
-    NAMES,
-    NO_BEST_TARGET,
-    NO_TARGET,
-    RECORD_TOPICS,
-    SETS_OF,
-    TALLIES,
-    TALLY_TYPES,
-    TOPICS,
-    Topic,
-)
+from streamer.protocol.payloads import Columns, FeedMessage, described
 from trie.codes import MAX_K
 from trie.cpu.jit import njit
 
@@ -50,7 +39,7 @@ class Named:
     """Caches what the last messages named, since the next one of a topic often names the same."""
 
     def __init__(self) -> None:
-        self._last = dict.fromkeys(BATCH_TOPICS, _NONE)
+        self._last = dict.fromkeys(schema.BATCH_TOPICS, _NONE)
 
     def of(self, topic: str, header: Header) -> tuple[dict[int, str], Sets]:
         """The names of targets by number, and those in each set by its number."""
@@ -78,7 +67,7 @@ def named_in(header: Header, field: str) -> dict[int, str]:
     except (TypeError, ValueError):
         names = {None: None}
     kinds = set(map(type, names)), set(map(type, names.values()))
-    if names and (kinds != ({int}, {str}) or not 0 <= min(names) <= max(names) <= NO_TARGET):
+    if names and (kinds != ({int}, {str}) or not 0 <= min(names) <= max(names) <= schema.NO_TARGET):
         raise WireError(Reason.MALFORMED, f"field '{field}' must hold numbers and names")
     return names
 
@@ -95,7 +84,9 @@ def _sets(header: Header, names: dict[int, str]) -> Sets:
             sets[number] = tuple([names[target] for target in targets])
     except (TypeError, ValueError, KeyError):
         sets = {-1: ()}
-    if sets and (set(map(type, sets)) != {int} or not 0 <= min(sets) <= max(sets) <= NO_TARGET):
+    if sets and (
+        set(map(type, sets)) != {int} or not 0 <= min(sets) <= max(sets) <= schema.NO_TARGET
+    ):
         raise WireError(
             Reason.MALFORMED, "field 'sets' must hold numbers and arrays of named targets"
         )
@@ -427,19 +418,21 @@ Message = Known | Gap | NewEpoch | NewStream | Reset
 # (kernels are typed by numba, by the arguments of their first call)
 
 
-_DTYPES = {name: {c.name: c.dtype for c in topic.columns} for name, topic in BATCH_TOPICS.items()}
+_DTYPES = {
+    name: {c.name: c.dtype for c in topic.columns} for name, topic in schema.BATCH_TOPICS.items()
+}
 
 _SIZES = {
     name: [
         [c.name for c in topic.columns if c.per_chunk == per_chunk] for per_chunk in (False, True)
     ]
-    for name, topic in BATCH_TOPICS.items()
+    for name, topic in schema.BATCH_TOPICS.items()
 }
 """By topic: groups of columns of equal length, those of rows and those of chunks."""
 
 
 def check_columns(
-    topic: Topic, columns: Columns, *, reads: int, k: int, known: Collection[int], limit: int
+    topic: schema.Topic, columns: Columns, *, reads: int, k: int, known: Collection[int], limit: int
 ) -> None:
     """WireError unless these are the columns of the topic and every row is consistent.
 
@@ -454,12 +447,12 @@ def check_columns(
         bad, what = _first_bad(_CHECKS[topic.name], values, reads, k, limit), "row"
     if bad >= 0:
         raise WireError(Reason.MALFORMED, f"{what} {bad + 1} has inconsistent values")
-    for name, none in (("target", NO_TARGET), ("best_target", NO_BEST_TARGET)):
+    for name, none in (("target", schema.NO_TARGET), ("best_target", schema.NO_BEST_TARGET)):
         if name in columns:
             check_numbers(name, columns[name], known, none)
 
 
-def _check_dtypes(topic: Topic, columns: Columns) -> None:
+def _check_dtypes(topic: schema.Topic, columns: Columns) -> None:
     found = {name: values.dtype for name, values in columns.items()}
     wanted = _DTYPES[topic.name]
     if found != wanted:
@@ -472,7 +465,7 @@ def _check_dtypes(topic: Topic, columns: Columns) -> None:
             raise WireError(Reason.MALFORMED, f"its columns differ in length: {given}")
 
 
-def optional_columns(topic: Topic, columns: Columns, rows: int) -> Columns:
+def optional_columns(topic: schema.Topic, columns: Columns, rows: int) -> Columns:
     """The optional columns of a topic, filled with -1 if a message lacks them; or a WireError."""
     found = {}
     for column in topic.optional:
@@ -646,9 +639,9 @@ def typed(message: FeedMessage) -> Known:
 
 def _typed(message: FeedMessage) -> Known:
     head, topic = message.header, message.topic
-    at, previous = head["at"], head["prev"] if topic in RECORD_TOPICS else 0
+    at, previous = head["at"], head["prev"] if topic in schema.RECORD_TOPICS else 0
     stamp = Stamp(topic, head["stream"], head["epoch"], at, previous, head["time"], head)
-    if topic in RECORD_TOPICS:
+    if topic in schema.RECORD_TOPICS:
         if previous >= at:
             raise WireError(
                 Reason.MALFORMED, f"the record before it is {previous}, not an earlier one"
@@ -658,7 +651,7 @@ def _typed(message: FeedMessage) -> Known:
         return _about_batch(stamp, message)
     if topic == "beat":
         return Beat(stamp, _heads(head), text(head, "state"), _totals(head), _published(head))
-    if topic in TALLIES:
+    if topic in schema.TALLIES:
         return _tally(stamp, head)
     status = _map(head, "status")
     state, totals = text(status, "state"), _totals(status)
@@ -666,7 +659,7 @@ def _typed(message: FeedMessage) -> Known:
 
 
 def _tally(stamp: Stamp, head: Header) -> TallyRows:
-    wanted = TOPICS[stamp.topic].shown.split()
+    wanted = schema.TOPICS[stamp.topic].shown.split()
     columns, rows = head.get("columns"), head.get("rows")
     if (
         not isinstance(columns, list)
@@ -679,13 +672,13 @@ def _tally(stamp: Stamp, head: Header) -> TallyRows:
             raise WireError(Reason.MALFORMED, "field 'rows' must have arrays, a value a column")
     rows = [row[: len(wanted)] for row in rows]
     for name, values in zip(wanted, zip(*rows, strict=True), strict=False):
-        right, kinds = TALLY_TYPES.get(name, ("integers", {int}))
+        right, kinds = schema.TALLY_TYPES.get(name, ("integers", {int}))
         if not {*map(type, values)} <= {*kinds, type(None)}:
             raise WireError(Reason.MALFORMED, f"'{name}' in field 'rows' must have {right} or nil")
     return TallyRows(stamp, rows, integer(head, "version"), head.get("complete") is not False)
 
 
-_TOTALS = frozenset(TOPICS["beat"].shown.split()) - {"state"}
+_TOTALS = frozenset(schema.TOPICS["beat"].shown.split()) - {"state"}
 _ORIGIN = ("batch", "base", "producer_epoch", "producer_seq", "version_before", "version")
 
 
@@ -704,13 +697,13 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
     """The rows of a topic; head: has the fields of this topic."""
     names, sets = NAMED.of(topic, head)
     limit = integer(head, "distance") if topic in ("near", "ltb") else 0
-    wanted = TOPICS[topic]
+    wanted = schema.TOPICS[topic]
     given = columns
     if len(columns) > len(wanted.columns):
         # a later daemon may send more columns
         known = {column.name for column in wanted.columns}
         columns = {name: values for name, values in columns.items() if name in known}
-    named = sets if topic in SETS_OF else names
+    named = sets if topic in schema.SETS_OF else names
     check_columns(wanted, columns, reads=len(origin.names), k=origin.k, known=named, limit=limit)
     match topic:
         case "match":
@@ -747,8 +740,8 @@ def _parts(stamp: Stamp, origin: Origin, head: Header, columns: Columns) -> dict
     """The rows that an upgrade has for each topic; unknown topics of a later daemon are skipped."""
     found = {}
     for wire, fields in _map(head, "parts").items():
-        topic = NAMES.get(wire, "")
-        if topic not in TOPICS["upgrade"].parts:
+        topic = schema.NAMES.get(wire, "")
+        if topic not in schema.TOPICS["upgrade"].parts:
             continue
         if not isinstance(fields, dict):
             raise WireError(Reason.MALFORMED, "field 'parts' must be a map of maps")
@@ -778,7 +771,7 @@ def _map(header: Header, key: str) -> Header:
 def _heads(header: Header) -> dict[str, int]:
     """The last record by topic, without unknown topics of a later daemon."""
     heads = _map(header, "heads")
-    return {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
+    return {schema.NAMES[topic]: integer(heads, topic) for topic in heads if topic in schema.NAMES}
 
 
 def _published(header: Header) -> frozenset[str] | None:
@@ -787,7 +780,7 @@ def _published(header: Header) -> frozenset[str] | None:
         return None
     if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
         raise WireError(Reason.MALFORMED, "field 'published' must be an array of strings")
-    return frozenset(NAMES[topic] for topic in topics if topic in NAMES)
+    return frozenset(schema.NAMES[topic] for topic in topics if topic in schema.NAMES)
 
 
 def _totals(header: Header) -> dict[str, Any]:

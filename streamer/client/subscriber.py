@@ -16,19 +16,13 @@ from typing import TypeVar
 
 import zmq
 
-from streamer.client.client_errors import (
-    DaemonError,
-    DaemonLostError,
-    DaemonSilentError,
-    RefusedError,
-)
+from streamer.client import client_errors
 from streamer.client.connection import Connection, Context, Keys
-from streamer.client.core.healing import HealingCore
-from streamer.client.core.subscriber import Cursor, SubscriberCore
+from streamer.client.core.subscriber import Cursor, HealingCore, SubscriberCore
 from streamer.client.messages import Message
 from streamer.errors import UsageError
-from streamer.protocol.feed_messages import DENIED_TOPIC
 from streamer.protocol.header import Buffer, WireError
+from streamer.protocol.payloads import DENIED_TOPIC
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.frames import Copier
 
@@ -196,7 +190,7 @@ class FeedReader(Connection):
                 return None
             yield from self._wait(left)
             if deadline is None and self.lost:
-                raise DaemonLostError(self.endpoint, self._answer_seconds)
+                raise client_errors.DaemonLostError(self.endpoint, self._answer_seconds)
         return message
 
     def _hearing(self, timeout: float) -> Steps[bool]:
@@ -213,7 +207,7 @@ class FeedReader(Connection):
             if message is not None:
                 return message
             if self.lost:
-                raise DaemonLostError(self.endpoint, self._answer_seconds)
+                raise client_errors.DaemonLostError(self.endpoint, self._answer_seconds)
         return None
 
     def _wait(self, seconds: float) -> Steps[None]:
@@ -234,7 +228,7 @@ class FeedReader(Connection):
         if received is not None:
             self._core.take(*received)
             if self._core.denial is not None:
-                raise RefusedError(self.endpoint, self._core.denial)
+                raise client_errors.RefusedError(self.endpoint, self._core.denial)
         answered = self._sync is not None and self._ask()
         return received is not None or answered
 
@@ -250,11 +244,13 @@ class FeedReader(Connection):
         healing.tick(now)
         self._sync.send(healing.pull.requests)
         if healing.refusal is not None:
-            raise RefusedError(self._sync.endpoint, healing.refusal)
+            raise client_errors.RefusedError(self._sync.endpoint, healing.refusal)
         if healing.pull.hopeless:
-            raise DaemonError(self._sync.endpoint, f"invalid message: {healing.pull.damage}")
+            raise client_errors.DaemonError(
+                self._sync.endpoint, f"invalid message: {healing.pull.damage}"
+            )
         if healing.unserved and not healing.lost:
-            raise DaemonSilentError(self._sync.endpoint, self._answer_seconds)
+            raise client_errors.DaemonSilentError(self._sync.endpoint, self._answer_seconds)
         return received is not None
 
     def close(self) -> None:

@@ -9,18 +9,7 @@ from itertools import count
 
 from streamer.client.client_errors import CursorError, DaemonError, DaemonSilentError, RefusedError
 from streamer.client.connection import Context, Keys
-from streamer.client.core.pull import (
-    CursorRefused,
-    Extent,
-    FetchCore,
-    PullCore,
-    Reached,
-    Refused,
-    StoredState,
-    Unreadable,
-    extent_of,
-)
-from streamer.client.core.subscriber import Cursor, Positions
+from streamer.client.core import subscriber
 from streamer.client.messages import Gap, RecordMessage
 from streamer.client.subscriber import SyncSocket, topic_names
 from streamer.protocol.header import WireError, opened, request
@@ -65,14 +54,14 @@ class Sync(SyncSocket):
         super().__init__(endpoint, answer_seconds, context, keys)
         # distinguishes late answers to earlier requests
         self._numbers = count(1)
-        self._positions: Positions | None = None
+        self._positions: subscriber.Positions | None = None
 
     @property
-    def cursor(self) -> Cursor | None:
+    def cursor(self) -> subscriber.Cursor | None:
         """The position after the last message that ``pull`` returned."""
         return None if self._positions is None else self._positions.cursor
 
-    def heads(self) -> Extent:
+    def heads(self) -> subscriber.Extent:
         """What can be pulled now."""
         number = next(self._numbers)
         self._post(request("heads", number))
@@ -83,17 +72,17 @@ class Sync(SyncSocket):
                 if header.get("id") == number:
                     if header.get("type") == "refused":
                         raise RefusedError(self.endpoint, header)
-                    return extent_of(header)
+                    return subscriber.extent_of(header)
 
-    def snapshot(self) -> StoredState:
+    def snapshot(self) -> subscriber.StoredState:
         """The last stored state; ``pull`` from its cursor to get what follows."""
-        core = FetchCore(next(self._numbers))
+        core = subscriber.FetchCore(next(self._numbers))
         with self._checking():
             while True:
                 self.send(core.requests)
                 frames, crc = self._answer()
                 found = core.take(frames, crc)
-                if isinstance(found, Refused):
+                if isinstance(found, subscriber.Refused):
                     raise RefusedError(self.endpoint, found.header)
                 if found is not None:
                     return found
@@ -118,7 +107,7 @@ class Sync(SyncSocket):
     def pull(
         self,
         topics: Sequence[str],
-        cursor: Cursor | None = None,
+        cursor: subscriber.Cursor | None = None,
         *,
         until: int | None = None,
         follow: bool = False,
@@ -131,9 +120,9 @@ class Sync(SyncSocket):
         memory.
         """
         names = topic_names(topics)
-        core = PullCore(names, self._numbers)
-        start = cursor or Cursor("", 0)
-        at = self._positions = Positions(names, start)
+        core = subscriber.PullCore(names, self._numbers)
+        start = cursor or subscriber.Cursor("", 0)
+        at = self._positions = subscriber.Positions(names, start)
         core.begin(start.stream, at.at, time.monotonic(), until)
         # records were skipped; later messages show on which topics
         left_out = False
@@ -154,7 +143,7 @@ class Sync(SyncSocket):
                     continue
                 frames, crc = received
                 match core.take(frames, now, crc):
-                    case Reached(reached, extent):
+                    case subscriber.Reached(reached, extent):
                         at.stream = extent.stream
                         for topic in sorted(at.last.keys() - LIVE_ONLY):
                             last, head = at.last[topic], extent.heads.get(topic, 0)
@@ -165,11 +154,11 @@ class Sync(SyncSocket):
                         at.complete(reached)
                         if until is not None or not follow:
                             return
-                    case CursorRefused(reason, extent):
+                    case subscriber.CursorRefused(reason, extent):
                         raise CursorError(self.endpoint, reason, extent.oldest, extent.head)
-                    case Refused(header):
+                    case subscriber.Refused(header):
                         raise RefusedError(self.endpoint, header)
-                    case Unreadable():
+                    case subscriber.Unreadable():
                         left_out = True
                     case RecordMessage() as message:
                         stamp = message.stamp

@@ -45,15 +45,7 @@ from streamer.batch.lcs.systolic import BLOCK, SystolicSweep
 from streamer.batch.primer import reaches
 from streamer.batch.primer.problem import CHUNK_SYMBOLS, Alpha, Columns, chunks
 from streamer.batch.records import Codes, NamedSequence
-from streamer.cluster.cluster_tasks import (
-    RETRIES,
-    ClusterTasks,
-    Work,
-    cancel,
-    check_version,
-    part_size,
-    result_of,
-)
+from streamer.cluster import cluster_tasks
 from streamer.cluster.connecting import Cluster, Parts, packed, unpacked
 from streamer.output.text_table import Format, Labels
 from streamer.sequences.record_buffer import TextPiece
@@ -70,7 +62,7 @@ Rows = np.ndarray[Any, np.dtype[np.uint8]]
 def piece_symbols(seconds_a_base: float, symbols: int | None, workers: int) -> int:
     """Return symbols per piece, a few seconds of a thread at most; ``symbols``: the total."""
     usual = int(min(max(TASK_SECONDS / max(seconds_a_base, 1e-12), LEAST_PIECE), MOST_PIECE))
-    return part_size(usual, LEAST_PIECE, symbols, workers)
+    return cluster_tasks.part_size(usual, LEAST_PIECE, symbols, workers)
 
 
 @dataclass(frozen=True)
@@ -114,7 +106,7 @@ def _run_asm(prepared: tuple[_Asm, Cutters], piece: TextPiece) -> Rows | list[Bl
     return shared.rows.lines(hits, piece.reads.names)
 
 
-ASM = Work(_prepared_asm, _run_asm)
+ASM = cluster_tasks.Work(_prepared_asm, _run_asm)
 
 
 def asm_lines(
@@ -123,7 +115,7 @@ def asm_lines(
 ) -> Iterator[Rows]:  # fmt: skip
     """Yield the formatted rows of every end, in order."""
     shared = _Asm(wanted, choice, False, _Formatted(names, format_))
-    tasks = ClusterTasks(cluster, ASM, shared, gpu=choice.device == "cuda")
+    tasks = cluster_tasks.ClusterTasks(cluster, ASM, shared, gpu=choice.device == "cuda")
     return tasks.in_order(pieces)
 
 
@@ -131,7 +123,7 @@ def asm_best(
     cluster: Cluster, pieces: Iterable[TextPiece], wanted: Searches, choice: Choice
 ) -> Iterator[tuple[int, Hits]]:
     """Yield the best end of each run, like ``asm.find``: workers align, this process joins runs."""
-    tasks = ClusterTasks(
+    tasks = cluster_tasks.ClusterTasks(
         cluster, ASM, _Asm(wanted, choice, True, _Formatted([], "tsv")),
         gpu=choice.device == "cuda",
     )  # fmt: skip
@@ -169,7 +161,7 @@ def _run_hamming(prepared: tuple[_Hamming, HammingSearch], piece: TextPiece) -> 
     return shared.rows.lines(hits, reads.names)
 
 
-HAMMING = Work(_prepared_hamming, _run_hamming)
+HAMMING = cluster_tasks.Work(_prepared_hamming, _run_hamming)
 
 
 def hamming_lines(
@@ -179,7 +171,7 @@ def hamming_lines(
     """Yield the formatted rows in order; arguments as for ``HammingSearch``."""
     rows = _Formatted([pattern.name for pattern in patterns], format_)
     shared = _Hamming(patterns, k, strands, choice, free, rows)
-    tasks = ClusterTasks(cluster, HAMMING, shared, gpu=choice.device == "cuda")
+    tasks = cluster_tasks.ClusterTasks(cluster, HAMMING, shared, gpu=choice.device == "cuda")
     return tasks.in_order(pieces)
 
 
@@ -201,7 +193,7 @@ def run_tile(
     None marks the start of the table. Returns both after the tile and, with ``export``, its rows as
     pool words.
     """
-    check_version(version)
+    cluster_tasks.check_version(version)
     with Team(1):
         tile = Part(*part)
         sweep = SystolicSweep(unpacked(pair), tile, 1)
@@ -238,7 +230,7 @@ class ClusterPasses(HostPool):
         self._on_cells = on_cells
         self._pair = cluster.ray.put(packed(pair))
         self._remote = cluster.ray.remote(run_tile).options(
-            num_returns=3, max_retries=RETRIES, scheduling_strategy="SPREAD"
+            num_returns=3, max_retries=cluster_tasks.RETRIES, scheduling_strategy="SPREAD"
         )
 
     def sweep(self, passes: Passes) -> None:
@@ -253,13 +245,13 @@ class ClusterPasses(HostPool):
         try:
             while waiting:
                 tile = waiting[0]
-                words = result_of(self._cluster, tile.words, np.asarray)
+                words = cluster_tasks.result_of(self._cluster, tile.words, np.asarray)
                 if tile.at is not None:
                     self.pool[tile.at : tile.at + words.size] = words
                 self._on_cells(tile.cells)
                 waiting.popleft()
         finally:
-            cancel(self._cluster, (tile.words for tile in waiting))
+            cluster_tasks.cancel(self._cluster, (tile.words for tile in waiting))
 
     def _tiles(self, part: Part, passes: Passes, i: int) -> Iterator[_Waiting]:
         """Submit the tiles of a pass, row by row of tiles."""
@@ -345,7 +337,7 @@ def _kept(shared: _Primer) -> _Primer:
     return shared
 
 
-PRIMER = Work(_kept, _run)
+PRIMER = cluster_tasks.Work(_kept, _run)
 
 
 def starts_of(alpha: Alpha, k: int, symbols: int) -> list[Starts]:
@@ -368,7 +360,7 @@ def reaches_there(
         deque(beta, maxlen=0)
         return reach
     shared = _Primer(alpha.codes, k, choice, strands, BEHIND)
-    tasks = ClusterTasks(cluster, PRIMER, shared, gpu=choice.device == "cuda")
+    tasks = cluster_tasks.ClusterTasks(cluster, PRIMER, shared, gpu=choice.device == "cuda")
     given: list[Starts] = []
 
     def parts() -> Iterator[tuple[Starts, list[Codes]]]:

@@ -22,10 +22,17 @@ from streamer.cluster.match_worker import MatchAnswer, MatchRequest, WorkerSetup
 from streamer.cluster.worker_team import NoWorkersError, WorkerTeam
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.matching.chunks import chunk_bounds, slice_reads
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.events import Bits, Events, add_bits, no_bits, to_codes
-from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchEngine, MatchTask, SpanFound
+from streamer.matching.match_engine import (
+    NO_CODES,
+    NO_STARTS,
+    MatchEngine,
+    MatchTask,
+    SpanFound,
+    chunk_bounds,
+    slice_reads,
+)
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec, Start

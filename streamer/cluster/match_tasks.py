@@ -162,14 +162,14 @@ class _ByWorkers:
         self._bases = bases
 
     def whole(self, paths: list[str]) -> Generator[list[Any] | None]:
-        """Implement ``Elsewhere.whole``."""
+        """Implement ``RemoteReaders.whole``."""
         files = (os.path.abspath(path) for path in paths)
         yield from self._tasks.in_order(
             SmallFile(path, _version_of(path), self._bases) for path in files
         )
 
     def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
-        """Implement ``Elsewhere.parsed``."""
+        """Implement ``RemoteReaders.parsed``."""
         path, version = os.path.abspath(path), _version(file.descriptor)
         sent: deque[FileRegion] = deque()
 
@@ -220,7 +220,7 @@ def match_lines(
     readers = 0 if REPORTS[report].depths or spec.near else tasks.workers
     batches = work_on_batches(
         paths, lambda batch: batch, batch_bases=bases, batch_reads=TASK_READS, on_bytes=on_bytes,
-        elsewhere=_ByWorkers(tasks, bases, readers),
+        remote_readers=_ByWorkers(tasks, bases, readers),
     )  # fmt: skip
     return results_of(batches, lambda some: tasks.in_order(prefetched(map(call, some))))
 

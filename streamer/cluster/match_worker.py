@@ -38,8 +38,8 @@ from streamer.matching.cpu import CpuEngine
 from streamer.matching.events import Bits, Events
 from streamer.matching.match_engine import NO_CODES, NO_EVENTS, MatchTask
 from streamer.sequences.read_batch import ReadBatch
+from trie.codes import pack_codes, unpack_codes
 from trie.cpu.team import Team
-from trie.packed_codes import pack_codes, unpack_codes
 from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
 
 SLOTS = 2

@@ -1,14 +1,12 @@
 """The connections thread: refuses connections before the process runs out of descriptors."""
 
-from __future__ import annotations
-
 import select
 import time
 from collections.abc import Callable, Sequence
 
 import structlog
 
-from streamer.daemon.door import Door
+from streamer.daemon.listener import Listener
 from streamer.daemon.process import open_descriptors, spare
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox, Worker
 from streamer.errors import StreamerError
@@ -25,19 +23,21 @@ log = structlog.get_logger("connections")
 
 
 class Connections(Worker):
-    """Shuts doors while too many descriptors are in use.
+    """Shuts listeners while too many descriptors are in use.
 
-    limit: descriptors that the process may open. The last door, that of control, stays open a
+    limit: descriptors that the process may open. The last listener, that of control, stays open a
     little longer, so that the daemon can still answer.
     """
 
-    def __init__(self, notify: Callable[[], None], doors: Sequence[Door], limit: int) -> None:
+    def __init__(
+        self, notify: Callable[[], None], listeners: Sequence[Listener], limit: int
+    ) -> None:
         super().__init__("connections", notify)
-        self._doors = doors
+        self._listeners = listeners
         self._limit = limit - spare(limit)
         self._wake: Mailbox[None] = Mailbox()
         last = self._limit + spare(limit) // 5
-        self._limits = [self._limit] * (len(doors) - 1) + [last]
+        self._limits = [self._limit] * (len(listeners) - 1) + [last]
         self._reported = -_REPORT_SECONDS
         # whether the last log line was that connections are refused
         self._refusing = False
@@ -59,8 +59,8 @@ class Connections(Worker):
         """
         waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
-        for door in self._doors:
-            waiting.register(door.fileno(), select.POLLIN)
+        for listener in self._listeners:
+            waiting.register(listener.fileno(), select.POLLIN)
         try:
             while not self.stopping.is_set():
                 patience = self._adjust() // _ACCEPTED_A_MILLISECOND or 1
@@ -70,23 +70,23 @@ class Connections(Worker):
             self._wake.close()
 
     def _adjust(self) -> int:
-        """Shut and open doors; returns how many descriptors are free before the next one shuts."""
+        """Shut and open listeners; return how many descriptors are free before one shuts."""
         open_now = open_descriptors()
         opened = False
-        for door, limit in zip(self._doors, self._limits, strict=True):
-            if not door.shut and open_now >= limit:
-                door.close()
+        for listener, limit in zip(self._listeners, self._limits, strict=True):
+            if not listener.shut and open_now >= limit:
+                listener.close()
                 now = time.monotonic()
                 if now - self._reported > _REPORT_SECONDS:
                     self._reported = now
                     self._refusing = True
                     log.warning("too many connections, more are refused", descriptors=open_now)
-            elif door.shut and open_now < limit - limit // 8:
-                door.open()
+            elif listener.shut and open_now < limit - limit // 8:
+                listener.open()
                 opened = True
         if opened and self._refusing:
             self._refusing = False
             log.info("connections are accepted again", descriptors=open_now)
-        limits = zip(self._doors, self._limits, strict=True)
-        free = [limit - open_now for door, limit in limits if not door.shut]
+        limits = zip(self._listeners, self._limits, strict=True)
+        free = [limit - open_now for listener, limit in limits if not listener.shut]
         return min(free, default=self._limit)

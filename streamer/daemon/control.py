@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import zmq
 
-from streamer.daemon.board import Board
 from streamer.daemon.core.feed import parted
 from streamer.daemon.core.life import STARTING
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.deciding import Answer
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.jobs.job_requests import key_of
 from streamer.daemon.jobs.jobs_worker import JOB_COMMANDS, JobReply
 from streamer.daemon.metrics.device_memory import DeviceMemory
+from streamer.daemon.read_decisions import Answer
 from streamer.daemon.reload import Reply
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.errors import StreamerError
-from streamer.protocol.batch_messages import decode_batch
-from streamer.protocol.feed_messages import describe
 from streamer.protocol.header import (
     PROTOCOL,
     Buffer,
@@ -39,6 +37,7 @@ from streamer.protocol.header import (
     unpack,
     unseal,
 )
+from streamer.protocol.payloads import decode_batch, describe
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.curve import OVERHEAD_BYTES, receive_signed
 from streamer.sequences.read_batch import ReadBatch
@@ -95,7 +94,7 @@ class ControlWorker(SocketWorker):
 
     def __init__(
         self,
-        board: Board,
+        status: DaemonStatus,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
         *,
@@ -105,7 +104,7 @@ class ControlWorker(SocketWorker):
         jobs: Callable[[str, Header, Rights, JobReply], None] | None = None,
         gate: Gatekeeper | None = None,
     ) -> None:
-        super().__init__("control", board, context, notify, gate)
+        super().__init__("control", status, context, notify, gate)
         self._peers = KnownPeers(gate, "control")
         # connections that are ended after one reply, and their keys
         self._unknown: dict[bytes, str] = {}
@@ -118,7 +117,7 @@ class ControlWorker(SocketWorker):
         self._pending: dict[bytes, deque[_Request]] = {}
         self._count = self._bytes = 0
         # the status, made once a turn: without and with the subscriptions
-        self._status: dict[bool, Header] = {}
+        self._replies: dict[bool, Header] = {}
         self._memory = DeviceMemory()
 
     def work(self) -> None:
@@ -145,7 +144,7 @@ class ControlWorker(SocketWorker):
                     self._receive(socket)
                 for request in self.inbox.take():
                     self._keep(request)
-                self._status.clear()
+                self._replies.clear()
                 for route in list(self._pending):
                     self._reply(socket, route)
         finally:
@@ -175,7 +174,7 @@ class ControlWorker(SocketWorker):
         full = self._count >= MAX_PENDING or self._bytes + request.size > MAX_PENDING_BYTES
         # a client that reads its replies does not wait for clients that do not
         if waiting and full:
-            self._board.unanswered += 1
+            self._status.unanswered += 1
             return
         waiting.append(request)
         self._count += 1
@@ -213,11 +212,11 @@ class ControlWorker(SocketWorker):
         self._count -= 1
 
     def _fields(self, subscriptions: bool) -> Header:
-        if subscriptions not in self._status:
-            fields = self._board.fields(subscriptions=subscriptions)
-            gpus = self._memory.fields(self._board.cards)
-            self._status[subscriptions] = fields | {"gpus": gpus}
-        return self._status[subscriptions]
+        if subscriptions not in self._replies:
+            fields = self._status.fields(subscriptions=subscriptions)
+            gpus = self._memory.fields(self._status.cards)
+            self._replies[subscriptions] = fields | {"gpus": gpus}
+        return self._replies[subscriptions]
 
     def _obey(self, frames: list[bytes], rights: Rights | WireError, key: str) -> _Request | None:
         """Do what a message asks for; None if its reply comes later. A WireError becomes its reply.
@@ -254,7 +253,7 @@ class ControlWorker(SocketWorker):
                 self._drain("command on the control socket")
             elif command == "reload":
                 later = partial(self._later, envelope, key, reply, size)
-                self._reload(self._board.state, key_of(request), later)
+                self._reload(self._status.state, key_of(request), later)
                 return None
             elif command == "ask":
                 batch, _ = decode_batch(request, data)
@@ -270,14 +269,14 @@ class ControlWorker(SocketWorker):
                 self._jobs(command, request, rights, later)
                 return None
             elif command == "targets":
-                reply |= _rows(self._board, request)
+                reply |= _rows(self._status, request)
             elif command == "panel":
-                reply["panel"] = self._board.config.panel.fields()
+                reply["panel"] = self._status.config.panel.fields()
             elif command == "coverage":
-                fields, columns = _coverage(self._board, request)
+                fields, columns = _coverage(self._status, request)
                 reply |= fields
             elif command == "novelty":
-                fields, columns = _curve(self._board)
+                fields, columns = _curve(self._status)
                 reply |= fields
             else:
                 known = ", ".join(COMMANDS)
@@ -308,9 +307,9 @@ class ControlWorker(SocketWorker):
         self.inbox.put(_Request(envelope, key, reply, False, False, size, frames))
 
 
-def _rows(board: Board, request: Header) -> Header:
+def _rows(status: DaemonStatus, request: Header) -> Header:
     """As many rows of target counts as fit, from a number on; and the number of the next row."""
-    tally = _tally(board)
+    tally = _tally(status)
     by = request.get("by")
     if by not in (None, "barcode"):
         raise WireError(Reason.MALFORMED, f"field 'by' is {shown(by)}, must be 'barcode' or nil")
@@ -322,13 +321,13 @@ def _rows(board: Board, request: Header) -> Header:
     columns = TOPICS["barcodes" if by else "targets"].shown.split()
     following = numbers[len(part)] if len(part) < len(numbers) else None
     found = {"columns": columns, "rows": part, "next": following, "of": of}
-    return found | board.answers()
+    return found | status.answers()
 
 
-def _coverage(board: Board, request: Header) -> tuple[Header, Sequence[Buffer]]:
+def _coverage(status: DaemonStatus, request: Header) -> tuple[Header, Sequence[Buffer]]:
     """The coverage of a target: header fields that describe the columns, and the columns."""
-    tally = _tally(board)
-    if not board.config.answers.coverage:
+    tally = _tally(status)
+    if not status.config.answers.coverage:
         raise WireError(
             Reason.SOURCES,
             "coverage is not counted: set answers.coverage = true in the configuration",
@@ -349,29 +348,29 @@ def _coverage(board: Board, request: Header) -> tuple[Header, Sequence[Buffer]]:
             Reason.SOURCES,
             "a saved dictionary does not hold the places of its k-mers: use its sources",
         )
-    fields = {"columns": describe(columns)} | board.answers()
+    fields = {"columns": describe(columns)} | status.answers()
     return fields, [raw(values) for values in columns.values()]
 
 
-def _tally(board: Board) -> TargetTally:
-    if not board.config.answers.targets:
+def _tally(status: DaemonStatus) -> TargetTally:
+    if not status.config.answers.targets:
         raise WireError(
             Reason.SOURCES, "nothing is counted: set answers.targets = true in the configuration"
         )
-    if board.state == STARTING or board.tally is None:
+    if status.state == STARTING or status.tally is None:
         raise WireError(Reason.BUSY, "still starting: ask again once the state is running")
-    return board.tally
+    return status.tally
 
 
-def _curve(board: Board) -> tuple[Header, Sequence[Buffer]]:
+def _curve(status: DaemonStatus) -> tuple[Header, Sequence[Buffer]]:
     """The novelty curve: header fields that describe the columns, and the columns."""
-    if board.novelty is None:
+    if status.novelty is None:
         raise WireError(
             Reason.SOURCES,
             "the dictionary learns nothing from the reads: set dictionary.mode = 'grow'",
         )
-    columns = board.novelty.columns()
-    fields = {"version": board.version, "columns": describe(columns)}
+    columns = status.novelty.columns()
+    fields = {"version": status.version, "columns": describe(columns)}
     return fields, [raw(values) for values in columns.values()]
 
 

@@ -17,27 +17,33 @@ from functools import partial
 import structlog
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.board import Board
 from streamer.daemon.config import Config
+from streamer.daemon.control_records import (
+    AnyGroup,
+    ControlGroup,
+    ControlRecord,
+    dictionary_record,
+    settled_record,
+)
 from streamer.daemon.core.feed import Heads
-from streamer.daemon.deciding import Answer, Deciding
-from streamer.daemon.drafts import AnyGroup, Draft, DraftGroup, dictionary_draft, settled_draft
+from streamer.daemon.daemon_status import DaemonStatus
+from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.read_decisions import Answer, DecisionStage
 from streamer.daemon.reload import Reloaded, Reply, ending, not_loaded
 from streamer.daemon.restore import Restored, fingerprint
-from streamer.daemon.revising import KeptBatches
 from streamer.daemon.worker import POLL_SECONDS, Inbox, Worker
 from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.record import JournalUnread
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import MakeTogether, StreamMatcher
+from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec, Start, load_dictionary
 from streamer.matching.target_tally import Panel, TargetTally
-from streamer.protocol.batch_messages import Make
 from streamer.protocol.header import Header
+from streamer.protocol.payloads import Make
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
 
@@ -124,7 +130,7 @@ class EngineWorker(Worker):
 
     def __init__(
         self,
-        board: Board,
+        status: DaemonStatus,
         notify: Callable[[], None],
         restored: Restored,
         *,
@@ -141,11 +147,11 @@ class EngineWorker(Worker):
         # the matcher in use, and whether it is matching batches now
         self.matcher: StreamMatcher | None = None
         self.matching = False
-        self._board = board
-        self._spec = board.config.spec
+        self._status = status
+        self._spec = status.config.spec
         # k-mers of the stream are collected here if a reload or a snapshot needs them
         self._restored = restored
-        panel = board.config.panel
+        panel = status.config.panel
         limits = panel.enough_breadth, panel.enough_depth, panel.enough_reads
         self._panel = Panel(panel.groups, *limits)
         self._revision = restored.core
@@ -155,7 +161,7 @@ class EngineWorker(Worker):
         self._reloaded: deque[Reloaded] = deque()
         self._forward = forward
         self._wants = wants
-        self.deciding = Deciding(board.config)
+        self.decisions = DecisionStage(status.config)
         self._warm_up = warm_up
         self._limit_said = False
         # kept batches that could not be read, and when to try them again
@@ -168,8 +174,8 @@ class EngineWorker(Worker):
         return self.is_alive() and not self.ready.is_set()
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
-        """Queue reads to be decided on, as ``Deciding.ask``; from any thread."""
-        self.deciding.ask(batch, answer)
+        """Queue reads to be decided on, as ``DecisionStage.ask``; from any thread."""
+        self.decisions.ask(batch, answer)
         self.inbox.wake()
 
     def reload(self, reloaded: Reloaded) -> None:
@@ -179,22 +185,22 @@ class EngineWorker(Worker):
 
     def prepare(self, dictionary: Dictionary) -> StreamMatcher | None:
         """A matcher for another dictionary, made ahead if possible; from any thread."""
-        on_cluster = self._board.config.cluster.address
+        on_cluster = self._status.config.cluster.address
         if self._spec.changes or self._spec.device == "cuda" or on_cluster:
             return None
-        start = Start(version=self._board.version + 1)
-        return make_matcher(self._board.config, dictionary, self._spec, start)
+        start = Start(version=self._status.version + 1)
+        return make_matcher(self._status.config, dictionary, self._spec, start)
 
     # ---- the thread ----------------------------------------------------------------------------
 
     def work(self) -> None:
         """Load the dictionary, then match until told to stop."""
         with ExitStack() as stack:
-            self._make_matcher = matchers(self._board.config, stack, self.fail)
+            self._make_matcher = matchers(self._status.config, stack, self.fail)
             self._work()
 
     def _work(self) -> None:
-        config = self._board.config
+        config = self._status.config
         with compile_notice(quiet=False, report=log.info):
             if config.dictionary.sources:
                 log.info("reading the dictionary", sources=config.dictionary.sources)
@@ -214,10 +220,10 @@ class EngineWorker(Worker):
                 self.inbox.wait(0 if self._place() else POLL_SECONDS)
                 batches = self.inbox.take()
                 self.stage_work.taken = len(batches)
-                self._turn(deque(together(batches)))
+                self._turn(deque(group_batches(batches)))
         finally:
             self._matcher.close()
-            self.deciding.close()
+            self.decisions.close()
             while self._reloaded:
                 self._reloaded.popleft().reply(ending())
 
@@ -225,7 +231,7 @@ class EngineWorker(Worker):
         while not self.stopping.is_set():
             while self._reloaded:
                 self._switch(self._reloaded.popleft())
-            self.deciding.answer()
+            self.decisions.answer()
             if groups:
                 if not self._take_slot():
                     return
@@ -245,9 +251,9 @@ class EngineWorker(Worker):
             return True
         with self.stage_work.wait("earlier results to be stored and published"):
             while not self.stopping.is_set():
-                if self.slots.acquire(timeout=_SLOT_SECONDS if self.deciding.on else POLL_SECONDS):
+                if self.slots.acquire(timeout=_SLOT_SECONDS if self.decisions.on else POLL_SECONDS):
                     return True
-                self.deciding.answer()
+                self.decisions.answer()
         return False
 
     def _match(self, items: Sequence[Accepted]) -> None:
@@ -264,11 +270,11 @@ class EngineWorker(Worker):
             self._remember(results)
         first, self._at = self._at + 1, self._at + len(items)
         pairs = enumerate(zip(items, results, strict=True), first)
-        decide = self.deciding.decide_batch if self._wants("decision") else lambda _: None
+        decide = self.decisions.decide_batch if self._wants("decision") else lambda _: None
         matched = [
             Matched(
                 at, item, result, matcher.dictionary, self._stored,
-                self.deciding.on, decide(item),
+                self.decisions.on, decide(item),
             )
             for at, (item, result) in pairs
         ]  # fmt: skip
@@ -276,18 +282,18 @@ class EngineWorker(Worker):
 
     def _note(self, matcher: StreamMatcher) -> None:
         self.make_batch, self.make_together = matcher.make_batch, matcher.make_together
-        self._board.kmers = matcher.kmers
+        self._status.kmers = matcher.kmers
         self._note_limit(matcher)
-        self._board.version = matcher.version
-        self._board.snapshot_version = matcher.snapshot_version
-        self._board.cards = matcher.spec.cards if matcher.device == "cuda" else ()
+        self._status.version = matcher.version
+        self._status.snapshot_version = matcher.snapshot_version
+        self._status.cards = matcher.spec.cards if matcher.device == "cuda" else ()
 
     def _note_limit(self, matcher: StreamMatcher) -> None:
-        self._board.limited = matcher.limited
+        self._status.limited = matcher.limited
         if not matcher.limited or self._limit_said:
             return
         self._limit_said = True
-        freezes = self._board.config.dictionary.at_limit == "freeze"
+        freezes = self._status.config.dictionary.at_limit == "freeze"
         effect = "no k-mers are added" if freezes else "no batches are accepted"
         message = f"the dictionary is at its limit, dictionary.max_kmers: {effect}"
         log.warning(message, kmers=matcher.kmers, max_kmers=matcher.spec.max_kmers)
@@ -303,7 +309,7 @@ class EngineWorker(Worker):
         if found != restored.fingerprint and not first:
             start = replace(start, version=start.version + 1)
         matcher = self._make_matcher(loaded, self._spec, start)
-        self.deciding.use(matcher)
+        self.decisions.use(matcher)
         self._use(loaded, matcher)
         self._count_kept(loaded, start)
         if first:
@@ -336,7 +342,7 @@ class EngineWorker(Worker):
             if matcher is None:
                 start = replace(self._restored.start(self._spec), version=before.version + 1)
                 matcher = self._make_matcher(new.dictionary, self._spec, start)
-            self.deciding.use(matcher)
+            self.decisions.use(matcher)
         except Exception as error:
             # whatever the new matcher lacks (memory, threads, a target), the old one stays in use
             new.reply(not_loaded(error))
@@ -349,13 +355,13 @@ class EngineWorker(Worker):
     def _use(self, loaded: Dictionary, matcher: StreamMatcher) -> None:
         self._matcher = self.matcher = matcher
         self._stored = loaded if self._spec.near else None
-        self._board.targets = len(matcher.dictionary.targets.names)
+        self._status.targets = len(matcher.dictionary.targets.names)
         if self._spec.counted:
             self._panel.check(loaded)
-            before, answers = self._board.tally, self._board.config.answers
+            before, answers = self._status.tally, self._status.config.answers
             rule = Assignment(answers.min_windows, answers.min_fraction)
             said = () if before is None else before.said
-            self._board.tally = TargetTally(
+            self._status.tally = TargetTally(
                 matcher, rule, self._panel, said, covers=answers.coverage,
                 barcodes=answers.barcodes, full=log.warning,
             )  # fmt: skip
@@ -363,13 +369,13 @@ class EngineWorker(Worker):
 
     def _count_kept(self, loaded: Dictionary, start: Start) -> None:
         """Count the batches of the journal, since target counts are not stored."""
-        tally, matcher = self._board.tally, self._matcher
+        tally, matcher = self._status.tally, self._matcher
         if tally is None or self._kept is None or not self._restored.number:
             return
         if not matcher.fixed:
             # a matcher with the same k-mers that learns nothing from these batches
             spec = replace(self._spec, mode="frozen", seed_bases=0, track_tree=False)
-            matcher = make_matcher(self._board.config, loaded, spec, start)
+            matcher = make_matcher(self._status.config, loaded, spec, start)
         log.info("counting the batches of the journal")
         for results in self._kept.matched(matcher):
             if self.stopping.is_set():
@@ -393,26 +399,32 @@ class EngineWorker(Worker):
         number: that of the first kept batch, if known.
         A growing dictionary only gains k-mers, and without a journal no batches are kept.
         """
-        draft = self._dictionary(loaded, found)
-        self._revision.reloaded(self._matcher.version, draft.at, draft.meta["batch"])
-        drafts = [draft]
+        control_record = self._dictionary(loaded, found)
+        self._revision.reloaded(
+            self._matcher.version, control_record.at, control_record.meta["batch"]
+        )
+        control_records = [control_record]
         if self._kept is None or self._spec.grows:
-            drafts.append(settled_draft(draft.at + 1, self._matcher.version, draft.meta["batch"]))
+            control_records.append(
+                settled_record(
+                    control_record.at + 1, self._matcher.version, control_record.meta["batch"]
+                )
+            )
             self._revision.settled()
         self._note_revision(number)
         outcome = self._outcome(before)
 
         def recorded() -> None:
-            self._board.announce()
+            self._status.announce()
             self.inbox.wake()
             reply(outcome)
 
-        self._say(drafts, recorded)
+        self._say(control_records, recorded)
         return outcome
 
     def _outcome(self, before: int) -> Header:
         """The reply to a reload; before: the previous version."""
-        revision = self._board.revision
+        revision = self._status.revision
         return {
             "version_before": before,
             "version": self._matcher.version,
@@ -420,12 +432,12 @@ class EngineWorker(Worker):
             "batches": 0 if revision is None else revision["batches"],
         }
 
-    def _dictionary(self, loaded: Dictionary, found: int) -> Draft:
+    def _dictionary(self, loaded: Dictionary, found: int) -> ControlRecord:
         self._restored.fingerprint = found
         if self._spec.grows:
             self._restored.keep_sourced(loaded.codes)
         version, number = self._matcher.version, self._matcher.number
-        return dictionary_draft(
+        return dictionary_record(
             self._at + 1, version, found, loaded, number,
             grows=self._spec.grows, sources=self._spec.sources,
         )  # fmt: skip
@@ -456,7 +468,7 @@ class EngineWorker(Worker):
         try:
             with self.stage_work.step("batches of the journal to be matched again"):
                 step = self._kept.revise(
-                    revision, place, self._at + 1, self._matcher, self._stored, self._board.tally
+                    revision, place, self._at + 1, self._matcher, self._stored, self._status.tally
                 )
         except JournalUnread as error:
             if not self._unread:
@@ -471,11 +483,11 @@ class EngineWorker(Worker):
         if step.settled:
             self._revision.settled()
         self._revision.took(time.monotonic() - begun, waiting=waiting)
-        self._say(step.drafts, partial(self._published, revision.version, step.settled))
+        self._say(step.control_records, partial(self._published, revision.version, step.settled))
 
     def _published(self, version: int, settled: bool) -> None:
         if settled:
-            self._board.settled = version
+            self._status.settled = version
             log.info("kept batches are revised", version=version)
 
     def _note_revision(self, batch: int | None = None) -> None:
@@ -486,15 +498,17 @@ class EngineWorker(Worker):
             # the dictionary is not recorded yet
             batch = self._restored.number if batch is None else batch
             noted = {"version": revision.version, "batches": max(0, revision.batch - batch)}
-        self._board.revision = noted
+        self._status.revision = noted
 
-    def _say(self, drafts: list[Draft], done: Callable[[], None] = lambda: None) -> None:
-        if drafts and self._take_slot():
-            self._at += len(drafts)
-            self._forward(DraftGroup(drafts, self._heads, done))
+    def _say(
+        self, control_records: list[ControlRecord], done: Callable[[], None] = lambda: None
+    ) -> None:
+        if control_records and self._take_slot():
+            self._at += len(control_records)
+            self._forward(ControlGroup(control_records, self._heads, done))
 
 
-def together(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
+def group_batches(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
     """Split batches into groups of about ``_TOGETHER`` bases, with at least one batch each."""
     group: list[Accepted] = []
     bases = 0

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import structlog
 import zmq
 
-from streamer.daemon.board import Board
+from streamer.daemon.control_records import AnyGroup
 from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
-from streamer.daemon.drafts import AnyGroup
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.security import guarded_subscriptions
 from streamer.daemon.security.guarded_subscriptions import (
     MAX_MESSAGES,
@@ -64,7 +64,7 @@ class FeedWorker(SocketWorker):
 
     def __init__(
         self,
-        board: Board,
+        status: DaemonStatus,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
         done: Callable[[AnyGroup], None],
@@ -73,21 +73,21 @@ class FeedWorker(SocketWorker):
         heads: Mapping[str, int] | None = None,
         gate: Gatekeeper | None = None,
     ) -> None:
-        super().__init__("feed", board, context, notify, gate)
+        super().__init__("feed", status, context, notify, gate)
         self.inbox: Mailbox[AnyGroup] = Mailbox()
         self._done = done
         self._core = FeedCore(
-            stream=board.stream,
-            epoch=board.epoch,
-            published=board.published,
-            beat_seconds=board.config.feed.beat_seconds,
+            stream=status.stream,
+            epoch=status.epoch,
+            published=status.published,
+            beat_seconds=status.config.feed.beat_seconds,
             at=at,
             heads=heads,
         )
         peers = KnownPeers(gate, "feed", strict=True)
         self._guarded = GuardedSubscriptions(peers, self._core.subscriptions)
         self._held = HeldBytes()
-        self._limit = board.config.feed.buffer_bytes
+        self._limit = status.config.feed.buffer_bytes
         self._backlog = Backlog(self._limit)
         self._sent = 0
         self._reported = -_REPORT_SECONDS
@@ -125,13 +125,13 @@ class FeedWorker(SocketWorker):
                     self._beat(socket)
             self._subscriptions(socket)
             self._publish_waiting(socket)
-            self._announce(socket, self._board.state)
+            self._announce(socket, self._status.state)
         finally:
             self.release(socket)
 
     def _publish_waiting(self, socket: zmq.Socket[bytes]) -> None:
         # the end is announced after everything else
-        states = self._board.announcements
+        states = self._status.announcements
         while states and states[0] not in FINAL:
             self._announce(socket, states.popleft())
         groups, work = self.inbox.take(), self.stage_work
@@ -141,7 +141,7 @@ class FeedWorker(SocketWorker):
                 self._publish(socket, group)
             work.taken -= 1
             work.done += 1
-        self._board.feed_waiting = self._held.bytes
+        self._status.feed_waiting = self._held.bytes
 
     def _publish(self, socket: zmq.Socket[bytes], group: AnyGroup) -> None:
         """Publish a group that was matched or drafted together."""
@@ -150,27 +150,27 @@ class FeedWorker(SocketWorker):
         counts = Counter[str]()
         for one in made:
             counts.update(one.counts)
-        totals = self._board.totals
+        totals = self._status.totals
         if group.matched:
             totals.add(group.matched[0].accepted.at, **counts)
         else:
             totals.correct(counts)
         self._send(socket, messages)
-        self._board.durations.add([one.accepted.at for one in group.matched])
-        tally, matched = self._board.tally, group.matched
+        self._status.durations.add([one.accepted.at for one in group.matched])
+        tally, matched = self._status.tally, group.matched
         # batches matched with another dictionary will be matched again
         if tally is not None and matched and matched[0].dictionary is tally.dictionary:
             tally.add([one.result for one in matched])
-        if self._board.novelty is not None:
+        if self._status.novelty is not None:
             for result in (one.result for one in matched):
-                self._board.novelty.add(result.batch.offsets, result.new_starts)
+                self._status.novelty.add(result.batch.offsets, result.new_starts)
         self._done(group)
 
     def _announce(self, socket: zmq.Socket[bytes], state: str) -> None:
-        self._send(socket, self._core.announce(state, self._board.fields(), time.time_ns()))
+        self._send(socket, self._core.announce(state, self._status.fields(), time.time_ns()))
 
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
-        totals, version = self._board.totals.fields(), self._board.version
+        totals, version = self._status.totals.fields(), self._status.version
         now = time.monotonic()
         # denials come first: a subscriber that was denied a topic would take its head in the beat
         # for a gap
@@ -181,25 +181,25 @@ class FeedWorker(SocketWorker):
 
     def _tell_counts(self, socket: zmq.Socket[bytes]) -> None:
         """Publish the target counts that have changed."""
-        tally, core, fields = self._board.tally, self._core, self._board.answers()
+        tally, core, fields = self._status.tally, self._core, self._status.answers()
         if tally is None:
             return
         for topic, by_barcode in (("targets", False), ("barcodes", True)):
             if core.wants(topic):
                 rows = tally.changed(by_barcode=by_barcode)
                 self._send(socket, core.tally(topic, rows, time.time_ns(), **fields))
-        if "enough" in self._board.published:
+        if "enough" in self._status.published:
             self._send(socket, core.tally("enough", tally.enough(), time.time_ns(), **fields))
 
     def _tell_novelty(self, socket: zmq.Socket[bytes]) -> None:
         """Publish the end of the novelty curve, if it has moved."""
-        curve, core = self._board.novelty, self._core
+        curve, core = self._status.novelty, self._core
         if curve is None or not core.wants("novelty"):
             return
         row = curve.last()
         if row is not None and row != self._novelty_told:
             self._novelty_told = row
-            version = self._board.version
+            version = self._status.version
             self._send(socket, core.tally("novelty", [row], time.time_ns(), version=version))
 
     def _send(self, socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
@@ -251,7 +251,7 @@ class FeedWorker(SocketWorker):
                     end(self._guarded.descriptors[connection])
                 if ended:
                     since, judged = now, now + _RELEASE_SECONDS
-                    self._board.slow_subscribers += len(ended)
+                    self._status.slow_subscribers += len(ended)
                     self._report(
                         "slow subscribers: their connections are ended",
                         connections=len(ended),
@@ -304,8 +304,8 @@ class FeedWorker(SocketWorker):
 
     def _note_subscriptions(self) -> None:
         held = self._core.subscriptions
-        self._board.topics, self._board.subscriptions = held.topics, held.prefixes.copy()
-        self._board.ignored_subscriptions = held.ignored
+        self._status.topics, self._status.subscriptions = held.topics, held.prefixes.copy()
+        self._status.ignored_subscriptions = held.ignored
 
 
 def _queued(descriptor: int) -> int:

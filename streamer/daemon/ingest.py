@@ -22,16 +22,14 @@ import zmq
 from numba import carray  # type: ignore[attr-defined]
 
 from streamer.daemon.batch_record import Accepted, GrowingReads
-from streamer.daemon.board import Board
 from streamer.daemon.core.ingest import Contents, IngestCore, Settings
 from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.core.rights import EVERYTHING, Rights
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.matching.matcher import MakeTogether
-from streamer.protocol.batch_messages import NO_NAMES, Make, decode_batch, with_context
-from streamer.protocol.checksums import combine, continue_crc32c, crc32c, crc32c_address
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,
     SEAL_BYTES,
@@ -40,14 +38,18 @@ from streamer.protocol.header import (
     Reason,
     WireError,
     answer,
+    combine,
+    continue_crc32c,
+    crc32c,
+    crc32c_address,
     size_of,
     unpack,
     unseal,
 )
+from streamer.protocol.payloads import NO_NAMES, Make, decode_batch, with_context
 from streamer.protocol.transport.curve import Sender
 from streamer.protocol.transport.frames import receive, send_all
-from streamer.sequences.packed_names import PackedNames, count_names
-from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.read_batch import PackedNames, ReadBatch, count_names
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.windows import ascending
@@ -209,7 +211,7 @@ class IngestWorker(SocketWorker):
 
     def __init__(
         self,
-        board: Board,
+        status: DaemonStatus,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
         forward: Callable[[Accepted], None],
@@ -223,7 +225,7 @@ class IngestWorker(SocketWorker):
         forget_seconds: float = 0.0,
         gate: Gatekeeper | None = None,
     ) -> None:
-        super().__init__("ingest", board, context, notify, gate)
+        super().__init__("ingest", status, context, notify, gate)
         self._peers = KnownPeers(gate, "ingest")
         # events that concern batches, for the core
         self.inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -232,16 +234,16 @@ class IngestWorker(SocketWorker):
         self.drained = False
         self._forward = forward
         self._makers = makers
-        self._limits = board.config.ingest
+        self._limits = status.config.ingest
         settings = Settings(
-            board.stream,
-            board.epoch,
-            board.config.journal.durability,
+            status.stream,
+            status.epoch,
+            status.config.journal.durability,
             self._limits.memory_bytes,
             self._limits.max_batch_bytes,
             stores_epochs=begin is not None,
             forget_seconds=forget_seconds,
-            decides=bool(board.config.decision.names),
+            decides=bool(status.config.decision.names),
         )
         self._core = IngestCore(settings, known=known, number=number, content_of=content_of)
         self._begin = begin or self._core.begun
@@ -320,7 +322,7 @@ class IngestWorker(SocketWorker):
         now = time.monotonic()
         self._peers.sweep(now)
         self._core.tick(now, time.time_ns() // 1_000_000)
-        self._core.life(self._board.state)
+        self._core.life(self._status.state)
         waiting = self.inbox.take()
         self.stage_work.taken = len(waiting)
         for happened in waiting:
@@ -426,12 +428,15 @@ class IngestWorker(SocketWorker):
                     log.debug("refused", **about, why=header["message"])
             messages.append([route, *frames])
         # the status first: a client that has an answer finds its message counted there
-        board, core = self._board, self._core
+        status, core = self._status, self._core
         producers = core.producers
-        board.refused = core.refused
-        board.queued_bytes, board.queued_batches = producers.queued_bytes, producers.queued_batches
-        board.producers, board.active_producers = len(producers), producers.active
-        board.undurable = core.undurable_batches, core.undurable_bytes, core.undurable_since
+        status.refused = core.refused
+        status.queued_bytes, status.queued_batches = (
+            producers.queued_bytes,
+            producers.queued_batches,
+        )
+        status.producers, status.active_producers = len(producers), producers.active
+        status.undurable = core.undurable_batches, core.undurable_bytes, core.undurable_since
         # a ROUTER drops answers to a peer that is gone or does not read; the next one has all
         send_all(socket, messages)
         self._unknown.clear()

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import structlog
 
-from streamer.daemon.board import Board
 from streamer.daemon.config import Config
+from streamer.daemon.control_records import AnyGroup
 from streamer.daemon.core.log import LogCore, Replay, Task
-from streamer.daemon.drafts import AnyGroup
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.publish import Publication
 from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record
@@ -62,7 +62,7 @@ class JournalWorker(Worker):
 
     def __init__(
         self,
-        board: Board,
+        status: DaemonStatus,
         notify: Callable[[], None],
         journal: Journal,
         *,
@@ -75,7 +75,7 @@ class JournalWorker(Worker):
     ) -> None:
         super().__init__("journal", notify)
         self.inbox: Inbox[AnyGroup | Epochs] = Inbox()
-        self._board = board
+        self._status = status
         self._journal = journal
         self._forward = forward
         self._committed = committed
@@ -173,7 +173,7 @@ class JournalWorker(Worker):
         try:
             # a full disk is reported by the next batch
             with suppress(JournalFull):
-                spec = self._board.config.spec
+                spec = self._status.config.spec
                 put_snapshot(self._journal, self._pause, learns=spec.changes or spec.near)
                 self._snapshot_end = True
         except (MemoryError, JournalUnread) as error:
@@ -193,7 +193,7 @@ class JournalWorker(Worker):
         look_later = suppress(JournalFull, JournalUnread)
         try:
             with look_later, self.stage_work.step("old records to be deleted"):
-                self._board.journal = self._journal.usage()
+                self._status.journal = self._journal.usage()
                 expired = self._journal.expire(time.time_ns())
                 # names that come meanwhile are handled later
                 names = [self._silent[at] for at in range(len(self._silent))]

@@ -19,7 +19,7 @@ _KEPT_BYTES = 1 << 30
 
 # the most descriptors for connections, whatever the limit: each takes tens of kilobytes
 _MOST = 1 << 16
-# reserved for files, and for connections that come before the doors are shut; most of a small
+# reserved for files, and for connections that come before the listeners are shut; most of a small
 # limit, because libzmq accepts hundreds while the watching thread waits for a core
 _SPARE = 4096
 

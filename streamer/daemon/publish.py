@@ -15,9 +15,8 @@ from streamer.daemon.layout import LAID_OUT, Laid, distinct, lay_out
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.errors import StreamerError
 from streamer.matching.decisions import Decisions
-from streamer.protocol.checksums import combine, crc32c
-from streamer.protocol.feed_messages import Columns, describe, encode_feed, encode_head
-from streamer.protocol.header import SEAL_BYTES, Buffer, Header, raw, size_of
+from streamer.protocol.header import SEAL_BYTES, Buffer, Header, combine, crc32c, raw, size_of
+from streamer.protocol.payloads import Columns, describe, encode_feed, encode_head
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.frames import Message
 from streamer.sequences.context import ReadContext

@@ -18,24 +18,16 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from streamer.daemon import stored_batch
 from streamer.daemon.core.log import SNAPSHOT_AFTER
 from streamer.daemon.core.revision import Revision, RevisionCore
-from streamer.daemon.stored_batch import (
-    BATCH,
-    DICTIONARY,
-    REVISION,
-    SETTLED,
-    StoredBatch,
-    stored_topics,
-)
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import JournalFull, Outline, Record, Skimmed
 from streamer.journal.store import Journal
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec, Start
-from streamer.protocol.checksums import crc32c
-from streamer.protocol.header import Header, raw, size_of
+from streamer.protocol.header import Header, crc32c, raw, size_of
 
 _NO_CODES = np.zeros(0, np.uint64)
 # records between two pauses, if only their database rows are read
@@ -113,30 +105,32 @@ class Restored:
         for record in records:
             self.at = record.at
             self.replayed[2] += 1
-            self.heads |= dict.fromkeys(stored_topics(record.kind, record.meta), record.at)
+            self.heads |= dict.fromkeys(
+                stored_batch.stored_topics(record.kind, record.meta), record.at
+            )
             meta = msgpack.unpackb(record.meta) if record.meta else {}
-            if record.kind == BATCH:
+            if record.kind == stored_batch.BATCH:
                 self._count(meta)
-            elif record.kind == DICTIONARY:
+            elif record.kind == stored_batch.DICTIONARY:
                 self.version, self.fingerprint = meta["version"], meta["fingerprint"]
                 self.sources = meta.get("sources", [])
                 if self.version > 1:
                     self.core.reloaded(self.version, record.at, meta["batch"])
-            elif record.kind == REVISION:
+            elif record.kind == stored_batch.REVISION:
                 self.counts.update(meta["counts"])
-            elif record.kind == SETTLED:
+            elif record.kind == stored_batch.SETTLED:
                 self.core.settled()
             if isinstance(record, Outline):
                 self.loss.add(meta)
-                if record.kind == BATCH:
+                if record.kind == stored_batch.BATCH:
                     self.novelty.add_lump(*_lump(meta["counts"]))
                 continue
             if isinstance(record, Skimmed):
                 continue
             self.replayed[0] += size_of(record.frames)
-            if record.kind == BATCH:
-                self._learn(StoredBatch(record))
-            elif record.kind == DICTIONARY:
+            if record.kind == stored_batch.BATCH:
+                self._learn(stored_batch.StoredBatch(record))
+            elif record.kind == stored_batch.DICTIONARY:
                 self.keep_sourced(np.frombuffer(record.frames[1], np.uint64))
             elif record.about is not None:
                 self.core.revised(record.about)
@@ -154,7 +148,7 @@ class Restored:
         self.counts.update(counts)
         self.replayed[1] += counts["new_kmers"]
 
-    def _learn(self, batch: StoredBatch) -> None:
+    def _learn(self, batch: stored_batch.StoredBatch) -> None:
         self.novelty.add(batch.offsets, batch.new_starts)
         # copies: the frames of a record are large
         for codes, parts in ((batch.new_kmers, self.grown), (batch.learned, self.learned)):
@@ -202,7 +196,9 @@ def restore(
     until = journal.head
     first = max(restored.at, journal.oldest - 1)
     records: Iterable[Record | Outline | Skimmed]
-    records = journal.history(first, until) if learns else journal.skim(first, until, BATCH)
+    records = (
+        journal.history(first, until) if learns else journal.skim(first, until, stored_batch.BATCH)
+    )
     for record in records:
         restored.add([record])
         if not (isinstance(record, Skimmed) and record.at % _SKIMMED_TOGETHER):

@@ -23,18 +23,17 @@ import structlog
 import zmq
 
 from streamer.cluster.connecting import abandon
-from streamer.daemon import logs
+from streamer.daemon import logs, watched_stages
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
+from streamer.daemon.control_records import AnyGroup, ControlGroup
 from streamer.daemon.core.feed import Heads
 from streamer.daemon.core.life import Life
 from streamer.daemon.core.producers import KnownProducer, ProducerState
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.door import aside
-from streamer.daemon.drafts import AnyGroup, DraftGroup
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.engine import EngineWorker, make_matcher
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.folder_sender import WatchWorker
@@ -42,23 +41,16 @@ from streamer.daemon.ingest import IngestWorker, decode_together
 from streamer.daemon.jobs.job_requests import Parse
 from streamer.daemon.jobs.jobs_worker import JobsWorker
 from streamer.daemon.journal import JournalWorker, open_journal
+from streamer.daemon.kept_batches import KeptBatches
+from streamer.daemon.listener import parked_path
 from streamer.daemon.process import keep_freed_memory, raise_limit
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.reload import Reloader
 from streamer.daemon.restore import Restored, restored_of
-from streamer.daemon.revising import KeptBatches
 from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.stored_batch import to_record
 from streamer.daemon.sync import SyncWorker
-from streamer.daemon.watched_stages import (
-    EngineStage,
-    GpuStage,
-    MeasuredStage,
-    StageGuard,
-    TreeStage,
-    WatchedStage,
-)
 from streamer.daemon.web import WebWorker
 from streamer.daemon.worker import Inbox, Worker
 from streamer.dictionary.targets import Dictionary
@@ -67,10 +59,10 @@ from streamer.journal.data_files import Gatherer
 from streamer.journal.record import JournalError
 from streamer.journal.record_index import flat
 from streamer.matching.spec import MatchSpec
-from streamer.protocol.batch_messages import decode_batch, encode_reads
 from streamer.protocol.endpoints import reachable, socket_path
 from streamer.protocol.header import pack, seal, size_of
 from streamer.protocol.keys import ClientKeys
+from streamer.protocol.payloads import decode_batch, encode_reads
 from streamer.sequences.read_batch import ReadBatch
 
 if TYPE_CHECKING:
@@ -141,11 +133,11 @@ class Service:
         self._gate = gate = Gatekeeper(keys, self._context, notify) if keys else None
         self._journal = open_journal(config, accept_loss=accept_loss)
         restored = restored_of(self._journal)
-        self.board = Board(config, self._journal, restored.counts, restored.novelty)
-        self._life = Life(self.board.enter)
+        self.status = DaemonStatus(config, self._journal, restored.counts, restored.novelty)
+        self._life = Life(self.status.enter)
         self._drain_wanted = ""
         self._feed = FeedWorker(
-            self.board,
+            self.status,
             self._context,
             notify,
             self._finished,
@@ -157,7 +149,7 @@ class Service:
         journal = self._journal
         if journal is not None:
             self._recorder = JournalWorker(
-                self.board,
+                self.status,
                 notify,
                 journal,
                 replayed=restored.replayed,
@@ -168,7 +160,7 @@ class Service:
                 full=self._full,
             )
         self._engine = EngineWorker(
-            self.board,
+            self.status,
             notify,
             restored,
             kept=KeptBatches(journal) if journal is not None else None,
@@ -177,7 +169,7 @@ class Service:
             warm_up=warm_up,
         )
         self._ingest = IngestWorker(
-            self.board,
+            self.status,
             self._context,
             notify,
             forward=self._engine.inbox.put,
@@ -188,9 +180,9 @@ class Service:
         self._reloader = Reloader(config, self._engine.prepare, self._engine.reload)
         self._jobs: JobsWorker | None = None
         if config.jobs.directories and parse_job is not None:
-            self._jobs = JobsWorker(self.board, notify, parse_job)
+            self._jobs = JobsWorker(self.status, notify, parse_job)
         self._control = ControlWorker(
-            self.board,
+            self.status,
             self._context,
             notify,
             drain=self.drain,
@@ -202,12 +194,12 @@ class Service:
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
         self._sync: SyncWorker | None = None
         if self._journal is not None:
-            self._sync = SyncWorker(self.board, self._context, notify, gate)
+            self._sync = SyncWorker(self.status, self._context, notify, gate)
             self._sockets.append(self._sync)
         self._workers: list[Worker] = [*self._sockets, self._engine]
         if gate is not None:
             self._workers.append(gate)
-            self.board.key_counts = gate.counts
+            self.status.key_counts = gate.counts
         if self._recorder is not None:
             self._workers.append(self._recorder)
         if self._jobs is not None:
@@ -219,10 +211,10 @@ class Service:
         self._stages = stages = self._watched()
         self._metrics: MetricsServer | None = None
         self._web: WebWorker | None = None
-        self._guard_of_stages = StageGuard(
-            self.board,
+        self._guard_of_stages = watched_stages.StageGuard(
+            self.status,
             {name: stage.look for name, stage in stages.items()}
-            | {"gpu": GpuStage(self._engine).look},
+            | {"gpu": watched_stages.GpuStage(self._engine).look},
         )
         self._limit_announced = False
 
@@ -248,25 +240,25 @@ class Service:
                 self._life.fail()
                 self._stop()
                 raise _as_streamer_error(worker, error)
-            self.board.endpoints[worker.name] = worker.endpoint
+            self.status.endpoints[worker.name] = worker.endpoint
         self._guard(limit)
         self._serve_metrics()
         self._serve_page()
-        log.info("listening", **self.board.endpoints)
+        log.info("listening", **self.status.endpoints)
         if self._recorder is not None:
             self._recorder.start()
         if self._jobs is not None:
             self._jobs.start()
         self._engine.start()
-        return dict(self.board.endpoints)
+        return dict(self.status.endpoints)
 
     def _guard(self, limit: int) -> None:
         """From now on, refuse connections that would take the last descriptors."""
         # control is shut last
         order = (self._feed, self._ingest, self._control)
-        doors = [worker.door for worker in order if worker.door is not None]
+        listeners = [worker.listener for worker in order if worker.listener is not None]
         try:
-            self._connections = Connections(self._changed.wake, doors, limit)
+            self._connections = Connections(self._changed.wake, listeners, limit)
         except StreamerError:
             self._life.fail()
             self._stop()
@@ -275,43 +267,43 @@ class Service:
         self._connections.start()
 
     def _serve_metrics(self) -> None:
-        if not self.board.config.metrics.endpoint:
+        if not self.status.config.metrics.endpoint:
             return
         # this import takes a fifth of a second, so only daemons with metrics pay for it
         from streamer.daemon.metrics.metrics_server import MetricsServer
 
         try:
-            self._metrics = MetricsServer(self.board, self._stages)
+            self._metrics = MetricsServer(self.status, self._stages)
         except StreamerError:
             self._life.fail()
             self._stop()
             raise
-        self.board.endpoints["metrics"] = self._metrics.endpoint
+        self.status.endpoints["metrics"] = self._metrics.endpoint
         self._metrics.start()
 
     def _watch_folder(self) -> None:
-        watch = self.board.config.watch
+        watch = self.status.config.watch
         if watch.directory:
-            endpoint = reachable(self.board.endpoints["ingest"])
+            endpoint = reachable(self.status.endpoints["ingest"])
             keys = self._issue(Rights("watcher", send=("*",)))
-            bound_as = self.board.config.ingest.endpoint
+            bound_as = self.status.config.ingest.endpoint
             self._watch = WatchWorker(watch, endpoint, self._changed.wake, keys, bound_as)
             self._workers.append(self._watch)
             self._watch.start()
 
     def _serve_page(self) -> None:
-        if not self.board.config.web.endpoint:
+        if not self.status.config.web.endpoint:
             return
         try:
             asks = ("status", "targets", "coverage", "novelty")
             keys = self._issue(Rights("page", watch=("*",), control=asks))
-            self._web = web = WebWorker(self.board, self._changed.wake, keys)
+            self._web = web = WebWorker(self.status, self._changed.wake, keys)
         except StreamerError:
             self._life.fail()
             self._stop()
             raise
         self._workers.append(web)
-        self.board.endpoints[web.name] = web.endpoint
+        self.status.endpoints[web.name] = web.endpoint
         web.start()
 
     def _issue(self, rights: Rights) -> ClientKeys | None:
@@ -336,11 +328,11 @@ class Service:
             # from here on nothing is accepted
             self._life.fail()
             lost = "batches_lost" if self._journal is None else "batches_to_be_sent_again"
-            log.error("failed", **{lost: self.board.queued_batches})
+            log.error("failed", **{lost: self.status.queued_batches})
             raise
         finally:
             self._stop()
-        totals = self.board.totals.fields()
+        totals = self.status.totals.fields()
         log.info("ended", **totals)
 
     @property
@@ -351,30 +343,30 @@ class Service:
 
     def leave(self, code: int) -> NoReturn:
         """End the process at once, without leaving socket files or a cluster behind."""
-        for endpoint in self.board.endpoints.values():
+        for endpoint in self.status.endpoints.values():
             path = socket_path(endpoint)
-            for file in (path, aside(path)) if path is not None else ():
+            for file in (path, parked_path(path)) if path is not None else ():
                 with contextlib.suppress(OSError):
                     file.unlink()
         abandon()
         os._exit(code)
 
-    def _watched(self) -> dict[str, MeasuredStage]:
+    def _watched(self) -> dict[str, watched_stages.MeasuredStage]:
         """The stages that the metrics and the watchdog see, by name."""
-        stages: dict[str, MeasuredStage] = {
-            "ingest": WatchedStage(self._ingest, self._ingest.inbox),
-            "engine": EngineStage(self._engine),
-            "tree": TreeStage(self._engine),
-            "feed": WatchedStage(self._feed, self._feed.inbox),
+        stages: dict[str, watched_stages.MeasuredStage] = {
+            "ingest": watched_stages.WatchedStage(self._ingest, self._ingest.inbox),
+            "engine": watched_stages.EngineStage(self._engine),
+            "tree": watched_stages.TreeStage(self._engine),
+            "feed": watched_stages.WatchedStage(self._feed, self._feed.inbox),
         }
         if self._recorder is not None and self._sync is not None:
-            stages["journal"] = WatchedStage(self._recorder, self._recorder.inbox)
+            stages["journal"] = watched_stages.WatchedStage(self._recorder, self._recorder.inbox)
             stages["sync"] = self._sync
         return stages
 
     def _known(self, restored: Restored) -> dict[str, Any]:
         """The arguments of ingest that come from the journal."""
-        forget_seconds = 3600 * (self.board.config.journal.keep_hours or _KEEP_HOURS)
+        forget_seconds = 3600 * (self.status.config.journal.keep_hours or _KEEP_HOURS)
         if self._journal is None or self._recorder is None:
             return {"forget_seconds": forget_seconds}
         now, clock = time.monotonic(), time.time_ns()
@@ -401,7 +393,7 @@ class Service:
 
     def _full(self, full: bool) -> None:
         """The journal has no room, or has room again; called in its thread."""
-        self._disk_full = self.board.journal_full = full
+        self._disk_full = self.status.journal_full = full
         self._ingest.journal_full(full)
         self._changed.wake()
 
@@ -412,7 +404,7 @@ class Service:
 
     def _finished(self, group: AnyGroup) -> None:
         self._engine.slots.release()
-        if isinstance(group, DraftGroup):
+        if isinstance(group, ControlGroup):
             group.done()
         else:
             self._ingest.published([matched.accepted for matched in group.matched])
@@ -423,16 +415,16 @@ class Service:
                 raise _as_streamer_error(worker, worker.error)
 
     def _advance(self) -> None:
-        if self.board.limited and not self._limit_announced:
+        if self.status.limited and not self._limit_announced:
             self._limit_announced = True
             self._at_limit()
         if self._engine.ready.is_set() and self._life.ready():
             self._ingest.inbox.wake()
-            log.info("ready", **self.board.fields()["dictionary"])
+            log.info("ready", **self.status.fields()["dictionary"])
             self._watch_folder()
         self._life.journal_full(self._disk_full)
         if self._drain_wanted and self._life.drain():
-            log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
+            log.info("draining", why=self._drain_wanted, batches=self.status.queued_batches)
             self._ingest.inbox.wake()
             self._reloader.end()
             if self._watch is not None:
@@ -442,8 +434,8 @@ class Service:
         self._guard_of_stages.look()
 
     def _at_limit(self) -> None:
-        if self.board.config.dictionary.at_limit == "freeze":
-            self.board.announce()
+        if self.status.config.dictionary.at_limit == "freeze":
+            self.status.announce()
             return
         self._life.at_limit()
         self._ingest.at_limit()

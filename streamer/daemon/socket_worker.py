@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from streamer.daemon.door import Door, aside
+from streamer.daemon.listener import Listener, parked_path
 from streamer.protocol.endpoints import EndpointError, claim, in_use, is_ipv6, socket_path
 from streamer.protocol.transport.curve import demand
 
 if TYPE_CHECKING:
-    from streamer.daemon.board import Board
+    from streamer.daemon.daemon_status import DaemonStatus
     from streamer.daemon.security.gatekeeper import Gatekeeper
 
 from streamer.daemon.worker import Mailbox, Worker
@@ -31,7 +31,7 @@ class SocketWorker(Worker):
     def __init__(
         self,
         name: str,
-        board: Board,
+        status: DaemonStatus,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
         gate: Gatekeeper | None = None,
@@ -39,14 +39,14 @@ class SocketWorker(Worker):
         super().__init__(name, notify)
         self.gate = gate
         self.key = f"{name}.endpoint"
-        self.endpoint: str = getattr(board.config, name).endpoint
-        self.door: Door | None = None
-        self._board = board
+        self.endpoint: str = getattr(status.config, name).endpoint
+        self.listener: Listener | None = None
+        self._status = status
         self._context = context
 
     def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
         """Make the socket with these options and bind it; ``endpoint`` is then the real address."""
-        door = self.listen()
+        listener = self.listen()
         socket = self._context.socket(kind)
         # set now, not at close: for a peer that left earlier, the value at that time counts, by
         # default to wait as long as a message is queued, and the context would never terminate
@@ -58,13 +58,13 @@ class SocketWorker(Worker):
                 demand(socket, self.gate.server.secret, self.name)
             if is_ipv6(self.endpoint):
                 socket.setsockopt(zmq.IPV6, 1)
-            socket.setsockopt(zmq.USE_FD, door.lend())
+            socket.setsockopt(zmq.USE_FD, listener.dup_fd())
             socket.bind(self.endpoint)
             if self.gate is not None:
                 # before a message is received
                 self.gate.test(self.name, self.endpoint)
         except BaseException:
-            door.remove()
+            listener.remove()
             socket.close(linger=0)
             raise
         self.ready.set()
@@ -79,23 +79,23 @@ class SocketWorker(Worker):
 
     def release(self, socket: zmq.Socket[bytes]) -> None:
         """Close the socket, give messages in flight a second, and remove its file."""
-        if self.door is not None:
-            self.door.remove()
+        if self.listener is not None:
+            self.listener.remove()
         socket.close(linger=_LINGER_MILLISECONDS)
 
-    def listen(self) -> Door:
-        """Claim the endpoint and listen there; sets ``door`` and ``endpoint``."""
+    def listen(self) -> Listener:
+        """Claim the endpoint and listen there; sets ``listener`` and ``endpoint``."""
         claim(self.key, self.endpoint)
         path = socket_path(self.endpoint)
-        if path is not None and aside(path).exists() and not aside(path).is_socket():
+        if path is not None and parked_path(path).exists() and not parked_path(path).is_socket():
             raise EndpointError(
-                self.key, f"ipc://{aside(path)}", "a file that is not a socket is in the way"
+                self.key, f"ipc://{parked_path(path)}", "a file that is not a socket is in the way"
             )
         try:
-            self.door = door = Door(self.endpoint)
+            self.listener = listener = Listener(self.endpoint)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             why = in_use(self.endpoint) if taken else str(error.strerror).lower()
             raise EndpointError(self.key, self.endpoint, why) from None
-        self.endpoint = door.endpoint
-        return door
+        self.endpoint = listener.endpoint
+        return listener

@@ -4,7 +4,7 @@ A record's meta is a msgpack map; its frames are
 
     names  offsets  bases  gaps  learned  columns of the first topic  of the next  ...  context
 
-names: a msgpack array. offsets: int64. bases, gaps: the reads as ``trie.packed_codes`` packs them.
+names: a msgpack array. offsets: int64. bases, gaps: the reads as ``trie.codes`` packs them.
 learned: uint64, ``BatchResult.learned``. The columns are those of the feed's messages, so a replay
 repeats the same content. Event words are not stored. context: as its producer sent it, present if
 the meta has ``context``.
@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 
 from streamer.daemon.publish import Content, Publication
 from streamer.journal.record import Key, Record
-from streamer.protocol.batch_messages import decode_context, decode_names, encode_context
 from streamer.protocol.header import PROTOCOL, Buffer, Header, raw, size_of
+from streamer.protocol.payloads import decode_context, decode_names, encode_context
 from streamer.protocol.schema import LIVE_ONLY
 from streamer.sequences.read_batch import ReadBatch
-from trie.packed_codes import unpack_codes
+from trie.codes import unpack_codes
 
 BATCH, DICTIONARY, REVISION, SETTLED = "batch", "dictionary", "revision", "settled"
 """Kinds of records."""

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import structlog
 import zmq
 
-from streamer.daemon.board import Board
 from streamer.daemon.core.watchdog import StageLook
-from streamer.daemon.door import Door
+from streamer.daemon.daemon_status import DaemonStatus
+from streamer.daemon.listener import Listener
 from streamer.daemon.process import cpu_seconds, in_memory, state_of
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.sync_process import ENDING, SyncTask
@@ -53,13 +53,13 @@ class SyncWorker(SocketWorker):
 
     def __init__(
         self,
-        board: Board,
+        status: DaemonStatus,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
         gate: Gatekeeper | None = None,
     ) -> None:
         # the process has its own gatekeeper, which begins with the keys of this one
-        super().__init__("sync", board, context, notify, gate)
+        super().__init__("sync", status, context, notify, gate)
         self._wake: Mailbox[None] = Mailbox()
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -108,22 +108,22 @@ class SyncWorker(SocketWorker):
 
     def work(self) -> None:
         """Listen and serve until asked to stop."""
-        door = self._listen_patiently()
+        listener = self._listen_patiently()
         self.ready.set()
         try:
             while not self.stopping.is_set():
                 if self._child is None:
-                    self._wait_for_somebody(door)
+                    self._wait_for_somebody(listener)
                 elif self._wait_for_its_end():
-                    self._reap(door)
+                    self._reap(listener)
                 else:
                     self._monitor()
         finally:
             self._end_child()
-            door.remove()
+            listener.remove()
             self._wake.close()
 
-    def _listen_patiently(self) -> Door:
+    def _listen_patiently(self) -> Listener:
         """Listen, once the sync process of a killed daemon, if any, has released the endpoint."""
         deadline = time.monotonic() + _CLAIM_SECONDS
         while True:
@@ -133,18 +133,18 @@ class SyncWorker(SocketWorker):
                 if time.monotonic() > deadline or self.stopping.wait(_RETRY_SECONDS):
                     raise
 
-    def _wait_for_somebody(self, door: Door) -> None:
+    def _wait_for_somebody(self, listener: Listener) -> None:
         waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
         # a process that ends at once is not restarted at once
         if time.monotonic() - self._begun >= _PAUSE_SECONDS:
-            waiting.register(door.fileno(), select.POLLIN)
+            waiting.register(listener.fileno(), select.POLLIN)
         found = dict(waiting.poll(POLL_MILLISECONDS))
         self._wake.take()
-        if door.fileno() in found and not self.stopping.is_set():
-            self._start(door)
+        if listener.fileno() in found and not self.stopping.is_set():
+            self._start(listener)
 
-    def _start(self, door: Door) -> None:
+    def _start(self, listener: Listener) -> None:
         self._begun = time.monotonic()
         # -P: nothing of the working directory is imported
         launcher = [sys.executable, "-P", "-m", "streamer.daemon.sync_process"]
@@ -158,7 +158,7 @@ class SyncWorker(SocketWorker):
             if self.gate is not None:
                 held = in_memory(self.gate.held.to_json())
                 inherited.append(held)
-            task = self._task(door.fileno(), reader, held)
+            task = self._task(listener.fileno(), reader, held)
             self._child = subprocess.Popen(
                 [*launcher, str(os.getpid()), task.to_json()],
                 stdin=subprocess.DEVNULL,
@@ -179,7 +179,7 @@ class SyncWorker(SocketWorker):
         log.debug("process started", process=self._child.pid)
 
     def _task(self, listener: int, wake: int, held: int) -> SyncTask:
-        config = self._board.config
+        config = self._status.config
         return SyncTask(
             endpoint=self.endpoint,
             listener=listener,
@@ -220,13 +220,13 @@ class SyncWorker(SocketWorker):
             self._asked = now
             self.committed()
 
-    def _reap(self, door: Door) -> None:
+    def _reap(self, listener: Listener) -> None:
         assert self._child is not None
         self._close_pipe()
         self._cpu_before, self._cpu = self._cpu_before + self._cpu, 0.0
         log.warning("process ended: the next client starts another", exit=self._child.returncode)
         self._child = None
-        door.reopen()
+        listener.reopen()
 
     def _close_pipe(self) -> None:
         with self._lock:

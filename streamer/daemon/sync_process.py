@@ -27,9 +27,9 @@ from streamer.daemon import logs
 from streamer.daemon.connections import Connections
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.core.sync import Pace, Route, SyncLimits
-from streamer.daemon.door import Door
+from streamer.daemon.listener import Listener
 from streamer.daemon.process import core_seconds, give_way, raise_limit
-from streamer.daemon.replaying import HandedOver, ReplayedJournal, SyncReplay
+from streamer.daemon.replay import HandedOver, ReplayedJournal, SyncReplay
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.errors import StreamerError
 from streamer.journal.reader import JournalReader
@@ -239,8 +239,8 @@ def run(task: SyncTask) -> None:
     """Serve until the daemon ends; StreamerError if the journal cannot be read."""
     limits = SyncLimits(task.connections, task.pulls, task.pull_bytes, task.memory_bytes)
     journal = ReplayedJournal(JournalReader.open(task.directory))
-    door = Door(task.endpoint, socket.socket(fileno=task.listener))
-    connections = Connections(lambda: None, [door], raise_limit())
+    listener = Listener(task.endpoint, socket.socket(fileno=task.listener))
+    connections = Connections(lambda: None, [listener], raise_limit())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     gate = _gatekeeper(task, context)
     sock = context.socket(zmq.ROUTER)
@@ -260,7 +260,7 @@ def run(task: SyncTask) -> None:
             sock.setsockopt(zmq.IPV6, 1)
         if gate is not None:
             demand(sock, gate.server.secret, "sync")
-        sock.setsockopt(zmq.USE_FD, door.lend())
+        sock.setsockopt(zmq.USE_FD, listener.dup_fd())
         sock.bind(task.endpoint)
         if gate is not None:
             gate.test("sync", task.endpoint)

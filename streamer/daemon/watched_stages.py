@@ -9,8 +9,8 @@ from typing import Protocol
 
 import structlog
 
-from streamer.daemon.board import Board
 from streamer.daemon.core.watchdog import STUCK_SECONDS, StageLook, Watchdog
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.engine import EngineWorker
 from streamer.daemon.worker import Inbox, Worker
 from streamer.matching.tree_worker import TreeWorker
@@ -134,10 +134,10 @@ class GpuStage:
 
 
 class StageGuard:
-    """Runs the watchdog over all stages, puts its findings on the board, and logs changes."""
+    """Runs the watchdog over all stages, puts its findings on the status, and logs changes."""
 
-    def __init__(self, board: Board, stages: Mapping[str, Callable[[], StageLook]]) -> None:
-        self._board = board
+    def __init__(self, status: DaemonStatus, stages: Mapping[str, Callable[[], StageLook]]) -> None:
+        self._status = status
         self._stages = stages
         self._core = Watchdog(STUCK_SECONDS)
 
@@ -146,8 +146,8 @@ class StageGuard:
         core = self._core
         looks = {name: look() for name, look in self._stages.items()}
         new, freed = core.look(looks, time.monotonic())
-        board = self._board
-        board.stuck, board.stage_ages, board.stalls = core.stuck, core.ages, dict(core.stalls)
+        status = self._status
+        status.stuck, status.stage_ages, status.stalls = core.stuck, core.ages, dict(core.stalls)
         for name, stage in new.items():
             seconds = round(stage.seconds, 1)
             log.warning("no progress", stage=name, waits_for=stage.waits_for, seconds=seconds)

@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 import structlog
 
-from streamer.daemon.board import Board
 from streamer.daemon.config.tables import read_token
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox, Worker
 from streamer.errors import StreamerError
@@ -47,15 +47,15 @@ class WebWorker(Worker):
     """
 
     def __init__(
-        self, board: Board, notify: Callable[[], None], keys: ClientKeys | None = None
+        self, status: DaemonStatus, notify: Callable[[], None], keys: ClientKeys | None = None
     ) -> None:
         super().__init__("web", notify)
         self._keys = keys
-        self._board = board
+        self._status = status
         self._child: subprocess.Popen[bytes] | None = None
-        self._token = _token(board)
-        self._socket = _listening(board.config.web.endpoint)
-        host = board.config.web.endpoint.rpartition(":")[0]
+        self._token = _token(status)
+        self._socket = _listening(status.config.web.endpoint)
+        host = status.config.web.endpoint.rpartition(":")[0]
         self.endpoint = f"{host}:{self._socket.getsockname()[1]}"
         self._wake: Mailbox[None] = Mailbox()
 
@@ -118,14 +118,14 @@ class WebWorker(Worker):
         log.debug("process started", process=child.pid)
 
     def _task(self) -> WebTask:
-        board = self._board
-        config = board.config
+        status = self._status
+        config = status.config
         human = config.log.format != "json" and sys.stderr.isatty()
         return WebTask(
             endpoint=self.endpoint,
             listener=self._socket.fileno(),
-            feed=reachable(board.endpoints["feed"]),
-            control=reachable(board.endpoints["control"]),
+            feed=reachable(status.endpoints["feed"]),
+            control=reachable(status.endpoints["control"]),
             keys=None if self._keys is None else self._keys._asdict(),
             token=self._token,
             hosts=config.web.hosts,
@@ -169,8 +169,8 @@ class WebWorker(Worker):
             child.wait()
 
 
-def _token(board: Board) -> str:
-    web = board.config.web
+def _token(status: DaemonStatus) -> str:
+    web = status.config.web
     if not web.token_file:
         return web.token
     try:

@@ -11,7 +11,7 @@ several records, and as much again for the result.
 
 Saved dictionaries: what ``match --save`` writes and ``--dictionary`` reads.
 
-The file is a snapshot (``trie.snapshots.snapshot_file``) that also holds the targets:
+The file is a snapshot (``trie.snapshots.tree_bitmap``) that also holds the targets:
 
     names        uint8: the names of the targets in file order, UTF-8, a line feed after each
     set_starts   int64[sets + 1] and
@@ -58,8 +58,7 @@ from trie.codes import check_k, with_reverse_complements
 from trie.cpu.jit import njit
 from trie.cpu.team import Team
 from trie.cpu.threads import run_each, usable_cores
-from trie.snapshots.snapshot_file import SnapshotDamagedError, is_snapshot, load, save
-from trie.snapshots.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import SnapshotDamagedError, TreeBitmap, is_snapshot, load, save
 from trie.strands import STRANDS, Strands
 from trie.trees.shards import drop_repeats, group, sort_unique
 from trie.windows import NO_SET, window_codes

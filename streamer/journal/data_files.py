@@ -50,7 +50,7 @@ from streamer.journal.record_index import (
     unpack_lengths,
     unpack_rows,
 )
-from streamer.protocol.checksums import continue_crc32c, crc32c, crc32c_address
+from streamer.protocol.header import continue_crc32c, crc32c, crc32c_address
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.cpu.threads import GIL_BYTES

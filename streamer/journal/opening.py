@@ -35,7 +35,7 @@ from streamer.journal.record_index import (
     row_checksum,
 )
 from streamer.journal.stored_snapshots import read_snapshot, snapshot_file, snapshot_numbers
-from streamer.protocol.checksums import crc32c
+from streamer.protocol.header import crc32c
 
 _ALWAYS_CHECKED = 32 << 20
 """SQLite checks an index up to this size at each start, a larger one only in ``verify``."""

@@ -29,7 +29,7 @@ from streamer.journal.record import (
     Outline,
     Record,
 )
-from streamer.protocol.checksums import crc32c
+from streamer.protocol.header import crc32c
 
 FORMAT = 3
 """Format version of the index and the files beside it (``user_version``)."""

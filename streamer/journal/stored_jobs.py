@@ -15,7 +15,7 @@ import apsw
 import msgpack
 
 from streamer.errors import StreamerError
-from streamer.protocol.checksums import crc32c
+from streamer.protocol.header import crc32c
 
 _APPLICATION = 0x6B6D736A
 _TABLE = """

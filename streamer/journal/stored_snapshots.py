@@ -11,7 +11,7 @@ from streamer.journal.data_files import split
 from streamer.journal.disk import Disk, file_numbers, storing, syncing, unread
 from streamer.journal.record import JournalDamage, JournalFull, Snapshot
 from streamer.journal.record_index import SnapshotRow, pack_lengths, unpack_lengths
-from streamer.protocol.checksums import crc32c
+from streamer.protocol.header import crc32c
 
 _PREFIX = "snapshot-"
 _UNREAD = "snapshot cannot be read"

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from streamer.device_choice import choose_device
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import DataError, check_choice
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
-from streamer.matching.reports import Columns, intervals, reads, windows
+from streamer.matching.reports import Assignment, Columns, intervals, reads, windows
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import DEVICES, MODES, Device, Mode
 from streamer.matching.target_counts import TargetCounts

@@ -8,16 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.chunks import slice_reads
+from streamer.matching import match_engine
 from streamer.matching.events import Events
-from streamer.matching.match_engine import (
-    NO_CODES,
-    NO_RUNS,
-    NO_STARTS,
-    MatchEngine,
-    MatchTask,
-    SpanFound,
-)
 from streamer.matching.result import concatenated
 from streamer.matching.tree_worker import VersionedSnapshot
 from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
@@ -32,7 +24,7 @@ NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """New k-mers: codes in stream order, and where their windows start."""
 
 
-class CpuEngine(MatchEngine):
+class CpuEngine(match_engine.MatchEngine):
     """Matches against ``dictionary``; ``walks`` uses the snapshot.
 
     Unless k-mers are added (``changes``), windows are looked up in the dictionary's records, if
@@ -85,10 +77,10 @@ class CpuEngine(MatchEngine):
         """Add k-mers without a target, in order; return which of them were new."""
         return self._index.add(codes)
 
-    def seed(self, task: MatchTask, start: int, stop: int) -> NewKmers:
+    def seed(self, task: match_engine.MatchTask, start: int, stop: int) -> NewKmers:
         """Fill in events and sets of seeds, symbols [start, stop); return the k-mers added."""
         bases = task.batch.bases[start:stop]
-        offsets = slice_reads(task.batch.offsets, start, stop)
+        offsets = match_engine.slice_reads(task.batch.offsets, start, stop)
         events = task.events[start:stop]
         codes, starts = self._match_span(bases, offsets, events, True, task.grows, None)
         if task.sets is not None:
@@ -98,22 +90,24 @@ class CpuEngine(MatchEngine):
             )  # fmt: skip
         return codes, starts + start
 
-    def run(self, task: MatchTask) -> Iterator[SpanFound]:
+    def run(self, task: match_engine.MatchTask) -> Iterator[match_engine.SpanFound]:
         """Like ``MatchEngine.run``, one span after the other."""
         batch = task.batch
         events, runs = self._found_in_text(task)
         if events is not None and task.depths is None:
             if task.spans:
                 parts = [chunks for _, chunks in task.spans]
-                yield SpanFound(False, np.concatenate(parts), 0, events=events, runs=runs)
+                yield match_engine.SpanFound(
+                    False, np.concatenate(parts), 0, events=events, runs=runs
+                )
             return
         for number, (seeding, chunks) in enumerate(task.spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
             bases = batch.bases[start:stop]
-            offsets = slice_reads(batch.offsets, start, stop)
+            offsets = match_engine.slice_reads(batch.offsets, start, stop)
             span_events = task.events[start:stop]
             current = None if task.snapshot is None else task.snapshot(number)
-            codes, starts = NO_CODES, NO_STARTS
+            codes, starts = match_engine.NO_CODES, match_engine.NO_STARTS
             if events is None:
                 codes, starts = self._match_span(
                     bases, offsets, span_events, seeding, task.grows, current
@@ -124,7 +118,7 @@ class CpuEngine(MatchEngine):
                 depths[span_events == MATCH] = self._k
                 task.depths[start:stop], task.nodes[start:stop] = depths, nodes
             version = 0 if current is None else current.version
-            yield SpanFound(seeding, chunks, version, codes, starts + start, runs=runs)
+            yield match_engine.SpanFound(seeding, chunks, version, codes, starts + start, runs=runs)
         if task.sets is not None and events is None:
             self._index.match(
                 batch.bases,
@@ -135,7 +129,9 @@ class CpuEngine(MatchEngine):
                 values=task.sets,
             )
 
-    def _found_in_text(self, task: MatchTask) -> tuple[Events | None, NDArray[np.int64] | None]:
+    def _found_in_text(
+        self, task: match_engine.MatchTask
+    ) -> tuple[Events | None, NDArray[np.int64] | None]:
         """Find a batch's events and runs in the records, and the sets.
 
         Events are written as bytes too if depths are wanted.
@@ -148,7 +144,7 @@ class CpuEngine(MatchEngine):
         events = Events(bases.size, bits=bits)
         if task.depths is not None:
             task.events[:] = events.codes
-        return events, None if runs is None else concatenated(runs, NO_RUNS)
+        return events, None if runs is None else concatenated(runs, match_engine.NO_RUNS)
 
     def _match_span(
         self,
@@ -164,7 +160,7 @@ class CpuEngine(MatchEngine):
         if self.walks and not seeding and current is not None:
             events[:] = self._walk(bases, offsets, current)[0]
             if not grows:
-                return NO_CODES, NO_STARTS
+                return match_engine.NO_CODES, match_engine.NO_STARTS
             codes, starts = window_codes(bases, offsets, self._k, canonical=canonical)
             missed = events[starts] == MISMATCH
             codes, starts = codes[missed], starts[missed]
@@ -177,7 +173,7 @@ class CpuEngine(MatchEngine):
                 events=events, seed_end=bases.size if seeding else 0,
             )  # fmt: skip
         self._index.match(bases, offsets, canonical=canonical, threads=threads, events=events)
-        return NO_CODES, NO_STARTS
+        return match_engine.NO_CODES, match_engine.NO_STARTS
 
     def _walk(
         self,

@@ -44,26 +44,24 @@ from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.expand import copied, copy_into, fill_events, mismatched, scatter_words
 from gpu.exact.pipeline import MAX_CHUNK
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.chunks import LONG_SPAN, slice_reads
 from streamer.matching.events import Events
-from streamer.matching.match_engine import MatchEngine, MatchTask, SpanFound
+from streamer.matching.match_engine import LONG_SPAN, MatchEngine, MatchTask, SpanFound, slice_reads
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.protocol.checksums import continue_crc32c, crc32c_address
+from streamer.protocol.header import continue_crc32c, crc32c_address
 from streamer.sequences.read_batch import BadReadError, Letters, RawReads, ReadBatch
-from trie.codes import LETTER_TO_CODE, InvalidBaseError, check_k, encode
+from trie.codes import LETTER_TO_CODE, InvalidBaseError, check_k, encode, reverse_codes
 from trie.cpu import array_pool
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_each, split_range
-from trie.packed_codes import reverse_codes
 from trie.windows import MATCH, MISMATCH, ascending
 
 # letters worth another thread: waking one takes as long as half a million of them
 _PACKED_PER_THREAD = 1 << 22
 
 
-def pack_together(
+def pack_batches(
     batches: Sequence[RawReads], sums: NDArray[np.uint32], k: int, threads: int = 1
 ) -> list[PackedChunk | None]:
     """Pack the letters of every batch as ``gpu.card.packing.pack_letters`` does; None for errors.
@@ -197,7 +195,7 @@ class PackedMatching:
             raise BadReadError.at(offsets, error) from None
         return PackedReads(names, offsets, letters, packed)
 
-    def pack_together(
+    def pack_batches(
         self, batches: Sequence[RawReads], sums: NDArray[np.uint32]
     ) -> list[PackedReads | None]:
         """Pack several batches in one step, as ``pack`` does; None instead of errors.
@@ -205,7 +203,7 @@ class PackedMatching:
         sums: uint32, a CRC-32C for each batch, continued over its letters.
         """
         threads = min(PACKERS, self._threads // 4)
-        packed = pack_together(batches, sums, self._engine.k, threads)
+        packed = pack_batches(batches, sums, self._engine.k, threads)
         return [
             None if chunk is None else PackedReads(*batch, chunk)
             for batch, chunk in zip(batches, packed, strict=True)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import bounds_of, check_kmers, unknown_names
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.reports import Assignment
 from streamer.protocol.schema import ACTIONS
 from streamer.sequences.read_batch import ReadBatch
 

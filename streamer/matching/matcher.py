@@ -29,18 +29,9 @@ from numpy.typing import NDArray
 from streamer.device_choice import GpuOrCpu, OnFallback, usable_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import UsageError
-from streamer.matching.chunks import Span, spans_of
+from streamer.matching import match_engine
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.events import Events
-from streamer.matching.match_engine import (
-    NO_CODES,
-    NO_EVENTS,
-    NO_STARTS,
-    MatchEngine,
-    MatchTask,
-    NearOnly,
-    SpanFound,
-)
 from streamer.matching.near import NearSteps, Solver, new_solver
 from streamer.matching.result import BatchResult, Depths, concatenated
 from streamer.matching.spec import MatchSpec, Start, known_dictionary
@@ -142,7 +133,7 @@ class Snapshots:
             self._worker.close()
             self.follow(codes)
 
-    def learn(self, found: SpanFound) -> None:
+    def learn(self, found: match_engine.SpanFound) -> None:
         """Add the k-mers of a span."""
         self.version += 1
         if self._worker is None:
@@ -305,16 +296,16 @@ class StreamMatcher:
         asked = {"k": dictionary.k, "strands": dictionary.strands, "mode": "frozen"} | asked
         return cls(dictionary, MatchSpec.of(**asked), start=start, on_fallback=on_fallback)
 
-    def _new_engine(self) -> MatchEngine:
+    def _new_engine(self) -> match_engine.MatchEngine:
         if not (self.spec.exact or self.spec.changes):
-            return NearOnly(self.dictionary)
+            return match_engine.NearOnly(self.dictionary)
         if self.spec.device != "cuda":
             return self._cpu_engine()
         from streamer.matching.cuda import LONGEST_CHUNK, CudaEngine
 
         self._chunk = min(self._chunk, LONGEST_CHUNK)
 
-        def make() -> MatchEngine:
+        def make() -> match_engine.MatchEngine:
             engine = CudaEngine(
                 self.labels.dictionary, self.spec, with_sets=self.labels.needed, chunk=self._chunk,
                 threads=self._threads, halvings=self._halvings,
@@ -330,7 +321,7 @@ class StreamMatcher:
 
         return self._gpu.run(make, self._cpu_engine, smaller)
 
-    def _cpu_engine(self, *, with_runs: bool = True) -> MatchEngine:
+    def _cpu_engine(self, *, with_runs: bool = True) -> match_engine.MatchEngine:
         """Create an engine on the CPU that knows what the one on a failed GPU knew."""
         runs = with_runs and self.labels.suit_runs
         if self.spec.cuda_kernel:
@@ -422,7 +413,7 @@ class StreamMatcher:
     def make_together(self) -> MakeTogether | None:
         """Like ``make_batch`` for many batches in one step, if possible; None instead of errors."""
         path = self._engine.packed
-        return None if path is None or self._solver else path.pack_together
+        return None if path is None or self._solver else path.pack_batches
 
     def match(
         self, batch: ReadBatch, *, want_depths: bool = False, want_nodes: bool = True
@@ -543,19 +534,19 @@ class StreamMatcher:
         views = None
         if want_depths or self._engine.walks:
             views = self._snapshots.views(sum(seeding for seeding, _ in spans))
-        task = MatchTask(
+        task = match_engine.MatchTask(
             batch,
             spans,
             self._position,
             None if views is None else views.of,
             grows,
-            events=NO_EVENTS if in_bits else np.zeros(total, dtype=np.uint8),
+            events=match_engine.NO_EVENTS if in_bits else np.zeros(total, dtype=np.uint8),
             sets=self.labels.none_of(total, runs=self._engine.finds_runs),
             depths=np.zeros(total, dtype=np.uint8) if want_depths else None,
             nodes=np.zeros(total, dtype=np.uint32) if want_depths else None,
         )
         before = self.version
-        matched: list[SpanFound] = []
+        matched: list[match_engine.SpanFound] = []
         steps = NearSteps(batch, self._k, self._snapshot_of_step)
         for found in self._engine.run(task):
             self.steps += 1
@@ -584,14 +575,14 @@ class StreamMatcher:
             sets=sets,
             numbers=numbers,
             runs=runs,
-            new_kmers=concatenated([found.codes for found in grown], NO_CODES),
-            new_starts=concatenated([found.starts for found in grown], NO_STARTS),
+            new_kmers=concatenated([found.codes for found in grown], match_engine.NO_CODES),
+            new_starts=concatenated([found.starts for found in grown], match_engine.NO_STARTS),
             seeded=sum(found.codes.size for found in grown if found.seeding),
             seed_bases=max((int(part[-1, 1]) for seeding, part in spans if seeding), default=0),
             version_before=before,
             depths=Depths.of(task, matched),
             near=near,
-            learned=concatenated(learned, NO_CODES),
+            learned=concatenated(learned, match_engine.NO_CODES),
         )
 
     @property
@@ -622,7 +613,9 @@ class StreamMatcher:
     def _follow(self) -> None:
         self._snapshots.follow(self._engine.codes)
 
-    def _spans(self, offsets: NDArray[np.int64], aging: bool) -> list[Span]:
+    def _spans(self, offsets: NDArray[np.int64], aging: bool) -> list[match_engine.Span]:
         seeds = 0 if self.limited else self.spec.seed_bases - self._position
         end = min(max(seeds, 0), int(offsets[-1]))
-        return spans_of(offsets, self._k, self._chunk, end, aging=aging, halvings=self._halvings)
+        return match_engine.spans_of(
+            offsets, self._k, self._chunk, end, aging=aging, halvings=self._halvings
+        )

@@ -42,8 +42,7 @@ from numpy.typing import NDArray
 
 from streamer.device_choice import GpuOrCpu
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.chunks import LONG_SPAN, slice_reads
-from streamer.matching.match_engine import NO_CODES, SpanFound
+from streamer.matching.match_engine import LONG_SPAN, NO_CODES, SpanFound, slice_reads
 from streamer.matching.spec import MatchSpec, Semantics
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.sequences.read_batch import ReadBatch
@@ -55,7 +54,7 @@ from trie.levenshtein import (
     joined,
     lanes,
     least,
-    piece_search,
+    piece_index,
     unpack,
     unpack_found,
 )
@@ -412,7 +411,7 @@ class LevenshteinSolver(Solver):
         else:
             if one.index is None:
                 one.index = build(patterns, threads=threads)
-            words = piece_search.nearest_words(
+            words = piece_index.nearest_words(
                 patterns, one.index, batch.bases, batch.offsets,
                 first=step.first, stop=step.stop, threads=threads,
             )  # fmt: skip

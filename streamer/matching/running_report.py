@@ -9,17 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import TargetSets
-from streamer.matching.assignment import Assignment
+from streamer.matching import target_counts
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.novelty import NOVELTY_COLUMNS, NoveltyCurve
-from streamer.matching.reports import Ratio, Report, ReportTables
+from streamer.matching.reports import Assignment, Ratio, Report, ReportTables
 from streamer.matching.result import BatchResult
-from streamer.matching.target_counts import (
-    COVERAGE_COLUMNS,
-    TARGET_COLUMNS,
-    CoverageCounts,
-    TargetCounts,
-)
 from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, same, texts
 
 
@@ -66,9 +60,13 @@ class TargetAnswer(Answer):
     def __init__(
         self, matcher: StreamMatcher, rule: Assignment, *, by_barcode: bool = False
     ) -> None:
-        self.columns = ("barcode", *TARGET_COLUMNS) if by_barcode else TARGET_COLUMNS
+        self.columns = (
+            ("barcode", *target_counts.TARGET_COLUMNS)
+            if by_barcode
+            else target_counts.TARGET_COLUMNS
+        )
         self._by_barcode = by_barcode
-        self._counts = TargetCounts(matcher, rule)
+        self._counts = target_counts.TargetCounts(matcher, rule)
 
     def after(self, result: BatchResult) -> Iterable[Table]:
         """Return no rows yet."""
@@ -109,10 +107,10 @@ class TargetAnswer(Answer):
 class CoverageAnswer(Answer):
     """``bins`` rows per target."""
 
-    columns = COVERAGE_COLUMNS
+    columns = target_counts.COVERAGE_COLUMNS
 
     def __init__(self, matcher: StreamMatcher, bins: int) -> None:
-        self._counts = CoverageCounts(matcher)
+        self._counts = target_counts.CoverageCounts(matcher)
         self._names = Labels(matcher.dictionary.targets.names)
         self._bins = bins
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching import target_kernels
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
-from streamer.matching.reports import Columns
+from streamer.matching.reports import Assignment, Columns
 from streamer.matching.result import BatchResult, grouped
 from streamer.matching.target_kernels import count_filtered
 from streamer.matching.window_labels import WindowLabels

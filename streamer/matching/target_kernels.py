@@ -14,8 +14,6 @@ An engine that follows reads along the records returns such runs itself, by plac
 are found among the numbers of all windows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trie.cpu.intrinsics import add_shared, or_shared, popcount, prefetch_far

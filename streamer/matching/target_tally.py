@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import check_kmers
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
-from streamer.matching.reports import Columns
+from streamer.matching.reports import Assignment, Columns
 from streamer.matching.result import BatchResult
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.sequences.context import LabelColumn

@@ -1,16 +1,76 @@
-"""Output files: complete or absent, compressed by their suffix, errors with their names."""
+"""Output files: complete or absent, compressed by their suffix, errors with their names.
+
+Write BGZF (``streamer.sequences.bgzf``): gzip in blocks, which are read in parallel.
+
+The format of rows: as asked for, or by the name of the file.
+"""
 
 from __future__ import annotations
 
 import os
+import struct
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Literal
 
-from streamer.errors import ReaderGoneError, StreamerError
-from streamer.output.bgzf_writer import BgzfWriter
+from streamer.errors import ReaderGoneError, StreamerError, UsageError
 from trie.new_file import NewFile, WithCommit
+
+END_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
+"""The empty block that ends a file."""
+
+_HEAD = 16  # bytes of a block before its size
+_AROUND = 26  # bytes of a block besides the deflated text
+_TEXT_BYTES = 0xFF00  # of text per block, as in other programs
+
+
+def packed_blocks(text: bytes) -> bytes:
+    """Return BGZF blocks that hold the text, without the block that ends a file."""
+    blocks = []
+    for at in range(0, len(text), _TEXT_BYTES):
+        part = text[at : at + _TEXT_BYTES]
+        packer = zlib.compressobj(6, wbits=-zlib.MAX_WBITS)
+        packed = packer.compress(part) + packer.flush()
+        size = struct.pack("<H", len(packed) + _AROUND - 1)
+        ends = struct.pack("<II", zlib.crc32(part), len(part))
+        blocks.append(END_BLOCK[:_HEAD] + size + packed + ends)
+    return b"".join(blocks)
+
+
+class BgzfWriter:
+    """Compresses what is written to a file, which stays open."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._text = bytearray()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Take all of the data; write whole blocks."""
+        self._text += data
+        whole = len(self._text) // _TEXT_BYTES * _TEXT_BYTES
+        self._file.write(packed_blocks(bytes(self._text[:whole])))
+        del self._text[:whole]
+        return len(data)
+
+    def writelines(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Write one part after another."""
+        for part in parts:
+            self.write(part)
+
+    def flush(self) -> None:
+        """Write everything, in a short block if need be."""
+        self._file.write(packed_blocks(bytes(self._text)))
+        self._text.clear()
+        self._file.flush()
+
+    def close(self) -> None:
+        """Write the rest and the end block."""
+        self.flush()
+        self._file.write(END_BLOCK)
+
 
 _EMPTY_ZSTD = b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00"
 """An empty frame (RFC 8878): the library writes none, but readers expect one."""
@@ -168,3 +228,42 @@ def write_file(path: str, parts: Iterable[bytes | memoryview], *, plain: bool = 
     """Write a complete file from these parts; ``plain``: as in ``OutputFile``."""
     with OutputFile(path, plain=plain) as file:
         file.write_all(parts)
+
+
+LineFormat = Literal["tsv", "jsonl"]
+RowsFormat = Literal["tsv", "jsonl", "arrow", "parquet"]
+
+_FORMATS: dict[str, RowsFormat] = {
+    "": "tsv", ".tsv": "tsv", ".txt": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".arrow": "arrow", ".parquet": "parquet",
+}  # fmt: skip
+"""The format of a file by its suffix, before that of a compression."""
+
+
+def rows_format(given: RowsFormat | None, path: str | None) -> RowsFormat:
+    """Return the format ``given``, or that of the suffix of a name.
+
+    Raises UsageError for an unknown suffix, and if a package for the format is missing.
+    """
+    format_ = given or _FORMATS.get(suffix_of(path))
+    if format_ is None:
+        known = ", ".join(filter(None, _FORMATS))
+        raise UsageError(
+            f"{path}: {suffix_of(path)} is none of {known}: rename it or give --format"
+        )
+    if format_ in ("arrow", "parquet"):
+        check_arrow()
+    return format_
+
+
+def line_format(format_: RowsFormat, what: str) -> LineFormat:
+    """Return a format of lines; UsageError for another one. what: needs lines."""
+    if format_ in ("tsv", "jsonl"):
+        return format_
+    raise UsageError(f"{what}: its rows are lines, --format tsv or jsonl")
+
+
+def check_arrow() -> None:
+    """Raise UsageError if pyarrow is missing."""
+    if find_spec("pyarrow") is None:
+        raise UsageError("Arrow and Parquet need pyarrow: pip install 'kmer-streamer[arrow]'")

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from pyarrow.parquet import ParquetWriter
 
 from streamer.errors import StreamerError
-from streamer.output.formats import RowsFormat
-from streamer.output.output_file import OutputFile
+from streamer.output.output_file import OutputFile, RowsFormat
 from streamer.output.text_table import NULL, Column, Format, Labels, Lookup, Table, texts
 from trie.new_file import WithCommit
 

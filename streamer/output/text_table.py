@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trie.cpu import array_pool
 from trie.cpu.intrinsics import array_address, integer_at, put_word
 from trie.cpu.jit import njit
-from trie.cpu.text_scan import SLACK, copy_line
+from trie.cpu.vectors import SLACK, copy_line
 
 Format = Literal["tsv", "jsonl"]
 

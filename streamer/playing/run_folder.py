@@ -175,7 +175,7 @@ def played(reads: Iterable[RawRead], channels: int, seed: int) -> Iterator[Playe
         yield heapq.heappop(under_way)
 
 
-def together(run: Iterable[Played], seconds: float, bases: int) -> Iterator[list[Played]]:
+def group_played(run: Iterable[Played], seconds: float, bases: int) -> Iterator[list[Played]]:
     """Group reads completed within the same ``seconds``, in parts of up to ``bases`` bases."""
     group: list[Played] = []
     total = 0

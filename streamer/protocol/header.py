@@ -3,21 +3,138 @@
 docs/protocol.md specifies what this package implements; the two change together.
 
 Messages on the sync socket: requests of a client, and the parts of any message.
+
+CRC-32C of frames, the checksum of iSCSI and ext4.
+
+It is the usual one: inverted before and after, 0 for no data, 0xE3069283 for ``123456789``. For
+kernels see ``checksum_kernels``; this module does not import numba.
+
+CRC-32C for kernels, which call ISA-L (isal's wheel), and checksums of concatenated parts.
+
+The checksum of a concatenation follows from those of its parts, so data that a kernel has processed
+need not be read again when a frame is put in front of it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from functools import cache
+from itertools import accumulate, repeat
 from typing import Any
 
 import msgpack
 import numpy as np
+from crc32c import crc32c as _plain
 from numpy.typing import NDArray
 
 from streamer.errors import StreamerError
-from streamer.protocol.checksums import crc32c
+from trie.cpu.jit import njit
+from trie.cpu.llvm import Borrowed, foreign
+from trie.cpu.threads import GIL_BYTES
+
+_ALL = 0xFFFFFFFF
+
+CALL_BYTES = 1 << 30
+"""ISA-L is called with at most this many bytes, since the length is a C int."""
+
+ISA_L = Borrowed("ISA-L", "isal.isal_zlib", ("crc32_iscsi",))
+"""Without it the ``crc32c`` package computes all checksums."""
+
+
+def crc32c_address() -> int:
+    """The address of ISA-L's function, 0 if it is missing."""
+    return 0 if ISA_L.missing else int(ISA_L.addresses[0])
+
+
+@cache
+def _function(address: int) -> Callable[[int, int, int], int]:
+    # ctypes releases the GIL during a call
+    kind = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32)
+    return kind(address)
+
+
+def crc32c(frames: Iterable[bytes | memoryview], value: int = 0) -> int:
+    """CRC-32C over the concatenated frames; ``value``: the checksum of what precedes them.
+
+    The GIL is released for large frames only.
+    """
+    for frame in frames:
+        if len(frame) <= GIL_BYTES:
+            value = _plain(frame, value, 0)
+        elif address := crc32c_address():
+            value = _large(_function(address), frame, value)
+        else:
+            value = _plain(frame, value, 1)
+    return value
+
+
+def _large(function: Callable[[int, int, int], int], frame: bytes | memoryview, value: int) -> int:
+    array = np.frombuffer(frame, np.uint8)
+    state = value ^ _ALL
+    for at in range(0, array.size, CALL_BYTES):
+        state = function(array.ctypes.data + at, min(array.size - at, CALL_BYTES), state)
+    return state ^ _ALL
+
+
+_ALL_BITS = np.uint32(0xFFFFFFFF)
+# reflected: the highest bit is the coefficient of 1, the lowest that of x^31
+_POLYNOMIAL, _HIGHEST, _MASK = 0x82F63B78, 1 << 31, (1 << 32) - 1
+
+_crc32_iscsi = foreign("unsigned", "pointer", "int", "unsigned")
+
+
+@njit(cache=True, nogil=True)
+def continue_crc32c(function: Any, value: Any, address: Any, size: Any) -> Any:
+    """For kernels: continue a checksum over ``size`` bytes at an address.
+
+    function: ``crc32c_address`` (uint64). value: uint32, as is the result. address: uint64.
+    """
+    state = np.uint32(value) ^ _ALL_BITS
+    at = np.int64(0)
+    while at < size:
+        part = min(size - at, CALL_BYTES)
+        state = _crc32_iscsi(function, np.uint64(address) + np.uint64(at), np.int32(part), state)
+        at += part
+    return state ^ _ALL_BITS
+
+
+def _product(a: int, b: int) -> int:
+    """The product of two polynomials modulo that of the checksum."""
+    product = 0
+    while a:
+        if a & _HIGHEST:
+            product ^= b
+        a = (a << 1) & _MASK
+        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+_times = njit(_product, cache=True)
+
+# x^(2^n) for every n
+_POWERS = np.array([*accumulate(repeat(1 << 30, 63), lambda power, _: _product(power, power))])
+
+
+@njit(cache=True)
+def combine(crc_a: Any, crc_b: Any, length_b: Any) -> Any:
+    """The checksum of two concatenated parts, from that of each and the length of the second.
+
+    ``combine(crc_a, crc_ab, length_b)`` is the checksum of the second part. Also for kernels.
+    """
+    # append 8 * length_b zero bits to the first part, then add the second
+    value = np.int64(crc_a)
+    left = np.int64(length_b)
+    power = 3
+    while left:
+        if left & 1:
+            value = _times(_POWERS[power], value)
+        left >>= 1
+        power += 1
+    return value ^ np.int64(crc_b)
+
 
 PROTOCOL = 2
 SEAL_BYTES = 4

@@ -17,8 +17,8 @@ from readfish.plugins.abc import AlignerABC
 from streamer.dictionary.target_sets import check_kmers, first_names, unknown_names
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.target_counts import numbers_of
 from streamer.sequences.read_batch import ReadBatch, offsets_of

@@ -3,8 +3,6 @@
 Read an open file of rows as the report that its columns identify.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple, TypeVar

@@ -18,21 +18,11 @@ Tables of targets: counts, and a bar for breadth; many targets are summed in one
 HTML and SVG as text, escaped so that no data can become markup.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from streamer.reporting.reports import (
-    CoverageReport,
-    CurvePoint,
-    LengthCounts,
-    NoveltyReport,
-    ReadsReport,
-    TargetBins,
-    TargetReport,
-)
+from streamer.reporting import reports
 
 _VOID = {"meta", "col", "br"}
 
@@ -216,13 +206,13 @@ def ticks(most: float, count: int = 4) -> list[float]:
 _TRACK_HEIGHT, _STRIP = 96, 12
 
 
-def coverage_tracks(report: CoverageReport, identity: str) -> Markup:
+def coverage_tracks(report: reports.CoverageReport, identity: str) -> Markup:
     """Draw a track per selected target, with its table."""
     tracks = [_track(bins, f"{identity}-{at}") for at, bins in enumerate(report.drawn)]
     return tag("div", *tracks, class_="tracks")
 
 
-def _track(bins: TargetBins, identity: str) -> Markup:
+def _track(bins: reports.TargetBins, identity: str) -> Markup:
     length = int(bins.end[-1]) if bins.end.size else 0
     whole = max(1, length)
     kmers, seen, matches = (int(values.sum()) for values in bins[3:])
@@ -284,7 +274,7 @@ _TOP = 104
 _LETTER = 7  # typical width of a letter
 
 
-def heat_map(report: TargetReport, identity: str) -> Markup:
+def heat_map(report: reports.TargetReport, identity: str) -> Markup:
     """Draw the targets with the most reads; rows are targets, columns barcodes."""
     barcodes = report.barcodes[:DRAWN_BARCODES]
     ranked = report.ranked()[:DRAWN_TARGETS]
@@ -383,7 +373,7 @@ def first_of(number: int) -> int:
     return math.ceil(2 ** (number / BINS_AN_OCTAVE)) if number >= 0 else 0
 
 
-def by_bin(counts: LengthCounts) -> dict[int, int]:
+def by_bin(counts: reports.LengthCounts) -> dict[int, int]:
     """Count reads by bin number."""
     found: dict[int, int] = {}
     for length, reads in counts.by_length.items():
@@ -392,7 +382,7 @@ def by_bin(counts: LengthCounts) -> dict[int, int]:
     return found
 
 
-def length_figure(report: ReadsReport, identity: str) -> Markup:
+def length_figure(report: reports.ReadsReport, identity: str) -> Markup:
     """Draw the figure with its table; nothing without reads."""
     every = report.all
     if not every.reads:
@@ -479,7 +469,7 @@ _NOVELTY_HEIGHT = 220
 _ROWS = 32
 
 
-def novelty_figure(report: NoveltyReport, identity: str) -> Markup:
+def novelty_figure(report: reports.NoveltyReport, identity: str) -> Markup:
     """Draw the figure with its table; nothing without points."""
     points = report.points
     if not points or not points[-1].bases:
@@ -517,17 +507,17 @@ def novelty_figure(report: NoveltyReport, identity: str) -> Markup:
     )  # fmt: skip
 
 
-def _recent(points: list[CurvePoint]) -> str:
+def _recent(points: list[reports.CurvePoint]) -> str:
     """Return the share of new k-mers in the last tenth of the bases."""
     end = points[-1]
-    before = CurvePoint(0, 0, 0, 0)
+    before = reports.CurvePoint(0, 0, 0, 0)
     for point in points:
         if point.bases <= 0.9 * end.bases:
             before = point
     return percent(end.kmers - before.kmers, end.bases - before.bases)
 
 
-def _spread_points(points: list[CurvePoint]) -> list[CurvePoint]:
+def _spread_points(points: list[reports.CurvePoint]) -> list[reports.CurvePoint]:
     step = -(-len(points) // _ROWS)
     return points[::-1][::step][::-1]
 
@@ -535,7 +525,7 @@ def _spread_points(points: list[CurvePoint]) -> list[CurvePoint]:
 SHOWN_TARGETS, SHOWN_PAIRS = 200, 500
 
 
-def target_table(report: TargetReport, caption: str) -> Markup:
+def target_table(report: reports.TargetReport, caption: str) -> Markup:
     """Return the targets with the most reads, the others in one row, and the unassigned reads."""
     lines = [*report.lines()]
     *targets, unassigned = lines
@@ -563,7 +553,7 @@ def target_table(report: TargetReport, caption: str) -> Markup:
     return table(head, rows, caption=caption)
 
 
-def barcode_table(report: TargetReport) -> Markup:
+def barcode_table(report: reports.TargetReport) -> Markup:
     """Return one row per barcode, with all its reads."""
     head: list[Child] = ["Barcode", "Reads", "Bases", "On a target", "Targets with reads"]
     rows: list[list[Child]] = []
@@ -577,7 +567,7 @@ def barcode_table(report: TargetReport) -> Markup:
     return table(head, rows, caption="Reads by barcode")
 
 
-def pair_table(report: TargetReport) -> Markup:
+def pair_table(report: reports.TargetReport) -> Markup:
     """Return a row per pair of barcode and target with anything seen, then the rest."""
     head: list[Child] = ["Barcode", "Target", "Reads", "Bases", "Breadth", "Depth", "K-mers seen"]
     rows: list[list[Child]] = []

@@ -5,8 +5,6 @@ daemon, this matches the reads against the dictionary's files. It only reads com
 the daemon may be running.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -21,19 +19,13 @@ from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalExpired
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.novelty import NoveltyCurve
+from streamer.matching.reports import Assignment
 from streamer.matching.reports import reads as read_rows
 from streamer.matching.spec import MatchSpec, load_dictionary
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
-from streamer.reporting.reports import (
-    CoverageReport,
-    CurvePoint,
-    NoveltyReport,
-    ReadsReport,
-    TargetReport,
-)
+from streamer.reporting import reports
 from streamer.sequences.context import LabelColumn
 
 _BASES = 1 << 24  # bases of batches matched together
@@ -59,10 +51,10 @@ class KeptReads:
     gone: reads that were matched but are no longer retained. facts: names and values for the page.
     """
 
-    targets: list[TargetReport]
-    coverage: CoverageReport | None
-    reads: ReadsReport
-    novelty: NoveltyReport | None
+    targets: list[reports.TargetReport]
+    coverage: reports.CoverageReport | None
+    reads: reports.ReadsReport
+    novelty: reports.NoveltyReport | None
     gone: int
     facts: list[tuple[str, str]]
 
@@ -110,18 +102,18 @@ class _Counting:
         self._show = show
         self._spec = spec_of(reader.identity, directory)
         self._known = _known(reader, self._spec)
-        self._reads = ReadsReport()
+        self._reads = reports.ReadsReport()
 
     def result(self) -> KeptReads:
         targets, coverage = self._with_dictionary()
         novelty = None
         if self._known.curve is not None:
             rows = zip(*(v.tolist() for v in self._known.curve.columns().values()), strict=True)
-            novelty = NoveltyReport([CurvePoint(*row) for row in rows])
+            novelty = reports.NoveltyReport([reports.CurvePoint(*row) for row in rows])
         gone = self._known.reads - self._reads.all.reads
         return KeptReads(targets, coverage, self._reads, novelty, max(0, gone), self._facts())
 
-    def _with_dictionary(self) -> tuple[list[TargetReport], CoverageReport | None]:
+    def _with_dictionary(self) -> tuple[list[reports.TargetReport], reports.CoverageReport | None]:
         if not (self._known.sources or self._recount.sources):
             if self._known.fingerprint and not self._spec.changes:
                 raise self._no_dictionary("the journal does not name the files of its dictionary")
@@ -194,8 +186,8 @@ class _Counting:
                 columns = {name: np.frombuffer(frame, kind) for (name, kind, _), frame in pairs}
                 self._reads.add(columns, dict(content.fields["targets"]))
 
-    def _coverage(self, covered: CoverageCounts, counts: TargetCounts) -> CoverageReport:
-        report = CoverageReport()
+    def _coverage(self, covered: CoverageCounts, counts: TargetCounts) -> reports.CoverageReport:
+        report = reports.CoverageReport()
         names = counts.targets.names
         at = 0
         for columns in covered.columns(self._recount.bins):
@@ -268,14 +260,14 @@ def _file(path: str) -> str:
     return Path(path).name
 
 
-def _target_reports(counts: TargetCounts) -> list[TargetReport]:
+def _target_reports(counts: TargetCounts) -> list[reports.TargetReport]:
     """Return the report of all reads, then the one by barcode if any read has one."""
     made = []
     everything = {None: counts.union()}
     labels = [label for label in counts.groups if label is not None]
     by_barcode = {label: counts.columns(label) for label in counts.groups} if labels else {}
     for groups in (everything, by_barcode):
-        report = TargetReport(by_barcode=groups is not everything)
+        report = reports.TargetReport(by_barcode=groups is not everything)
         report.names = list(counts.targets.names)
         for label, columns in groups.items():
             report.groups[label] = np.stack([values for name, values in columns.items()

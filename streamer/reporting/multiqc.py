@@ -1,7 +1,5 @@
 """MultiQC's custom content: a table whose rows are the samples, ``NAME_mqc.json``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import PurePath
 from typing import Any

@@ -3,8 +3,6 @@
 The sections of a page, top to bottom; those without input are omitted.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,34 +10,14 @@ from importlib.resources import files
 from typing import TypeVar
 
 from streamer import __version__
+from streamer.reporting import figures
 from streamer.reporting.collection import AnyReport, Collection, Given
-from streamer.reporting.figures import (
-    DRAWN_BARCODES,
-    DRAWN_TARGETS,
-    SHOWN_TARGETS,
-    Child,
-    Markup,
-    barcode_table,
-    counted,
-    coverage_tracks,
-    figure,
-    folded,
-    heat_map,
-    joined,
-    length_figure,
-    novelty_figure,
-    pair_table,
-    percent,
-    table,
-    tag,
-    target_table,
-)
 from streamer.reporting.reports import CoverageReport, NoveltyReport, ReadsReport, TargetReport, top
 
 _R = TypeVar("_R", bound=AnyReport)
 
 
-def sections(collection: Collection) -> Iterator[tuple[str, str, Markup]]:
+def sections(collection: Collection) -> Iterator[tuple[str, str, figures.Markup]]:
     """Yield id, heading and content of each section."""
     yield "summary", "Summary", _summary(collection)
     targets, barcodes = (collection.targets(by_barcode=by) for by in (False, True))
@@ -58,66 +36,74 @@ def sections(collection: Collection) -> Iterator[tuple[str, str, Markup]]:
         yield "novelty", "Novelty", _each(novelty, _novelty)
 
 
-def _each(found: Sequence[tuple[Given, _R]], show: Callable[[_R, str], Markup]) -> Markup:
+def _each(
+    found: Sequence[tuple[Given, _R]], show: Callable[[_R, str], figures.Markup]
+) -> figures.Markup:
     """Show one report after the other, each under its file name if there are several."""
     parts = []
     for at, (given, report) in enumerate(found):
         if len(found) > 1:
-            parts.append(tag("h3", given.name))
+            parts.append(figures.tag("h3", given.name))
         parts.append(show(report, f"{show.__name__[1:]}-{at}"))
-    return joined(*parts)
+    return figures.joined(*parts)
 
 
-def _summary(collection: Collection) -> Markup:
+def _summary(collection: Collection) -> figures.Markup:
     parts = []
     if (problem := collection.disagreement()) and len(collection.given) > 1:
-        parts.append(tag("p", f"Note: {problem}", class_="note"))
+        parts.append(figures.tag("p", f"Note: {problem}", class_="note"))
     for given in collection.given:
         if given.gone:
             gone = f"Note: {given.gone:,} earlier reads are no longer in {given.name}, nor here."
-            parts.append(tag("p", gone, class_="note"))
+            parts.append(figures.tag("p", gone, class_="note"))
     if problem is None:
-        parts.append(tag("dl", *(tag("div", tag("dt", name), tag("dd", value, title=exact))
-                                 for name, value, exact in _tiles(collection)),
-                         class_="tiles"))  # fmt: skip
+        tiles = [
+            figures.tag("div", figures.tag("dt", name), figures.tag("dd", value, title=exact))
+            for name, value, exact in _tiles(collection)
+        ]
+        parts.append(figures.tag("dl", *tiles, class_="tiles"))
     if len(collection.given) > 1:
         parts.append(_files(collection.given))
-    return joined(*parts)
+    return figures.joined(*parts)
 
 
 def _tiles(collection: Collection) -> Iterator[tuple[str, str, str]]:
     """Yield name, displayed number and exact number."""
     if found := [*collection.counted]:
         _, reads, bases = found[0]
-        yield "Reads", counted(reads), f"{reads:,}"
-        yield "Bases", counted(bases), f"{bases:,}"
+        yield "Reads", figures.counted(reads), f"{reads:,}"
+        yield "Bases", figures.counted(bases), f"{bases:,}"
     targets = [*collection.all(TargetReport)]
     reads_reports = [report for _, report in collection.all(ReadsReport)]
     if targets:
         report = targets[0][1]
         names = len(report.names)
         yield "Targets with reads", f"{report.with_reads:,} of {names:,}", ""
-        yield "Unassigned reads", percent(report.unassigned, report.reads), f"{report.unassigned:,}"
+        yield (
+            "Unassigned reads",
+            figures.percent(report.unassigned, report.reads),
+            f"{report.unassigned:,}",
+        )
     elif reads_reports:
         off, every = reads_reports[0].off.reads, reads_reports[0].all.reads
-        yield "Unassigned reads", percent(off, every), f"{off:,}"
+        yield "Unassigned reads", figures.percent(off, every), f"{off:,}"
     for _, report in collection.targets(by_barcode=True)[:1]:
         yield "Barcodes", f"{sum(label is not None for label in report.groups):,}", ""
     if reads_reports:
         every_length = reads_reports[0].all
-        yield "Read length N50", counted(every_length.n50), f"{every_length.n50:,}"
+        yield "Read length N50", figures.counted(every_length.n50), f"{every_length.n50:,}"
         matches, windows = reads_reports[0].matches, reads_reports[0].windows
-        yield "Windows that match", percent(matches, windows), f"{matches:,} of {windows:,}"
+        yield "Windows that match", figures.percent(matches, windows), f"{matches:,} of {windows:,}"
     for _, curve in collection.all(NoveltyReport):
         if curve.points:
             kmers = curve.points[-1].kmers
-            yield "New k-mers", counted(kmers), f"{kmers:,}"
+            yield "New k-mers", figures.counted(kmers), f"{kmers:,}"
         break
 
 
-def _files(given: list[Given]) -> Markup:
-    head: list[Child] = ["From", "Report", "Reads", "Bases", "Unassigned"]
-    rows: list[list[Child]] = []
+def _files(given: list[Given]) -> figures.Markup:
+    head: list[figures.Child] = ["From", "Report", "Reads", "Bases", "Unassigned"]
+    rows: list[list[figures.Child]] = []
     for one in given:
         for report in one.reports:
             counts = [*Collection("", [Given(one.name, one.kind, [report])]).counted]
@@ -128,7 +114,7 @@ def _files(given: list[Given]) -> Markup:
             elif isinstance(report, ReadsReport):
                 off = f"{report.off.reads:,}"
             rows.append([one.name, _kind_of(report), reads, bases, off])
-    return table(head, rows, caption="What this page is made of", numbers_from=2)
+    return figures.table(head, rows, caption="What this page is made of", numbers_from=2)
 
 
 def _kind_of(report: object) -> str:
@@ -138,84 +124,106 @@ def _kind_of(report: object) -> str:
     return words[type(report)]
 
 
-def _targets(report: TargetReport, identity: str) -> Markup:
+def _targets(report: TargetReport, identity: str) -> figures.Markup:
     note = ""
-    if len(report.names) > SHOWN_TARGETS:
-        note = f" The {SHOWN_TARGETS} with the most reads are shown, the others in one row."
+    if len(report.names) > figures.SHOWN_TARGETS:
+        note = f" The {figures.SHOWN_TARGETS} with the most reads are shown, the others in one row."
     caption = f"{len(report.names):,} targets, the most reads first"
-    return joined(
-        tag("p", "Breadth is the share of a target's k-mers that was seen, depth how often they "
-            f"were matched on average.{note}"),
-        target_table(report, caption),
-    )  # fmt: skip
+    return figures.joined(
+        figures.tag(
+            "p",
+            "Breadth is the share of a target's k-mers that was seen, depth how often they "
+            f"were matched on average.{note}",
+        ),
+        figures.target_table(report, caption),
+    )
 
 
-def _best_targets(report: ReadsReport, identity: str) -> Markup:
+def _best_targets(report: ReadsReport, identity: str) -> figures.Markup:
     total = report.all.reads
-    shown = top(report.targets, SHOWN_TARGETS)
-    rows: list[list[Child]] = [
-        [name, f"{reads:,}", percent(reads, total), f"{bases:,}"] for name, reads, bases in shown
+    shown = top(report.targets, figures.SHOWN_TARGETS)
+    rows: list[list[figures.Child]] = [
+        [name, f"{reads:,}", figures.percent(reads, total), f"{bases:,}"]
+        for name, reads, bases in shown
     ]
     if (rest := len(report.targets) - len(shown)) > 0:
         reads = report.on.reads - sum(reads for _, reads, _ in shown)
         bases = report.on.bases - sum(bases for *_, bases in shown)
-        rows.append([f"{rest:,} other targets", f"{reads:,}", percent(reads, total), f"{bases:,}"])
+        rows.append(
+            [f"{rest:,} other targets", f"{reads:,}", figures.percent(reads, total), f"{bases:,}"]
+        )
     off = report.off
-    rows.append(["unassigned", f"{off.reads:,}", percent(off.reads, total), f"{off.bases:,}"])
-    head: list[Child] = ["Target", "Reads", "of reads", "Bases"]
-    return table(head, rows, caption="Reads by their best target")
+    rows.append(
+        ["unassigned", f"{off.reads:,}", figures.percent(off.reads, total), f"{off.bases:,}"]
+    )
+    head: list[figures.Child] = ["Target", "Reads", "of reads", "Bases"]
+    return figures.table(head, rows, caption="Reads by their best target")
 
 
-def _barcodes(report: TargetReport, identity: str) -> Markup:
-    left = max(0, len(report.names) - DRAWN_TARGETS), max(0, len(report.groups) - DRAWN_BARCODES)
+def _barcodes(report: TargetReport, identity: str) -> figures.Markup:
+    left = (
+        max(0, len(report.names) - figures.DRAWN_TARGETS),
+        max(0, len(report.groups) - figures.DRAWN_BARCODES),
+    )
     note = ""
     if any(left):
         note = f" {left[0]:,} more targets and {left[1]:,} more barcodes are not drawn."
     if not report.groups or not report.names:
-        return tag("p", "There is no read.")
-    pairs = pair_table(report)
-    return joined(
-        figure(f"Breadth in percent: how much of each target was seen in each barcode.{note}",
-               heat_map(report, identity),
-               folded("Table of targets by barcode", pairs)),
-        barcode_table(report),
-    )  # fmt: skip
+        return figures.tag("p", "There is no read.")
+    pairs = figures.pair_table(report)
+    return figures.joined(
+        figures.figure(
+            f"Breadth in percent: how much of each target was seen in each barcode.{note}",
+            figures.heat_map(report, identity),
+            figures.folded("Table of targets by barcode", pairs),
+        ),
+        figures.barcode_table(report),
+    )
 
 
-def _coverage(report: CoverageReport, identity: str) -> Markup:
+def _coverage(report: CoverageReport, identity: str) -> figures.Markup:
     drawn = len(report.drawn)
     note = ""
     if report.count > drawn and not drawn:
-        return tag("p", f"Nothing of the {report.count:,} targets was seen.")
+        return figures.tag("p", f"Nothing of the {report.count:,} targets was seen.")
     if report.count > drawn:
         note = (f" The {drawn} of {report.count:,} targets with the most matches are drawn; all of "
                 f"them have {report.seen:,} of {report.kmers:,} windows seen.")  # fmt: skip
     if not drawn:
-        return tag("p", "There is no target.")
+        return figures.tag("p", "There is no target.")
     words = ("The area is the depth along a target, the strip below it the share of k-mers that "
              f"was seen, the darker the more.{note}")  # fmt: skip
-    return joined(tag("p", words), coverage_tracks(report, identity))
+    return figures.joined(figures.tag("p", words), figures.coverage_tracks(report, identity))
 
 
-def _lengths(report: ReadsReport, identity: str) -> Markup:
+def _lengths(report: ReadsReport, identity: str) -> figures.Markup:
     every = report.all
     if not every.reads:
-        return tag("p", "There is no read.")
-    head: list[Child] = ["Which reads", "Reads", "Bases", "N50", "Median", "Mean", "Longest"]
-    rows: list[list[Child]] = []
-    for name, counts in (("all", every), ("on a target", report.on), ("unassigned", report.off)):
+        return figures.tag("p", "There is no read.")
+    head: list[figures.Child] = [
+        "Which reads",
+        "Reads",
+        "Bases",
+        "N50",
+        "Median",
+        "Mean",
+        "Longest",
+    ]
+    rows: list[list[figures.Child]] = []
+    for name, counts in (("all", every), ("on a target", report.on), ("on no target", report.off)):
         mean = counts.bases / counts.reads if counts.reads else 0
         numbers = (counts.reads, counts.bases, counts.n50, counts.middle(), round(mean),
                    counts.longest)  # fmt: skip
         rows.append([name, *(f"{value:,}" for value in numbers)])
-    return joined(
-        length_figure(report, identity), table(head, rows, caption="Lengths of reads, in bases")
+    return figures.joined(
+        figures.length_figure(report, identity),
+        figures.table(head, rows, caption="Lengths of reads, in bases"),
     )
 
 
-def _novelty(report: NoveltyReport, identity: str) -> Markup:
-    drawn = novelty_figure(report, identity)
-    return drawn or tag("p", "There is no read.")
+def _novelty(report: NoveltyReport, identity: str) -> figures.Markup:
+    drawn = figures.novelty_figure(report, identity)
+    return drawn or figures.tag("p", "There is no read.")
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
@@ -224,43 +232,47 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; ba
 def page(collection: Collection, options: Iterable[tuple[str, str]]) -> str:
     """Return the whole file; options: names and values, shown at the end with the files' facts."""
     found = [*sections(collection)]
-    links = [tag("a", heading, href=f"#{identity}") for identity, heading, _ in found]
+    links = [figures.tag("a", heading, href=f"#{identity}") for identity, heading, _ in found]
     about = "about", "Version and parameters", _about(collection, options)
     content = [
-        tag("section", tag("h2", heading, id=identity), inside, aria_labelledby=identity)
+        figures.tag(
+            "section", figures.tag("h2", heading, id=identity), inside, aria_labelledby=identity
+        )
         for identity, heading, inside in (*found, about)
     ]
-    links.append(tag("a", about[1], href=f"#{about[0]}"))
-    style = Markup(files("streamer.reporting").joinpath("page.css").read_text("utf-8"))
-    head = tag(
-        "head", tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="generator", content=f"streamer {__version__}"),
-        tag("title", collection.title), tag("style", style),
+    links.append(figures.tag("a", about[1], href=f"#{about[0]}"))
+    style = figures.Markup(files("streamer.reporting").joinpath("page.css").read_text("utf-8"))
+    head = figures.tag(
+        "head", figures.tag("meta", charset="utf-8"),
+        figures.tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        figures.tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        figures.tag("meta", name="color-scheme", content="light dark"),
+        figures.tag("meta", name="generator", content=f"streamer {__version__}"),
+        figures.tag("title", collection.title), figures.tag("style", style),
     )  # fmt: skip
-    body = tag(
+    body = figures.tag(
         "body",
-        tag("header", tag("h1", collection.title),
-            tag("p", ", ".join(given.name for given in collection.given)),
-            tag("nav", *links, aria_label="Sections")),
-        tag("main", *content),
-        tag("footer", tag("p", f"Made by streamer {__version__} on {_now()}.")),
+        figures.tag("header", figures.tag("h1", collection.title),
+            figures.tag("p", ", ".join(given.name for given in collection.given)),
+            figures.tag("nav", *links, aria_label="Sections")),
+        figures.tag("main", *content),
+        figures.tag("footer", figures.tag("p", f"Made by streamer {__version__} on {_now()}.")),
     )  # fmt: skip
-    return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
+    return "<!DOCTYPE html>\n" + figures.tag("html", head, body, lang="en") + "\n"
 
 
-def _about(collection: Collection, options: Iterable[tuple[str, str]]) -> Markup:
+def _about(collection: Collection, options: Iterable[tuple[str, str]]) -> figures.Markup:
     parts = [_facts([("streamer", __version__), *options])]
     for given in collection.given:
-        parts += [tag("h3", given.name), _facts([("what it is", given.kind), *given.facts])]
-    return joined(*parts)
+        parts += [figures.tag("h3", given.name), _facts([("what it is", given.kind), *given.facts])]
+    return figures.joined(*parts)
 
 
-def _facts(facts: Iterable[tuple[str, str]]) -> Markup:
-    pairs = (joined(tag("dt", name), tag("dd", value)) for name, value in facts)
-    return tag("dl", *pairs, class_="facts")
+def _facts(facts: Iterable[tuple[str, str]]) -> figures.Markup:
+    pairs = (
+        figures.joined(figures.tag("dt", name), figures.tag("dd", value)) for name, value in facts
+    )
+    return figures.tag("dl", *pairs, class_="facts")
 
 
 def _now() -> str:

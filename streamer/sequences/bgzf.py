@@ -28,13 +28,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.output.bgzf_writer import END_BLOCK
-from streamer.sequences.raw_file import Packed
-from streamer.sequences.text_window import TextBlock, new_block
+from streamer.output.output_file import END_BLOCK
+from streamer.sequences.raw_file import Packed, TextBlock, new_block
 from trie.cpu import array_pool
-from trie.cpu.foreign import Borrowed, foreign
 from trie.cpu.intrinsics import array_address
 from trie.cpu.jit import inner, njit
+from trie.cpu.llvm import Borrowed, foreign
 
 # mypy: no-check-untyped-defs
 # (numba types kernels by the arguments of their first call)

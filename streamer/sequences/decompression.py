@@ -51,32 +51,10 @@ from numpy.typing import NDArray
 from xopen import xopen
 
 from streamer.errors import warn
-from streamer.sequences.bgzf import (
-    AFTER,
-    AT,
-    BETWEEN,
-    FULL,
-    GZIP_WITH_EXTRA,
-    INFLATE,
-    NEED_INPUT,
-    PHASE,
-    PUSHED,
-    SIZE,
-    STOP,
-    TO,
-    TRAILING,
-    InflateState,
-    Watched,
-    block_groups,
-    igzip_lib,
-    inflate_members,
-    inflated,
-)
-from streamer.sequences.cram import MAGIC as CRAM_MAGIC
-from streamer.sequences.cram import cram_blocks
+from streamer.sequences import bgzf, raw_file
 from streamer.sequences.prefetch import prefetched
-from streamer.sequences.raw_file import Buffered, Packed, RawFile, Readable, plain_blocks
-from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
+from streamer.sequences.sam import MAGIC as CRAM_MAGIC
+from streamer.sequences.sam import cram_blocks
 from trie.cpu.intrinsics import array_address
 from trie.cpu.team import Line, Team
 from trie.cpu.threads import usable_cores
@@ -120,7 +98,7 @@ class Members:
     last: the size of the text of a member before the file's first one; None: there is none.
     """
 
-    def __init__(self, file: Readable, compression: str, last: int | None = None) -> None:
+    def __init__(self, file: raw_file.Readable, compression: str, last: int | None = None) -> None:
         self._file = file
         self._begin, self._padding, self._magic = _MEMBERS[compression]
         self._member: Any = None
@@ -181,62 +159,62 @@ class GzipMembers:
     whole: fill blocks completely, because the file is not a pipe. last: as in ``Members``.
     """
 
-    def __init__(self, file: Packed, *, whole: bool, last: int | None = None) -> None:
+    def __init__(self, file: raw_file.Packed, *, whole: bool, last: int | None = None) -> None:
         self._file = file
         self._whole = whole
-        self._state = InflateState()
-        self._packed = np.empty(PUSHED + _GZIP_READ_BYTES, dtype=np.uint8)
+        self._state = bgzf.InflateState()
+        self._packed = np.empty(bgzf.PUSHED + _GZIP_READ_BYTES, dtype=np.uint8)
         self._stream = np.zeros(7, dtype=np.int64)
-        self._stream[SIZE], self._stream[AFTER] = last or 0, last is not None
+        self._stream[bgzf.SIZE], self._stream[bgzf.AFTER] = last or 0, last is not None
         self._ended = False
         self._problem: BaseException | None = None
 
-    def blocks(self, size: int) -> Iterator[TextBlock]:
+    def blocks(self, size: int) -> Iterator[raw_file.TextBlock]:
         """Yield the text in blocks of at most ``size`` bytes; errors as in ``fill``."""
-        while (block := self.fill(new_block(size))).stop > block.first:
+        while (block := self.fill(raw_file.new_block(size))).stop > block.first:
             yield block
 
-    def fill(self, block: TextBlock) -> TextBlock:
+    def fill(self, block: raw_file.TextBlock) -> raw_file.TextBlock:
         """Fill the block; less than full only at the end or from a pipe, empty at the end.
 
         Raises what reading raises, EOFError for a truncated member, TrailingBytesError, and
         IsalError for any other fault, each after all text before it has been returned.
         """
         stream = self._stream
-        stream[TO] = block.first
+        stream[bgzf.TO] = block.first
         try:
             self._raise()
             self._fill(block)
         except BaseException as problem:
-            if stream[TO] == block.first:
+            if stream[bgzf.TO] == block.first:
                 raise
             self._problem = problem
-        return block._replace(stop=int(stream[TO]))
+        return block._replace(stop=int(stream[bgzf.TO]))
 
     def _raise(self) -> None:
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
 
-    def _fill(self, block: TextBlock) -> None:
+    def _fill(self, block: raw_file.TextBlock) -> None:
         state, stream, packed = self._state, self._stream, self._packed
         packed_address = np.uint64(array_address(packed))
         address = np.uint64(array_address(block.array))
         while True:
-            code = inflate_members(
-                INFLATE.addresses, state.address, state.words, state.halves, stream, packed,
+            code = bgzf.inflate_members(
+                bgzf.INFLATE.addresses, state.address, state.words, state.halves, stream, packed,
                 packed_address, address, block.stop, self._ended,
             )  # fmt: skip
-            if code == FULL:
+            if code == bgzf.FULL:
                 return
-            if code == TRAILING:
-                raise TrailingBytesError(behind_empty=stream[SIZE] == 0)
-            if code != NEED_INPUT:
-                raise igzip_lib.IsalError(_PROBLEMS.get(code, f"Error {code} Unknown error"))
-            if not self._whole and stream[TO] > block.first:
+            if code == bgzf.TRAILING:
+                raise TrailingBytesError(behind_empty=stream[bgzf.SIZE] == 0)
+            if code != bgzf.NEED_INPUT:
+                raise bgzf.igzip_lib.IsalError(_PROBLEMS.get(code, f"Error {code} Unknown error"))
+            if not self._whole and stream[bgzf.TO] > block.first:
                 return
             if self._ended:
-                if stream[PHASE] != BETWEEN:
+                if stream[bgzf.PHASE] != bgzf.BETWEEN:
                     raise EOFError
                 return
             self._read()
@@ -244,12 +222,12 @@ class GzipMembers:
     def _read(self) -> None:
         """Read more compressed bytes after the few that are left."""
         stream, packed = self._stream, self._packed
-        left = packed[stream[AT] : stream[STOP]].copy()
-        stream[AT] = PUSHED
-        stream[STOP] = PUSHED + len(left)
-        packed[PUSHED : stream[STOP]] = left
-        count = self._file.readinto(packed.data[stream[STOP] :])
-        stream[STOP] += count
+        left = packed[stream[bgzf.AT] : stream[bgzf.STOP]].copy()
+        stream[bgzf.AT] = bgzf.PUSHED
+        stream[bgzf.STOP] = bgzf.PUSHED + len(left)
+        packed[bgzf.PUSHED : stream[bgzf.STOP]] = left
+        count = self._file.readinto(packed.data[stream[bgzf.STOP] :])
+        stream[bgzf.STOP] += count
         self._ended = count == 0
 
 
@@ -277,7 +255,7 @@ _LIBC.fread.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes
 _LIBC.fclose.argtypes = (ctypes.c_void_p,)
 
 
-def threads_for(raw: RawFile, team: Team) -> int:
+def threads_for(raw: raw_file.RawFile, team: Team) -> int:
     """Return how many threads rapidgzip gets of those that work; 0 if it does not pay."""
     threads = (min(team.threads, usable_cores()) - team.lent) * _SHARE[0] // _SHARE[1]
     extent = raw.extent
@@ -289,18 +267,18 @@ def threads_for(raw: RawFile, team: Team) -> int:
     sample = os.pread(number, _SAMPLE_BYTES, start)
     most = _MOST_RATIO * len(sample)
     try:
-        text = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP).decompress(sample, most)
-    except igzip_lib.IsalError:
+        text = bgzf.igzip_lib.IgzipDecompressor(bgzf.igzip_lib.DECOMP_GZIP).decompress(sample, most)
+    except bgzf.igzip_lib.IsalError:
         return 0
     return threads if len(text) < most else 0
 
 
 def parallel_blocks(
-    raw: RawFile,
+    raw: raw_file.RawFile,
     size: int,
     team: Team,
-    rest: Callable[[], Iterator[TextBlock]],
-) -> Iterator[TextBlock]:
+    rest: Callable[[], Iterator[raw_file.TextBlock]],
+) -> Iterator[raw_file.TextBlock]:
     """Yield the text of a gzip file in blocks of ``size`` bytes; raise what ``rest`` raises.
 
     As many threads of the team sleep as rapidgzip has, except for the one that reads. rest: yields
@@ -313,10 +291,10 @@ def parallel_blocks(
         return
     given = 0
     whole = False
-    kept: TextBlock | None = None
+    kept: raw_file.TextBlock | None = None
     try:
         with team.lend(threads - 1, "decompress"), _Rapidgzip(raw, threads) as process:
-            while (block := process.fill(new_block(size))).stop - block.first == size:
+            while (block := process.fill(raw_file.new_block(size))).stop - block.first == size:
                 if kept is not None:
                     yield kept
                     given += size
@@ -334,10 +312,12 @@ def parallel_blocks(
     yield from _behind(rest(), given)
 
 
-def _without_end(kept: TextBlock | None, last: TextBlock) -> tuple[bool, TextBlock | None]:
+def _without_end(
+    kept: raw_file.TextBlock | None, last: raw_file.TextBlock
+) -> tuple[bool, raw_file.TextBlock | None]:
     """Return whether the text ends with ``_END``, and the last two blocks as one, without it."""
     before = 0 if kept is None else kept.stop - kept.first
-    both = new_block(before + last.stop - last.first)
+    both = raw_file.new_block(before + last.stop - last.first)
     middle = both.first + before
     if kept is not None:
         both.array[both.first : middle] = kept.array[kept.first : kept.stop]
@@ -348,7 +328,7 @@ def _without_end(kept: TextBlock | None, last: TextBlock) -> tuple[bool, TextBlo
     return True, both._replace(stop=stop) if stop > both.first else None
 
 
-def _behind(blocks: Iterator[TextBlock], given: int) -> Iterator[TextBlock]:
+def _behind(blocks: Iterator[raw_file.TextBlock], given: int) -> Iterator[raw_file.TextBlock]:
     """Yield the blocks without their first ``given`` bytes."""
     for block in blocks:
         passed = min(given, block.stop - block.first)
@@ -363,7 +343,7 @@ class _Rapidgzip:
     stop: the file's end at the beginning.
     """
 
-    def __init__(self, raw: RawFile, threads: int) -> None:
+    def __init__(self, raw: raw_file.RawFile, threads: int) -> None:
         assert raw.extent is not None
         self._raw = raw
         self._file, self._start, self.stop = raw.extent
@@ -410,7 +390,7 @@ class _Rapidgzip:
             if at == self.stop:
                 pipe.write(_BEHIND)
 
-    def fill(self, block: TextBlock) -> TextBlock:
+    def fill(self, block: raw_file.TextBlock) -> raw_file.TextBlock:
         """Fill the block, less than full only at the end."""
         address = array_address(block.array) + block.first
         count: int = _LIBC.fread(address, 1, block.stop - block.first, self._text)
@@ -433,7 +413,7 @@ _MAGICS = (
 _BLOCKS_AHEAD = 4
 _AHEAD_BYTES = 10 << 20  # with a team: more than a batch of it, or one thread waits for another
 
-_Groups = Line[NDArray[np.uint8], tuple[NDArray[np.uint8], TextBlock | None]]
+_Groups = Line[NDArray[np.uint8], tuple[NDArray[np.uint8], raw_file.TextBlock | None]]
 
 
 def compression_at(start: bytes) -> str | None:
@@ -442,26 +422,26 @@ def compression_at(start: bytes) -> str | None:
 
 
 def text_blocks(
-    raw: RawFile,
+    raw: raw_file.RawFile,
     stack: ExitStack,
     team: Team | None,
     *,
     shown: str,
-    pause: TextBlock | None = None,
-    size: int = BLOCK_BYTES,
-) -> tuple[Any, Watched | None]:
+    pause: raw_file.TextBlock | None = None,
+    size: int = raw_file.BLOCK_BYTES,
+) -> tuple[Any, bgzf.Watched | None]:
     """Return an iterator of blocks, which the caller closes, and the watcher of a gzip file's end.
 
     stack: closes whatever else is opened. shown: the file's name in errors. pause: yielded whenever
     no block is ready; only without a team. size: the most bytes per block.
     """
     compression = compression_at(raw.magic)
-    watched = Watched(raw) if compression == "gz" else None
+    watched = bgzf.Watched(raw) if compression == "gz" else None
     if team is not None and watched is not None and _may_be_bgzf(raw):
         return _Bgzf(watched, team, size, shown, whole=raw.regular), watched
     if compression is None:
         cram = raw.magic.startswith(CRAM_MAGIC)
-        blocks = cram_blocks(raw, shown) if cram else plain_blocks(raw, size, team)
+        blocks = cram_blocks(raw, shown) if cram else raw_file.plain_blocks(raw, size, team)
     elif watched is not None and "gz" in COMPRESSIONS:
         blocks = _without_rest(_gzip(watched, raw, size, team), watched, shown)
     else:
@@ -475,44 +455,50 @@ def text_blocks(
     return team.line(read, lambda block: block, ahead, pulls=stage), watched
 
 
-def _may_be_bgzf(raw: RawFile) -> bool:
-    return "gz" in COMPRESSIONS and raw.magic.startswith(GZIP_WITH_EXTRA)
+def _may_be_bgzf(raw: raw_file.RawFile) -> bool:
+    return "gz" in COMPRESSIONS and raw.magic.startswith(bgzf.GZIP_WITH_EXTRA)
 
 
-def counted(blocks: Iterator[TextBlock], team: Team, stage: str) -> Iterator[TextBlock]:
+def counted(
+    blocks: Iterator[raw_file.TextBlock], team: Team, stage: str
+) -> Iterator[raw_file.TextBlock]:
     """Yield the blocks and count their bytes for a stage of the team."""
     for block in blocks:
         team.stages.count(stage, block.stop - block.first)
         yield block
 
 
-def _decompressed(raw: Watched | RawFile, compression: str, stack: ExitStack) -> Readable:
+def _decompressed(
+    raw: bgzf.Watched | raw_file.RawFile, compression: str, stack: ExitStack
+) -> raw_file.Readable:
     if compression in COMPRESSIONS:
         return Members(raw, compression)
     # zstd in this process, since a child process would report every error alike
     threads = 1 if compression == "gz" else 0
-    file: Any = xopen(Buffered(raw), "rb", format=compression, threads=threads)
+    file: Any = xopen(raw_file.Buffered(raw), "rb", format=compression, threads=threads)
     return stack.enter_context(file)
 
 
-def _gzip(watched: Watched, raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:
+def _gzip(
+    watched: bgzf.Watched, raw: raw_file.RawFile, size: int, team: Team | None
+) -> Iterator[raw_file.TextBlock]:
     """Decompress a gzip file into blocks, with rapidgzip's threads if that pays."""
     rest = partial(_members, watched, size, whole=raw.regular)
     return rest() if team is None else parallel_blocks(raw, size, team, rest)
 
 
 def _members(
-    file: Packed, size: int, *, whole: bool, last: int | None = None
-) -> Iterator[TextBlock]:
+    file: raw_file.Packed, size: int, *, whole: bool, last: int | None = None
+) -> Iterator[raw_file.TextBlock]:
     """Decompress a gzip file into blocks."""
-    if INFLATE.missing:
+    if bgzf.INFLATE.missing:
         return _filled(Members(file, "gz", last), size, whole=whole)
     return GzipMembers(file, whole=whole, last=last).blocks(size)
 
 
 def _without_rest(
-    blocks: Iterator[TextBlock], watched: Watched | None, shown: str
-) -> Iterator[TextBlock]:
+    blocks: Iterator[raw_file.TextBlock], watched: bgzf.Watched | None, shown: str
+) -> Iterator[raw_file.TextBlock]:
     """Yield the blocks; warn if other bytes follow the compressed data, as gzip does.
 
     In BGZF only after the block that ends the file: elsewhere, blocks may follow them.
@@ -525,10 +511,12 @@ def _without_rest(
         warn(f"{shown}: other bytes follow the compressed data: they are ignored")
 
 
-class _Bgzf(Iterator[TextBlock]):
+class _Bgzf(Iterator[raw_file.TextBlock]):
     """The blocks of a BGZF file, in order; from where it stops being BGZF, those of plain gzip."""
 
-    def __init__(self, file: Watched, team: Team, size: int, shown: str, *, whole: bool) -> None:
+    def __init__(
+        self, file: bgzf.Watched, team: Team, size: int, shown: str, *, whole: bool
+    ) -> None:
         self._file = file
         self._shown = shown
         self._last: int | None = None  # bytes of text in the last block
@@ -538,12 +526,12 @@ class _Bgzf(Iterator[TextBlock]):
         # a group has megabytes, and about as many threads decompress as parse and match
         ahead = team.threads // 2 + _BLOCKS_AHEAD
         self._line: _Groups = team.line(
-            block_groups(file, size, whole=whole), inflated, ahead,
+            bgzf.block_groups(file, size, whole=whole), bgzf.inflated, ahead,
             pulls="read", works="decompress",
         )  # fmt: skip
-        self._rest: Iterator[TextBlock] | None = None
+        self._rest: Iterator[raw_file.TextBlock] | None = None
 
-    def __next__(self) -> TextBlock:
+    def __next__(self) -> raw_file.TextBlock:
         if self._rest is None:
             packed, block = next(self._line)
             if block is not None:
@@ -589,10 +577,10 @@ class _Chained:
         return count
 
 
-def _filled(file: Readable, most: int, *, whole: bool) -> Iterator[TextBlock]:
+def _filled(file: raw_file.Readable, most: int, *, whole: bool) -> Iterator[raw_file.TextBlock]:
     """Yield blocks of decompressed text; ``whole``: all but the last are full, even on an error."""
     while True:
-        block = new_block(most)
+        block = raw_file.new_block(most)
         stop = block.first
         try:
             while stop < block.stop and (data := file.read1(min(_READ_BYTES, block.stop - stop))):

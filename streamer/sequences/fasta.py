@@ -5,13 +5,12 @@ CR. Blank lines, trailing blanks, and lines that begin with ``#`` are skipped. A
 after line, and sequence lines also in part.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
 
 from streamer.errors import DataError
+from streamer.sequences.raw_file import AT, LINE, STOP, WITHIN, FormatError, Text
 from streamer.sequences.record_buffer import (
     CUT,
     ENOUGH,
@@ -26,12 +25,10 @@ from streamer.sequences.record_buffer import (
     place_record,
 )
 from streamer.sequences.record_limit import LONGEST_HEADER
-from streamer.sequences.text_window import AT, LINE, STOP, WITHIN, FormatError, Text
-from trie.codes import LETTER_TO_CODE
+from trie.codes import CR, LETTER_TO_CODE, LF, encode_line
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
-from trie.cpu.text_scan import equals
-from trie.letter_lines import CR, LF, encode_line
+from trie.cpu.vectors import equals
 
 _SHOWN = 20
 _ENOUGH = 64  # bytes of a line that an error message may need

@@ -23,8 +23,20 @@ import numpy as np
 
 from streamer.errors import DataError, warn
 from streamer.sequences.context import ReadContext
-from streamer.sequences.packed_names import COUNT_BYTES
-from streamer.sequences.read_batch import ReadBatch, name_of
+from streamer.sequences.raw_file import (
+    AT,
+    BLOCK_BYTES,
+    LINE,
+    PLUS,
+    SEEN,
+    SEEN_LINES,
+    STOP,
+    FormatError,
+    Text,
+    TextBlock,
+    new_block,
+)
+from streamer.sequences.read_batch import COUNT_BYTES, ReadBatch, name_of
 from streamer.sequences.record_buffer import (
     ENOUGH,
     FAULT,
@@ -41,24 +53,10 @@ from streamer.sequences.record_buffer import (
     add_record,
     place_record,
 )
-from streamer.sequences.text_window import (
-    AT,
-    BLOCK_BYTES,
-    LINE,
-    PLUS,
-    SEEN,
-    SEEN_LINES,
-    STOP,
-    FormatError,
-    Text,
-    TextBlock,
-    new_block,
-)
-from trie.codes import LETTER_TO_CODE
+from trie.codes import CR, LETTER_TO_CODE, LF, encode_line
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import inner, njit
-from trie.cpu.text_scan import SLACK, equals, outside
-from trie.letter_lines import CR, LF, encode_line
+from trie.cpu.vectors import SLACK, equals, outside
 
 LINES: Final = 4  # of a record
 _SHOWN = 20

@@ -27,7 +27,7 @@ from streamer.sequences.record_buffer import CUT, MORE, RecordBuffer, TextPiece
 from streamer.sequences.source import (
     FORK_THREADS,
     STDIN,
-    Elsewhere,
+    RemoteReaders,
     SequenceSource,
     shown_name,
     size_of_files,
@@ -156,21 +156,21 @@ def work_on_batches(
     full: bool = False,
     forks: bool = False,
     small: bool = False,
-    elsewhere: Elsewhere | None = None,
+    remote_readers: RemoteReaders | None = None,
 ) -> Iterator[Callable[[], R]]:
     """Yield the batches of ``read_batches`` as calls that do the work on them, in any thread.
 
     Where a team parses in parallel, the thread that parsed a batch has already done the work on it,
     possibly also on batches after a faulty record. forks: a large team may use forked processes, as
     the work has no effect but its result, which can be pickled. small: it may read many files at
-    the same time, since the results take hardly any memory. elsewhere: workers that read and do the
-    work instead; their results are used.
+    the same time, since the results take hardly any memory. remote_readers: workers that read and
+    do the work instead; their results are used.
     """
 
     def works_on(path: str, alone: Team | None, count: Callable[[int], None]) -> Works[R]:
         return work_on_batches(
             [path], work, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=count,
-            context=context, team=alone, full=full, elsewhere=elsewhere,
+            context=context, team=alone, full=full, remote_readers=remote_readers,
         )  # fmt: skip
 
     done = 0
@@ -181,12 +181,12 @@ def work_on_batches(
             on_bytes(done + size)
 
     readers = readers_of(team if forks or small else None)
-    if elsewhere is not None:
-        readers = elsewhere.readers
+    if remote_readers is not None:
+        readers = remote_readers.readers
     for path, *others in runs_of_files(paths, readers):
-        if elsewhere is not None and others:
+        if remote_readers is not None and others:
             files = [path, *others]
-            with closing(elsewhere.whole(files)) as whole:
+            with closing(remote_readers.whole(files)) as whole:
                 for one, results in zip(files, whole, strict=True):
                     if results is None:
                         yield from works_on(one, None, has_read)
@@ -204,7 +204,7 @@ def work_on_batches(
         with ExitStack() as stack:
             source = SequenceSource(
                 path, stack, opened, team=team, flush_seconds=flush_seconds, full=full,
-                forks=forks, elsewhere=elsewhere,
+                forks=forks, remote_readers=remote_readers,
             )  # fmt: skip
             buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=context)
 

@@ -1,7 +1,5 @@
 """Read ahead: parse the next batch while this one is matched."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, Full, Queue

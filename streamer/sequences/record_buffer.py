@@ -21,15 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import DataError
-from streamer.sequences.packed_names import COUNT_BYTES, PackedNames, put_name
-from streamer.sequences.read_batch import ReadBatch, bad_name
+from streamer.sequences.raw_file import BLOCK_BYTES, ROOM_BYTES, FormatError, Text
+from streamer.sequences.read_batch import COUNT_BYTES, PackedNames, ReadBatch, bad_name, put_name
 from streamer.sequences.record_limit import most_bases, most_text, over_limit
-from streamer.sequences.text_window import BLOCK_BYTES, ROOM_BYTES, FormatError, Text
 from trie.codes import InvalidBaseError, encode, shown_byte
 from trie.cpu import array_pool
 from trie.cpu.intrinsics import prefetch
 from trie.cpu.jit import inner, njit
-from trie.cpu.text_scan import SLACK, copy_line
+from trie.cpu.vectors import SLACK, copy_line
 
 _AHEAD = 16  # records whose cache lines are prefetched
 
@@ -46,7 +45,7 @@ class Span(NamedTuple):
 class RecordText(NamedTuple):
     """Records in the blocks of text they were parsed from, none spread over two.
 
-    spans: in order; SLACK bytes after each can be read (``trie.cpu.text_scan``). places:
+    spans: in order; SLACK bytes after each can be read (``trie.cpu.vectors``). places:
     int64[records, 3]: where in its span's text each record begins, its first line ends, and the
     record ends. The line end belongs to the record, not to its first line.
     """

@@ -3,8 +3,6 @@
 References and texts to search are read in parts: their FASTA records may have any length.
 """
 
-from __future__ import annotations
-
 MOST_BASES = 500_000_000
 """The limit unless ``limit_records`` sets another one: reads and most chromosomes are shorter."""
 

@@ -4,14 +4,12 @@ The names' 64-bit hashes are kept in an open-addressing table, at most half full
 is a million names, it starts over, since a run may be of any length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from streamer.sequences.packed_names import PackedNames
+from streamer.sequences.read_batch import PackedNames
 from trie.cpu.intrinsics import prefetch, word_at
 from trie.cpu.jit import njit
 

@@ -11,17 +11,46 @@ What SAM and BAM share: restoring aligned reads as sequenced (SAM specification 
 Only primary records count; secondary and supplementary ones repeat a read or parts of it. Reads on
 the reverse strand are reverse-complemented. Hard-clipped reads cannot be restored, because bases
 are missing.
+
+CRAM as SAM text, decoded by pysam (htslib): its codecs are not worth a second implementation.
+
+    file -> thread -> pipe -> pysam -> lines -> streamer.sequences.sam
+
+A pipe is needed because standard input has already been read to recognize the format.
+
+Parse decompressed BAM (SAM specification 4.2): names and letters of primary records.
+
+The lengths in a record are checked against its size before the record is read.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from typing import Final
+import struct
+import threading
+from binascii import hexlify
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.errors import DataError
 from streamer.sequences.context import number_at
+from streamer.sequences.raw_file import (
+    AT,
+    BLOCK_BYTES,
+    LINE,
+    SEEN,
+    STOP,
+    FormatError,
+    Readable,
+    Text,
+    TextBlock,
+    new_block,
+)
 from streamer.sequences.read_batch import name_of
 from streamer.sequences.record_buffer import (
     ENOUGH,
@@ -36,11 +65,11 @@ from streamer.sequences.record_buffer import (
     add_record,
     place_record,
 )
-from streamer.sequences.text_window import AT, LINE, SEEN, STOP, FormatError
+from streamer.sequences.record_limit import most_bases, over_limit
 from trie.codes import LETTER_TO_CODE
-from trie.cpu.intrinsics import trailing_zeros
+from trie.cpu.intrinsics import trailing_zeros, word_at
 from trie.cpu.jit import njit
-from trie.cpu.text_scan import equals
+from trie.cpu.vectors import equals
 
 REVERSE: Final = 0x10
 """FLAG bit: the sequence is reverse-complemented."""
@@ -275,4 +304,302 @@ def _cigar_fits(text, at, end, operations, letters):
             return False
         total += length * (IN_READ >> code & 1)
         at += 1
+    return total == letters or not letters
+
+
+MAGIC = b"CRAM"
+
+END = b"\xe0EOF"  # in the container that ends a file, and in no other one (CRAM specification 9)
+_READ_BYTES = 1 << 17
+
+_NEEDED = "CRAM needs pysam: pip install 'kmer-streamer[cram]'"
+_DAMAGED = (
+    "damaged or truncated CRAM, or its reference is not found: set REF_PATH, or convert the file "
+    "with samtools fastq -T '*' --reference FASTA"
+)
+
+
+def cram_blocks(file: Readable, shown: str) -> Iterator[TextBlock]:
+    """Yield blocks of header and records as SAM text; raise DataError if the CRAM is invalid."""
+    try:
+        import pysam
+    except ImportError:
+        raise DataError(_NEEDED, file=shown) from None
+    # errors are raised, so htslib need not print them as well
+    pysam.set_verbosity(0)
+    pump = _Pump(file)
+    try:
+        with (
+            open(pump.end, "rb", closefd=False) as pipe,
+            pysam.AlignmentFile(pipe, "rc", check_sq=False) as cram,
+        ):
+            yield from _blocks(cram, shown)
+        pump.finish()
+    except (OSError, ValueError, EOFError):
+        pump.check()
+        raise DataError(_DAMAGED, file=shown) from None
+    finally:
+        pump.close()
+
+
+def _blocks(cram: Any, shown: str) -> Iterator[TextBlock]:
+    number = 1
+    lines = [str(cram.header).encode()]
+    size = len(lines[0])
+    for record in cram.fetch(until_eof=True):
+        if record.query_length > most_bases():
+            if size:
+                yield _block(b"".join(lines))
+            raise DataError(over_limit(), file=shown, record=number, name=record.query_name)
+        number += not record.flag & NOT_PRIMARY
+        lines.append(record.to_string().encode() + b"\n")
+        size += len(lines[-1])
+        if size > BLOCK_BYTES:
+            yield _block(b"".join(lines))
+            lines, size = [], 0
+    if size:
+        yield _block(b"".join(lines))
+
+
+def _block(data: bytes) -> TextBlock:
+    block = new_block(len(data))
+    block.array.data[block.first : block.stop] = data
+    return block
+
+
+class _Pump:
+    """A thread that writes a file into a pipe; ``end`` is the reading end."""
+
+    _LAST = 38  # bytes of the container that ends a file
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self.end, self._begin = os.pipe()
+        self._error: BaseException | None = None
+        self._tail = b""
+        self._thread = threading.Thread(target=self._run, name="cram", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with open(self._begin, "wb", buffering=0) as pipe:
+                while data := memoryview(self._file.read1(_READ_BYTES)):
+                    self._tail = (self._tail + data[-self._LAST :])[-self._LAST :]
+                    while data:
+                        data = data[pipe.write(data) :]
+        except BrokenPipeError:
+            pass  # the reader has closed the pipe
+        except BaseException as error:
+            self._error = error
+
+    def finish(self) -> None:
+        """Raise the error of reading, or EOFError if the end container is missing."""
+        while os.read(self.end, _READ_BYTES):
+            pass
+        self.check()
+        if END not in self._tail:
+            raise EOFError
+
+    def check(self) -> None:
+        """Raise the error of the thread, if any."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Stop the thread."""
+        with contextlib.suppress(OSError):
+            os.close(self.end)
+        self._thread.join(1.0)
+
+
+BAM_MAGIC = b"BAM\x01"
+
+_FIXED = struct.Struct("<iiBBHHHiiii")
+"""refID, pos, l_read_name, mapq, bin, n_cigar_op, flag, l_seq, next_refID, next_pos, tlen."""
+_OPERATIONS: Final = len(OPERATIONS)
+_SIZE: Final = 4
+_LEAST: Final = 32
+
+# two letters per byte, the first in the upper half; decoded as hexadecimal digits
+_BAM_LETTERS = b"=ACMGRSVTWYHKDBN"
+_FROM_HEX = bytes.maketrans(b"0123456789abcdef", _BAM_LETTERS)
+
+
+def _pairs(symbols: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8[256, 2]: the two symbols that each byte holds."""
+    return np.stack([np.repeat(symbols, 16), np.tile(symbols, 16)], axis=1)
+
+
+_LETTER_PAIRS = _pairs(np.frombuffer(_BAM_LETTERS, dtype=np.uint8))
+_CODE_PAIRS = LETTER_TO_CODE[_LETTER_PAIRS]
+
+
+class BamParser(RecordParser):
+    """Parses the records of a BAM text.
+
+    lacks_end: returns whether the file, once fully read, lacks BGZF's end block.
+    """
+
+    def __init__(self, text: Text, lacks_end: Callable[[], bool]) -> None:
+        super().__init__(text)
+        self._lacks_end = lacks_end
+        self._header = _header()
+        self._wanted: int | None = next(self._header)
+
+    def _take_records(self, buffer: RecordBuffer) -> int:
+        text = self._text
+        stop = MORE
+        if self._in_records():
+            codes = (_CODE_PAIRS, CODE_COMPLEMENTS)
+            tables = (_LETTER_PAIRS, LETTER_COMPLEMENTS) if buffer.letters else codes
+            columns = buffer.columns(2 * len(text))
+            stop = _take_binary(text.array, text.place, *tables, buffer.letters, *columns)
+        if stop == MORE and text.ended:
+            if len(text) or self._wanted is not None:
+                raise FormatError("not valid BAM: it ends within a record or the header")
+            # FASTQ writers may omit the BGZF end block; BAM writers never do
+            if self._lacks_end():
+                raise FormatError(
+                    f"truncated after {buffer.records} records: BGZF's end block is missing"
+                )
+        return int(stop)
+
+    def _in_records(self) -> bool:
+        """Consume what is available of the header; return whether its end has been reached."""
+        text = self._text
+        while self._wanted is not None:
+            taken = min(abs(self._wanted), len(text))
+            if self._wanted > taken:
+                return False
+            data = text.start(taken) if self._wanted > 0 else b""
+            text.place[AT] += taken
+            if self._wanted < -taken:
+                self._wanted += taken
+                return False
+            try:
+                self._wanted = self._header.send(data)
+            except StopIteration:
+                self._wanted = None
+        return True
+
+    def _faulty(self) -> tuple[str, bytes]:
+        size = int.from_bytes(self._text.start(_SIZE), "little", signed=True)
+        if size < _LEAST:
+            raise FormatError(f"not valid BAM: the record has {size} bytes, the least are {_LEAST}")
+        return _bam_record(self._text.start(_SIZE + size)[_SIZE:])
+
+
+def _header() -> Generator[int, bytes, None]:
+    """Yield how many header bytes are needed next; a negative number asks to skip that many."""
+
+    def number(data: bytes) -> int:
+        value = int.from_bytes(data, "little", signed=True)
+        if value < 0:
+            raise FormatError("not valid BAM: a length in the header is negative")
+        return value
+
+    if (yield len(BAM_MAGIC)) != BAM_MAGIC:
+        raise FormatError("not valid BAM: wrong magic number")
+    yield -number((yield _SIZE))
+    for _ in range(number((yield _SIZE))):
+        yield -number((yield _SIZE))
+        number((yield _SIZE))
+
+
+def _bam_record(data: bytes) -> tuple[str, bytes]:
+    """Return name and letters of a record; raise FormatError if it is invalid."""
+    _, _, name_size, _, _, cigar_size, flag, letters, *_ = _FIXED.unpack_from(data)
+    begin = _FIXED.size + name_size + 4 * cigar_size
+    stop = begin + (letters + 1) // 2
+    if letters < 0 or stop + letters > len(data):
+        raise FormatError(
+            "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
+        )
+    name = name_of(data[_FIXED.size : _FIXED.size + name_size].partition(b"\0")[0])
+    if not flag & NOT_PRIMARY:
+        numbers = np.frombuffer(data[begin - 4 * cigar_size : begin], "<u4").tolist()
+        check_cigar([(number & 15, number >> 4) for number in numbers], letters, name)
+    return name, hexlify(data[begin:stop]).translate(_FROM_HEX)[:letters]
+
+
+@njit(cache=True, nogil=True)
+def _int32(text, at):
+    return np.int64(np.int32(np.uint32(word_at(text, at))))
+
+
+@njit(cache=True, nogil=True)
+def _take_binary(text, place, pairs, complements, raw, state, codes, starts, names, bounds, places):
+    """Append primary records to the columns; return FULL, MORE, or FAULT before an invalid one."""
+    at = place[AT]
+    stop = place[STOP]
+    result = MORE
+    while stop - at >= _SIZE:
+        size = _int32(text, at)
+        body = at + _SIZE
+        if size < _LEAST:
+            result = FAULT
+            break
+        if stop - body < size:
+            break
+        name = body + _LEAST
+        letters = _int32(text, body + 16)
+        name_stop = name + np.int64(text[body + 8])
+        first = name_stop + 4 * (np.int64(_int32(text, body + 12)) & 0xFFFF)
+        flag = np.int64(text[body + 14]) | np.int64(text[body + 15]) << 8
+        last = first + (letters + 1) // 2
+        if letters < 0 or last + letters > body + size:
+            result = FAULT
+            break
+        if flag & NOT_PRIMARY:
+            at = body + size
+            continue
+        if not _bam_cigar_fits(text, name_stop, first, letters):
+            result = FAULT
+            break
+        to = state[FILLED]
+        seen = np.uint8(0)
+        for i in range(first, last):
+            one = pairs[text[i], 0]
+            other = pairs[text[i], 1]
+            codes[to] = one
+            codes[to + 1] = other
+            seen |= one | other
+            to += 2
+        if letters & 1:
+            # the last half byte is padding
+            seen = np.uint8(0)
+            for i in range(state[FILLED], state[FILLED] + letters):
+                seen |= codes[i]
+        if not raw and seen > 7:
+            result = FAULT
+            break
+        if flag & REVERSE:
+            turn_back(codes, state[FILLED], state[FILLED] + letters, complements)
+        end = name
+        while end < name_stop and text[end] != 0:
+            end += 1
+        add_record(text, name, end, state, codes, starts, names, bounds)
+        place_record(state, places, at, end, body + size)
+        state[FILLED] += letters
+        at = body + size
+        if state[FILLED] >= state[ENOUGH] or state[RECORDS] >= state[MOST]:
+            result = FULL
+            break
+    place[AT] = at
+    return result
+
+
+@njit(cache=True, nogil=True)
+def _bam_cigar_fits(text, at, end, letters):
+    """Return whether a CIGAR can describe a whole read with this many letters."""
+    if at == end:
+        return True
+    total = np.int64(0)
+    while at < end:
+        number = np.int64(np.uint32(word_at(text, at)))
+        code = number & 15
+        if code == HARD_CLIP or code >= _OPERATIONS:
+            return False
+        total += (number >> 4) * (IN_READ >> code & 1)
+        at += 4
     return total == letters or not letters

@@ -23,24 +23,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from streamer.errors import DataError
+from streamer.sequences import raw_file
 from streamer.sequences.fastq import LINES, FastqParser
-from streamer.sequences.raw_file import FileRegion
 from streamer.sequences.record_buffer import FULL, RecordBuffer, TextPiece
-from streamer.sequences.text_window import (
-    AT,
-    LINE,
-    PLUS,
-    REGION_BYTES,
-    STOP,
-    FormatError,
-    Text,
-    TextBlock,
-)
+from trie.codes import CR, LF
 from trie.cpu.intrinsics import leading_zeros
 from trie.cpu.jit import inner, njit
 from trie.cpu.stages import Stages
-from trie.cpu.text_scan import equals
-from trie.letter_lines import CR, LF
+from trie.cpu.vectors import equals
 
 R = TypeVar("R")
 
@@ -70,7 +60,7 @@ class Parsed(NamedTuple, Generic[R]):
     failed, and ``error`` says why the text ends there, if it could not be read.
     """
 
-    region: TextBlock | FileRegion
+    region: raw_file.TextBlock | raw_file.FileRegion
     worked: list[Worked[R]] | None
     lines: int
     error: OSError | None = None
@@ -85,19 +75,21 @@ class CannotReadError(Exception):
         self.cause = cause
 
 
-def regions(text: Text) -> Iterator[TextBlock]:
+def regions(text: raw_file.Text) -> Iterator[raw_file.TextBlock]:
     """Yield the rest of a text in regions of ``REGION_BYTES``, ending after one without a cut."""
     while True:
         text.show()
-        if len(text) > REGION_BYTES // 2 or text.ended:
-            first, stop = int(text.place[AT]), int(text.place[STOP])
+        if len(text) > raw_file.REGION_BYTES // 2 or text.ended:
+            first, stop = int(text.place[raw_file.AT]), int(text.place[raw_file.STOP])
             cut = int(_last_end(text.array, first, stop))
-            given_up = cut == first and (text.ended or stop - first > _MOST_REGIONS * REGION_BYTES)
+            given_up = cut == first and (
+                text.ended or stop - first > _MOST_REGIONS * raw_file.REGION_BYTES
+            )
             if given_up:
                 cut = stop
             if cut > first:
-                text.place[AT] = cut
-                yield TextBlock(text.array, first, cut)
+                text.place[raw_file.AT] = cut
+                yield raw_file.TextBlock(text.array, first, cut)
             if given_up:
                 return
         if text.ended:
@@ -113,13 +105,13 @@ def regions(text: Text) -> Iterator[TextBlock]:
             raise CannotReadError(error) from None
 
 
-def _rest(text: Text) -> TextBlock:
-    first, stop = int(text.place[AT]), int(text.place[STOP])
-    text.place[AT] = stop
-    return TextBlock(text.array, first, stop)
+def _rest(text: raw_file.Text) -> raw_file.TextBlock:
+    first, stop = int(text.place[raw_file.AT]), int(text.place[raw_file.STOP])
+    text.place[raw_file.AT] = stop
+    return raw_file.TextBlock(text.array, first, stop)
 
 
-def file_regions(file: FileRegion, size: int) -> Iterator[FileRegion]:
+def file_regions(file: raw_file.FileRegion, size: int) -> Iterator[raw_file.FileRegion]:
     """Yield regions of an uncompressed file, as long as a record ends near a region's end.
 
     size: of a region, approximately, in bytes.
@@ -129,11 +121,11 @@ def file_regions(file: FileRegion, size: int) -> Iterator[FileRegion]:
         cut = _file_cut(file._replace(first=first), size)
         if cut == first:
             return
-        yield FileRegion(descriptor, first, cut)
+        yield raw_file.FileRegion(descriptor, first, cut)
         first = cut
 
 
-def _file_cut(file: FileRegion, size: int) -> int:
+def _file_cut(file: raw_file.FileRegion, size: int) -> int:
     """Return where the next region ends; ``file.first`` if no place is found."""
     descriptor, first, last = file
     most = _MOST_REGIONS * size
@@ -144,7 +136,7 @@ def _file_cut(file: FileRegion, size: int) -> int:
         look, begin = _LOOK_BYTES, stop
         while begin > first:
             begin = max(first, stop - look)
-            block, error = FileRegion(descriptor, begin, stop).read()
+            block, error = raw_file.FileRegion(descriptor, begin, stop).read()
             if error is not None:
                 return first  # the error will be raised when this place is read in turn
             cut = begin + int(_last_end(block.array, block.first, block.stop)) - block.first
@@ -156,13 +148,13 @@ def _file_cut(file: FileRegion, size: int) -> int:
 
 
 def unparsed(
-    first: Parsed[R] | None, others: Iterator[Parsed[R]], rest: Iterable[TextBlock]
-) -> Iterator[TextBlock]:
+    first: Parsed[R] | None, others: Iterator[Parsed[R]], rest: Iterable[raw_file.TextBlock]
+) -> Iterator[raw_file.TextBlock]:
     """Yield the blocks from the first region that failed to parse, and those after all regions."""
     done = first
     try:
         while done is not None:
-            assert isinstance(done.region, TextBlock)
+            assert isinstance(done.region, raw_file.TextBlock)
             yield done.region
             if done.error is not None:
                 raise done.error
@@ -173,7 +165,7 @@ def unparsed(
 
 
 def parsed(
-    region: TextBlock | FileRegion,
+    region: raw_file.TextBlock | raw_file.FileRegion,
     buffer: RecordBuffer,
     work: Callable[[TextPiece], R],
     stages: Stages,
@@ -185,7 +177,7 @@ def parsed(
     mapped: do not copy the region; an error when it is read may then end the process.
     """
     error = None
-    if isinstance(region, TextBlock):
+    if isinstance(region, raw_file.TextBlock):
         block = region
     elif mapped and (there := region.mapped()) is not None:
         block = there
@@ -198,7 +190,7 @@ def parsed(
         if error is not None:
             raise error
         pieces, lines, plus = _parsed(block, buffer)
-    except (FormatError, DataError, OSError):
+    except (raw_file.FormatError, DataError, OSError):
         return Parsed(block, None, 0, error)
     # frees their memory for the next region while this one's records are worked on
     del block, buffer
@@ -210,28 +202,28 @@ def parsed(
     return Parsed(region, worked, lines, plus=plus)
 
 
-def _parsed(block: TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], int, int]:
+def _parsed(block: raw_file.TextBlock, buffer: RecordBuffer) -> tuple[list[TextPiece], int, int]:
     """Parse the records into pieces, with ``lines`` and ``plus`` as in ``Parsed``.
 
     Raises FormatError if they are not whole.
     """
-    text = Text(iter((block,)))
+    text = raw_file.Text(iter((block,)))
     parser = FastqParser(text)
     pieces: list[TextPiece] = []
     text.more()
     text.show()
     while True:
-        begin = int(text.place[AT])
+        begin = int(text.place[raw_file.AT])
         stop = parser.parse(buffer, cut=False)
-        buffer.keep(text.array, begin, int(text.place[AT]))
+        buffer.keep(text.array, begin, int(text.place[raw_file.AT]))
         if stop != FULL:
             break
         pieces.append(buffer.piece())
     if buffer.waiting:
         pieces.append(buffer.piece(last=True))
     if len(text):
-        raise FormatError("the region ends within a record")
-    return pieces, int(text.place[LINE]) - 1, int(text.place[PLUS])
+        raise raw_file.FormatError("the region ends within a record")
+    return pieces, int(text.place[raw_file.LINE]) - 1, int(text.place[raw_file.PLUS])
 
 
 @njit(cache=True)  # usually so short that releasing the GIL takes longer

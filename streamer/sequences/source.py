@@ -16,15 +16,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from streamer.errors import DataError
-from streamer.sequences.bam import MAGIC, BamParser
+from streamer.sequences import raw_file, sam
 from streamer.sequences.bgzf import Watched
 from streamer.sequences.context import ReadContext, ReadGroup, read_groups
 from streamer.sequences.decompression import counted, text_blocks
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser, warn_of_plus
-from streamer.sequences.raw_file import LONGEST_MAGIC, FileRegion, RawFile, plain_blocks
 from streamer.sequences.record_buffer import FULL, MORE, RecordBuffer, RecordText, TextPiece
-from streamer.sequences.sam import MOST_START, SamParser, begins_sam, may_begin_sam
 from streamer.sequences.side_by_side import (
     LEAST_THREADS,
     CannotReadError,
@@ -34,17 +32,6 @@ from streamer.sequences.side_by_side import (
     parsed,
     regions,
     unparsed,
-)
-from streamer.sequences.text_window import (
-    AT,
-    BLOCK_BYTES,
-    LINE,
-    PLUS,
-    REGION_BYTES,
-    FormatError,
-    Text,
-    TextBlock,
-    new_block,
 )
 from trie.cpu.forks import forked
 from trie.cpu.team import Team
@@ -88,7 +75,7 @@ def is_fasta(path: str) -> bool:
         return SequenceSource(path, stack).fasta
 
 
-class Elsewhere(Protocol):
+class RemoteReaders(Protocol):
     """Remote workers that read files themselves.
 
     readers: how many read whole small files at the same time; 0: none.
@@ -99,7 +86,7 @@ class Elsewhere(Protocol):
     def whole(self, paths: list[str]) -> Generator[list[Any] | None]:
         """Yield the results of all batches of each file, in order; None if it must be read here."""
 
-    def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
+    def parsed(self, path: str, file: raw_file.FileRegion) -> Generator[Parsed[Any]]:
         """Yield the regions of an entire uncompressed FASTQ file, in order, with the work done."""
 
 
@@ -123,7 +110,7 @@ class SequenceSource:
     longest time that a record from a pipe waits for others to fill a buffer. full: fill one buffer
     after the other completely, instead of ending one with each region. forks: regions of large
     uncompressed FASTQ files may be parsed, and their records be worked on, in forked processes.
-    elsewhere: parses such regions instead of the team.
+    remote_readers: parses such regions instead of the team.
     """
 
     def __init__(
@@ -136,30 +123,30 @@ class SequenceSource:
         flush_seconds: float | None = None,
         full: bool = False,
         forks: bool = False,
-        elsewhere: Elsewhere | None = None,
+        remote_readers: RemoteReaders | None = None,
     ) -> None:
         self._path = path
         self._shown = shown_name(path)
         self._stack = stack
         self._opened = opened
         self._team = team
-        self._raw: RawFile | None = None
+        self._raw: raw_file.RawFile | None = None
         # the entire file, if its regions are parsed in parallel
-        self._plain: FileRegion | None = None
+        self._plain: raw_file.FileRegion | None = None
         self._watched: Watched | None = None
-        self._text: Text | None = None
+        self._text: raw_file.Text | None = None
         self._parser: Parser | None = None
         self._groups: dict[str, ReadGroup] = {}
         self._full = full
         self._forks = forks
-        self._elsewhere = None if opened is not None or path == STDIN else elsewhere
+        self._remote_readers = None if opened is not None or path == STDIN else remote_readers
         self._flush_seconds = flush_seconds
         self._flush_at: float | None = None
 
     @property
     def alignments(self) -> bool:
         """Whether it is SAM, BAM or CRAM, as far as is known yet."""
-        return isinstance(self._parser, (BamParser, SamParser))
+        return isinstance(self._parser, (sam.BamParser, sam.SamParser))
 
     @property
     def fastq(self) -> bool:
@@ -180,9 +167,11 @@ class SequenceSource:
         if self.alignments:
             (span,), places = first.joined()
             header = span.text[span.begin : places[0, 0]].tobytes()
-            if isinstance(self._parser, BamParser):
-                begin = len(MAGIC) + 4
-                header = header[begin:][: int.from_bytes(header[len(MAGIC) : begin], "little")]
+            if isinstance(self._parser, sam.BamParser):
+                begin = len(sam.BAM_MAGIC) + 4
+                header = header[begin:][
+                    : int.from_bytes(header[len(sam.BAM_MAGIC) : begin], "little")
+                ]
             self._groups = read_groups(header)
 
     def context(self, records: RecordText) -> ReadContext:
@@ -190,7 +179,7 @@ class SequenceSource:
         if not self.alignments:
             text, firsts, stops = records.between(0, 1)
             return ReadContext.of_headers(text, firsts + 1, stops, self._path)
-        if isinstance(self._parser, BamParser):
+        if isinstance(self._parser, sam.BamParser):
             (span,), places = records.joined()
             return ReadContext.of_bam_records(span.text, places[:, ::2], self._path, self._groups)
         return ReadContext.of_sam_lines(*records.between(1, 2), self._path, self._groups)
@@ -207,19 +196,19 @@ class SequenceSource:
         try:
             text = self._open(buffer)
             while self._parser is not None:
-                begin = int(text.place[AT])
+                begin = int(text.place[raw_file.AT])
                 try:
                     stop = self._parser.parse(buffer, cut=cut)
                 finally:
-                    buffer.keep(text.array, begin, int(text.place[AT]))
-                    warn_of_plus(self._shown, int(text.place[PLUS]))
+                    buffer.keep(text.array, begin, int(text.place[raw_file.AT]))
+                    warn_of_plus(self._shown, int(text.place[raw_file.PLUS]))
                 if stop != MORE or text.ended:
                     return stop
                 if self._is_due(buffer):
                     return FULL
                 with self._reading(buffer):
                     text.more()
-        except FormatError as error:
+        except raw_file.FormatError as error:
             record = max(1, self._record(buffer))
             known = error.name if error.name and error.name.isprintable() else None
             raise DataError(str(error), file=self._shown, record=record, name=known) from None
@@ -237,8 +226,8 @@ class SequenceSource:
         if not isinstance(self._parser, FastqParser):
             return
         line: Any
-        if plain is not None and self._elsewhere is not None:
-            line = self._elsewhere.parsed(self._path, plain)
+        if plain is not None and self._remote_readers is not None:
+            line = self._remote_readers.parsed(self._path, plain)
         elif team is not None and self._large:
             line = self._by_team(team, text, buffer, work)
         else:
@@ -265,36 +254,36 @@ class SequenceSource:
             blocks = unparsed(done, line, text.blocks)
         else:
             line.close()
-            if done is not None and isinstance(done.region, TextBlock):
+            if done is not None and isinstance(done.region, raw_file.TextBlock):
                 again = done.region.stop - done.region.first
                 blocks = unparsed(done, iter(()), self._from(at + again))
             else:
                 blocks = self._from(at)
-        self._text = Text(blocks)
-        self._text.place[LINE] = lines
+        self._text = raw_file.Text(blocks)
+        self._text.place[raw_file.LINE] = lines
         self._parser = FastqParser(self._text)
 
     def _by_team(
-        self, team: Team, text: Text, buffer: RecordBuffer, work: Callable[[TextPiece], R]
+        self, team: Team, text: raw_file.Text, buffer: RecordBuffer, work: Callable[[TextPiece], R]
     ) -> Iterator[Parsed[R]]:
-        def parse(region: TextBlock | FileRegion) -> Parsed[R]:
-            return parsed(region, _like(buffer, REGION_BYTES), work, team.stages)
+        def parse(region: raw_file.TextBlock | raw_file.FileRegion) -> Parsed[R]:
+            return parsed(region, _like(buffer, raw_file.REGION_BYTES), work, team.stages)
 
-        found: Iterator[TextBlock | FileRegion] = regions(text)
+        found: Iterator[raw_file.TextBlock | raw_file.FileRegion] = regions(text)
         if self._plain is not None:
             team.stages.shared.add("read")
             size = self._plain.stop - self._plain.first
             if self._forks and team.threads >= FORK_THREADS and size >= FORK_BYTES:
                 return _by_processes(self._plain, team, buffer, work)
-            found = file_regions(self._plain, REGION_BYTES)
+            found = file_regions(self._plain, raw_file.REGION_BYTES)
         # the consumer may work on a region itself while all others finish one each
         return team.line(found, parse, 2 * team.threads + 2, pulls="parse", works="parse")
 
-    def _open(self, buffer: RecordBuffer) -> Text:
+    def _open(self, buffer: RecordBuffer) -> raw_file.Text:
         """Return the text of the file, opened and recognized on the first call."""
         if self._text is None:
             with self._reading(buffer):
-                self._text = Text(self._blocks())
+                self._text = raw_file.Text(self._blocks())
                 self._parser = self._recognized(self._text)
         return self._text
 
@@ -335,15 +324,15 @@ class SequenceSource:
             return int(self._text is not None and self._text.start().lstrip() == b"@")
         return buffer.records + (not self._parser.begins_records)
 
-    def _recognized(self, text: Text) -> Parser | None:
+    def _recognized(self, text: raw_file.Text) -> Parser | None:
         """Return the parser for the format; None for an empty file."""
         # a pipe may deliver the first bytes one by one
         while True:
             if text.start(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
-                text.place[AT] += len(codecs.BOM_UTF8)
-            start = text.start().lstrip()[:MOST_START]
-            known = start[:1] in (b">", b"#", b"@") or len(start) >= LONGEST_MAGIC
-            if (known and not may_begin_sam(start)) or text.ended:
+                text.place[raw_file.AT] += len(codecs.BOM_UTF8)
+            start = text.start().lstrip()[: sam.MOST_START]
+            known = start[:1] in (b">", b"#", b"@") or len(start) >= raw_file.LONGEST_MAGIC
+            if (known and not sam.may_begin_sam(start)) or text.ended:
                 break
             text.more()
         if text.start(2) in _UTF_16:
@@ -352,17 +341,17 @@ class SequenceSource:
             )
         if start[:1] in (b">", b"#"):
             return FastaParser(text)
-        if begins_sam(start):
-            return SamParser(text)
+        if sam.begins_sam(start):
+            return sam.SamParser(text)
         if start[:1] == b"@":
             return FastqParser(text)
-        if start.startswith(MAGIC):
-            return BamParser(text, self._lacks_end)
+        if start.startswith(sam.BAM_MAGIC):
+            return sam.BamParser(text, self._lacks_end)
         if start:
             raise DataError("not a FASTA, FASTQ, SAM, BAM or CRAM file", file=self._shown)
         return None
 
-    def _blocks(self) -> Iterator[TextBlock]:
+    def _blocks(self) -> Iterator[raw_file.TextBlock]:
         """Yield the decompressed text, read by a thread a few blocks ahead."""
         file: Any
         if self._opened is not None:
@@ -371,27 +360,27 @@ class SequenceSource:
             file = sys.stdin.buffer
         else:
             file = self._stack.enter_context(open(self._path, "rb"))
-        self._raw = raw = RawFile(file)
+        self._raw = raw = raw_file.RawFile(file)
         if raw.regular:
             self._flush_seconds = None
-        fastq = raw.magic.startswith(b"@") and not may_begin_sam(raw.magic)
-        if (self._large or self._elsewhere) and fastq and (extent := raw.extent):
-            self._plain = FileRegion(*extent)
+        fastq = raw.magic.startswith(b"@") and not sam.may_begin_sam(raw.magic)
+        if (self._large or self._remote_readers) and fastq and (extent := raw.extent):
+            self._plain = raw_file.FileRegion(*extent)
             return self._from(self._plain.first)
-        pause = None if self._flush_seconds is None else new_block(0)
+        pause = None if self._flush_seconds is None else raw_file.new_block(0)
         blocks, self._watched = text_blocks(
             raw, self._stack, self._team, shown=self._shown, pause=pause,
-            size=REGION_BYTES if self._large else BLOCK_BYTES,
+            size=raw_file.REGION_BYTES if self._large else raw_file.BLOCK_BYTES,
         )  # fmt: skip
         self._stack.callback(blocks.close)
         return iter(blocks)
 
-    def _from(self, at: int) -> Iterator[TextBlock]:
+    def _from(self, at: int) -> Iterator[raw_file.TextBlock]:
         """Yield an uncompressed file from a place on, including what is appended meanwhile."""
         assert self._raw is not None
         self._has_read(at)
         self._raw.go_to(at)
-        blocks = plain_blocks(self._raw, BLOCK_BYTES, None)
+        blocks = raw_file.plain_blocks(self._raw, raw_file.BLOCK_BYTES, None)
         yield from blocks if self._team is None else counted(blocks, self._team, "read")
 
     def _has_read(self, stop: int) -> None:
@@ -408,13 +397,13 @@ class SequenceSource:
 
 
 def _by_processes(
-    file: FileRegion, team: Team, buffer: RecordBuffer, work: Callable[[TextPiece], R]
+    file: raw_file.FileRegion, team: Team, buffer: RecordBuffer, work: Callable[[TextPiece], R]
 ) -> Iterator[Parsed[R]]:
     # smaller than for threads, since nobody waits for the GIL
-    size = REGION_BYTES // 2
+    size = raw_file.REGION_BYTES // 2
     here = os.getpid()
 
-    def parse(region: FileRegion) -> Iterator[Parsed[R]]:
+    def parse(region: raw_file.FileRegion) -> Iterator[Parsed[R]]:
         # what ends a forked process is found, and raised, when this one parses the region
         mapped = os.getpid() != here
         yield parsed(region, _like(buffer, size), work, team.stages, mapped=mapped)

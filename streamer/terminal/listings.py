@@ -5,8 +5,6 @@ The upper part of the page: state, throughput, latency, queues, GPUs, and what i
 Numbers, sizes, times, bars and curves as text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

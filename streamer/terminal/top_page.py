@@ -3,8 +3,6 @@
 The page of one daemon, until that ends, is lost, or the user leaves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
@@ -24,7 +22,7 @@ from streamer.matching.target_tally import Panel
 from streamer.protocol.endpoints import reachable
 from streamer.protocol.keys import ClientKeys
 from streamer.terminal.listings import LISTINGS, Listing, laid, overview
-from streamer.web.following import Follower
+from streamer.web.follower import Follower
 from streamer.web.model import RunModel
 
 Fields = Mapping[str, Any]

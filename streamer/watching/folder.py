@@ -5,8 +5,6 @@ Tell whether a file is complete, as far as its compression shows.
 Change events from the file system: hints that may be missing or wrong.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat
@@ -20,11 +18,11 @@ from watchfiles import watch
 from xopen import xopen
 
 from streamer.errors import StreamerError
-from streamer.output.bgzf_writer import END_BLOCK
-from streamer.sequences.cram import END as CRAM_END
-from streamer.sequences.cram import MAGIC as CRAM
+from streamer.output.output_file import END_BLOCK
 from streamer.sequences.decompression import COMPRESSIONS, Members, compression_at
 from streamer.sequences.raw_file import Buffered, RawFile
+from streamer.sequences.sam import END as CRAM_END
+from streamer.sequences.sam import MAGIC as CRAM
 from streamer.sequences.sam import MOST_START, begins_sam
 
 UNTIL = ("final_summary*", "RTAComplete*")

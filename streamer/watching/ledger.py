@@ -27,9 +27,8 @@ import apsw
 import msgpack
 
 from streamer.errors import StreamerError
-from streamer.protocol.checksums import crc32c
-from streamer.sequences.packed_names import PackedNames
-from streamer.sequences.read_batch import ReadBatch
+from streamer.protocol.header import crc32c
+from streamer.sequences.read_batch import PackedNames, ReadBatch
 
 
 class Digest(NamedTuple):

@@ -1,7 +1,5 @@
 """Watch a folder: read its files as they become complete or grow, each record once."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -10,6 +8,7 @@ from dataclasses import dataclass
 
 from streamer.errors import DataError
 from streamer.sequences.repeated_names import RepeatedNames
+from streamer.watching.file_visit import BatchSizes, FileVisit, Sent, digest_of_ends
 from streamer.watching.folder import (
     Folder,
     Hints,
@@ -20,7 +19,6 @@ from streamer.watching.folder import (
     may_grow,
 )
 from streamer.watching.ledger import NOT_DONE, Ledger, Visit
-from streamer.watching.visiting import BatchSizes, FileVisit, Sent, digest_of_ends
 
 # minimum between two scans; also a multiple of the last one's duration
 _SCAN_SECONDS = 3.0

@@ -3,8 +3,6 @@
 The daemon starts it (``streamer.daemon.web``) and ends it by closing its standard input.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -22,18 +20,9 @@ from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
 from streamer.matching.target_tally import Panel
 from streamer.protocol.endpoints import Hosts, split_http_address
 from streamer.protocol.keys import ClientKeys
-from streamer.web.following import Follower
+from streamer.web import routes
+from streamer.web.follower import Follower
 from streamer.web.model import RunModel
-from streamer.web.routes import (
-    REQUEST_SECONDS,
-    STATIC,
-    Broadcast,
-    Guard,
-    RequestTimed,
-    Token,
-    event,
-    make_app,
-)
 
 NICE = 10
 
@@ -46,17 +35,19 @@ log = structlog.get_logger("web")
 async def serve(task: WebTask) -> None:
     """Serve the page until standard input ends."""
     model = RunModel(Panel(**task.panel))
-    broadcast = Broadcast(lambda: event("everything", model.everything(time.time())))
+    broadcast = routes.Broadcast(lambda: routes.event("everything", model.everything(time.time())))
     follower = Follower(
         model,
         task.feed,
         task.control,
-        lambda: broadcast.send(event("tick", model.tick(time.time()))),
+        lambda: broadcast.send(routes.event("tick", model.tick(time.time()))),
         None if task.keys is None else ClientKeys(**task.keys),
     )
-    token = Token(task.token, split_http_address(task.endpoint)[1])
-    login = (STATIC / "login.html").read_bytes()
-    app = Guard(make_app(broadcast, follower), Hosts(task.endpoint, task.hosts), token, login)
+    token = routes.Token(task.token, split_http_address(task.endpoint)[1])
+    login = (routes.STATIC / "login.html").read_bytes()
+    app = routes.Guard(
+        routes.make_app(broadcast, follower), Hosts(task.endpoint, task.hosts), token, login
+    )
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -65,10 +56,10 @@ async def serve(task: WebTask) -> None:
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=REQUEST_SECONDS,
+            timeout_keep_alive=routes.REQUEST_SECONDS,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=1 << 14,
-            http=RequestTimed,
+            http=routes.RequestTimed,
             ws="none",
         )
     )

@@ -18,8 +18,6 @@ A panel may have 100,000 targets, and each barcode a row of each: the page shows
 reads, and says how many there are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from typing import Any, NamedTuple
@@ -28,16 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
+from streamer.client import messages
 from streamer.client.core.subscriber import FINAL
-from streamer.client.messages import (
-    Gap,
-    Message,
-    NewEpoch,
-    NewStream,
-    ReadSummaries,
-    Status,
-    TallyRows,
-)
 from streamer.matching.target_tally import Panel
 
 
@@ -347,31 +337,31 @@ class RunModel:
 
     # ---- what comes in -------------------------------------------------------------------------
 
-    def message(self, message: Message, now: float) -> None:
+    def message(self, message: messages.Message, now: float) -> None:
         """A message of the feed; now: in seconds since 1970."""
         match message:
-            case ReadSummaries():
+            case messages.ReadSummaries():
                 self.lengths.add(message.length)
                 bases = int(message.length.sum())
                 self.producers.add(message.origin.producer, message.length.size, bases, now)
                 self._new |= {"lengths", "producers"}
-            case TallyRows():
+            case messages.TallyRows():
                 self._tally(message)
-            case NewStream():
+            case messages.NewStream():
                 self._begin()
-            case NewEpoch():
+            case messages.NewEpoch():
                 self.stale = True
                 self.ended = ""
                 self._durations = []
-            case Gap():
+            case messages.Gap():
                 self._gaps += 1
                 self.stale = True
-            case Status():
+            case messages.Status():
                 if self._status:
                     self._status["state"] = message.state
                 self.ended = message.state if message.state in FINAL else ""
 
-    def _tally(self, message: TallyRows) -> None:
+    def _tally(self, message: messages.TallyRows) -> None:
         topic = message.stamp.topic
         if topic == "novelty":
             self._curve_to(message.rows[-1])

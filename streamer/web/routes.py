@@ -55,7 +55,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from streamer.client import DaemonError, RefusedError
 from streamer.daemon.control import MAX_BINS
 from streamer.protocol.endpoints import Hosts
-from streamer.web.following import Follower
+from streamer.web.follower import Follower
 
 MAX_PAGES = 200
 _MOST_WAITING = 4

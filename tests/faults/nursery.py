@@ -116,7 +116,7 @@ def _main(configs: Sequence[str]) -> None:
 def _hurry() -> None:
     """Lower limits of gigabytes or seconds, so that they are reached in these short lives."""
     from streamer.daemon.core.log import SNAPSHOT_AFTER, LogCore
-    from streamer.daemon.revising import KeptBatches
+    from streamer.daemon.kept_batches import KeptBatches
 
     after = SNAPSHOT_AFTER._replace(records=_SNAPSHOT_RECORDS)
     for owner, small in (
@@ -165,7 +165,7 @@ def die_at(point: str, passes: int) -> None:
     """Kill this process when it passes a point, after passing it ``passes`` times before."""
     from streamer.daemon.feed import FeedWorker
     from streamer.daemon.ingest import IngestWorker
-    from streamer.daemon.revising import KeptBatches
+    from streamer.daemon.kept_batches import KeptBatches
     from streamer.journal.disk import Disk
     from streamer.journal.store import Journal
 
@@ -191,7 +191,7 @@ def make(mistake: str) -> None:
     """Change the daemon's code to plant a mistake."""
     from streamer.daemon.core.ingest import IngestCore
     from streamer.daemon.journal import JournalWorker
-    from streamer.daemon.revising import KeptBatches
+    from streamer.daemon.kept_batches import KeptBatches
     from streamer.daemon.service import Service
     from streamer.journal.store import Journal
 

@@ -123,7 +123,7 @@ def _fork(log: str, mistake: str | None) -> None:
     import streamer.cli.send_files  # noqa: F401
     from streamer.cli import daemon_options
     from streamer.cli.app import main
-    from streamer.protocol.batch_messages import encode_batch
+    from streamer.protocol.payloads import encode_batch
     from streamer.sequences.files import read_batches
 
     # load the kernels once, without threads, which a fork would lose

@@ -12,10 +12,8 @@ from itertools import count
 from typing import Any
 
 from streamer.client.client_errors import DaemonError, RefusedError
-from streamer.client.core.healing import HealingCore
 from streamer.client.core.producer import Batch, ProducerCore
-from streamer.client.core.pull import FetchCore, PullCore
-from streamer.client.core.subscriber import Cursor, SubscriberCore
+from streamer.client.core.subscriber import Cursor, FetchCore, HealingCore, PullCore, SubscriberCore
 from streamer.client.message_tables import tables
 from streamer.client.messages import RecordMessage
 from streamer.protocol.header import WireError, unpack, unseal

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import msgpack
 
-from streamer.daemon.board import Board
 from streamer.daemon.config import load
 from streamer.daemon.control import ControlWorker
 from streamer.daemon.core.life import RUNNING
 from streamer.daemon.core.rights import EVERYTHING
+from streamer.daemon.daemon_status import DaemonStatus
 from tests.fuzz import page
 
 _ROUTE = b"asks"
@@ -33,11 +33,11 @@ class ControlSide:
     """A daemon's control."""
 
     def __init__(self) -> None:
-        self.board = Board(_CONFIG)
-        self.board.state = RUNNING
+        self.status = DaemonStatus(_CONFIG)
+        self.status.state = RUNNING
         self.done: list[str] = []
         self.worker = ControlWorker(
-            self.board,
+            self.status,
             cast(Any, None),
             lambda: None,
             drain=lambda why: self.done.append("drain"),

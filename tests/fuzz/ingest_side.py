@@ -17,14 +17,14 @@ from crc32c import crc32c
 from streamer.client.client_errors import RefusedError
 from streamer.client.core.producer import Batch, Outgoing, ProducerCore
 from streamer.daemon.batch_record import Accepted
-from streamer.daemon.board import Board
 from streamer.daemon.config import load
 from streamer.daemon.core.life import RUNNING
 from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.core.rights import EVERYTHING, Rights
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.ingest import IngestWorker, _Message
-from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.header import answer, pack, size_of, unpack, unseal
+from streamer.protocol.payloads import encode_reads
 from streamer.sequences.read_batch import BadReadError, ReadBatch
 from tests.fuzz import page
 from tests.fuzz.messages import sealed
@@ -117,18 +117,18 @@ class IngestSide:
         # the content of the message being handled, if it may be accepted
         self.expected: page.Batch | None = None
         self.taken: Accepted | None = None
-        self.board = Board(CONFIG)
-        self.board.state = RUNNING
+        self.status = DaemonStatus(CONFIG)
+        self.status.state = RUNNING
         self.worker = self._start()
         for one in self.honest:
             one.hand_over(self.now)
 
     def _start(self) -> IngestWorker:
         self.session += 1
-        self.board.epoch = self.session
+        self.status.epoch = self.session
         known = [KnownProducer(name, *rest) for name, rest in self.durable.items()]
         worker = IngestWorker(
-            self.board,
+            self.status,
             cast(Any, None),
             lambda: None,
             self._forward,

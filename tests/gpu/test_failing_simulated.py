@@ -71,7 +71,7 @@ def small_kernels():
     from streamer.batch import hamming, primer
     from streamer.batch.lcs import solve
     from streamer.batch.primer import on_gpu
-    from streamer.matching import chunks, cuda, near
+    from streamer.matching import cuda, match_engine, near
 
     modules = (
         listing, paper, bit_parallel, bucket_table, device_tree, chunk_match, walk, systolic,
@@ -98,7 +98,7 @@ def small_kernels():
         patch.setattr(lcs, "_multiprocessors", lambda: 1)
         patch.setattr(solve, "LEAF_CELLS", 100)
         patch.setattr(walk, "JUMP_LEVEL", 1)
-        for module in (cuda, chunks):
+        for module in (cuda, match_engine):
             patch.setattr(module, "LONG_SPAN", 1)
         patch.setattr(near, "LONG_SPAN", 0)
         yield

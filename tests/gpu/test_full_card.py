@@ -82,8 +82,8 @@ def folder(tmp_path_factory):
 PROGRAM = """
 import sys
 from streamer.cli.app import main
-from streamer.device_choice import Effort
-Effort.on_gpu = lambda *_: 0.0  # auto takes it, however small the job is
+from streamer.device_choice import Cost
+Cost.on_gpu = lambda *_: 0.0  # auto takes it, however small the job is
 sys.exit(main(sys.argv[1:]))
 """
 

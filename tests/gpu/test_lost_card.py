@@ -61,7 +61,7 @@ import sys
 import numpy as np
 from numba import cuda
 from streamer.cli.app import main
-from streamer.device_choice import Effort
+from streamer.device_choice import Cost
 
 @cuda.jit
 def wild(words):
@@ -77,7 +77,7 @@ def device_array(*arguments, **options):
     return plain(*arguments, **options)
 
 cuda.device_array = device_array
-Effort.on_gpu = lambda *_: 0.0  # auto takes it, however small the job is
+Cost.on_gpu = lambda *_: 0.0  # auto takes it, however small the job is
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -55,7 +55,7 @@ def two():
 def small_parts():
     """Parts so small that both GPUs have many."""
     from streamer.batch import asm, hamming, primer
-    from streamer.matching import chunks, cuda
+    from streamer.matching import cuda, match_engine
     from streamer.matching import cuda as cuda_packed
 
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +66,7 @@ def small_parts():
         patch.setattr(cuda_packed, "_PER_CARD", 1 << 14)
         patch.setattr(cuda_packed, "_PER_ROUND", 1 << 15)
         patch.setattr(cuda, "PACKED_SPANS", 1)
-        for module in (chunks, cuda):
+        for module in (match_engine, cuda):
             patch.setattr(module, "LONG_SPAN", 1 << 15)
         yield
 
@@ -169,7 +169,7 @@ def _feed(mode, gpus, folder, batches, device="cuda"):
             for batch in batches:
                 producer.send(batch, timeout=DEADLINE)
             producer.flush(timeout=DEADLINE, matched=True)
-        used = service.board.cards
+        used = service.status.cards
         service.drain("all is sent")
         for message in feed:
             if isinstance(message, Intervals):

@@ -16,9 +16,9 @@ from xopen import xopen
 from streamer.errors import DataError
 from streamer.sequences.decompression import COMPRESSIONS, Members, TrailingBytesError
 from streamer.sequences.fastq import record_of
+from streamer.sequences.raw_file import FormatError
 from streamer.sequences.read_batch import ReadBatch, bad_name, name_of
 from streamer.sequences.source import _PROBLEMS, _READ_ERRORS, _UTF_16
-from streamer.sequences.text_window import FormatError
 
 MAGICS = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 MAGICS |= {bytes([number]) + b"\x2a\x4d\x18": "zst" for number in range(0x50, 0x60)}

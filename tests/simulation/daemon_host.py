@@ -14,8 +14,8 @@ from streamer.daemon.core.life import STARTING, Life
 from streamer.daemon.core.log import Replay
 from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.core.sync import SyncLimits
+from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.restore import restore
-from streamer.daemon.revising import KeptBatches
 from streamer.journal.record import JournalError, JournalFull
 from streamer.journal.store import Journal
 from streamer.protocol.schema import RECORD_TOPICS

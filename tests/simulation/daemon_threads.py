@@ -11,15 +11,14 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamer.daemon.control_records import AnyGroup, ControlGroup
 from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import FeedCore
 from streamer.daemon.core.ingest import IngestCore
 from streamer.daemon.core.life import FINAL
-from streamer.daemon.drafts import AnyGroup, DraftGroup
 from streamer.daemon.journal import Epochs
-from streamer.protocol.batch_messages import decode_batch
-from streamer.protocol.checksums import crc32c
-from streamer.protocol.header import Header, WireError, answer, size_of, unpack, unseal
+from streamer.protocol.header import Header, WireError, answer, crc32c, size_of, unpack, unseal
+from streamer.protocol.payloads import decode_batch
 from streamer.protocol.transport.frames import Message, Placed
 from tests.simulation.clock import Pause, Steps, Thread
 from tests.simulation.feed_network import FeedServer
@@ -196,7 +195,7 @@ class FeedThread(DaemonThread):
 
     def finished(self, group: AnyGroup) -> None:
         """The messages about a group are out."""
-        if isinstance(group, DraftGroup):
+        if isinstance(group, ControlGroup):
             group.done()
         else:
             items = [matched.accepted for matched in group.matched]

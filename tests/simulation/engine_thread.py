@@ -1,6 +1,6 @@
 """The engine as a model: a toy matcher, reloads, and kept batches matched again.
 
-It does what ``streamer.daemon.engine`` does, with the same cores, drafts and kept batches.
+It does what ``streamer.daemon.engine`` does, with the same cores, control records and kept batches.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from streamer.daemon.batch_record import Accepted, Matched
+from streamer.daemon.control_records import (
+    ControlGroup,
+    ControlRecord,
+    dictionary_record,
+    settled_record,
+)
 from streamer.daemon.core.feed import Heads
-from streamer.daemon.drafts import Draft, DraftGroup, dictionary_draft, settled_draft
+from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import Restored, fingerprint
-from streamer.daemon.revising import KeptBatches
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
@@ -135,22 +140,22 @@ class EngineThread(DaemonThread):
         yield from self._replaced(loaded, found)
 
     def _replaced(self, loaded: Dictionary, found: int) -> Steps:
-        draft = self._dictionary(loaded, found)
-        version, batch = self._matcher.version, draft.meta["batch"]
+        control_record = self._dictionary(loaded, found)
+        version, batch = self._matcher.version, control_record.meta["batch"]
         self.daemon.note(f"has dictionary version {version}")
-        self._revision.reloaded(version, draft.at, batch)
-        drafts = [draft]
+        self._revision.reloaded(version, control_record.at, batch)
+        control_records = [control_record]
         if self._grows:
-            drafts.append(settled_draft(draft.at + 1, version, batch))
+            control_records.append(settled_record(control_record.at + 1, version, batch))
             self._revision.settled()
-        yield from self._say(drafts, self.wake)
+        yield from self._say(control_records, self.wake)
 
-    def _dictionary(self, loaded: Dictionary, found: int) -> Draft:
+    def _dictionary(self, loaded: Dictionary, found: int) -> ControlRecord:
         self._restored.fingerprint = found
         if self._grows:
             self._restored.keep_sourced(loaded.codes)
         matcher = self._matcher
-        return dictionary_draft(
+        return dictionary_record(
             self._at + 1, matcher.version, found, loaded, matcher.number, grows=self._grows
         )
 
@@ -175,16 +180,20 @@ class EngineThread(DaemonThread):
         if step.settled:
             self._revision.settled()
         self._revision.took(seconds, waiting=waiting)
-        yield from self._say(step.drafts)
+        yield from self._say(step.control_records)
 
-    def _say(self, drafts: list[Draft], done: Callable[[], None] = lambda: None) -> Steps:
-        if not drafts:
+    def _say(
+        self, control_records: list[ControlRecord], done: Callable[[], None] = lambda: None
+    ) -> Steps:
+        if not control_records:
             return
-        self._at += len(drafts)
+        self._at += len(control_records)
         self._drafted += 1
         yield from self._slot()
         if not self.stopping:
-            self.daemon.log.put(DraftGroup(drafts, self._heads, partial(self._said, done)))
+            self.daemon.log.put(
+                ControlGroup(control_records, self._heads, partial(self._said, done))
+            )
 
     def _said(self, done: Callable[[], None]) -> None:
         self._drafted -= 1

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from streamer.daemon.control_records import AnyGroup
 from streamer.daemon.core.log import LogCore, Replay, Task
-from streamer.daemon.drafts import AnyGroup
 from streamer.daemon.journal import Epochs, entries_of
 from streamer.daemon.restore import put_snapshot
 from streamer.journal.record import Begun, JournalFull, Record, Snapshot

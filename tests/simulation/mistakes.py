@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from streamer.daemon.control_records import AnyGroup, ControlRecord
 from streamer.daemon.core.feed import FeedCore
 from streamer.daemon.core.log import Replay
 from streamer.daemon.core.producers import KnownProducer
-from streamer.daemon.drafts import AnyGroup, Draft
-from streamer.daemon.revising import KeptBatches
+from streamer.daemon.kept_batches import KeptBatches
 from streamer.journal.store import Journal
 from tests.simulation.daemon_host import DaemonHost
 from tests.simulation.daemon_threads import FeedThread
@@ -68,7 +68,7 @@ class ForgetsProducer(DaemonHost):
 
 
 class _Skipping(KeptBatches):
-    def _revised(self, at: int, batch: Any, *given: Any) -> Draft | None:
+    def _revised(self, at: int, batch: Any, *given: Any) -> ControlRecord | None:
         return None if batch.about["batch"] % 2 else super()._revised(at, batch, *given)
 
 

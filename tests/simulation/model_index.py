@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from streamer.journal.record import LOST, Key, Outline, Received
-from streamer.protocol.checksums import crc32c
+from streamer.protocol.header import crc32c
 
 _HEAD = struct.Struct("<II")
 

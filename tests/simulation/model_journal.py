@@ -22,7 +22,7 @@ from streamer.journal.record import (
     Record,
     Snapshot,
 )
-from streamer.protocol.checksums import crc32c
+from streamer.protocol.header import crc32c
 from tests.simulation.machine_disk import MachineDisk
 from tests.simulation.model_index import Committed, Row, StoredSnapshot
 

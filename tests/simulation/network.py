@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from streamer.daemon.replaying import HandedOver
+from streamer.daemon.replay import HandedOver
 from streamer.protocol.header import Buffer
 from tests.simulation.clock import EventClock, Process
 

@@ -10,9 +10,18 @@ import msgpack
 
 from streamer.client.client_errors import DaemonSilentError, RefusedError
 from streamer.client.core.producer import Batch, Outgoing, ProducerCore
-from streamer.protocol.batch_messages import encode_reads
-from streamer.protocol.checksums import crc32c
-from streamer.protocol.header import Buffer, Reason, WireError, pack, seal, size_of, unpack, unseal
+from streamer.protocol.header import (
+    Buffer,
+    Reason,
+    WireError,
+    crc32c,
+    pack,
+    seal,
+    size_of,
+    unpack,
+    unseal,
+)
+from streamer.protocol.payloads import encode_reads
 from tests.simulation.clock import EventClock, Pause, Process, Steps, Thread
 from tests.simulation.network import Dealer, Endpoint, Path
 from tests.simulation.promises import Promises

@@ -11,8 +11,8 @@ import numpy as np
 from streamer.client.messages import BatchMessage, RecordMessage, typed
 from streamer.daemon.stored_batch import StoredMessages
 from streamer.journal.record import Record
-from streamer.protocol.feed_messages import decode_body
 from streamer.protocol.header import Header
+from streamer.protocol.payloads import decode_body
 from streamer.protocol.schema import LIVE_ONLY
 
 _NOT_COMPARED = ("epoch", "time")

@@ -8,9 +8,14 @@ from itertools import count
 from typing import Any
 
 from streamer.client.client_errors import DaemonError, DaemonSilentError, RefusedError
-from streamer.client.core.healing import HealingCore
-from streamer.client.core.pull import FetchCore, Refused, StoredState
-from streamer.client.core.subscriber import Cursor, SubscriberCore
+from streamer.client.core.subscriber import (
+    Cursor,
+    FetchCore,
+    HealingCore,
+    Refused,
+    StoredState,
+    SubscriberCore,
+)
 from streamer.client.messages import Gap, Message, NewStream, RecordMessage, Reset
 from streamer.protocol.header import Reason, WireError
 from streamer.protocol.schema import TOPICS

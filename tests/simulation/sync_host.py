@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from streamer.daemon.replaying import ReplayedJournal, SyncReplay
+from streamer.daemon.replay import ReplayedJournal, SyncReplay
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalDamage, JournalError
 from tests.simulation.clock import Pause, Process, Steps, Thread

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamer.daemon.replaying import HandedOver
+from streamer.daemon.replay import HandedOver
 from streamer.journal.record import (
     Begun,
     JournalDamage,

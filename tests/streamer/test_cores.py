@@ -21,7 +21,7 @@ FORBIDDEN_ROOMS = (
     "streamer.protocol.transport",
     "streamer.daemon.worker",
     "streamer.daemon.worker",
-    "streamer.daemon.board",
+    "streamer.daemon.daemon_status",
     "streamer.client.connection",
     "trie.cpu",
 )

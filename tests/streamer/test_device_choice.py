@@ -7,8 +7,8 @@ import pytest
 from gpu.card.device import Device
 from streamer import device_choice
 from streamer.batch.choice import choose
-from streamer.cli import effort
-from streamer.device_choice import START_SECONDS, Effort, choose_device
+from streamer.cli import cost_model
+from streamer.device_choice import START_SECONDS, Cost, choose_device
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def gpu(monkeypatch):
 
 def auto(work, threads=4, **options):
     said = []
-    found = choose_device("auto", report=said.append, effort=work, threads=threads, **options)
+    found = choose_device("auto", report=said.append, cost=work, threads=threads, **options)
     (line,) = said
     return found, line
 
 
 def test_a_small_job_ends_before_a_gpu_has_started(gpu):
-    found, line = auto(Effort(cpu=2.0, host=0.2))
+    found, line = auto(Cost(cpu=2.0, host=0.2))
     assert found == "cpu"
     assert line.startswith("matching on the CPU, ")
     assert line.endswith("(about 0.5 s, with a GPU 1.6 s)")
@@ -44,13 +44,13 @@ def test_a_small_job_ends_before_a_gpu_has_started(gpu):
 
 
 def test_a_large_job_goes_to_the_gpu(gpu):
-    assert auto(Effort(cpu=400.0, host=40.0))[0] == "cuda"
+    assert auto(Cost(cpu=400.0, host=40.0))[0] == "cuda"
     assert gpu
 
 
 def test_where_both_end_together(gpu):
     def work(seconds):
-        return Effort(cpu=4 * seconds, host=0)
+        return Cost(cpu=4 * seconds, host=0)
 
     least = START_SECONDS / (1 - 4 / device_choice._FASTER)
     assert auto(work(0.99 * least))[0] == "cpu"
@@ -58,19 +58,19 @@ def test_where_both_end_together(gpu):
 
 
 def test_more_threads_favour_the_cpu_if_there_are_cores(gpu, monkeypatch):
-    work = Effort(cpu=40.0, host=4.0)
+    work = Cost(cpu=40.0, host=4.0)
     for cores, last in ((64, "cpu"), (8, "cuda")):
         monkeypatch.setattr("trie.cpu.threads.usable_cores", lambda cores=cores: cores)
         assert [auto(work, threads)[0] for threads in (1, 8, 64)] == ["cuda", "cuda", last]
 
 
 def test_a_gpu_that_waits_for_one_thread_gains_nothing_by_more(gpu):
-    work = Effort(cpu=40.0, host=4.0, in_turn=20.0)
+    work = Cost(cpu=40.0, host=4.0, in_turn=20.0)
     assert [auto(work, threads)[0] for threads in (1, 8)] == ["cuda", "cpu"]
 
 
 def test_kernels_that_have_to_be_compiled_first_count(gpu, monkeypatch):
-    work = Effort(cpu=20.0, host=2.0)
+    work = Cost(cpu=20.0, host=2.0)
     assert auto(work)[0] == "cuda"
     monkeypatch.setattr(device_choice, "_stored_kernels", lambda: False)
     assert auto(work)[0] == "cpu"
@@ -78,37 +78,37 @@ def test_kernels_that_have_to_be_compiled_first_count(gpu, monkeypatch):
 
 def test_of_unknown_size_or_with_a_kernel_of_cuda_it_is_the_gpu(gpu):
     assert auto(None)[0] == "cuda"
-    assert auto(Effort(0, 0), kernel="shuffle")[0] == "cuda"
+    assert auto(Cost(0, 0), kernel="shuffle")[0] == "cuda"
 
 
 def test_without_a_gpu_the_reason_stays(monkeypatch):
     monkeypatch.setattr("gpu.card.device.driver_found", lambda: False)
-    found, line = auto(Effort(0, 0))
+    found, line = auto(Cost(0, 0))
     assert found == "cpu"
     assert line.endswith("(no CUDA driver or no CUDA device)")
 
 
 def test_who_asks_for_a_device_gets_it(gpu):
-    assert choose_device("cuda", effort=Effort(0, 0)) == "cuda"
-    assert choose_device("cpu", effort=Effort(1e9, 0)) == "cpu"
+    assert choose_device("cuda", cost=Cost(0, 0)) == "cuda"
+    assert choose_device("cpu", cost=Cost(1e9, 0)) == "cpu"
 
 
 def test_batch_methods_choose_alike(gpu):
     methods = {"both": ("cpu", "cuda"), "gpu": ("cuda",)}
-    small, large = Effort(1, 0), Effort(1e4, 0)
-    assert choose(methods, "both", None, "auto", effort=small, threads=4).device == "cpu"
-    assert choose(methods, "both", None, "auto", effort=large, threads=4).device == "cuda"
-    assert choose(methods, "both", "gpu", "auto", effort=small, threads=4).device == "cuda"
-    assert choose(methods, "both", None, "cuda", effort=small, threads=4).device == "cuda"
+    small, large = Cost(1, 0), Cost(1e4, 0)
+    assert choose(methods, "both", None, "auto", cost=small, threads=4).device == "cpu"
+    assert choose(methods, "both", None, "auto", cost=large, threads=4).device == "cuda"
+    assert choose(methods, "both", "gpu", "auto", cost=small, threads=4).device == "cuda"
+    assert choose(methods, "both", None, "cuda", cost=small, threads=4).device == "cuda"
 
 
 def test_sizes_of_files(tmp_path):
     plain, packed = tmp_path / "a.fq", tmp_path / "b.fq.gz"
     plain.write_bytes(b"x" * 1000)
     packed.write_bytes(b"x" * 1000)
-    assert effort.bases_of_files([str(plain), str(packed)]) == 5000
-    assert effort.bases_of_files([str(plain), "-"]) is None
-    assert effort.matching(["-"], None) is None
-    near, exact = (effort.matching([str(plain)], distance) for distance in (2, None))
+    assert cost_model.bases_of_files([str(plain), str(packed)]) == 5000
+    assert cost_model.bases_of_files([str(plain), "-"]) is None
+    assert cost_model.matching(["-"], None) is None
+    near, exact = (cost_model.matching([str(plain)], distance) for distance in (2, None))
     assert near.cpu > exact.cpu
-    assert effort.lcs(str(plain), str(plain)).cpu < effort.lcs(str(plain), str(packed)).cpu
+    assert cost_model.lcs(str(plain), str(plain)).cpu < cost_model.lcs(str(plain), str(packed)).cpu

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trie.codes import GAP
-from trie.packed_codes import pack_codes, unpack_codes
+from trie.codes import GAP, pack_codes, unpack_codes
 
 
 @pytest.mark.parametrize("share_of_gaps", [0, 0.1, 1])

@@ -1,14 +1,186 @@
-"""A notice that kernels are compiled: this may take long, and later runs do without."""
+"""The compiled kernels of an installation: folder, locks, and a notice.
+
+Kernels of the CPU and of GPUs are below ``NUMBA_CACHE_DIR`` if given, else below the user's cache
+folder, else below this user's folder in the temporary directory; the first of them that can be
+written. They are never beside the source: an uninstaller leaves files there that it has not
+installed, and the folder that remains hides the package from then on.
+
+Each installation (its sources and its environment) has a folder of its own. When one is created,
+those whose installation is gone or was replaced are removed.
+
+Several processes may fill one folder. The first that needs a kernel takes its lock and compiles it;
+the others wait, then load it. A lock is released when its process ends. ``current`` counts what
+this process loads and stores.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import hashlib
 import logging
+import os
+import shutil
+import stat
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar
+
+log = logging.getLogger("trie.cpu.jit")
+
+ADVICE = "set NUMBA_CACHE_DIR to a folder that can be written"
+GPU_FOLDER = "gpu"
+"""The folder of GPU kernels in that of the installation."""
+
+_NAME = "kmer-streamer"
+_RECORD = "installation"
+"""A file that names the installation: the folder of its packages, when written, its environment."""
+
+
+class KernelFolder(NamedTuple):
+    """Where kernels are stored; None if nowhere. warning: what to report about it, or empty."""
+
+    path: Path | None
+    warning: str = ""
+
+
+def kernel_folder() -> KernelFolder:
+    """The folder of compiled kernels of this installation, created if needed."""
+    return _first_usable(os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME"))
+
+
+@cache
+def _first_usable(given: str | None, user: str | None) -> KernelFolder:
+    if given:
+        with suppress(OSError):
+            return KernelFolder(_made(Path(given) / _NAME, given=True))
+    warning = f"NUMBA_CACHE_DIR={given}: cannot be written" if given else ""
+    # RuntimeError: there is no home
+    with suppress(OSError, RuntimeError):
+        base = Path(user) if user else Path.home() / ".cache"
+        made = _made(base / _NAME)
+        return KernelFolder(made, f"{warning}; {base} is used" if warning else "")
+    try:
+        made = _made(private_folder())
+    except OSError as error:
+        where = f"{error.filename}: {error.strerror}" if error.filename else "no folder is writable"
+        return KernelFolder(None, f"compiled kernels cannot be stored ({where}); {ADVICE}")
+    warning = warning or "no other cache folder can be written"
+    return KernelFolder(
+        made,
+        f"{warning}: compiled kernels are stored in {made}; set NUMBA_CACHE_DIR to keep them "
+        "elsewhere",
+    )
+
+
+def private_folder() -> Path:
+    """This user's folder under the temporary directory, created if needed.
+
+    Raises OSError if it cannot be created, or if another user can write to it: its content is
+    executed.
+    """
+    path = os.path.join(tempfile.gettempdir(), f"{_NAME}-{os.getuid()}")
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise OSError(errno.EPERM, "another user can write to it", path)
+    return Path(path)
+
+
+def _made(base: Path, *, given: bool = False) -> Path:
+    """This installation's folder in ``base``; OSError if it cannot be written.
+
+    given: the user chose it, so its owner is trusted, and one that can only be read will do if it
+    has this installation's kernels.
+    """
+    root = Path(__file__).parents[2]
+    written = (root / "streamer" / "__init__.py").stat().st_mtime_ns
+    name = hashlib.sha256(f"{root}\n{written}\n{sys.prefix}".encode()).hexdigest()[:16]
+    folder = base / name
+    record = folder / _RECORD
+    with suppress(OSError):
+        if given and record.exists() and not os.access(folder, os.W_OK):
+            return folder
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not given and folder.stat().st_uid != os.getuid():
+        raise OSError(errno.EPERM, "it belongs to another user", str(folder))
+    tempfile.TemporaryFile(dir=folder).close()
+    if not record.exists():
+        record.write_text(f"{root}\n{written}\n{sys.prefix}\n")
+        for other in base.glob(f"*/{_RECORD}"):
+            if other != record and _is_stale(other):
+                shutil.rmtree(other.parent, ignore_errors=True)
+    return folder
+
+
+def _is_stale(record: Path) -> bool:
+    """Whether the installation of a folder is gone or was replaced."""
+    try:
+        root, written, prefix = record.read_text().splitlines()
+        found = os.stat(os.path.join(root, "streamer", "__init__.py")).st_mtime_ns
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return str(found) != written or not os.path.isdir(prefix)
+
+
+_T = TypeVar("_T")
+
+
+class SharedCompiling:
+    """Compiling under locks in ``folder``.
+
+    files: cache files that kernels were loaded from or stored in. compiled: number of kernels.
+    problem: why one could not be stored, in one line.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.files: set[str] = set()
+        self.compiled = 0
+        self.problem: str | None = None
+        self._folder = folder
+        self._locks: dict[str, IO[bytes]] = {}
+
+    def load(self, file: str, load: Callable[[], _T | None]) -> _T | None:
+        """What ``load`` finds in a cache file; None if this process is to compile the kernel."""
+        found = load()
+        if found is None and file not in self._locks:
+            name = hashlib.sha256(file.encode()).hexdigest()
+            lock = open(os.path.join(self._folder, name), "wb")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            found = load()
+            if found is None:
+                self._locks[file] = lock
+                return None
+            lock.close()
+        if found is not None:
+            self.files.add(file)
+        return found
+
+    def stored(self, file: str, problem: str | None = None) -> None:
+        """Note that a kernel was compiled, and stored in that file unless there is a problem."""
+        self.compiled += 1
+        if problem is None and os.path.exists(file):
+            self.files.add(file)
+        self.problem = self.problem or problem
+        lock = self._locks.pop(file, None)
+        if lock is not None:
+            lock.close()
+
+
+current: SharedCompiling | None = None
+"""None if processes do not wait for each other."""
+
 
 NOTICE = (
     "compiling for this machine, once (later runs start at once; `streamer warm-up` compiles for "
@@ -30,9 +202,7 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
     """
     from numba.core import event
 
-    from trie.cpu import jit
-
-    class Listener(event.Listener):
+    class Compilations(event.Listener):
         """Compilations nest, and threads compile at the same time: ``running`` counts them."""
 
         running = 0
@@ -73,9 +243,9 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
                 report(record.getMessage())
 
     handler = Handler()
-    jit.log.addHandler(handler)
+    log.addHandler(handler)
     try:
-        with event.install_listener("numba:compile", Listener()):
+        with event.install_listener("numba:compile", Compilations()):
             yield
     finally:
-        jit.log.removeHandler(handler)
+        log.removeHandler(handler)

@@ -9,7 +9,6 @@ not be stored is compiled again by the next process. This module's logger warns 
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -25,10 +24,8 @@ import numba.core.environment
 import numba.core.runtime.nrt
 import numpy as np
 
-from trie.cpu import memory_limit, shared_compiling
-from trie.cpu.kernel_folder import ADVICE, kernel_folder
-
-log = logging.getLogger(__name__)
+from trie.cpu import compiling, machine
+from trie.cpu.compiling import ADVICE, kernel_folder, log
 
 # untyped: only later versions of numba have type annotations
 config: Any = numba.core.config
@@ -163,8 +160,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled kernel for these argument types; None if it cannot be loaded."""
-        memory_limit.require(COMPILE_BYTES, "a kernel")
-        shared = shared_compiling.current
+        machine.require(COMPILE_BYTES, "a kernel")
+        shared = compiling.current
         if shared is None:
             return self._loaded(sig, target_context)
         return shared.load(self._cache_file._index_path, lambda: self._loaded(sig, target_context))
@@ -194,8 +191,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         else:
             if kernel_folder().warning:
                 warn("stored", kernel_folder().warning)
-        if shared_compiling.current is not None:
-            shared_compiling.current.stored(self._cache_file._index_path, problem)
+        if compiling.current is not None:
+            compiling.current.stored(self._cache_file._index_path, problem)
 
     def _forget(self) -> None:
         with suppress(OSError):
@@ -210,8 +207,8 @@ class _NoCache(NullCache):  # type: ignore[misc]
 
     def save_overload(self, sig: Any, data: Any) -> None:
         warn("stored", self._why)
-        if shared_compiling.current is not None:
-            shared_compiling.current.stored("", self._why)
+        if compiling.current is not None:
+            compiling.current.stored("", self._why)
 
 
 def source_digest() -> str:

@@ -8,6 +8,11 @@ bits are not used where LLVM prefers 256. Here a vector is an ordinary value in 
 On machines without AVX-512 LLVM makes two (AVX2) or four (SSE, NEON) instructions of each. Indices
 count uint64 words; arrays are C-contiguous and one-dimensional, and should begin at a multiple of
 64 bytes (``aligned_words``): a vector that crosses two cache lines costs two loads.
+
+Sixty-four bytes of a text at once, for kernels that look for the ends of lines and words.
+
+Texts are uint8 arrays. Each load reads 64 bytes, so a text needs that many readable bytes after its
+end (``SLACK``); their values do not matter.
 """
 
 from __future__ import annotations
@@ -132,3 +137,29 @@ def marked(builder: Any, codes: Any, index: Any, bits: Any) -> Any:
     found = llvm.load(builder, codes, index, BYTES)
     there = builder.and_(found, llvm.spread(builder, bits, BYTES))
     return builder.bitcast(builder.icmp_unsigned("!=", there, llvm.constant(BYTES, 0)), I64)
+
+
+SLACK = 64
+
+
+@instruction(types.uint64, None, INDEX, types.uint8)
+def equals(builder: Any, text: Any, at: Any, byte: Any) -> Any:
+    """uint64: bit i is set where text[at + i] is ``byte``."""
+    found = builder.icmp_unsigned(
+        "==", llvm.load(builder, text, at, BYTES), llvm.spread(builder, byte, BYTES)
+    )
+    return builder.bitcast(found, I64)
+
+
+@instruction(types.uint64, None, INDEX, types.uint8, types.uint8)
+def outside(builder: Any, text: Any, at: Any, low: Any, high: Any) -> Any:
+    """uint64: bit i is set where text[at + i] is less than ``low`` or greater than ``high``."""
+    above = builder.sub(llvm.load(builder, text, at, BYTES), llvm.spread(builder, low, BYTES))
+    span = llvm.spread(builder, builder.sub(high, low), BYTES)
+    return builder.bitcast(builder.icmp_unsigned(">", above, span), I64)
+
+
+@instruction(types.void, None, INDEX, None, INDEX)
+def copy_line(builder: Any, text: Any, at: Any, out: Any, to: Any) -> None:
+    """out[to : to + 64] = text[at : at + 64]."""
+    llvm.store(builder, llvm.load(builder, text, at, BYTES), out, to)

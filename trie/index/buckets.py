@@ -15,8 +15,6 @@ A look-up reads one cache line, compares its eight keys at once (one 512-bit or 
 and a mask), and touches the next line only if the bucket is full.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -19,12 +19,11 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.codes import GAP
+from trie.codes import GAP, pack_codes
 from trie.cpu.intrinsics import trailing_zeros, word_at
 from trie.cpu.jit import inner, njit
 from trie.cpu.vectors import aligned_words
 from trie.index.mers import BLOCK
-from trie.packed_codes import pack_codes
 
 PAD: Final = 64
 """Gap codes at both ends: a window of k symbols around any base of the text stays inside."""

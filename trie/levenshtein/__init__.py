@@ -14,7 +14,7 @@ with both strands, their reverse complements in the same order. An answer is a w
 so the least word wins every tie, and 0xFFFFFFFF (a distance of 7) means no answer.
 
 Methods: ``lanes`` (trie/levenshtein/lanes.py) computes the distance of every pattern at every
-end; ``pieces`` (trie/levenshtein/piece_search.py) looks up pieces of the patterns and verifies the
+end; ``pieces`` (trie/levenshtein/piece_index.py) looks up pieces of the patterns and verifies the
 candidates. Both give the same words.
 """
 

@@ -15,8 +15,6 @@ gap code has eq = 0. If the best score is at most D, ``shortest_length`` finds t
 Memory: 28 bytes per pattern and thread.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

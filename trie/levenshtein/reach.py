@@ -23,8 +23,6 @@ because neither numba target keeps a small array in registers. A side and its ed
 symbols.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

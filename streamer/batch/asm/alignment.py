@@ -4,8 +4,6 @@ It is computed from the end leftwards, in the band of d diagonals on either side
 of cost d cannot leave: (m + 1)(2 d + 1) cells per hit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -30,8 +30,6 @@ If m b <= 64, one word suffices, with 7 operations per symbol and pattern; other
 field of a word moves into the next word.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

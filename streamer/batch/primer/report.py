@@ -18,7 +18,7 @@ from streamer.output.text_table import Labels, Table, texts
 from trie.cpu.threads import usable_cores
 
 if TYPE_CHECKING:
-    from streamer.output.formats import RowsFormat
+    from streamer.output.output_file import RowsFormat
 
 COLUMNS = ("alpha", "start", "end", "length")
 KNOWN_COLUMNS = ("primer", "alpha", "start", "end", "strand", "differences")

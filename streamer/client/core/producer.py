@@ -13,14 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from streamer.client.client_errors import (
-    DaemonError,
-    DaemonSilentError,
-    LostBatchesError,
-    RefusedError,
-    StalledError,
-    told,
-)
+from streamer.client import client_errors
 from streamer.protocol.header import PROTOCOL, Buffer, Header, Reason, WireError, integer, text
 
 
@@ -252,9 +245,9 @@ class ProducerCore:
         if now - self._heard > self.answer_seconds:
             if self.takes_no_more:
                 raise self._refusal()
-            raise DaemonSilentError(self._endpoint, self.answer_seconds)
+            raise client_errors.DaemonSilentError(self._endpoint, self.answer_seconds)
         if timeout is not None and now - self._progress > timeout:
-            raise StalledError(self._endpoint, f"waited {timeout:g} s for {what}")
+            raise client_errors.StalledError(self._endpoint, f"waited {timeout:g} s for {what}")
 
     def must_ask(self, now: float) -> bool:
         """Whether a ``hello`` is due: the daemon is silent, or does not know what is needed.
@@ -357,7 +350,7 @@ class ProducerCore:
         self._heard = now
         kind = header.get("type")
         if kind == "reply":
-            raise DaemonError(
+            raise client_errors.DaemonError(
                 self._endpoint, "is the control socket of a daemon: reads go to its ingest socket"
             )
         if header.get("epoch", self.epoch) != self.epoch:
@@ -410,7 +403,7 @@ class ProducerCore:
         self._begin(account.restarted(lost, self.epoch + 1))
         self._session = session
         if lost:
-            raise LostBatchesError(self._endpoint, lost, stored=stored)
+            raise client_errors.LostBatchesError(self._endpoint, lost, stored=stored)
         return True
 
     def _advance(self, header: Header) -> None:
@@ -423,7 +416,7 @@ class ProducerCore:
         # a daemon before this key does not tell
         earlier = integer(header, "earlier") if "earlier" in header else None
         if received > self.account.total:
-            raise DaemonError(
+            raise client_errors.DaemonError(
                 self._endpoint, f"another producer uses the name '{self.name}' in the same epoch"
             )
         known = self.received, self.account.durable, self.matched
@@ -436,7 +429,7 @@ class ProducerCore:
         self.account = self.account.advanced(durable, self.matched, earlier)
         self._next = max(self._next, self.account.durable + 1)
         self._credit = integer(header, "credit")
-        self.state = told(header.get("state", ""))
+        self.state = client_errors.told(header.get("state", ""))
 
     def _refused(self, header: Header) -> None:
         sequence, reason = header.get("seq"), header.get("reason")
@@ -448,7 +441,7 @@ class ProducerCore:
             self._damage(header)
             return
         if not isinstance(sequence, int) or reason == Reason.STALE_EPOCH:
-            raise RefusedError(self._endpoint, header)
+            raise client_errors.RefusedError(self._endpoint, header)
         if not self.account.durable < sequence < self._next:
             return  # about a batch that will be sent again anyway
         if reason in (Reason.CREDIT, Reason.FULL):
@@ -459,14 +452,14 @@ class ProducerCore:
                 self.greet_anew()
         else:
             self._begin(self.account.without(sequence, self.epoch + 1))
-            raise RefusedError(self._endpoint, header)
+            raise client_errors.RefusedError(self._endpoint, header)
 
     def _damage(self, header: Header) -> None:
         """A message has come in parts or changed on its way: it is sent again, to some extent."""
         self._damaged += not self._torn
         self._torn = 0
         if self._damaged > _DAMAGED_AT_MOST:
-            raise RefusedError(self._endpoint, header)
+            raise client_errors.RefusedError(self._endpoint, header)
         if self.synced:
             self.greet_anew()
 
@@ -480,9 +473,11 @@ class ProducerCore:
         # last: an interrupt before it leaves the epoch as it is, with an answer to wait for
         self.account = account
 
-    def _refusal(self) -> RefusedError:
+    def _refusal(self) -> client_errors.RefusedError:
         message = f"the daemon accepts no more batches (state: {self.state})"
-        return RefusedError(self._endpoint, {"reason": Reason.DRAINING.value, "message": message})
+        return client_errors.RefusedError(
+            self._endpoint, {"reason": Reason.DRAINING.value, "message": message}
+        )
 
 
 def _session(header: Header) -> tuple[str, int]:

@@ -4,30 +4,46 @@ Frames of messages and the time without messages go in; typed messages and notic
 ones come out, in order.
 
 The position of a consumer of the feed: which messages it has, and what it stores to resume.
+
+One pull over sync without I/O: what to ask for, and what the answers mean.
+
+The state at a record, fetched over sync part by part. Without I/O.
+
+A subscriber that heals gaps: what it missed on the feed it pulls over sync.
+
+While no message is missing, live messages are delivered as they come. Once one is missing, live
+messages wait in a bounded buffer, and a pull brings everything after the last complete record; then
+the buffer follows. Each message is delivered once, by topic in the order of records.
 """
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
 
-from streamer.client.messages import (
-    Beat,
-    Done,
-    Gap,
-    Known,
-    Message,
-    NewEpoch,
-    NewStream,
-    Standing,
-    typed,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.client import messages
 from streamer.errors import StreamerError
-from streamer.protocol.feed_messages import DENIED_TOPIC, decode_feed
-from streamer.protocol.header import Buffer, Header, WireError
-from streamer.protocol.schema import RECORD_TOPICS
+from streamer.protocol.header import (
+    Buffer,
+    Header,
+    Reason,
+    WireError,
+    integer,
+    integers,
+    opened,
+    request,
+    size_of,
+    text,
+)
+from streamer.protocol.payloads import DENIED_TOPIC, decode_body, decode_feed
+from streamer.protocol.schema import LIVE_ONLY, NAMES, RECORD_TOPICS, TOPICS
 
 FINAL = ("ended", "failed")
 
@@ -46,7 +62,7 @@ class SubscriberCore:
     def __init__(self, topics: Sequence[str], answer_seconds: float) -> None:
         self.topics = tuple(topics)
         self.answer_seconds = answer_seconds
-        self.ready: deque[Message | Done] = deque()
+        self.ready: deque[messages.Message | messages.Done] = deque()
         self.damaged = 0
         self.damage: WireError | None = None
         self.gaps = 0
@@ -65,16 +81,16 @@ class SubscriberCore:
         # the names in the previous message; all messages of a batch have the same
         self._names: Sequence[str] = ()
 
-    def next(self) -> Message | None:
+    def next(self) -> messages.Message | None:
         """The next message to deliver, if there is one."""
         while self.ready:
             message = self.ready.popleft()
             self._leave(message)
-            if not isinstance(message, Done):
+            if not isinstance(message, messages.Done):
                 return message
         return None
 
-    def _leave(self, message: Message | Done) -> None:
+    def _leave(self, message: messages.Message | messages.Done) -> None:
         """Called when a message leaves the queue."""
 
     @property
@@ -105,7 +121,7 @@ class SubscriberCore:
                 if decoded.header.get("topic") == DENIED_TOPIC:
                     self.denial = decoded.header
                 return
-            message = typed(decoded)
+            message = messages.typed(decoded)
         except WireError as error:
             self.damaged += 1
             self.damage = error
@@ -113,7 +129,7 @@ class SubscriberCore:
         self._names = decoded.names
         self._note(message)
 
-    def _note(self, message: Known) -> None:
+    def _note(self, message: messages.Known) -> None:
         """Queue what the message implies about earlier ones, then the message itself."""
         self.heard = True
         stamp = message.stamp
@@ -133,7 +149,7 @@ class SubscriberCore:
                 if stamp.previous > last:
                     self._miss(topic, last, stamp.previous)
             self.last[topic] = at
-        elif isinstance(message, Standing):
+        elif isinstance(message, messages.Standing):
             self._compare(message)
         if topic in self.topics:
             self.ready.append(message)
@@ -142,19 +158,19 @@ class SubscriberCore:
         """Begin another stream or epoch; ``head``: its last record before this message."""
         if stream != self.stream or head < self.at:
             if self.stream:
-                self.ready.append(NewStream(self.stream, stream))
+                self.ready.append(messages.NewStream(self.stream, stream))
             self.last.clear()
             self.at = 0
         elif self.epoch:
-            self.ready.append(NewEpoch(self.epoch, epoch))
+            self.ready.append(messages.NewEpoch(self.epoch, epoch))
         self.stream, self.epoch = stream, epoch
         self.state = ""
         self.published = None
 
-    def _compare(self, message: Standing) -> None:
+    def _compare(self, message: messages.Standing) -> None:
         """Notice messages missing at the end of a topic, which no later message shows."""
         self.state = message.state
-        if isinstance(message, Beat):
+        if isinstance(message, messages.Beat):
             self.published = message.published
         for topic in self._compared():
             head = message.heads.get(topic, 0)
@@ -175,7 +191,7 @@ class SubscriberCore:
         """
         if topic in self.topics:
             self.gaps += 1
-            self.ready.append(Gap(topic, after, until))
+            self.ready.append(messages.Gap(topic, after, until))
 
 
 _MOST = 2**63 - 1
@@ -248,3 +264,478 @@ class Positions:
         self.passed(at)
         for topic, last in self.last.items():
             self.last[topic] = max(last, at)
+
+
+WINDOW = 8 << 20
+"""Bytes that may be in flight."""
+
+# silence of the daemon after which a pull is repeated
+_PATIENCE = 3.0
+_TRIES = 3
+
+
+class Extent(NamedTuple):
+    """What can be pulled; heads: by topic, the last record up to ``head`` with a message on it."""
+
+    stream: str
+    epoch: int
+    oldest: int
+    head: int
+    heads: Mapping[str, int]
+
+
+class Reached(NamedTuple):
+    """Everything up to record ``at`` has come."""
+
+    at: int
+    extent: Extent
+
+
+class Unreadable(NamedTuple):
+    """The records after ``after`` up to ``until`` are damaged; their messages will not come."""
+
+    after: int
+    until: int
+
+
+class CursorRefused(NamedTuple):
+    """A position from which no pull can continue: ``too-old``, ``stream`` or ``future``."""
+
+    reason: str
+    extent: Extent
+
+
+class Refused(NamedTuple):
+    """A pull was refused; ``header`` has the reason."""
+
+    header: Header
+
+
+Event = messages.RecordMessage | Reached | Unreadable | CursorRefused | Refused
+
+
+class PullCore:
+    """Pulls one after the other, each with one of ``numbers``; send what is in ``requests``.
+
+    Late answers to an earlier pull are ignored. damaged, damage: as those of ``Subscriber``.
+    """
+
+    def __init__(self, topics: Sequence[str], numbers: Iterator[int], window: int = WINDOW) -> None:
+        self.requests: deque[list[Buffer]] = deque()
+        self.damaged = 0
+        self.damage: WireError | None = None
+        # damaged answers without a good one in between
+        self.damaged_again = 0
+        self.active = False
+        self._asked = frozenset(topics)
+        self._topics = [TOPICS[topic].wire for topic in topics]
+        self._window = window
+        self._numbers = numbers
+        self._number = 0
+        # bytes received for which no credit was given, and the most that may be in flight
+        self._read, self._granted = 0, window
+        # seconds for this pull, and for all
+        self._heard = self._answered = 0.0
+        # the names in the previous message; all messages of a batch have the same
+        self._names: Sequence[str] = ()
+
+    def begin(self, stream: str, after: int, now: float, until: int | None = None) -> None:
+        """Ask for what follows record ``after``."""
+        if not self.active:
+            # no answer was due before
+            self._answered = now
+        self.end()
+        self._number = next(self._numbers)
+        self._read, self._heard, self.active = 0, now, True
+        self._granted = self._window
+        fields: Header = {"stream": stream, "after": after, "topics": self._topics}
+        if until is not None:
+            fields["until"] = until
+        self._ask("pull", **fields, credit=self._window)
+
+    def end(self) -> None:
+        """Ask for no more."""
+        if self.active:
+            self.active = False
+            self._ask("stop")
+
+    def silence(self, now: float) -> float:
+        """Seconds since the last answer, or since the pull if that was requested later."""
+        return now - self._answered if self._number else 0.0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether asking again gives the same damage, so the network is not the cause."""
+        return self.damaged_again > _TRIES
+
+    def overdue(self, now: float) -> bool:
+        """Whether the daemon has fallen silent and must be asked again."""
+        return self.active and now - self._heard > _PATIENCE
+
+    def take(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> Event | None:
+        """Process an answer; crc: that of all frames but the last, if known.
+
+        A damaged answer is noted; what is missing must be requested again.
+        """
+        try:
+            header, body = opened(frames, crc)
+            self._heard = self._answered = now
+            if not self.active:
+                return None
+            if header.get("type") == "refused" and "id" not in header:
+                return self._unread(header)
+            # beats concern the connection
+            return self._event(header, body) if header.get("id") == self._number else None
+        except WireError as error:
+            self.damaged += 1
+            self.damage = error
+            self.damaged_again += 1
+            # treated like a long silence
+            self._heard = now - 2 * _PATIENCE
+            return None
+
+    def _unread(self, header: Header) -> Event:
+        """The daemon could not read a request, but cannot say which one."""
+        if header.get("reason") == Reason.CHECKSUM:
+            # treated like a damaged answer to it
+            raise WireError(Reason.CHECKSUM, "a request was damaged on its way")
+        self.active = False
+        return Refused(header)
+
+    def _event(self, header: Header, body: Sequence[Buffer]) -> Event | None:
+        match header.get("type"):
+            case "pulling":
+                self._granted = integer(header, "credit", 1)
+            case "message":
+                self._credit(size_of(body))
+                decoded = decode_body(body, self._names)
+                if decoded.topic not in self._asked:
+                    raise WireError(Reason.MALFORMED, "a message on a topic that was not asked for")
+                self._names = decoded.names
+                message = messages.typed(decoded)
+                self.damaged_again = 0
+                if not isinstance(message, messages.RecordMessage):
+                    raise WireError(Reason.MALFORMED, "a message without a record")
+                return message
+            case "reached":
+                return Reached(integer(header, "at"), extent_of(header))
+            case "lost":
+                return Unreadable(integer(header, "after"), integer(header, "until"))
+            case "reset":
+                self.active = False
+                return CursorRefused(text(header, "reason"), extent_of(header))
+            case "refused":
+                self.active = False
+                return Refused(header)
+        # includes what a later version may send
+        return None
+
+    def _credit(self, size: int) -> None:
+        self._read += size
+        if self._read >= self._granted // 4:
+            self._ask("credit", bytes=self._read)
+            self._read = 0
+
+    def _ask(self, kind: str, **fields: Any) -> None:
+        self.requests.append(request(kind, self._number, **fields))
+
+
+def extent_of(header: Header) -> Extent:
+    """The extent of the journal in an answer; WireError if it does not follow docs/protocol.md."""
+    heads = header.get("heads")
+    if not isinstance(heads, dict):
+        raise WireError(Reason.MALFORMED, "field 'heads' must be a map")
+    numbers = {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
+    epoch, oldest, head = (integer(header, key) for key in ("epoch", "oldest", "head"))
+    return Extent(text(header, "stream"), epoch, oldest, head, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """The state after the records up to ``cursor``; pulling from the cursor gives the rest.
+
+    version: that of the dictionary. batch, base: number and stream position of the next batch.
+    heads: by topic, the last record with a message on it. totals: as in ``status``. kmers: uint64,
+    those that the stream has added to the dictionary, in order.
+    """
+
+    cursor: Cursor
+    version: int
+    batch: int
+    base: int
+    heads: Mapping[str, int]
+    totals: Mapping[str, Any]
+    kmers: NDArray[np.uint64]
+
+
+class FetchCore:
+    """One request for the state; send what is in ``requests``."""
+
+    def __init__(self, number: int, window: int = WINDOW) -> None:
+        self.requests: deque[list[Buffer]] = deque()
+        self._number = number
+        self._parts: list[bytes] = []
+        self._ask("snapshot", credit=window)
+
+    def take(
+        self, frames: Sequence[Buffer], crc: int | None = None
+    ) -> StoredState | Refused | None:
+        """Process an answer; returns the state with its last part. WireError if it is damaged."""
+        header, body = opened(frames, crc)
+        if header.get("id") != self._number:
+            return None
+        if header.get("type") == "refused":
+            return Refused(header)
+        if header.get("type") != "snapshot":
+            return None
+        part, parts = integers(header, ("part", "parts"))
+        if part != len(self._parts) + 1 or part > parts or len(body) != 1:
+            raise WireError(Reason.MALFORMED, f"part {part} after {len(self._parts)} parts")
+        self._parts.append(bytes(body[0]))
+        self._ask("credit", bytes=max(1, len(body[0])))
+        return self._state(header) if part == parts else None
+
+    def _state(self, header: Header) -> StoredState:
+        joined = b"".join(self._parts)
+        version, batch, base, kmers = integers(header, ("version", "batch", "base", "kmers"))
+        heads, totals = header.get("heads"), header.get("totals")
+        if len(joined) != 8 * kmers or not isinstance(heads, dict) or not isinstance(totals, dict):
+            raise WireError(Reason.MALFORMED, "the state is incomplete")
+        named = {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
+        cursor = Cursor(text(header, "stream"), integer(header, "at"))
+        codes = np.frombuffer(joined, "<u8").astype(np.uint64, copy=False)
+        return StoredState(cursor, version, batch, base, named, totals, codes)
+
+    def _ask(self, kind: str, **fields: Any) -> None:
+        self.requests.append(request(kind, self._number, **fields))
+
+
+BUFFER_BYTES = 64 << 20
+
+# seconds between two pulls if the daemon has no room for one
+_PAUSE = 1.0
+
+
+class HealingCore(SubscriberCore):
+    """The state of a subscriber that heals itself.
+
+    cursor: where it begins; None: with the next live message. Send the requests of ``pull`` to
+    sync, and pass what comes from there to ``answer``; call ``tick`` often. buffer_bytes: the
+    limit of waiting live messages. refusal: why sync refuses to serve, if it does.
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        answer_seconds: float,
+        cursor: Cursor | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        super().__init__(topics, answer_seconds)
+        self._healed = [topic for topic in topics if topic in RECORD_TOPICS.keys() - LIVE_ONLY]
+        self.pull = PullCore(self._healed, count(1))
+        self.refusal: Header | None = None
+        # nothing was received yet, so there is no position to begin from
+        self._fresh = cursor is None
+        # something is missing, at least up to record ``_needed``
+        self.healing = cursor is not None and bool(self._healed)
+        self._needed = 0
+        # the pull skipped records; later messages show on which topics
+        self._left_out = False
+        self._next_pull = self._unanswered = 0.0
+        start = cursor or Cursor("", 0)
+        # positions of the messages that are queued, and of those that were delivered
+        self._in, self._out = Positions(self._healed, start), Positions(self._healed, start)
+        self._buffer: deque[tuple[messages.RecordMessage, int]] = deque()
+        self._buffer_bytes = buffer_bytes
+        self._buffered = self._size = 0
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The position after the delivered messages; None before the daemon was heard."""
+        return None if self._fresh else self._out.cursor
+
+    @property
+    def ended(self) -> bool:
+        """Whether the daemon has announced its end and nothing is missing."""
+        return super().ended and not self.healing
+
+    @property
+    def unserved(self) -> bool:
+        """Whether sync has not answered for ``answer_seconds`` while something is missing."""
+        return self.healing and self._unanswered > self.answer_seconds
+
+    def _leave(self, message: messages.Message | messages.Done) -> None:
+        match message:
+            case messages.Done():
+                self._out.complete(message.at)
+                self._out.stream = message.stream
+            case messages.Reset():
+                self._out = self._behind(message.reason, message.stream, message.at, self._out)
+            case messages.Gap():
+                self._out.message(message.topic, message.until)
+            case messages.RecordMessage():
+                self._out.message(message.stamp.topic, message.stamp.at)
+                self._out.stream = message.stamp.stream
+
+    # ---- sync -------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Ask for what is missing, repeatedly if necessary; ``now`` is in seconds of any clock."""
+        pull = self.pull
+        if self.healing and (pull.overdue(now) or (not pull.active and now >= self._next_pull)):
+            self._left_out = False
+            pull.begin(self._in.stream, self._in.at, now)
+        self._unanswered = pull.silence(now) if self.healing else 0.0
+
+    def answer(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> None:
+        """Process a message of sync; crc: of all frames but the last, if known."""
+        event = self.pull.take(frames, now, crc)
+        if self.pull.damaged:
+            self.damaged += self.pull.damaged
+            self.damage, self.pull.damaged = self.pull.damage, 0
+        match event:
+            case messages.RecordMessage():
+                self._pulled(event)
+            case Reached():
+                self._reached(event)
+            case Unreadable():
+                self._left_out = True
+            case CursorRefused():
+                self._reset(event)
+            case Refused():
+                self._next_pull = now + _PAUSE
+                if event.header.get("reason") != Reason.CREDIT:
+                    self.refusal = event.header
+
+    def _pulled(self, message: messages.RecordMessage) -> None:
+        stamp = message.stamp
+        self._passed(stamp.stream, stamp.at - 1)
+        last = self._in.last[stamp.topic]
+        if stamp.at <= last:
+            return
+        if stamp.previous > last:
+            # it is damaged in the journal, too
+            self._miss(stamp.topic, last, stamp.previous)
+        self._in.message(stamp.topic, stamp.at)
+        self.ready.append(message)
+
+    def _passed(self, stream: str, at: int) -> None:
+        """A pull has passed this record: on no topic need the next one begin earlier."""
+        self._in.stream = stream
+        if at > self._in.at and not self._left_out:
+            self._in.passed(at)
+            self.ready.append(messages.Done(stream, at))
+
+    def _reached(self, reached: Reached) -> None:
+        for topic in self._healed:
+            head, last = reached.extent.heads.get(topic, 0), self._in.last[topic]
+            if last < head <= reached.at:
+                self._miss(topic, last, head)
+        self._in.stream = reached.extent.stream
+        self._left_out = False
+        self._complete(reached.at)
+        if reached.at < self._needed:
+            return
+        self.healing = False
+        self.pull.end()
+        buffer, self._buffer = self._buffer, deque()
+        self._buffered = 0
+        for message, size in buffer:
+            self._live(message, size)
+
+    def _reset(self, refused: CursorRefused) -> None:
+        """Continue at the oldest record, or at the end of the stream if the cursor is beyond it."""
+        extent = refused.extent
+        at = extent.head if refused.reason == "future" else extent.oldest - 1
+        self._in = self._behind(refused.reason, extent.stream, at, self._in)
+        self._needed = min(self._needed, extent.head)
+        self._next_pull = 0.0
+        self.ready.append(messages.Reset(refused.reason, extent.stream, at))
+
+    def _behind(self, reason: str, stream: str, at: int, before: Positions) -> Positions:
+        """The positions after a reset; messages delivered beyond them do not come again."""
+        ahead = before.last if reason == "too-old" else {}
+        return Positions(self._healed, Cursor(stream, at, ahead))
+
+    # ---- the feed ---------------------------------------------------------------------------
+
+    def take(self, frames: Sequence[Buffer], crc: int | None = None) -> None:
+        """Process a message of the feed."""
+        self._size = size_of(frames)
+        super().take(frames, crc)
+
+    def _note(self, message: messages.Known) -> None:
+        if isinstance(message, messages.RecordMessage) and message.stamp.topic in self._healed:
+            if self._begins(message, message.stamp.at - 1):
+                self._live(message, self._size)
+        elif not isinstance(message, messages.Standing) or self._begins(message, message.stamp.at):
+            super()._note(message)
+
+    def _begins(self, message: messages.Known, head: int) -> bool:
+        """Start a new stream or epoch if the message has one; False if its epoch is over."""
+        self.heard = True
+        stamp = message.stamp
+        if stamp.stream == self.stream and stamp.epoch < self.epoch:
+            return False
+        if (stamp.stream, stamp.epoch) != (self.stream, self.epoch):
+            self._begin(stamp.stream, stamp.epoch, head)
+        return True
+
+    def _begin(self, stream: str, epoch: int, head: int) -> None:
+        moved = stream != self._in.stream or head < self._in.at
+        if self._fresh or (moved and not self._healed):
+            self._fresh = False
+            start = Cursor(stream, head)
+            self._in, self._out = (Positions(self._healed, start) for _ in range(2))
+        elif moved:
+            # sync knows what has become of the records
+            self._heal(0)
+        if stream != self.stream:
+            self.last.clear()
+        elif self.epoch:
+            self.ready.append(messages.NewEpoch(self.epoch, epoch))
+        self.stream, self.epoch, self.at = stream, epoch, head
+        self.state = ""
+        self.published = None
+
+    def _live(self, message: messages.RecordMessage, size: int) -> None:
+        stamp, here = message.stamp, self._in
+        if not self.healing and stamp.stream == here.stream:
+            last = here.last[stamp.topic]
+            if stamp.at <= last:
+                return
+            if stamp.previous <= last:
+                here.message(stamp.topic, stamp.at)
+                self.ready.append(message)
+                return
+            self._heal(stamp.previous)
+        self._buffer.append((message, size))
+        self._buffered += size
+        if self._buffered > self._buffer_bytes:
+            # these records are pulled, too
+            self._buffer.clear()
+            self._buffered = 0
+
+    def _compare(self, message: messages.Standing) -> None:
+        super()._compare(message)
+        here = self._in
+        if self.healing or message.stamp.stream != here.stream:
+            return
+        heads = [message.heads.get(topic, 0) for topic in self._healed]
+        if any(head > last for head, last in zip(heads, here.last.values(), strict=True)):
+            self._heal(max(heads))
+        else:
+            self._complete(message.stamp.at)
+
+    def _compared(self) -> list[str]:
+        return [topic for topic in super()._compared() if topic not in self._healed]
+
+    def _complete(self, at: int) -> None:
+        self._in.complete(at)
+        self.ready.append(messages.Done(self._in.stream, at))
+
+    def _heal(self, needed: int) -> None:
+        self.healing = True
+        self._needed = max(needed, self._needed)
+        self._next_pull = 0.0

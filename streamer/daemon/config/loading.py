@@ -46,13 +46,7 @@ from streamer.daemon.config.tables import (
 from streamer.daemon.security.key_folder import KeyFolder
 from streamer.errors import ConfigError, StreamerError
 from streamer.matching.spec import MatchSpec
-from streamer.protocol.endpoints import (
-    can_be_bound,
-    is_local,
-    is_loopback,
-    is_utf8,
-    split_http_address,
-)
+from streamer.protocol import endpoints
 from streamer.protocol.keys import KeysError
 
 # only a line with one of these can end a multi-line value
@@ -287,7 +281,7 @@ def _text_faults(tables: Mapping[str, ConfigTable]) -> Iterator[Fault]:
     if isinstance(jobs, JobsTable) and jobs.directories:
         paths["jobs.results"] = jobs.results
     for key, path in paths.items():
-        if not is_utf8(path):
+        if not endpoints.is_utf8(path):
             yield key, f"'{path}' is not UTF-8"
 
 
@@ -351,9 +345,9 @@ def _address_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     keys = isinstance(security, SecurityTable) and security.keys
     for name in ("ingest", "feed", "control", "sync"):
         endpoint = getattr(tables.get(name), "endpoint", None)
-        if endpoint is None or is_local(endpoint):
+        if endpoint is None or endpoints.is_local(endpoint):
             continue
-        if not can_be_bound(endpoint):
+        if not endpoints.can_be_bound(endpoint):
             what = f"'{endpoint}' names no address to listen at: use an IP address, 0.0.0.0 for all"
             yield f"{name}.endpoint", what
         elif not keys:
@@ -368,8 +362,8 @@ def _web_faults(web: WebTable) -> Iterator[Fault]:
     if web.token and web.token_file:
         yield "web.token_file", "give the token or its file, not both", "web.token"
     if web.endpoint and not (web.token or web.token_file):
-        host, _ = split_http_address(web.endpoint)
-        if not is_loopback(host):
+        host, _ = endpoints.split_http_address(web.endpoint)
+        if not endpoints.is_loopback(host):
             what = f"'{web.endpoint}' is not on this machine: set web.token_file, or use 127.0.0.1"
             yield "web.endpoint", what
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamer.daemon.core.rights import EVERYTHING, Rights
-from streamer.protocol.feed_messages import encode_denied, encode_notice
 from streamer.protocol.header import PROTOCOL, Header
+from streamer.protocol.payloads import encode_denied, encode_notice
 from streamer.protocol.schema import FEED, RECORD_TOPICS, TOPICS
 
 if TYPE_CHECKING:

@@ -11,17 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from streamer.daemon.batch_record import Accepted, GrowingReads
+from streamer.daemon.core import producers
 from streamer.daemon.core.life import ACCEPTING, DRAINING, FULL, RUNNING, STARTING
-from streamer.daemon.core.producers import (
-    NOTHING_DECIDED,
-    Allowances,
-    KnownProducer,
-    Offer,
-    Producers,
-    ProducerState,
-    keys_of,
-    mark_of,
-)
 from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.protocol.header import (
     PROTOCOL,
@@ -73,11 +64,11 @@ class IngestCore:
         self,
         settings: Settings,
         *,
-        known: Iterable[KnownProducer] = (),
+        known: Iterable[producers.KnownProducer] = (),
         number: int = 0,
         content_of: Contents = lambda *_: None,
     ) -> None:
-        self.producers = Producers(
+        self.producers = producers.Producers(
             settings.memory_bytes,
             settings.max_batch_bytes,
             known,
@@ -87,7 +78,7 @@ class IngestCore:
         self.refused = 0
         """Refused messages, not counting those without credit."""
         self._settings = settings
-        self._allowances = Allowances(settings.max_batch_bytes)
+        self._allowances = producers.Allowances(settings.max_batch_bytes)
         self._number = number
         self._content_of = content_of
         self._contents: dict[tuple[str, int, int], int] = {}
@@ -101,7 +92,7 @@ class IngestCore:
         self._undurable: deque[Accepted] = deque()
         self.undurable_bytes = 0
         # producers that get an acknowledgement at the end of the turn
-        self._unacknowledged: dict[str, ProducerState] = {}
+        self._unacknowledged: dict[str, producers.ProducerState] = {}
         self._answers: list[tuple[bytes, Header]] = []
 
     # ---- what has happened -----------------------------------------------------------------------
@@ -185,7 +176,7 @@ class IngestCore:
         size: int,
         content: int,
         rights: Rights = EVERYTHING,
-    ) -> Offer | None:
+    ) -> producers.Offer | None:
         """Take a message. size, content: bytes and checksum of the frames of a batch.
 
         rights: those of its sender.
@@ -204,14 +195,14 @@ class IngestCore:
                 self._hello(route, name, epoch, header, rights)
                 return None
             sequence = integer(header, "seq", 1)
-            mark, growing = mark_of(header), flag(header, "growing")
+            mark, growing = producers.mark_of(header), flag(header, "growing")
             if growing and not self._settings.decides:
-                raise WireError(Reason.DENIED, NOTHING_DECIDED)
+                raise WireError(Reason.DENIED, producers.NOTHING_DECIDED)
             producer = self.producers.of_batch(name, epoch)
             self.producers.allow(producer, self._allowances.of(rights, self._now))
             if sequence > producer.received:
                 self._check(producer, sequence, size)
-                return Offer(producer, route, sequence, size, content, mark, growing)
+                return producers.Offer(producer, route, sequence, size, content, mark, growing)
             self._check_repeated(producer, sequence, content)
         except WireError as error:
             self.refuse(route, error, header, rights)
@@ -220,7 +211,11 @@ class IngestCore:
         return None
 
     def accept(
-        self, offer: Offer, batch: ReadBatch, names: bytes, growing: GrowingReads | None = None
+        self,
+        offer: producers.Offer,
+        batch: ReadBatch,
+        names: bytes,
+        growing: GrowingReads | None = None,
     ) -> Accepted:
         """Accept an offer whose reads are valid; returns the record that travels on.
 
@@ -256,7 +251,7 @@ class IngestCore:
     ) -> None:
         """Refuse a message. header: its fields, as far as they are known."""
         self.refused += error.reason != Reason.CREDIT
-        keys = keys_of(header)
+        keys = producers.keys_of(header)
         held = self.producers.find(keys.get("producer", ""))
         # the state of another epoch would mislead a producer, that of another client is not its own
         own = held is not None and held.epoch == keys.get("epoch") and rights.may_send(held.name)
@@ -329,7 +324,7 @@ class IngestCore:
             # a producer that asks again learns at least that the daemon is there
             self._unacknowledged[name] = producer
 
-    def _check(self, producer: ProducerState, sequence: int, size: int) -> None:
+    def _check(self, producer: producers.ProducerState, sequence: int, size: int) -> None:
         """WireError if a new batch cannot be accepted."""
         expected, most = producer.received + 1, self._settings.max_batch_bytes
         if sequence > expected:
@@ -348,7 +343,9 @@ class IngestCore:
         if not self.producers.has_room(producer, size):
             raise WireError(Reason.CREDIT, "no credit: wait for it, then send the batch again")
 
-    def _check_repeated(self, producer: ProducerState, sequence: int, content: int) -> None:
+    def _check_repeated(
+        self, producer: producers.ProducerState, sequence: int, content: int
+    ) -> None:
         """WireError if a batch was accepted before with different content."""
         key = producer.name, producer.epoch, sequence
         before = self._contents.get(key)
@@ -371,11 +368,11 @@ class IngestCore:
             self._answer(producer.routes, self._welcome(producer))
         self._unacknowledged[producer.name] = producer
 
-    def _spoken(self, producer: ProducerState, route: bytes) -> None:
+    def _spoken(self, producer: producers.ProducerState, route: bytes) -> None:
         self.producers.hear(producer, route, self._now)
         self._unacknowledged[producer.name] = producer
 
-    def _welcome(self, producer: ProducerState) -> Header:
+    def _welcome(self, producer: producers.ProducerState) -> Header:
         mark = {"mark": producer.mark} if producer.mark else {}
         return (
             self._fields(producer)
@@ -388,7 +385,7 @@ class IngestCore:
             }
         )
 
-    def _fields(self, producer: ProducerState) -> Header:
+    def _fields(self, producer: producers.ProducerState) -> Header:
         return {
             "state": self._state,
             "producer": producer.name,

@@ -1,7 +1,5 @@
 """The life of the daemon: start, run, drain, end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"

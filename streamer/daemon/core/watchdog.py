@@ -3,8 +3,6 @@
 A stage that waits for a later one is not the cause: it is reported only if nothing else is stuck.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

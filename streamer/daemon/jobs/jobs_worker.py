@@ -27,21 +27,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import structlog
 
-from streamer.daemon.board import Board
 from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner, no_job
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.jobs.job_requests import (
-    Parse,
-    ParsedLine,
-    attempt_of,
-    check_inputs,
-    folder_of,
-    key_of,
-    limit_of,
-    line_of,
-    sees,
-    start_of,
-)
+from streamer.daemon.daemon_status import DaemonStatus
+from streamer.daemon.jobs import job_requests
 from streamer.daemon.worker import Mailbox, Worker
 from streamer.errors import StreamerError
 from streamer.journal.stored_jobs import StoredJobs
@@ -266,12 +255,14 @@ class JobsWorker(Worker):
     parse: checks command lines.
     """
 
-    def __init__(self, board: Board, notify: Callable[[], None], parse: Parse) -> None:
+    def __init__(
+        self, status: DaemonStatus, notify: Callable[[], None], parse: job_requests.Parse
+    ) -> None:
         super().__init__("jobs", notify)
         self.inbox: Mailbox[_Asked] = Mailbox()
-        self._board = board
+        self._status = status
         self._parse = parse
-        self._table: JobsTable = board.config.jobs
+        self._table: JobsTable = status.config.jobs
         self._results = JobResults(self._table.results)
         self._closing = False
         self._processes: dict[str, JobProcess] = {}
@@ -288,7 +279,7 @@ class JobsWorker(Worker):
             self._table.at_once, self._table.kept, self._table.keep_bytes, stored, time.time()
         )
         self._results.clear({job.id for job in stored})
-        board.jobs = self._core.counts()
+        status.jobs = self._core.counts()
 
     # ---- from other threads ------------------------------------------------------------------
 
@@ -334,7 +325,7 @@ class JobsWorker(Worker):
 
     def _opened(self) -> list[Job]:
         """Open the database and return its jobs; without a journal nothing survives the daemon."""
-        durability = self._board.config.journal.durability
+        durability = self._status.config.journal.durability
         if durability == "none":
             self._results.forget_database()
             return []
@@ -405,7 +396,7 @@ class JobsWorker(Worker):
         for id_ in steps.kill:
             if id_ in self._processes:
                 self._processes[id_].kill()
-        self._board.jobs = self._core.counts()
+        self._status.jobs = self._core.counts()
 
     def _put(self) -> None:
         """Store what has changed; what finds no room is stored with the next change."""
@@ -433,7 +424,7 @@ class JobsWorker(Worker):
             ours = ["--quiet", "--format", "arrow", "--output", str(self._results.path(job.id))]
             self._processes[job.id] = JobProcess(
                 [job.line[0], *ours, *parsed.arguments],
-                shown_from=start_of(job.folder),
+                shown_from=job_requests.start_of(job.folder),
                 device_bytes=self._table.device_bytes // self._table.at_once,
                 most_bytes=self._table.keep_bytes,
             )
@@ -443,13 +434,15 @@ class JobsWorker(Worker):
             reason = f"its process cannot be started: {error.strerror or error}"
             self._core.ended(job.id, reason, 0, time.time())
 
-    def _checked(self, line: Sequence[str], folder: str) -> ParsedLine:
+    def _checked(self, line: Sequence[str], folder: str) -> job_requests.ParsedLine:
         """The parsed line of a valid job; StreamerError if it is not one."""
         parsed = self._parse(line, folder)
-        config = self._board.config
+        config = self._status.config
         own = [self._table.results, config.journal.directory, config.security.keys]
         own.append(config.web.token_file)
-        check_inputs(parsed.inputs, folder, self._table.directories, [one for one in own if one])
+        job_requests.check_inputs(
+            parsed.inputs, folder, self._table.directories, [one for one in own if one]
+        )
         return parsed
 
     # ---- requests ----------------------------------------------------------------------------
@@ -470,8 +463,8 @@ class JobsWorker(Worker):
                     if asked.command == "cancel":
                         self._core.cancel(job, time.time(), time.monotonic())
                     elif asked.command == "retry":
-                        attempt = attempt_of(asked.request)
-                        self._core.retry(job, limit_of(asked.rights, job), attempt)
+                        attempt = job_requests.attempt_of(asked.request)
+                        self._core.retry(job, job_requests.limit_of(asked.rights, job), attempt)
                     # it is stored before the reply
                     self._apply()
                     outcome = {"job": job.fields()}
@@ -480,7 +473,11 @@ class JobsWorker(Worker):
         asked.reply(outcome, frames)
 
     def _submit(self, request: Header, rights: Rights) -> Header:
-        line, folder, key = line_of(request), folder_of(request), key_of(request)
+        line, folder, key = (
+            job_requests.line_of(request),
+            job_requests.folder_of(request),
+            job_requests.key_of(request),
+        )
         owner = Owner(rights.key, rights.name)
         if (taken := self._core.keyed(owner, key)) is not None:
             return {"job": taken.fields()}
@@ -516,7 +513,7 @@ class JobsWorker(Worker):
     def _page(self, request: Header, rights: Rights) -> Header:
         """As many jobs as fit, from a number on."""
         first = integer(request, "first") if "first" in request else 0
-        jobs = [job for job in self._core.jobs if sees(rights, job)]
+        jobs = [job for job in self._core.jobs if job_requests.sees(rights, job)]
         page: list[Header] = []
         size = 0
         for job in jobs[first:]:
@@ -550,7 +547,7 @@ class JobsWorker(Worker):
     def _job(self, request: Header, rights: Rights) -> Job:
         """The job that a request is about; for another client's job, the WireError as for none."""
         job = self._core.job(request.get("job"))
-        if not sees(rights, job):
+        if not job_requests.sees(rights, job):
             raise no_job(job.id)
         return job
 

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, read from the board at each scrape.
+"""Metrics for Prometheus, read from the status at each scrape.
 
 exported        every metric: its name, labels, meaning, and the source of its values
 target_series   reads by target and barcode, in a bounded number of series

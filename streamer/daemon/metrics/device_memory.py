@@ -1,7 +1,5 @@
 """The memory of GPUs, queried in its own thread because a GPU that hangs never answers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from contextlib import suppress

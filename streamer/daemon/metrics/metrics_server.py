@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from streamer import __version__
-from streamer.daemon.board import Board
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.metrics.scrape import Scrape
 from streamer.daemon.watched_stages import MeasuredStage
 from streamer.protocol.endpoints import EndpointError, Hosts, split_http_address
@@ -48,11 +48,11 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     request_queue_size = _MOST_CONNECTIONS
 
-    def __init__(self, board: Board, stages: Mapping[str, MeasuredStage]) -> None:
-        address = board.config.metrics.endpoint
+    def __init__(self, status: DaemonStatus, stages: Mapping[str, MeasuredStage]) -> None:
+        address = status.config.metrics.endpoint
         host, port = split_http_address(address)
-        self.scrape = Scrape(board, stages)
-        self.hosts = Hosts(address, board.config.metrics.hosts)
+        self.scrape = Scrape(status, stages)
+        self.hosts = Hosts(address, status.config.metrics.hosts)
         self._begun: dict[Any, float] = {}
         self._lock = threading.Lock()
         try:

@@ -1,4 +1,4 @@
-"""The text of a scrape: the state of the board at this moment, in the formats of Prometheus.
+"""The text of a scrape: the status of the daemon at this moment, in the formats of Prometheus.
 
 Every metric of the daemon: its name, labels, meaning, and the source of its values.
 
@@ -30,9 +30,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from streamer import __version__
-from streamer.daemon.board import BOUNDS, Board
 from streamer.daemon.core.jobs import JOB_STATES
 from streamer.daemon.core.life import DRAINING, ENDED, FAILED, FULL, RUNNING, STARTING
+from streamer.daemon.daemon_status import BOUNDS, DaemonStatus
 from streamer.daemon.metrics.device_memory import DeviceMemory
 from streamer.daemon.watched_stages import MeasuredStage
 from streamer.matching.target_tally import TargetTally
@@ -46,10 +46,10 @@ STATES = (STARTING, RUNNING, FULL, DRAINING, ENDED, FAILED)
 
 
 class Moment(NamedTuple):
-    """The sources of values: the reply to ``status``, the board, stages by name."""
+    """The sources of values: the reply to ``status``, the status itself, stages by name."""
 
-    status: Mapping[str, Any]
-    board: Board
+    reply: Mapping[str, Any]
+    status: DaemonStatus
     stages: Mapping[str, MeasuredStage]
 
 
@@ -70,7 +70,7 @@ def _status(*keys: str) -> Callable[[Moment], Samples]:
     """Reads the value at a path of keys in the status; no sample if a key is missing."""
 
     def read(moment: Moment) -> Samples:
-        value: Any = moment.status
+        value: Any = moment.reply
         for key in keys:
             value = value and value[key]
         return [] if value is None else [((), float(value))]
@@ -79,18 +79,18 @@ def _status(*keys: str) -> Callable[[Moment], Samples]:
 
 
 def _windows(moment: Moment) -> Samples:
-    totals = moment.status["totals"]
+    totals = moment.reply["totals"]
     return [(("match",), totals["matches"]), (("mismatch",), totals["mismatches"])]
 
 
 def _queue_bytes(moment: Moment) -> Samples:
-    status = moment.status
-    return [(("ingest",), status["queue"]["bytes"]), (("feed",), status["feed"]["bytes"])]
+    reply = moment.reply
+    return [(("ingest",), reply["queue"]["bytes"]), (("feed",), reply["feed"]["bytes"])]
 
 
 def _queue_limits(moment: Moment) -> Samples:
-    status = moment.status
-    limits = status["queue"]["limit_bytes"], status["feed"]["limit_bytes"]
+    reply = moment.reply
+    limits = reply["queue"]["limit_bytes"], reply["feed"]["limit_bytes"]
     return [(("ingest",), limits[0]), (("feed",), limits[1])]
 
 
@@ -103,39 +103,39 @@ def _busy(moment: Moment) -> Samples:
 
 
 def _ages(moment: Moment) -> Samples:
-    return [((name,), age) for name, age in moment.board.stage_ages.items()]
+    return [((name,), age) for name, age in moment.status.stage_ages.items()]
 
 
 def _stuck(moment: Moment) -> Samples:
-    board = moment.board
-    return [((name,), name in board.stuck) for name in board.stage_ages]
+    status = moment.status
+    return [((name,), name in status.stuck) for name in status.stage_ages]
 
 
 def _stalls(moment: Moment) -> Samples:
-    return [((name,), count) for name, count in moment.board.stalls.items()]
+    return [((name,), count) for name, count in moment.status.stalls.items()]
 
 
 def _revision(moment: Moment) -> Samples:
-    revision = moment.status["revision"]
+    revision = moment.reply["revision"]
     return [((), revision["batches"] if revision else 0)]
 
 
 def _state(moment: Moment) -> Samples:
-    return [((state,), state == moment.status["state"]) for state in STATES]
+    return [((state,), state == moment.reply["state"]) for state in STATES]
 
 
 def _jobs(moment: Moment) -> Samples:
-    counts = moment.status["jobs"]
+    counts = moment.reply["jobs"]
     return [] if counts is None else [((state,), counts[state]) for state in JOB_STATES]
 
 
 def _journal_full(moment: Moment) -> Samples:
-    return [] if moment.board.journal is None else [((), moment.board.journal_full)]
+    return [] if moment.status.journal is None else [((), moment.status.journal_full)]
 
 
 def _journal_limit(moment: Moment) -> Samples:
-    board = moment.board
-    return [] if board.journal is None else [((), board.config.journal.keep_bytes)]
+    status = moment.status
+    return [] if status.journal is None else [((), status.config.journal.keep_bytes)]
 
 
 def _build(moment: Moment) -> Samples:
@@ -143,7 +143,7 @@ def _build(moment: Moment) -> Samples:
 
 
 def _gpus(moment: Moment) -> Samples:
-    return [((), len(moment.board.cards))]
+    return [((), len(moment.status.cards))]
 
 
 METRICS = (
@@ -289,35 +289,35 @@ class TargetSeries:
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
-class BoardCollector(Collector):
-    """Reads the board; nothing is counted for it beforehand."""
+class StatusCollector(Collector):
+    """Reads the status; nothing is counted for it beforehand."""
 
-    def __init__(self, board: Board, stages: Mapping[str, MeasuredStage]) -> None:
-        self._board = board
+    def __init__(self, status: DaemonStatus, stages: Mapping[str, MeasuredStage]) -> None:
+        self._status = status
         self._stages = stages
-        self._series = TargetSeries(board.config.metrics.target_series)
+        self._series = TargetSeries(status.config.metrics.target_series)
         # counts start again with another dictionary
         self._tally: TargetTally | None = None
         self._memory = DeviceMemory()
 
     def collect(self) -> Iterator[Family]:
         """All metrics that have a value now."""
-        board = self._board
+        status = self._status
         # read first, since batches are counted here last: so no scrape has more of these than reads
         targets = self._targets()
-        moment = Moment(board.fields(), board, self._stages)
+        moment = Moment(status.fields(), status, self._stages)
         for metric in METRICS:
             if metric.read is not None:
                 yield _family(metric, metric.read(moment))
         yield _family(_BY_NAME["streamer_target_reads_total"], targets)
         yield self._durations()
-        memory = self._memory.read(board.cards)
+        memory = self._memory.read(status.cards)
         for at, name in enumerate(("used", "size")):
             samples = [((str(number),), sizes[at]) for number, sizes in memory.items()]
             yield _family(_BY_NAME[f"streamer_gpu_memory_{name}_bytes"], samples)
 
     def _targets(self) -> Samples:
-        tally = self._board.tally
+        tally = self._status.tally
         if tally is None:
             return []
         anew, self._tally = tally is not self._tally, tally
@@ -325,7 +325,7 @@ class BoardCollector(Collector):
 
     def _durations(self) -> Family:
         metric = _BY_NAME["streamer_batch_duration_seconds"]
-        durations = self._board.durations
+        durations = self._status.durations
         seconds, counts = durations.seconds, list(durations.counts)
         bounds = [*map(str, BOUNDS), "+Inf"]
         buckets = [*zip(bounds, accumulate(counts), strict=True)]
@@ -343,9 +343,9 @@ def _family(metric: Metric, samples: Iterable[tuple[tuple[str, ...], float]]) ->
 class Scrape:
     """Makes the text of scrapes, one at a time."""
 
-    def __init__(self, board: Board, stages: Mapping[str, MeasuredStage]) -> None:
+    def __init__(self, status: DaemonStatus, stages: Mapping[str, MeasuredStage]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(BoardCollector(board, stages))
+        self._registry.register(StatusCollector(status, stages))
         ProcessCollector(registry=self._registry)
         self._lock = threading.Lock()
 

@@ -33,7 +33,7 @@ def wrong_keys(server: str) -> ClientKeys:
     return ClientKeys("self-test", *new_pair(), server)
 
 
-def check_door(name: str, endpoint: str, wrong: ClientKeys) -> None:
+def check_listener(name: str, endpoint: str, wrong: ClientKeys) -> None:
     """StreamerError unless the socket ``name`` at ``endpoint`` refuses a wrong key and no key."""
     # without a key, the connection may end before the reason arrives
     keyless = (Handshake.MISMATCH, Handshake.BROKEN)
@@ -138,7 +138,7 @@ class Gatekeeper(Worker):
         """Self-test the socket ``name``; StreamerError unless it refuses wrong keys."""
         wrong = wrong_keys(self.server.public)
         self._wrong.add(wrong.public)
-        check_door(name, endpoint, wrong)
+        check_listener(name, endpoint, wrong)
 
     def begin(self) -> None:
         """Start, and return once the thread answers; StreamerError if it cannot."""

@@ -10,16 +10,14 @@ key. So nothing is applied then until the queue is empty, and clients that ask m
 again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import zmq
 
 from streamer.daemon.core.feed import Subscriptions
 from streamer.daemon.security.known_peers import ENDED, KnownPeers, end, inode
-from streamer.protocol.feed_messages import DENIED_TOPIC
 from streamer.protocol.header import WireError
+from streamer.protocol.payloads import DENIED_TOPIC
 
 OPTIONS: dict[int, int] = {zmq.XPUB_MANUAL: 1}
 """Options of the socket, set before it is bound."""

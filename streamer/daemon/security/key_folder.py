@@ -22,18 +22,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamer.daemon.core.rights import KeyLimits, Rights
-from streamer.protocol.keys import (
-    CLIENTS,
-    KEY_SUFFIX,
-    PRIVATE,
-    ClientKeys,
-    KeyPair,
-    KeysError,
-    check_key,
-    check_pair,
-    check_private,
-    read_toml,
-)
+from streamer.protocol import keys
 from streamer.protocol.transport.curve import new_pair
 
 SERVER_FILE, PERMISSIONS_FILE = "server.key", "permissions.toml"
@@ -59,7 +48,7 @@ class Permission(BaseModel):
 class KeyFolder(NamedTuple):
     """The content of the folder. rights: by public key. state: changes when a file does."""
 
-    server: KeyPair
+    server: keys.KeyPair
     rights: Mapping[str, Rights]
     state: tuple[object, ...]
 
@@ -82,7 +71,7 @@ class KeyFolder(NamedTuple):
             for name, key, send, watch, sync, control, limits in rights
         ]
         return cls(
-            KeyPair(*server),
+            keys.KeyPair(*server),
             {one.key: one for one in found},
             tuple(tuple(one) if isinstance(one, list) else one for one in state),
         )
@@ -104,42 +93,44 @@ def state_of(folder: str | os.PathLike[str]) -> tuple[object, ...]:
     return tuple(state)
 
 
-def server_of(folder: str | os.PathLike[str]) -> KeyPair:
+def server_of(folder: str | os.PathLike[str]) -> keys.KeyPair:
     """The daemon's key pair; KeysError if it is missing or others can read it."""
     if not os.path.isdir(folder):
-        raise KeysError(folder, "no such folder: streamer keygen makes one")
-    check_private(folder)
+        raise keys.KeysError(folder, "no such folder: streamer keygen makes one")
+    keys.check_private(folder)
     path = Path(folder, SERVER_FILE)
-    fields = read_toml(path)
-    public, secret = (check_key(path, name, fields.get(name)) for name in KeyPair._fields)
-    check_pair(path, public, secret)
-    return KeyPair(public, secret)
+    fields = keys.read_toml(path)
+    public, secret = (keys.check_key(path, name, fields.get(name)) for name in keys.KeyPair._fields)
+    keys.check_pair(path, public, secret)
+    return keys.KeyPair(public, secret)
 
 
 def permissions_of(folder: str | os.PathLike[str]) -> dict[str, Rights]:
     """Who may do what, by public key; KeysError if the file cannot be used."""
     path = Path(folder, PERMISSIONS_FILE)
     found: dict[str, Rights] = {}
-    for name, table in read_toml(path).items():
+    for name, table in keys.read_toml(path).items():
         rights = _rights(path, name, table)
         if rights.key in found:
-            raise KeysError(path, f"{name} and {found[rights.key].name} have the same public key")
+            raise keys.KeysError(
+                path, f"{name} and {found[rights.key].name} have the same public key"
+            )
         found[rights.key] = rights
     return found
 
 
 def _rights(path: Path, name: str, table: Any) -> Rights:
     if not isinstance(table, dict):
-        raise KeysError(path, f"'{name}' is in no table: [CLIENT] comes first")
+        raise keys.KeysError(path, f"'{name}' is in no table: [CLIENT] comes first")
     try:
         held = Permission.model_validate(table)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, (name, *first["loc"])))
-        raise KeysError(path, f"{key}: {first['msg'].lower()}") from None
+        raise keys.KeysError(path, f"{key}: {first['msg'].lower()}") from None
     return Rights(
         name,
-        check_key(path, f"{name}.public", held.public),
+        keys.check_key(path, f"{name}.public", held.public),
         tuple(held.send),
         # the dot at the end of a topic is optional
         tuple(topic.removesuffix(".") for topic in held.watch),
@@ -177,14 +168,14 @@ def make_keys(folder: Path, wanted: Sequence[Rights]) -> list[Made]:
     """
     for one in wanted:
         if not _NAME.fullmatch(one.name):
-            raise KeysError(
+            raise keys.KeysError(
                 folder,
                 f"{one.name!r} is not a valid key name: letters, digits, - and _, at most 64",
             )
         for pattern in (*one.send, *one.watch, *one.control):
             # other characters cannot be written as TOML, and no valid name has them
             if not pattern.isprintable():
-                raise KeysError(folder, f"{pattern!r} has characters that cannot be printed")
+                raise keys.KeysError(folder, f"{pattern!r} has characters that cannot be printed")
     try:
         _make(folder)
         with _alone(folder):
@@ -194,16 +185,18 @@ def make_keys(folder: Path, wanted: Sequence[Rights]) -> list[Made]:
                 there = client_file(folder, one.name)
                 earlier = [other.name for other in wanted[:number]]
                 if one.name in held or one.name in earlier or there.exists():
-                    raise KeysError(folder, f"has a key '{one.name}' already: choose another name")
+                    raise keys.KeysError(
+                        folder, f"has a key '{one.name}' already: choose another name"
+                    )
             return [_add(folder, server, one) for one in wanted]
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise KeysError(error.filename or folder, f"cannot be written: {why}") from None
+        raise keys.KeysError(error.filename or folder, f"cannot be written: {why}") from None
 
 
 def client_file(folder: Path, name: str) -> Path:
     """The file with the key of a client."""
-    return folder / CLIENTS / f"{name}{KEY_SUFFIX}"
+    return folder / keys.CLIENTS / f"{name}{keys.KEY_SUFFIX}"
 
 
 def _make(folder: Path) -> None:
@@ -213,7 +206,7 @@ def _make(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     elif not any(folder.iterdir()):
         folder.chmod(0o700)
-    check_private(folder)
+    keys.check_private(folder)
 
 
 @contextmanager
@@ -227,24 +220,24 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _prepare(folder: Path) -> KeyPair:
+def _prepare(folder: Path) -> keys.KeyPair:
     """The daemon's key pair, made if the folder is new."""
-    (folder / CLIENTS).mkdir(mode=0o700, exist_ok=True)
-    check_private(folder / CLIENTS)
+    (folder / keys.CLIENTS).mkdir(mode=0o700, exist_ok=True)
+    keys.check_private(folder / keys.CLIENTS)
     if not (folder / SERVER_FILE).exists():
         pair = new_pair()
-        text = f'{PRIVATE}\npublic = "{pair.public}"\nsecret = "{pair.secret}"\n'
+        text = f'{keys.PRIVATE}\npublic = "{pair.public}"\nsecret = "{pair.secret}"\n'
         _write(folder / SERVER_FILE, text)
     if not (folder / PERMISSIONS_FILE).exists():
         _write(folder / PERMISSIONS_FILE, _PERMISSIONS)
     return server_of(folder)
 
 
-def _add(folder: Path, server: KeyPair, wanted: Rights) -> Made:
+def _add(folder: Path, server: keys.KeyPair, wanted: Rights) -> Made:
     """Write first the key, then the permission, so that every permission has its key."""
     pair = new_pair()
     path = client_file(folder, wanted.name)
-    _write(path, ClientKeys(wanted.name, *pair, server.public).text())
+    _write(path, keys.ClientKeys(wanted.name, *pair, server.public).text())
     permissions = folder / PERMISSIONS_FILE
     table = [
         f"[{wanted.name}]",

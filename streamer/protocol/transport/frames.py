@@ -35,13 +35,11 @@ import zmq
 from numba import carray, types  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from streamer.protocol.checksums import continue_crc32c, crc32c_address
-from streamer.protocol.header import Buffer
+from streamer.protocol.header import Buffer, continue_crc32c, crc32c_address
 from streamer.protocol.transport.curve import NOBODY, Sender, sender_of
-from trie.cpu.foreign import Borrowed, foreign
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
-from trie.cpu.llvm import I64, instruction
+from trie.cpu.llvm import I64, Borrowed, foreign, instruction
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)

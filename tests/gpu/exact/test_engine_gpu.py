@@ -27,15 +27,15 @@ pytestmark = placement.marks()
 def small_blocks():
     """Warps for the simulator, and blocks and tables of a size that it can carry."""
     from gpu.exact import bucket_table, chunk_match, device_tree, kmer_set, walk
-    from streamer.matching import chunks, cuda, tree_worker
+    from streamer.matching import cuda, match_engine, tree_worker
 
     modules = (bucket_table, device_tree, kmer_set, chunk_match, walk)
     with placement.small_blocks(32, *modules) as patch:
         # chunks of a few symbols are chunks here
         patch.setattr(cuda, "LONG_SPAN", 1)
         patch.setattr(cuda, "PACKED_SPANS", 1)
-        patch.setattr(chunks, "LONG_SPAN", 1)
-        patch.setattr(chunks, "SHORT_SPAN", 1)
+        patch.setattr(match_engine, "LONG_SPAN", 1)
+        patch.setattr(match_engine, "SHORT_SPAN", 1)
         patch.setattr(tree_worker, "FIRST_SNAPSHOT", 8)
         patch.setattr(kmer_set, "FIRST_BITS", 4)
         if SIMULATED:

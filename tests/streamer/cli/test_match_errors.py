@@ -285,7 +285,7 @@ def test_names_control_no_terminal(good, tmp_path, streamer):
 def test_a_bar_shows_no_markup_and_no_escapes(monkeypatch):
     import io
 
-    from streamer.cli import progress
+    from streamer.cli import streams
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -293,8 +293,8 @@ def test_a_bar_shows_no_markup_and_no_escapes(monkeypatch):
 
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr(progress, "SHOW_AFTER_SECONDS", -1)
-    with progress.progress(f"[red]{ESCAPES}", 10, quiet=False) as show:
+    monkeypatch.setattr(streams, "SHOW_AFTER_SECONDS", -1)
+    with streams.progress(f"[red]{ESCAPES}", 10, quiet=False) as show:
         show(5)
     assert f"[red]{SHOWN}" in terminal.getvalue()
     assert "\x07" not in terminal.getvalue()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.data_files import DATA
 from tests.waiting import DEADLINE
-from trie.cpu.memory_limit import MINIMUM
+from trie.cpu.machine import MINIMUM
 
 pytestmark = pytest.mark.whole
 

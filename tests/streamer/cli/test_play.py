@@ -232,7 +232,7 @@ def test_reads_before_a_fault_arrive(path, tmp_path, streamer):
         f"the run has come to its second {err.split('second ')[1].split()[0]}",
         f"streamer: error: {reads}: read b: '-' is not a base",
     ]
-    assert daemon.service.board.totals.fields()["reads"] == 1
+    assert daemon.service.status.totals.fields()["reads"] == 1
 
 
 @pytest.mark.whole
@@ -250,4 +250,4 @@ def test_reads_before_a_record_that_is_no_fastq_are_played(path, tmp_path, strea
         code, _, err = streamer("play", reads, "--to", daemon.endpoints["ingest"], "--speed", 0)
     assert (code, problem in err) == (1, True)
     assert "30 of 30 reads sent are acknowledged" in err
-    assert daemon.service.board.totals.fields()["reads"] == 30
+    assert daemon.service.status.totals.fields()["reads"] == 30

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from streamer.cli.profile import profile_lines
-from streamer.output.bgzf_writer import END_BLOCK
+from streamer.output.output_file import END_BLOCK
 from streamer.sequences.files import read_batches
 from tests.data_files import DATA
 from tests.streamer.sequences.kit import bgzf_blocks

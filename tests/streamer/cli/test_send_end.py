@@ -102,7 +102,7 @@ def test_reads_before_a_fault_arrive_and_are_counted(path, tmp_path, streamer):
         code, _, err = streamer("send", good, tmp_path / "none", good, *to, "--quiet")
         assert "the last is g25; go on from " in err
         assert "none (file 2 of 3), record 1\n" in err
-    assert daemon.service.board.totals.fields()["reads"] == 28 + 25
+    assert daemon.service.status.totals.fields()["reads"] == 28 + 25
 
 
 def test_a_read_that_is_too_large_keeps_back_none_before_it(path, tmp_path, streamer):
@@ -116,7 +116,7 @@ def test_a_read_that_is_too_large_keeps_back_none_before_it(path, tmp_path, stre
         "streamer: 5 of 5 reads sent are acknowledged, the last is a5; "
         f"go on from {reads}, record 6"
     )
-    assert daemon.service.board.totals.fields()["reads"] == 5
+    assert daemon.service.status.totals.fields()["reads"] == 5
 
 
 def test_a_drain_is_said_as_such_and_what_is_acknowledged_is_matched(path, tmp_path, streamer):
@@ -124,10 +124,10 @@ def test_a_drain_is_said_as_such_and_what_is_acknowledged_is_matched(path, tmp_p
     limits = ["ingest.memory_bytes=1048576", "ingest.max_batch_bytes=300000"]
     with running(path, limits) as daemon:
         with daemon.engine_held():
-            board = daemon.service.board
+            status = daemon.service.status
 
             def drain():
-                until(lambda: board.queued_batches >= 3, "some batches")
+                until(lambda: status.queued_batches >= 3, "some batches")
                 daemon.service.drain("the test")
 
             drains = threading.Thread(target=drain)
@@ -136,7 +136,7 @@ def test_a_drain_is_said_as_such_and_what_is_acknowledged_is_matched(path, tmp_p
             code, _, err = streamer("send", reads, *to)
             drains.join()
         daemon.join()
-    count = daemon.service.board.totals.fields()["reads"]
+    count = daemon.service.status.totals.fields()["reads"]
     first, last = err.splitlines()
     assert code == 1
     assert count < 60
@@ -210,7 +210,7 @@ def test_an_interrupt_waits_for_no_daemon_that_is_started_anew(capsys, monkeypat
     )  # fmt: skip
 
     class Nothing(list):
-        def behind(self, reads):
+        def resume_hint(self, reads):
             return "go on"
 
     with pytest.raises(KeyboardInterrupt):
@@ -260,7 +260,7 @@ def test_an_interrupt_at_any_line_leaves_the_count_exact(path):
             assert sender.reads_acknowledged == 2 * sender.durable
         sender.flush(matched=True)
         assert sender.reads_sent == sender.reads_acknowledged == sender.reads_matched
-        assert daemon.service.board.totals.fields()["reads"] == sender.reads_acknowledged
+        assert daemon.service.status.totals.fields()["reads"] == sender.reads_acknowledged
     assert interrupts > 30
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from streamer.cli.send_files import Files, SendMark
 from streamer.client.client_errors import DaemonError
-from streamer.client.parts import EncodedBatch, encoded, parts
+from streamer.client.producer import EncodedBatch, encoded, parts
 from streamer.errors import DataError
-from streamer.output.bgzf_writer import END_BLOCK
+from streamer.output.output_file import END_BLOCK
 from streamer.protocol.header import size_of
 from streamer.sequences.files import read_batches
 from tests.daemon_kit import collecting
@@ -53,7 +53,7 @@ def sent(paths, threads, start=None):
             rows += zip(rows_of(reads), *known_of(reads), marks, strict=True)
     except DataError as error:
         ended = str(error)
-    return rows, notes, ended, files.reads, files.bases, files.behind(files.reads)
+    return rows, notes, ended, files.reads, files.bases, files.resume_hint(files.reads)
 
 
 def len_of(size):
@@ -146,7 +146,7 @@ def test_a_batch_that_is_encoded_is_split_as_one_that_is_not(batch):
 
 
 def test_labels_beyond_one_message_are_not_encoded_ahead(batch, monkeypatch):
-    monkeypatch.setattr("streamer.protocol.batch_messages.MAX_LABELS", 2)
+    monkeypatch.setattr("streamer.protocol.payloads.MAX_LABELS", 2)
     made = encoded(batch)
     assert made is batch
     barcodes = []

@@ -17,7 +17,7 @@ from streamer.cli.app import main
 from streamer.cli.warm_up import SERVE, write_files
 from tests.data_files import ROOT
 from tests.waiting import DEADLINE
-from trie.cpu import jit, kernel_folder
+from trie.cpu import compiling, jit
 
 pytestmark = pytest.mark.whole
 
@@ -29,10 +29,10 @@ NOT_BY_COMMANDS = (
     "streamer.daemon.ingest._inspect",
     "streamer.matching.events._move_bits",
     "streamer.matching.cuda._pack",
-    "trie.packed_codes.reverse_codes",
+    "trie.codes.reverse_codes",
     # on a cluster only
     "streamer.matching.events.add_bits",
-    "trie.packed_codes._unpack",
+    "trie.codes._unpack",
     # in Python only
     "streamer.batch.hits._fill",
     "streamer.batch.hits._fill_alike",
@@ -171,7 +171,7 @@ def test_a_job_that_fails_is_named(tmp_path, monkeypatch, capsys):
 def test_a_cache_that_cannot_be_written_is_an_error(monkeypatch, capsys):
     why = "compiled kernels cannot be stored; set NUMBA_CACHE_DIR to a folder that can be written"
     monkeypatch.setattr(
-        "trie.cpu.kernel_folder.kernel_folder", lambda: kernel_folder.KernelFolder(None, why)
+        "trie.cpu.compiling.kernel_folder", lambda: compiling.KernelFolder(None, why)
     )
     assert main(["warm-up", "--device", "cpu"]) == 1
     assert capsys.readouterr().err == f"streamer: error: {why}\n"

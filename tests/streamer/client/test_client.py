@@ -117,7 +117,7 @@ def test_send_waits_for_credit_and_gives_up_in_time(path):
                 sent += 1
         producer.flush(timeout=DEADLINE, matched=True)
         assert producer.durable == producer.matched == sent
-        assert daemon.service.board.totals.fields()["reads"] == sent
+        assert daemon.service.status.totals.fields()["reads"] == sent
 
 
 def test_large_batches_are_split_and_too_large_a_read_is_told(path):
@@ -128,7 +128,7 @@ def test_large_batches_are_split_and_too_large_a_read_is_told(path):
     ):
         producer.send(reads)
         producer.flush(matched=True)
-        assert daemon.service.board.totals.fields()["reads"] == 200
+        assert daemon.service.status.totals.fields()["reads"] == 200
         with pytest.raises(DaemonError, match=r"read long: a message of .* bytes exceeds 2000"):
             producer.send([("a", "ACGT"), ("long", "ACGT" * 1000)])
         producer.send([("after", "ACGT")])
@@ -148,7 +148,7 @@ def test_refused_batch_is_told_and_the_others_go_on(path):
         assert "'-' is not a base" in str(caught.value)
         producer.send([("c", "ACGT")])
         producer.flush(timeout=DEADLINE, matched=True)
-        assert 3 <= daemon.service.board.totals.fields()["reads"] <= 5
+        assert 3 <= daemon.service.status.totals.fields()["reads"] <= 5
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def test_lost_messages_are_sent_again_with_one_effect(path, tmp_path):
         producer.flush(timeout=DEADLINE, matched=True)
         names = [name for _ in range(20) for name in feed.receive(DEADLINE).origin.names]
         assert names == [f"r{i}" for i in range(20)]
-        assert daemon.service.board.totals.fields()["batches"] == 20
+        assert daemon.service.status.totals.fields()["batches"] == 20
 
 
 def test_restarted_daemon_gets_what_it_did_not_have(path):
@@ -217,7 +217,7 @@ def test_restarted_daemon_gets_what_it_did_not_have(path):
     with running(path) as daemon:
         producer.send([("b", "ACGT")], timeout=DEADLINE)
         producer.flush(timeout=DEADLINE, matched=True)
-        assert daemon.service.board.totals.fields()["reads"] == 1
+        assert daemon.service.status.totals.fields()["reads"] == 1
         # had the first daemon lost what it had accepted, it would be said
         core = producer._core
         core.matched = producer.durable - 1
@@ -259,7 +259,7 @@ def test_a_producer_that_waits_for_credit_notices_a_restart(path):
         with running(path) as daemon:
             sending.join(DEADLINE)
             producer.flush(timeout=DEADLINE, matched=True)
-            assert daemon.service.board.totals.fields()["reads"] == 1
+            assert daemon.service.status.totals.fields()["reads"] == 1
     thread.join(DEADLINE)
 
 
@@ -291,7 +291,7 @@ def test_a_batch_whose_sending_was_interrupted_is_sent_again(path, monkeypatch, 
             producer._transmit()
         producer.send([("b", GENOME[:60])])
         producer.flush(matched=True)
-        totals = daemon.service.board.totals.fields()
+        totals = daemon.service.status.totals.fields()
     assert (producer.durable, totals["reads"]) == (2, 2)
 
 

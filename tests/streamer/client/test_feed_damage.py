@@ -12,8 +12,8 @@ import zmq
 from streamer.client import Gap, ReadSummaries, Subscriber
 from streamer.client.message_tables import table
 from streamer.client.messages import typed
-from streamer.protocol.feed_messages import decode_feed, encode_feed, encode_notice
 from streamer.protocol.header import WireError, seal
+from streamer.protocol.payloads import decode_feed, encode_feed, encode_notice
 from streamer.protocol.schema import NO_TARGET, TOPICS
 from tests.daemon_kit import DEADLINE
 

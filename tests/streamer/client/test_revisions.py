@@ -21,11 +21,11 @@ from streamer.client import (
     Sync,
     Upgrade,
 )
-from streamer.client.core.healing import HealingCore
+from streamer.client.core.subscriber import HealingCore
 from streamer.client.message_tables import tables
 from streamer.client.messages import RecordMessage, typed
-from streamer.protocol.feed_messages import decode_feed, encode_feed, encode_notice
 from streamer.protocol.header import WireError
+from streamer.protocol.payloads import decode_feed, encode_feed, encode_notice
 from tests.daemon_kit import running, write_fasta
 from tests.reload_kit import TOPICS, answers, batches_of, configured, settle, sources_of
 from tests.streamer.client.test_feed_damage import HEADER, NAMES, ROWS, columns_of, message

@@ -22,7 +22,7 @@ from streamer.client import (
 )
 from streamer.client import subscriber as feed_reader
 from streamer.errors import UsageError
-from streamer.protocol.feed_messages import encode_feed, encode_notice
+from streamer.protocol.payloads import encode_feed, encode_notice
 from tests.daemon_kit import DEADLINE, GENOME, running
 
 pytestmark = pytest.mark.whole

@@ -7,7 +7,7 @@ import threading
 import pytest
 import zmq
 
-from streamer.protocol.feed_messages import encode_notice
+from streamer.protocol.payloads import encode_notice
 from tests.daemon_kit import DEADLINE
 
 pytestmark = pytest.mark.whole

@@ -12,9 +12,9 @@ import pytest
 
 from streamer.client import Subscriber
 from streamer.daemon import restore as restored_start
+from streamer.daemon.control_records import Entry, dictionary_record
 from streamer.daemon.core.feed import Heads
 from streamer.daemon.core.log import LogCore, Replay, Task
-from streamer.daemon.drafts import Entry, dictionary_draft
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import to_record
 from streamer.dictionary.targets import Dictionary
@@ -137,8 +137,8 @@ def test_k_mers_of_sources_are_counted(tmp_path, snapshot):
     """A growing dictionary keeps those of all its sources for ever."""
     rng = np.random.default_rng(4)
     sources = [Dictionary.from_batches([reads(rng, 3)], K, "forward") for _ in range(2)]
-    drafts = [
-        dictionary_draft(at, at, fingerprint(source), source, 0, grows=True)
+    control_records = [
+        dictionary_record(at, at, fingerprint(source), source, 0, grows=True)
         for at, source in enumerate(sources, 1)
     ]
 
@@ -146,7 +146,9 @@ def test_k_mers_of_sources_are_counted(tmp_path, snapshot):
         return closing(Journal.open(tmp_path / "journal", b"mode=grow", "os", **options))
 
     with opened() as journal:
-        journal.append([Entry(draft, Heads()).record(5) for draft in drafts])
+        journal.append(
+            [Entry(control_record, Heads()).record(5) for control_record in control_records]
+        )
         if snapshot:
             put_snapshot(journal)
     damage_bytes_of(tmp_path / "journal", 1)

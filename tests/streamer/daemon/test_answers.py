@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
+from streamer.daemon.kept_batches import PARTS, Answers, chosen
 from streamer.daemon.publish import Content
-from streamer.daemon.revising import PARTS, Answers, chosen
 from streamer.protocol.header import raw
 from streamer.protocol.schema import TOPICS
 

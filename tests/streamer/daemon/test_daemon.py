@@ -102,7 +102,7 @@ def test_several_producers_equal_one_pass(path, tmp_path, genome, streamer, mode
         for thread in threads:
             thread.join(DEADLINE)
         assert not failed
-        totals = daemon.service.board.totals.fields()
+        totals = daemon.service.status.totals.fields()
     sent = {name: sequence for reads in made.values() for name, sequence in reads}
     assert totals["reads"] == len(sent)
     assert totals["bases"] == sum(map(len, sent.values()))

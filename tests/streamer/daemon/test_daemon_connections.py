@@ -18,7 +18,7 @@ import pytest
 
 from streamer.client import Control, Subscriber
 from streamer.daemon.connections import Connections
-from streamer.daemon.door import Door
+from streamer.daemon.listener import Listener
 from streamer.daemon.process import open_descriptors
 from tests.daemon_kit import DEADLINE, Raw, list_batch, process, running, settings, wait_for_line
 from tests.descriptors import descriptors_left
@@ -65,7 +65,7 @@ class Idle(ExitStack):
         for _ in range(count):
             made = self.enter_context(socket.socket(self._family))
             made.setblocking(False)
-            # the queue of a Unix-domain socket is short, and a door that is shut has none
+            # the queue of a Unix-domain socket is short, and a listener that is shut has none
             for _ in range(100):
                 if made.connect_ex(self._address) != errno.EAGAIN:
                     break
@@ -175,16 +175,16 @@ def test_descriptors_that_cannot_be_listed_are_all_in_use(monkeypatch):
 
 
 def test_connections_that_were_never_seen_to_wait_count(tmp_path):
-    door = Door(f"ipc://{tmp_path}/door")
-    guard = Connections(lambda: None, [door], open_descriptors() + 512)
+    listener = Listener(f"ipc://{tmp_path}/listener")
+    guard = Connections(lambda: None, [listener], open_descriptors() + 512)
     guard.start()
     with ExitStack() as stack:
-        stack.callback(door.remove)
+        stack.callback(listener.remove)
         stack.callback(guard.join)
         stack.callback(guard.stop)
         for _ in range(512):
             stack.callback(os.close, os.dup(0))
-        until(lambda: door.shut, "the door is shut")
+        until(lambda: listener.shut, "the listener is shut")
     assert guard.error is None
 
 
@@ -239,9 +239,9 @@ def connections_at(port):
                 yield one
 
 
-@pytest.mark.parametrize("endpoint", ["ipc://{}/door", "tcp://127.0.0.1:*", "tcp://[::1]:*"])
-def test_a_door_is_shut_and_opened_again(tmp_path, endpoint):
-    made = Door(endpoint.format(tmp_path))
+@pytest.mark.parametrize("endpoint", ["ipc://{}/listener", "tcp://127.0.0.1:*", "tcp://[::1]:*"])
+def test_a_listener_is_shut_and_opened_again(tmp_path, endpoint):
+    made = Listener(endpoint.format(tmp_path))
 
     def arrives():
         with idle_one(made.endpoint):

@@ -74,14 +74,14 @@ def test_nothing_is_accepted_between_the_end_and_the_last_thread(path, monkeypat
 def test_one_turn_of_ingest_has_one_state(path, monkeypatch):
     """A drain that begins while ingest is at work gives no credit that is not meant."""
     with running(path) as daemon, Raw(daemon.endpoints["ingest"]) as raw:
-        ingest, board = daemon.service._ingest, daemon.service.board
+        ingest, status = daemon.service._ingest, daemon.service.status
         take_in, sent = ingest._take_in, threading.Event()
 
         def drained_meanwhile():
             take_in()
-            if sent.is_set() and board.state == "running":
+            if sent.is_set() and status.state == "running":
                 daemon.service.drain("now")
-                while board.state == "running":
+                while status.state == "running":
                     time.sleep(0)
 
         raw.open(epoch=1)
@@ -126,7 +126,7 @@ def test_a_producer_that_waits_for_credit_ends_with_a_refusal(path):
         producer.send([("first", "ACGT" * 200_000)])
 
         def drain():
-            until(lambda: daemon.service.board.queued_batches == 1, "the first one is accepted")
+            until(lambda: daemon.service.status.queued_batches == 1, "the first one is accepted")
             until(lambda: not producer._core.all_sent, "a batch without credit")
             daemon.service.drain("enough")
 

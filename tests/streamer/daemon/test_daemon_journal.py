@@ -163,7 +163,7 @@ def test_names_that_are_not_used_are_forgotten(path, monkeypatch):
             other.receive_type("welcome")
             names = made.service._journal.producers
             until(lambda: [row.producer for row in names()] == ["raw"], "the name is forgotten")
-            until(lambda: made.service.board.producers == 1, "by ingest, too")
+            until(lambda: made.service.status.producers == 1, "by ingest, too")
             other.send({"v": 2, "type": "hello", "producer": "passing", "epoch": 2})
             assert other.receive_type("welcome")["epoch"] == 2
 

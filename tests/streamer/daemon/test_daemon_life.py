@@ -174,8 +174,8 @@ def test_dead_thread_brings_the_daemon_down(path, monkeypatch):
 def test_what_a_socket_keeps_for_peers_that_left_is_limited_from_the_start(tmp_path):
     with zmq.Context() as context:
         config = SimpleNamespace(ingest=SimpleNamespace(endpoint=f"ipc://{tmp_path}/any"))
-        board = SimpleNamespace(config=config)
-        worker = SocketWorker("ingest", board, context, lambda: None)
+        status = SimpleNamespace(config=config)
+        worker = SocketWorker("ingest", status, context, lambda: None)
         made = worker.bind(zmq.ROUTER, {})
         linger = made.getsockopt(zmq.LINGER)
         worker.release(made)

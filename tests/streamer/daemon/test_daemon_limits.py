@@ -284,7 +284,7 @@ def test_every_request_has_a_reply_however_many_are_sent_at_once(small):
         for request in requests(count):
             raw.socket.send_multipart(request)
         assert [raw.receive()["id"] for _ in range(count)] == [*range(count)]
-    assert small.service.board.unanswered == 0
+    assert small.service.status.unanswered == 0
 
 
 def test_whoever_does_not_read_replies_holds_up_nobody(small, monkeypatch):

@@ -55,7 +55,7 @@ def test_the_curve_goes_on_over_restarts(tmp_path, snapshot):
             want = novelty_curve(reads, K)
             until(lambda: curve_of(daemon) == want, "the curve")  # noqa: B023
         if snapshot:
-            spec = daemon.service.board.config.spec
+            spec = daemon.service.status.config.spec
             journal = Journal.open(tmp_path / "journal", restore.identity(spec), "os")
             restore.put_snapshot(journal)
             journal.close()
@@ -73,7 +73,7 @@ def test_a_snapshot_without_a_curve_is_its_first_step(tmp_path, monkeypatch):
     with running(path) as daemon:
         send(daemon, first)
         until(lambda: curve_of(daemon), "the reads are counted")
-    spec = daemon.service.board.config.spec
+    spec = daemon.service.status.config.spec
     journal = Journal.open(tmp_path / "journal", restore.identity(spec), "os")
     put = journal.put_snapshot
 

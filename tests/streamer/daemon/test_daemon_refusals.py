@@ -107,7 +107,7 @@ def test_garbage_is_refused_with_a_reason_and_harms_nobody(small):
             other.flush(timeout=DEADLINE)
         raw.send(*GOOD)
         assert raw.receive_type("ack")["received"] == 1
-    assert small.service.board.refused == len(GARBAGE)
+    assert small.service.status.refused == len(GARBAGE)
 
 
 def test_credit_bounds_how_many_batches_wait(path, monkeypatch):
@@ -174,7 +174,7 @@ def test_same_batch_twice_has_one_effect(small):
         raw.send(*list_batch(1, [["other", "AAAA"]]))
         answer = raw.receive_type("refused")
         assert (answer["reason"], answer["seq"], answer["received"]) == ("conflict", 1, 2)
-    assert small.service.board.totals.fields()["batches"] == 2
+    assert small.service.status.totals.fields()["batches"] == 2
 
 
 def test_gap_is_refused_and_says_what_is_expected(small):
@@ -285,8 +285,8 @@ def test_version_1_is_answered_in_its_form(small, name):
 def test_every_flipped_bit_is_refused_and_changes_nothing(small):
     """Also one in the header, which could make it another batch."""
     message = sealed(msgpack.packb(GOOD[0]), GOOD[1])
-    board = small.service.board
-    before = board.producers
+    status = small.service.status
+    before = status.producers
     with Raw(small.endpoints["ingest"]) as raw:
         for at, frame in enumerate(message):
             for bit in range(8 * len(frame)):
@@ -297,7 +297,7 @@ def test_every_flipped_bit_is_refused_and_changes_nothing(small):
                 assert answer["type"] == "refused"
                 assert answer["reason"] in ("checksum", "malformed", "version")
                 assert answer.get("received", 0) == 0
-        assert (board.producers, board.queued_batches) == (before, 0)
+        assert (status.producers, status.queued_batches) == (before, 0)
         raw.send(*GOOD)
         raw.accepted(1, matched=1)
 

@@ -57,7 +57,7 @@ def test_who_leaves_in_a_hurry_leaves_no_files(tmp_path, monkeypatch, path):
     there = tmp_path / "there"
     there.touch()
     gone = f"ipc://{tmp_path}/gone"
-    service.board.endpoints |= {"feed": f"ipc://{there}", "ingest": gone, "control": "tcp://x:1"}
+    service.status.endpoints |= {"feed": f"ipc://{there}", "ingest": gone, "control": "tcp://x:1"}
     with pytest.raises(Left) as left:
         service.leave(130)
     assert left.value.args == (130,)

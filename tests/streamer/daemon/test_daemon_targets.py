@@ -11,7 +11,7 @@ import pytest
 from streamer.cli.app import main
 from streamer.client import Control, Producer, RefusedError, Subscriber
 from streamer.client.message_tables import rows_table
-from streamer.daemon.revising import KeptBatches
+from streamer.daemon.kept_batches import KeptBatches
 from streamer.errors import StreamerError
 from streamer.sequences.files import read_batches
 from tests.daemon_kit import Running, running, write_fasta
@@ -218,13 +218,13 @@ def test_the_panel_and_the_memory_of_gpus_on_request(tmp_path, monkeypatch):
         assert control.status()["gpus"] == {}
         # as if GPUs matched
         monkeypatch.setattr(device, "memory_of", lambda number: (10 + number, 100))
-        daemon.service.board.cards = (0, 3)
+        daemon.service.status.cards = (0, 3)
         until(lambda: control.status()["gpus"], "the memory is known")
         assert control.status()["gpus"] == {
             "0": {"used_bytes": 10, "size_bytes": 100},
             "3": {"used_bytes": 13, "size_bytes": 100},
         }
-        daemon.service.board.cards = ()
+        daemon.service.status.cards = ()
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_counts_of_a_daemon_that_starts_are_refused(tmp_path, monkeypatch):
     daemon = Running(path)
     try:
         with Control(daemon.endpoints["control"]) as control:
-            until(lambda: daemon.service.board.tally, "the dictionary to be loaded")
+            until(lambda: daemon.service.status.tally, "the dictionary to be loaded")
             with pytest.raises(RefusedError, match="still starting"):
                 control.targets()
         asked.set()

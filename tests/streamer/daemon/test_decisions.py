@@ -10,7 +10,7 @@ import pytest
 
 from streamer.client import Control, Producer, ReadDecisions, RefusedError, Subscriber
 from streamer.client.message_tables import columns_of, table
-from streamer.daemon import deciding
+from streamer.daemon import read_decisions
 from streamer.errors import StreamerError
 from streamer.output.rows import RowWriter
 from streamer.protocol.schema import ACTIONS
@@ -214,8 +214,8 @@ def test_a_read_that_grows_is_decided_on_once_and_counted_once(tmp_path, mode):
 
 def test_reads_that_keep_being_sent_are_not_forgotten(monkeypatch):
     """However many others are decided on meanwhile; a batch may have a read twice."""
-    monkeypatch.setattr(deciding, "_DECIDED", 4)
-    known = deciding._Decided()
+    monkeypatch.setattr(read_decisions, "_DECIDED", 4)
+    known = read_decisions._Decided()
 
     def rows(names, action="unblock", grow=True):
         batch = ReadBatch.from_sequences(names, ["A"] * len(names))

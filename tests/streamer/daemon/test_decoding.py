@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 
 from streamer.daemon.ingest import decode_together
-from streamer.matching.cuda import PackedReads, pack_together
-from streamer.protocol.batch_messages import decode_batch, encode_batch, encode_reads
-from streamer.protocol.checksums import crc32c_address
-from streamer.protocol.header import WireError, pack, seal, unseal
+from streamer.matching.cuda import PackedReads, pack_batches
+from streamer.protocol.header import WireError, crc32c_address, pack, seal, unseal
+from streamer.protocol.payloads import decode_batch, encode_batch, encode_reads
 from streamer.sequences.read_batch import ReadBatch
 
 K = 5
 
 
 def make(batches, sums):
-    packed = pack_together(batches, sums, K, threads=2)
+    packed = pack_batches(batches, sums, K, threads=2)
     return [
         None if chunk is None else PackedReads(*batch, chunk)
         for batch, chunk in zip(batches, packed, strict=True)

@@ -54,7 +54,7 @@ def test_every_metric_and_label_is_in_a_scrape(path, tmp_path):
         with Producer(daemon.endpoints["ingest"]) as producer:
             producer.send(reads_of(GENOME, random.Random(1), 40))
             producer.flush(matched=True)
-        board = daemon.service.board
+        board = daemon.service.status
         until(lambda: board.stage_ages, "the watchdog has looked")
         labels = {}
         for name, values in scrape(daemon.endpoints["metrics"]):

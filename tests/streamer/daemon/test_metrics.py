@@ -232,7 +232,7 @@ def test_too_many_connections_are_refused_and_the_daemon_goes_on(path):
 
 def test_a_scrape_that_fails_is_an_answer(path, monkeypatch):
     with running(path, ON) as daemon:
-        monkeypatch.setattr(type(daemon.service.board), "fields", lambda _: 1 // 0)
+        monkeypatch.setattr(type(daemon.service.status), "fields", lambda _: 1 // 0)
         with pytest.raises(urllib.error.HTTPError, match="500"):
             fetch(daemon.endpoints["metrics"])
         monkeypatch.undo()

@@ -110,7 +110,7 @@ def test_other_sources_at_a_start_are_a_reload(tmp_path):
 
 def test_a_revision_goes_on_after_a_restart(tmp_path, monkeypatch):
     """What is committed of it is not done again; the engine may do one batch a step here."""
-    monkeypatch.setattr("streamer.daemon.revising._BASES", 1)
+    monkeypatch.setattr("streamer.daemon.kept_batches._BASES", 1)
     rng = random.Random(6)
     sources, batches = sources_of(rng), [batches_of(rng, 1)[0] for _ in range(30)]
     with reloadable(tmp_path, sources_of(rng)) as (daemon, _):
@@ -405,7 +405,7 @@ def test_a_dictionary_without_sources_cannot_be_reloaded(tmp_path):
 
 def test_a_revision_ends_under_steady_load(tmp_path, monkeypatch):
     """Batches wait all the time; kept ones have their share."""
-    monkeypatch.setattr("streamer.daemon.revising._BASES", 1)
+    monkeypatch.setattr("streamer.daemon.kept_batches._BASES", 1)
     rng = random.Random(12)
     before, after = sources_of(rng), sources_of(rng)
     kept = batches_of(rng, 20)

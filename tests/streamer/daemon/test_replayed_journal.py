@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from streamer.daemon.core.sync import SyncLimits
-from streamer.daemon.replaying import ReplayedJournal, SyncReplay
+from streamer.daemon.replay import ReplayedJournal, SyncReplay
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalExpired
 from tests.daemon_sync import asked, parsed

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from streamer.daemon.batch_record import Accepted, Matched
+from streamer.daemon.control_records import Entry, dictionary_record
 from streamer.daemon.core.feed import Heads
-from streamer.daemon.drafts import Entry, dictionary_draft
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import StoredBatch, to_record
@@ -63,8 +63,8 @@ def published(case, first=2):
 
 def dictionary(stored):
     """The first record of a journal."""
-    draft = dictionary_draft(1, 1, fingerprint(stored), stored, 0, grows=False)
-    return Entry(draft, Heads()).record(5)
+    control_record = dictionary_record(1, 1, fingerprint(stored), stored, 0, grows=False)
+    return Entry(control_record, Heads()).record(5)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -19,7 +19,7 @@ import zmq
 
 from streamer.daemon import config, logs, sync_process
 from streamer.daemon.core.sync import SyncLimits
-from streamer.daemon.replaying import ReplayedJournal
+from streamer.daemon.replay import ReplayedJournal
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.sync import SyncWorker
 from streamer.journal.data_files import Sizes
@@ -132,7 +132,9 @@ def test_endpoints(tmp_path, endpoint):
 def test_nobody_who_does_not_pull_has_a_process(served, monkeypatch):
     looks = []
     wait = served.worker._wait_for_somebody
-    monkeypatch.setattr(served.worker, "_wait_for_somebody", lambda door: looks.append(wait(door)))
+    monkeypatch.setattr(
+        served.worker, "_wait_for_somebody", lambda listener: looks.append(wait(listener))
+    )
     for count in (1, 2, 3):
         served.commit(1)
         until(lambda count=count: len(looks) >= count, "another look for clients")

@@ -91,7 +91,7 @@ def send(daemon, batches=1):
 
 def check_stuck(daemon, lines, stage, waits_for):
     """The stage is named, and nothing else."""
-    endpoints = daemon.service.board.endpoints
+    endpoints = daemon.service.status.endpoints
     with Control(endpoints["control"]) as control:
         until(lambda: control.status()["stuck"], f"{stage} is stuck")
         stuck = control.status()["stuck"]
@@ -109,10 +109,10 @@ def check_stuck(daemon, lines, stage, waits_for):
 
 def check_free(daemon, lines, stage):
     """The stage has gone on, which is said once."""
-    board = daemon.service.board
-    until(lambda: not board.stuck, f"{stage} goes on")
+    status = daemon.service.status
+    until(lambda: not status.stuck, f"{stage} goes on")
     assert lines[1:] == [("progress again", stage)]
-    samples = scrape(board.endpoints["metrics"])
+    samples = scrape(status.endpoints["metrics"])
     assert value(samples, "streamer_stage_stuck", stage=stage) == 0
     assert value(samples, "streamer_stage_stalls_total", stage=stage) == 1
 
@@ -124,7 +124,7 @@ def test_the_engine_in_its_matcher(path, monkeypatch, lines):
             check_stuck(daemon, lines, "engine", "batch 0 to be matched")
         sending.join(DEADLINE)
         check_free(daemon, lines, "engine")
-        busy = scrape(daemon.service.board.endpoints["metrics"])
+        busy = scrape(daemon.service.status.endpoints["metrics"])
         assert value(busy, "streamer_stage_busy_seconds_total", stage="engine") >= 0.6
 
 

@@ -14,7 +14,7 @@ from tests.daemon_kit import settings
 from tests.data_files import write_fasta
 from tests.reference import exact as oracle
 from tests.streamer.daemon.test_daemon_near import feed_of
-from trie.snapshots import snapshot_file
+from trie.snapshots import tree_bitmap
 
 pytestmark = pytest.mark.whole
 
@@ -196,7 +196,7 @@ def test_more_sets_than_a_byte_numbers(case, rows, streamer):
 def test_a_file_of_the_first_format_is_read_without_targets(case, rows, streamer):
     rows("none.fa", "-k", 11, "--save", case / "new.npz", sources=["a.fa"])
     old = case / "old.npz"
-    snapshot_file.save(snapshot_file.load(case / "new.npz").tree, old, strands="canonical")
+    tree_bitmap.save(tree_bitmap.load(case / "new.npz").tree, old, strands="canonical")
     code, out, err = streamer("match", case / "a.fa", "-k", 11, "-d", old, "--device", "cpu")
     assert code == 0
     events = {tuple(line.split("\t")[i] for i in (3, 5)) for line in out.splitlines()[1:]}
@@ -227,7 +227,7 @@ def test_damage_is_one_line(case, rows, streamer):
 def test_labels_that_do_not_fit(change, case, rows, streamer):
     saved = case / "saved.npz"
     rows("none.fa", "-k", 11, "--save", saved, sources=["a.fa"])
-    whole = snapshot_file.load(saved)
+    whole = tree_bitmap.load(saved)
     labels = dict(whole.labels)
     labels[change] = {
         "set_members": labels["set_members"] + np.int32(1000),
@@ -235,7 +235,7 @@ def test_labels_that_do_not_fit(change, case, rows, streamer):
         "names": labels["names"][:2],
         "set_starts": labels["set_starts"][::-1].copy(),
     }[change]
-    snapshot_file.save(whole.tree, saved, strands=whole.strands, labels=labels)
+    tree_bitmap.save(whole.tree, saved, strands=whole.strands, labels=labels)
     code, out, err = streamer("match", case / "reads.fa", "-k", 11, "-d", saved, "-q")
     assert (code, out) == (1, "")
     assert "damaged snapshot (its targets do not fit its k-mers)" in err

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.matching.chunks import chunk_bounds, slice_reads
+from streamer.matching.match_engine import chunk_bounds, slice_reads
 
 
 @settings(max_examples=300, deadline=None)

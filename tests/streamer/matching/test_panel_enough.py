@@ -7,8 +7,8 @@ import random
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.reports import Assignment
 from streamer.matching.target_tally import Panel, TargetTally
 from streamer.sequences.read_batch import ReadBatch
 from tests.data_files import write_fasta

@@ -21,9 +21,8 @@ import pytest
 
 from streamer.client import Producer
 from streamer.errors import StreamerError
-from streamer.output import formats
-from streamer.output.bgzf_writer import END_BLOCK
-from streamer.output.output_file import OutputFile, OutputFiles
+from streamer.output import output_file
+from streamer.output.output_file import END_BLOCK, OutputFile, OutputFiles
 from streamer.sequences.bgzf import whole_blocks
 from tests.daemon_kit import random_dna, reads_of, running
 from tests.data_files import write_fasta
@@ -447,7 +446,7 @@ def test_no_suffix_is_tsv(name, line, folder, streamer):
 
 
 def test_arrow_without_pyarrow_is_one_line(line, folder, streamer, monkeypatch):
-    monkeypatch.setattr(formats, "find_spec", lambda name: None)
+    monkeypatch.setattr(output_file, "find_spec", lambda name: None)
     words = line(TABLES["targets"])
     code, _, err = streamer(*words, "-o", folder / "rows.parquet")
     said = "Arrow and Parquet need pyarrow: pip install 'kmer-streamer[arrow]'"

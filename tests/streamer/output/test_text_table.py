@@ -9,9 +9,9 @@ import msgpack
 import numpy as np
 import pytest
 
-from streamer.output import text_table as module
+from streamer.output import text_table
 from streamer.output.text_table import NULL, Labels, Lookup, NameLists, Table, distinct, same, texts
-from streamer.sequences.packed_names import PackedNames
+from streamer.sequences.read_batch import PackedNames
 
 EDGES = [0, 1, 9, 10, 99, 100, -1, -10, 10**18 - 1, 10**18, 2**63 - 1, 1 - 2**63, NULL]
 NAMES = ["read1", "", "ü", 'a"b', "back\\slash", "x" * 300, "tab\there", None, 7, 58.25, 1e-7]
@@ -64,7 +64,7 @@ def table_and_rows(rng, size):
 @pytest.mark.parametrize("block", [1, 500, 7000, 1 << 20])
 def test_lines_are_those_of_python(block, monkeypatch):
     for size in (0, 1, 2, 13, 50, 211):
-        monkeypatch.setattr(module, "_BLOCK_BYTES", block)
+        monkeypatch.setattr(text_table, "_BLOCK_BYTES", block)
         table, rows = table_and_rows(random.Random(size), size)
         assert table.rows == size
         assert b"".join(table.formatted("tsv")).decode() == as_tsv(rows)
@@ -75,7 +75,7 @@ def test_lines_are_those_of_python(block, monkeypatch):
 @pytest.mark.parametrize("few", [0, 100, 1000])
 @pytest.mark.parametrize("long", [3, 70])
 def test_packed_texts(few, long, monkeypatch):
-    monkeypatch.setattr(module, "_FEW", few)
+    monkeypatch.setattr(text_table, "_FEW", few)
     names = ["r" * (i % long) + ["", "é", '"', "\\", "x"][i % 5] for i in range(200)]
     packed = PackedNames(msgpack.packb(names), len(names))
     at = np.array([199, -1, *range(200), 0])
@@ -86,7 +86,7 @@ def test_packed_texts(few, long, monkeypatch):
 
 
 def test_rows_longer_than_a_block(monkeypatch):
-    monkeypatch.setattr(module, "_BLOCK_BYTES", 500)
+    monkeypatch.setattr(text_table, "_BLOCK_BYTES", 500)
     names = ["x" * size for size in (1, 300, 3000, 0, 299)]
     blocks = list(Table({"n": np.arange(5), "name": texts(names)}).formatted("tsv"))
     assert len(blocks) > 2

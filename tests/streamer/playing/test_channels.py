@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from streamer.playing.run_folder import BASES_A_SECOND, RawRead, played, together
+from streamer.playing.run_folder import BASES_A_SECOND, RawRead, group_played, played
 
 
 def reads_of(lengths):
@@ -78,7 +78,7 @@ def test_a_run_is_read_as_it_is_played():
 @pytest.mark.parametrize("bases", [1, 5000, 10**9])
 def test_groups_are_the_run_cut_at_seconds_and_bases(seconds, bases):
     run = list(played(iter(reads_of(some_lengths(1))), 40, seed=1))
-    groups = list(together(run, seconds, bases))
+    groups = list(group_played(run, seconds, bases))
     assert [one for group in groups for one in group] == run
     for group, following in zip(groups, [*groups[1:], None], strict=True):
         assert len({one.end // seconds for one in group}) == 1

@@ -9,11 +9,11 @@ import pytest
 from streamer.cli.app import main
 from streamer.client import Producer, Subscriber
 from streamer.client.message_tables import table
-from streamer.protocol.checksums import ISA_L, crc32c
+from streamer.protocol.header import ISA_L, crc32c
 from streamer.protocol.transport.frames import LIBZMQ
 from tests.daemon_kit import GENOME, follow, reads_of, running
 from tests.reference import crc32c as definition
-from trie.cpu.foreign import Borrowed
+from trie.cpu.llvm import Borrowed
 
 pytestmark = pytest.mark.whole
 

@@ -8,9 +8,17 @@ import msgpack
 import numpy as np
 import pytest
 
-from streamer.protocol import checksums
-from streamer.protocol.checksums import combine, continue_crc32c, crc32c, crc32c_address
-from streamer.protocol.header import Reason, WireError, seal, unseal
+from streamer.protocol import header
+from streamer.protocol.header import (
+    Reason,
+    WireError,
+    combine,
+    continue_crc32c,
+    crc32c,
+    crc32c_address,
+    seal,
+    unseal,
+)
 from tests.reference import crc32c as definition
 from trie.cpu.intrinsics import array_address
 
@@ -28,7 +36,7 @@ def test_the_check_value():
 @pytest.mark.parametrize("size", [*SIZES, *LARGE])
 def test_any_length(size, missing, monkeypatch):
     if missing:
-        monkeypatch.setattr(checksums.ISA_L, "missing", ["crc32_iscsi"])
+        monkeypatch.setattr(header.ISA_L, "missing", ["crc32_iscsi"])
     data = random.Random(size).randbytes(size)
     want = definition.crc32c(data)
     assert crc32c([data]) == crc32c([memoryview(data)]) == want
@@ -57,8 +65,8 @@ def test_a_kernel_sums_in_calls_that_an_int_of_c_can_count():
         return np.uint32(crc32c([part], int(state) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checksums, "_crc32_iscsi", sum_of)
-        patch.setattr(checksums, "CALL_BYTES", 300)
+        patch.setattr(header, "_crc32_iscsi", sum_of)
+        patch.setattr(header, "CALL_BYTES", 300)
         found = plain(0, 0, array_address(data), data.size)
     assert taken == [300, 300, 300, 100]
     assert found == crc32c([data.tobytes()])
@@ -67,7 +75,7 @@ def test_a_kernel_sums_in_calls_that_an_int_of_c_can_count():
 def test_a_frame_is_summed_in_calls_that_an_int_of_c_can_count(monkeypatch):
     data = random.Random(2).randbytes(LARGE[-1])
     want = crc32c([data], 7)
-    monkeypatch.setattr(checksums, "CALL_BYTES", 100_000)
+    monkeypatch.setattr(header, "CALL_BYTES", 100_000)
     assert crc32c([data], 7) == want
 
 

@@ -11,15 +11,10 @@ import msgpack
 import numpy as np
 import pytest
 
-from streamer.client.parts import parts
+from streamer.client.producer import parts
 from streamer.daemon.ingest import decode_together
-from streamer.protocol.batch_messages import (
-    decode_batch,
-    decode_context,
-    encode_batch,
-    encode_context,
-)
 from streamer.protocol.header import Reason, WireError, seal
+from streamer.protocol.payloads import decode_batch, decode_context, encode_batch, encode_context
 from streamer.protocol.schema import MAX_LABEL_BYTES, MAX_LABELS
 from streamer.sequences.context import LabelColumn, ReadContext
 from streamer.sequences.read_batch import ReadBatch

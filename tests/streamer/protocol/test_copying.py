@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zmq
 
-from streamer.protocol.checksums import ISA_L
+from streamer.protocol.header import ISA_L
 from streamer.protocol.transport.frames import LIBZMQ, Copier
 from tests.reference import crc32c as definition
 from tests.waiting import DEADLINE

@@ -13,9 +13,15 @@ import numpy as np
 import pytest
 
 from streamer.errors import DataError
-from streamer.protocol.batch_messages import decode_batch, encode_batch, encode_reads
-from streamer.protocol.feed_messages import decode_feed, encode_feed, encode_notice
 from streamer.protocol.header import Reason, WireError, pack, raw, seal, unpack, unseal
+from streamer.protocol.payloads import (
+    decode_batch,
+    decode_feed,
+    encode_batch,
+    encode_feed,
+    encode_notice,
+    encode_reads,
+)
 from streamer.sequences.files import read_batches
 from streamer.sequences.read_batch import ReadBatch
 from tests.data_files import ROOT

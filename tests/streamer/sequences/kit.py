@@ -8,7 +8,7 @@ import zlib
 from itertools import pairwise
 
 from streamer.errors import DataError
-from streamer.sequences import decompression, side_by_side, source, text_window
+from streamer.sequences import decompression, raw_file, side_by_side, source
 
 
 class InBlocks:
@@ -18,12 +18,12 @@ class InBlocks:
         self._patch = monkeypatch
 
     def __call__(self, content, size, room=None):
-        self._patch.setattr(text_window, "ROOM_BYTES", size // 2 if room is None else room)
+        self._patch.setattr(raw_file, "ROOM_BYTES", size // 2 if room is None else room)
 
         def blocks(_):
             for at in range(0, len(content), size):
                 part = content[at : at + size]
-                block = text_window.new_block(len(part))
+                block = raw_file.new_block(len(part))
                 block.array[:] = 10  # what is behind a block must not count
                 block.array.data[block.first : block.stop] = part
                 yield block
@@ -35,7 +35,7 @@ def set_sizes(monkeypatch, region, block):
     """From now on regions that are parsed side by side and blocks of text have so many bytes."""
     for module in (side_by_side, source):
         monkeypatch.setattr(module, "REGION_BYTES", region)
-    for module in (text_window, decompression, source):
+    for module in (raw_file, decompression, source):
         monkeypatch.setattr(module, "BLOCK_BYTES", block)
 
 

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from streamer.errors import DataError
-from streamer.output.bgzf_writer import END_BLOCK
+from streamer.output.output_file import END_BLOCK
 from streamer.sequences import bgzf
 from streamer.sequences.bgzf import Watched
 from streamer.sequences.files import read_batches

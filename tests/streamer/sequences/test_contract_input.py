@@ -15,7 +15,7 @@ import pytest
 from xopen import xopen
 
 from streamer.errors import DataError
-from streamer.output.bgzf_writer import END_BLOCK
+from streamer.output.output_file import END_BLOCK
 from streamer.sequences import record_limit
 from streamer.sequences.decompression import COMPRESSIONS, Members
 from streamer.sequences.files import read_batches, read_pieces

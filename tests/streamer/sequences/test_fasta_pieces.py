@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences import decompression, fasta, source, text_window
-from streamer.sequences import files as sequence_files
+from streamer.sequences import decompression, fasta, files, raw_file, source
 from streamer.sequences.files import read_batches, read_letters, read_pieces
 from tests.streamer.sequences.kit import InBlocks
 from trie.codes import encode
@@ -71,7 +70,7 @@ def test_a_header_without_end_is_not_held(mark, monkeypatch):
     def blocks(_):
         nonlocal read
         while read < 3 << 20:
-            block = text_window.new_block(1 << 17)
+            block = raw_file.new_block(1 << 17)
             block.array[:] = ord("r")
             block.array[block.first] = ord("r" if read else mark)
             read += 1 << 17
@@ -86,7 +85,7 @@ def test_a_header_without_end_is_not_held(mark, monkeypatch):
 @pytest.mark.parametrize("overlap", [0, 3, 50])
 def test_pieces_hold_every_record_once(overlap, tmp_path, monkeypatch):
     monkeypatch.setattr(decompression, "BLOCK_BYTES", 40)
-    monkeypatch.setattr(sequence_files, "BATCH_READS", 4)
+    monkeypatch.setattr(files, "BATCH_READS", 4)
     rng = random.Random(8)
     path = tmp_path / "texts.fa"
     for _ in range(60):

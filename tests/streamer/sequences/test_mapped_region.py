@@ -8,8 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from streamer.sequences.raw_file import FileRegion
-from streamer.sequences.text_window import BEHIND_BYTES, ROOM_BYTES
+from streamer.sequences.raw_file import BEHIND_BYTES, ROOM_BYTES, FileRegion
 from trie.cpu.forks import forked
 from trie.cpu.stages import Stages
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.sequences.packed_names import PackedNames
+from streamer.sequences.read_batch import PackedNames
 
 ASCII = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=40)
 

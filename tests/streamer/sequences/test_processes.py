@@ -11,7 +11,7 @@ from operator import call
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences import files, source, text_window
+from streamer.sequences import files, raw_file, source
 from streamer.sequences.files import work_on_batches
 from tests.streamer.sequences.test_side_by_side import fastq, rows
 from tests.waiting import until
@@ -67,7 +67,7 @@ def test_large_regions_are_mapped(tmp_path, sizes, forks):
     path = tmp_path / "f.fq"
     path.write_bytes(fastq(random.Random(7), 20_000))
     sizes(200_000, 5000)
-    assert path.stat().st_size > 10 * text_window.ROOM_BYTES
+    assert path.stat().st_size > 10 * raw_file.ROOM_BYTES
     found, away = forked_rows(path)
     assert away
     assert found == rows(path, None)

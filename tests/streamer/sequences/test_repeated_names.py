@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from streamer.sequences import repeated_names
-from streamer.sequences.packed_names import PackedNames
+from streamer.sequences.read_batch import PackedNames
 from streamer.sequences.repeated_names import RepeatedNames
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from streamer.errors import DataError
-from streamer.output.bgzf_writer import END_BLOCK
+from streamer.output.output_file import END_BLOCK
 from streamer.sequences.files import read_batches
 from streamer.sequences.source import size_of_files
 from tests.reference import reader as before

@@ -16,9 +16,9 @@ import pytest
 
 from streamer.cli import match_files
 from streamer.errors import DataError
-from streamer.output.bgzf_writer import END_BLOCK
+from streamer.output.output_file import END_BLOCK
 from streamer.output.rows import RowWriter
-from streamer.sequences import side_by_side, source, text_window
+from streamer.sequences import raw_file, side_by_side, source
 from streamer.sequences.files import read_batches, work_on_batches, work_on_records
 from streamer.sequences.record_buffer import RecordBuffer
 from tests.streamer.sequences.kit import bgzf_blocks
@@ -172,8 +172,8 @@ def test_few_threads_and_pipes_have_one_parser(tmp_path, sizes, parsed):
 
 
 def test_a_region_that_ends_within_a_record_is_refused():
-    first = text_window.ROOM_BYTES
-    block = text_window.new_block(40)
+    first = raw_file.ROOM_BYTES
+    block = raw_file.new_block(40)
     block.array[first:][:40] = np.frombuffer(FASTQ[:40], np.uint8)
     buffer = RecordBuffer("f", 100, 100)
     assert side_by_side.parsed(block, buffer, lambda piece: piece, Stages()).worked is None

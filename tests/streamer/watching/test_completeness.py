@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from streamer.output.bgzf_writer import END_BLOCK
+from streamer.output.output_file import END_BLOCK
 from streamer.watching.folder import has_end, may_grow
 from tests.streamer.watching.kit import named, text_of
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from streamer.watching.file_visit import FileVisit
 from streamer.watching.folder import UNTIL
 from streamer.watching.ledger import NOT_DONE
-from streamer.watching.visiting import FileVisit
 from tests.streamer.watching.kit import Life, live, named, record, text_of, write
 
 

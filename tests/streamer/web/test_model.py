@@ -10,7 +10,7 @@ import pytest
 from streamer.client.messages import NewEpoch, Stamp, Status
 from streamer.matching.target_tally import Panel
 from streamer.web import model as history
-from streamer.web.following import WallClock
+from streamer.web.follower import WallClock
 from streamer.web.model import (
     EDGES,
     MAX_MAP_TARGETS,

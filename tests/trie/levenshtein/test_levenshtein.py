@@ -13,20 +13,11 @@ from tests.reference.exact import decode_kmer
 from tests.trie.levenshtein.piece_schemes import schemes
 from trie.codes import encode
 from trie.cpu import threads as threads_module
-from trie.levenshtein import (
-    MAX_PATTERNS,
-    NOTHING,
-    Patterns,
-    least,
-    piece_index,
-    piece_search,
-    unpack,
-)
+from trie.levenshtein import MAX_PATTERNS, NOTHING, Patterns, least, piece_index, unpack
 from trie.levenshtein import lanes as lanes_module
 from trie.levenshtein.lanes import nearest_words as lanes
-from trie.levenshtein.piece_index import build, choose
-from trie.levenshtein.piece_search import TILE
-from trie.levenshtein.piece_search import nearest_words as scan
+from trie.levenshtein.piece_index import TILE, build, choose
+from trie.levenshtein.piece_index import nearest_words as scan
 
 KS = (4, 8, 15, 21, 24, 31)
 SWAP = str.maketrans("ACGT", "TGCA")
@@ -308,10 +299,10 @@ def test_no_call_of_a_kernel_takes_long_and_cuts_do_not_show(monkeypatch, thread
 
         return run(note, *given, **options)
 
-    for module in (lanes_module, piece_search):
+    for module in (lanes_module, piece_index):
         monkeypatch.setattr(module, "run_ranges", noted)
     monkeypatch.setattr(lanes_module, "_MOST_CELLS", 3000 * patterns.words.size)
-    monkeypatch.setattr(piece_search, "_MOST", 3000)
+    monkeypatch.setattr(piece_index, "_MOST", 3000)
     np.testing.assert_array_equal(lanes(patterns, bases, offsets, threads=threads), want)
     np.testing.assert_array_equal(scan(patterns, index, bases, offsets, threads=threads), want)
     assert max(sizes) <= 3001

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from tests.reference import tree_bitmap as oracle
-from trie.snapshots import snapshot_file
-from trie.snapshots.snapshot_file import SnapshotDamagedError, load, save
-from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
+from trie.snapshots import tree_bitmap
+from trie.snapshots.tree_bitmap import SnapshotDamagedError, TreeBitmap, load, save, snapshot
 
 
 @pytest.fixture
@@ -91,7 +90,7 @@ def sealed(path: Path, **arrays: object) -> Path:
         with zipfile.ZipFile(file, "a") as archive:
             archive.comment = b"0" * 64
         end = file.seek(-64, 2)
-        digest = snapshot_file._digest(file, end)
+        digest = tree_bitmap._digest(file, end)
         file.seek(end)
         file.write(digest)
     return path
@@ -152,7 +151,7 @@ def test_a_failed_save_keeps_the_old_file(
     def fail(descriptor: int) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(snapshot_file.os, "fsync", fail)
+    monkeypatch.setattr(tree_bitmap.os, "fsync", fail)
     with pytest.raises(OSError, match="no space left"):
         save(tree, path)
     assert path.read_bytes() == before

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from streamer.client import Cursor, Reset
-from streamer.client.core.healing import HealingCore
+from streamer.client.core.subscriber import HealingCore
 from streamer.client.messages import Words
 from streamer.daemon.core.feed import Heads
 from tests.healing_kit import STREAM, Consumer, Daemon, heal

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from streamer.client import Cursor, Reset
-from streamer.client.core.healing import HealingCore
-from streamer.client.core.pull import PullCore, Refused
+from streamer.client.core.subscriber import HealingCore, PullCore, Refused
 from streamer.daemon.core.sync import Stored, SyncCore, SyncLimits
 from streamer.protocol.header import seal
 from streamer.protocol.schema import TOPICS

@@ -9,7 +9,7 @@ import zmq
 from zmq.utils import z85
 
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.security.gatekeeper import Gatekeeper, check_door
+from streamer.daemon.security.gatekeeper import Gatekeeper, check_listener
 from streamer.daemon.security.key_folder import KeyFolder
 from streamer.errors import StreamerError
 from streamer.protocol.keys import ClientKeys, KeysError
@@ -41,7 +41,7 @@ def gate(tmp_path, keys, context):
 
 
 def server(context, secret, domain="ingest", *, closed=True, domain_set=True, enforced=True):
-    """A bound ROUTER, its doors as asked for, and its endpoint."""
+    """A bound ROUTER, its listeners as asked for, and its endpoint."""
     made = context.socket(zmq.ROUTER)
     made.linger = 0
     if closed:
@@ -128,7 +128,7 @@ def test_the_self_test_finds_what_libzmq_leaves_open(row, tmp_path, keys, contex
         # libzmq admits anybody
         assert is_admitted(endpoint, wrong(keys))
         with pytest.raises(StreamerError, match="a client with a wrong key on ingest was admitted"):
-            check_door("ingest", endpoint, wrong(keys))
+            check_listener("ingest", endpoint, wrong(keys))
     finally:
         socket.close()
         if handler:
@@ -140,7 +140,7 @@ def test_the_self_test_wants_a_failed_authentication(keys, context):
     pair = new_pair()
     socket, endpoint = server(context, pair.secret)
     with socket, pytest.raises(StreamerError, match="was broken: nothing is served"):
-        check_door("ingest", endpoint, wrong(keys)._replace(server=pair.public))
+        check_listener("ingest", endpoint, wrong(keys)._replace(server=pair.public))
 
 
 def test_the_self_test_passes_where_all_is_well(keys, context, gate):

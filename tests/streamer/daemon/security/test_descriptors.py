@@ -41,13 +41,13 @@ def test_a_connection_that_seems_to_have_two_keys_is_ended():
 
 
 def test_what_is_no_connection_is_left_alone(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as door, open(tmp_path / "file", "w") as file:
+    with socket.create_server(("127.0.0.1", 0)) as listener, open(tmp_path / "file", "w") as file:
         before = len(os.listdir("/proc/self/fd"))
-        end(door.fileno())
+        end(listener.fileno())
         end(file.fileno())
         end(-1)
         assert len(os.listdir("/proc/self/fd")) == before
-        socket.create_connection(door.getsockname(), timeout=5).close()
+        socket.create_connection(listener.getsockname(), timeout=5).close()
 
 
 def test_the_keys_are_read_again_once_others_may_not_read_them(tmp_path):

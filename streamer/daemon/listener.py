@@ -2,7 +2,7 @@
 
 libzmq accepts every connection. Without a free descriptor it aborts the process (ipc) or retries
 forever (TCP), and unbinding an endpoint ends its connections, too. So the listening sockets are
-made here and lent to libzmq. A shut door keeps new connections away from libzmq and leaves the
+made here and lent to libzmq. A shut listener keeps new connections away from libzmq and leaves the
 existing ones alone.
 """
 
@@ -35,11 +35,11 @@ _ATTACH_FILTER, _DETACH_FILTER = 26, 27
 _DROP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0), 8)
 
 
-class Door:
+class Listener:
     """A listening socket, whose descriptor is lent to libzmq; OSError if it cannot be bound.
 
-    endpoint: ``ipc`` or ``tcp``, with its real port. listening: the socket of a door that another
-    process made and will remove.
+    endpoint: ``ipc`` or ``tcp``, with its real port. listening: the socket of a listener that
+    another process made and will remove.
     """
 
     def __init__(self, endpoint: str, listening: socket.socket | None = None) -> None:
@@ -56,8 +56,8 @@ class Door:
         self._socket = _bound(endpoint, self._path)
         if self._path is not None:
             # left behind by a killed daemon
-            aside(self._path).unlink(missing_ok=True)
-        # a connection that waits now still reaches libzmq after the door is shut
+            parked_path(self._path).unlink(missing_ok=True)
+        # a connection that waits now still reaches libzmq after the listener is shut
         waiting = max(1, min(_WAITING, spare(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 8))
         self._socket.listen(waiting)
         self._socket.setblocking(False)
@@ -69,7 +69,7 @@ class Door:
         """Readable while a connection waits to be accepted."""
         return self._socket.fileno()
 
-    def lend(self) -> int:
+    def dup_fd(self) -> int:
         """A descriptor of the socket for libzmq, which will close it."""
         return os.dup(self._socket.fileno())
 
@@ -85,7 +85,7 @@ class Door:
                 return
             # without the file, or without a descriptor for the second socket, nobody can connect
             with contextlib.suppress(OSError):
-                os.rename(self._path, aside(self._path))
+                os.rename(self._path, parked_path(self._path))
                 self._closed = _bound(self.endpoint, self._path)
                 self._closed.listen(1)
 
@@ -99,21 +99,21 @@ class Door:
                 self._socket.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
                 return
             with contextlib.suppress(OSError):
-                os.rename(aside(self._path), self._path)
+                os.rename(parked_path(self._path), self._path)
             if self._closed is not None:
                 self._closed.close()
                 self._closed = None
 
     def reopen(self) -> None:
-        """Accept connections again after the end of another process that had the door."""
+        """Accept connections again after the end of another process that had the listener."""
         with self._lock:
             if self._removed:
                 return
             with contextlib.suppress(OSError):
                 if self._path is None:
                     self._socket.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
-                elif aside(self._path).exists():
-                    os.rename(aside(self._path), self._path)
+                elif parked_path(self._path).exists():
+                    os.rename(parked_path(self._path), self._path)
 
     def remove(self) -> None:
         """Close the socket and remove its file."""
@@ -124,7 +124,7 @@ class Door:
                 self._closed.close()
             if self._path is not None:
                 self._path.unlink(missing_ok=True)
-                aside(self._path).unlink(missing_ok=True)
+                parked_path(self._path).unlink(missing_ok=True)
 
 
 def _bound(endpoint: str, path: Path | None) -> socket.socket:
@@ -152,6 +152,6 @@ def _bound(endpoint: str, path: Path | None) -> socket.socket:
     return made
 
 
-def aside(path: Path) -> Path:
-    """Where the socket file lies while its door is shut."""
+def parked_path(path: Path) -> Path:
+    """Where the socket file lies while its listener is shut."""
     return path.with_name(path.name + ".full")

@@ -6,8 +6,8 @@ import numpy as np
 
 from gpu.card.packing import pack_letters
 from streamer.matching import cuda
-from streamer.matching.cuda import pack_together
-from streamer.protocol.checksums import crc32c
+from streamer.matching.cuda import pack_batches
+from streamer.protocol.header import crc32c
 
 
 def test_batches_packed_together_are_as_each_alone(monkeypatch):
@@ -30,7 +30,7 @@ def test_batches_packed_together_are_as_each_alone(monkeypatch):
     columns = [([], offsets, memoryview(letters)) for letters, offsets in batches]
     for k, threads in ((1, 1), (21, 3), (31, 2)):
         sums = np.arange(len(batches), dtype=np.uint32)
-        for at, packed in enumerate(pack_together(columns, sums, k, threads)):
+        for at, packed in enumerate(pack_batches(columns, sums, k, threads)):
             if at in wrong:
                 assert packed is None
                 continue

@@ -13,11 +13,11 @@ from streamer.daemon.batch_record import Accepted
 from streamer.daemon.config import Config
 from streamer.daemon.core.producers import NOTHING_DECIDED
 from streamer.daemon.publish import decision_content
-from streamer.matching.assignment import Assignment
 from streamer.matching.decisions import PROCEED, Decider, DecisionRule
 from streamer.matching.matcher import StreamMatcher
-from streamer.protocol.feed_messages import Columns, describe
+from streamer.matching.reports import Assignment
 from streamer.protocol.header import Buffer, Header, Reason, WireError, raw
+from streamer.protocol.payloads import Columns, describe
 from streamer.sequences.read_batch import ReadBatch
 
 _WAITING = 256
@@ -75,7 +75,7 @@ class _Decided:
         return np.array(rows, dtype=np.int64)
 
 
-class Deciding:
+class DecisionStage:
     """Decides with the dictionary of the matcher last given to ``use``.
 
     All methods but ``ask`` are called in the engine's thread.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamer.daemon.core.sync import Stored, SyncLimits
-from streamer.daemon.replaying import MOST_HELD, HandedOver, SyncReplay
+from streamer.daemon.replay import MOST_HELD, HandedOver, SyncReplay
 from tests.daemon_sync import asked, parsed
 from tests.sync_records import STREAM
 

@@ -14,7 +14,7 @@ import pytest
 
 from streamer.client import RefusedError
 from streamer.daemon.core.revision import Revision
-from streamer.daemon.revising import KeptBatches
+from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.stored_batch import BATCH
 from streamer.journal.data_files import DataReader
 from streamer.journal.record import JournalDamage, Record
@@ -61,7 +61,7 @@ def test_a_revision_is_settled_from_the_first_batch_that_is_kept(kept, first):
     revision = Revision(version=4, before=8, batch=5, after=7)
     matcher = SimpleNamespace(version=4)
     step = KeptBatches(kept).revise(revision, (7, 7), 10, matcher, None)
-    (settled,) = step.drafts
+    (settled,) = step.control_records
     assert settled.contents["settled"].fields == {"version": 4, "from_batch": first}
 
 
@@ -82,7 +82,7 @@ def test_kept_batches_that_cannot_be_read_now_are_revised_later(
             raise OSError(number, os.strerror(number))
         return read(reader, *place)
 
-    monkeypatch.setattr("streamer.daemon.revising._BASES", 1)
+    monkeypatch.setattr("streamer.daemon.kept_batches._BASES", 1)
     monkeypatch.setattr("streamer.daemon.engine._TRY_SECONDS", 0.01)
     with reloadable(tmp_path, sources_of(rng), overrides=["answers.targets=true"]) as (
         daemon,

@@ -6,8 +6,6 @@ again, and after whatever was missed all rows are asked for anew.
 The time of day, and by how much somebody set it: curves over time go on where they were.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Coroutine

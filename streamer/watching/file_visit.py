@@ -3,17 +3,15 @@
 Find which records of a file have been sent, from this file or from a copy.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Generator, Iterable
 from itertools import chain
 from os.path import isfile
 from typing import BinaryIO, NamedTuple, TypedDict
 
-from streamer.client.parts import part_of
+from streamer.client.producer import part_of
 from streamer.errors import DataError
-from streamer.protocol.checksums import crc32c
+from streamer.protocol.header import crc32c
 from streamer.sequences.fastq import WholeRecords
 from streamer.sequences.files import read_batches
 from streamer.sequences.read_batch import ReadBatch

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from streamer.matching.target_tally import Panel
-from streamer.web.following import Follower
+from streamer.web.follower import Follower
 from streamer.web.model import RunModel
 from tests.waiting import DEADLINE
 

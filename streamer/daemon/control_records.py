@@ -18,7 +18,7 @@ from streamer.protocol.transport.frames import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ControlRecord:
     """A record without the parts that depend on the records before it.
 
     meta: fields of the record that its messages lack. about: the header fields that its messages
@@ -37,56 +37,77 @@ class Draft:
 
 
 class Entry:
-    """A draft in its place in the stream, with the interface of ``Publication``."""
+    """A control record in its place in the stream, with the interface of ``Publication``."""
 
-    def __init__(self, draft: Draft, heads: Heads) -> None:
-        self.at = draft.at
-        self.counts = draft.counts
-        self.prev = heads.take(draft.at, draft.contents)
-        self._draft = draft
+    def __init__(self, control_record: ControlRecord, heads: Heads) -> None:
+        self.at = control_record.at
+        self.counts = control_record.counts
+        self.prev = heads.take(control_record.at, control_record.contents)
+        self._control_record = control_record
 
     def message(self, topic: str, header: Header) -> Message:
         """The frames of the message for a topic, ``header`` first in its header."""
-        draft = self._draft
-        fields, described, columns = draft.contents[topic]
-        names = None if draft.subject is None else draft.frames[0]
-        return seal(frames_of(topic, header | draft.about | fields, names, described, columns))
+        control_record = self._control_record
+        fields, described, columns = control_record.contents[topic]
+        names = None if control_record.subject is None else control_record.frames[0]
+        return seal(
+            frames_of(topic, header | control_record.about | fields, names, described, columns)
+        )
 
     def record(self, now: int) -> Record:
         """As the journal stores it; ``now`` is in nanoseconds since 1970."""
-        draft = self._draft
-        topics = [[t, self.prev[t], c.fields, c.described] for t, c in draft.contents.items()]
-        meta = {"about": draft.about, "counts": draft.counts, "topics": topics} | draft.meta
-        columns = [frame for content in draft.contents.values() for frame in content.frames]
-        frames = *draft.frames, *columns
-        return Record(self.at, draft.kind, msgpack.packb(meta), frames, None, now, draft.subject)
+        control_record = self._control_record
+        topics = [
+            [t, self.prev[t], c.fields, c.described] for t, c in control_record.contents.items()
+        ]
+        meta = {
+            "about": control_record.about,
+            "counts": control_record.counts,
+            "topics": topics,
+        } | control_record.meta
+        columns = [
+            frame for content in control_record.contents.values() for frame in content.frames
+        ]
+        frames = *control_record.frames, *columns
+        return Record(
+            self.at,
+            control_record.kind,
+            msgpack.packb(meta),
+            frames,
+            None,
+            now,
+            control_record.subject,
+        )
 
 
-class DraftGroup:
+class ControlGroup:
     """Drafts that are recorded and published together; afterwards ``done`` is called."""
 
     matched: Sequence[Matched] = ()
 
     def __init__(
-        self, drafts: Sequence[Draft], heads: Heads, done: Callable[[], None] = lambda: None
+        self,
+        control_records: Sequence[ControlRecord],
+        heads: Heads,
+        done: Callable[[], None] = lambda: None,
     ) -> None:
         self.done = done
-        self._drafts = drafts
+        self._drafts = control_records
         self._heads = heads
         self._made: list[Entry] | None = None
 
     def publications(self, *, intervals: bool) -> list[Entry]:
-        """One entry for each draft, with the interface of ``MatchedGroup``."""
+        """One entry for each control record, with the interface of ``MatchedGroup``."""
         if self._made is None:
-            self._made = [Entry(draft, self._heads) for draft in self._drafts]
+            self._made = [Entry(control_record, self._heads) for control_record in self._drafts]
         return self._made
 
 
-AnyGroup = MatchedGroup | DraftGroup
+AnyGroup = MatchedGroup | ControlGroup
 """What the engine passes on."""
 
 
-def dictionary_draft(
+def dictionary_record(
     at: int,
     version: int,
     fingerprint: int,
@@ -95,7 +116,7 @@ def dictionary_draft(
     *,
     grows: bool,
     sources: Sequence[str] = (),
-) -> Draft:
+) -> ControlRecord:
     """The record of a dictionary in use from batch ``batch`` on; a growing one keeps all k-mers.
 
     at: number of the record. fingerprint: that of the dictionary. sources: the files it was read
@@ -113,10 +134,10 @@ def dictionary_draft(
     }
     names = msgpack.packb(list(dictionary.targets.names))
     codes = raw(dictionary.codes) if grows else b""
-    return Draft(at, DICTIONARY, meta, frames=(names, codes))
+    return ControlRecord(at, DICTIONARY, meta, frames=(names, codes))
 
 
-def settled_draft(at: int, version: int, batch: int) -> Draft:
+def settled_record(at: int, version: int, batch: int) -> ControlRecord:
     """The record that all answers from batch ``batch`` on are of this dictionary version."""
     content = Content({"version": version, "from_batch": batch}, (), ())
-    return Draft(at, SETTLED, contents={"settled": content})
+    return ControlRecord(at, SETTLED, contents={"settled": content})

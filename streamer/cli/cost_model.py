@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from streamer.cli.choices import say
-from streamer.device_choice import Effort
+from streamer.device_choice import Cost
 
 if TYPE_CHECKING:
     from streamer.batch.choice import Choice
@@ -46,16 +46,16 @@ def bases_of_files(paths: Sequence[str]) -> int | None:
     return total
 
 
-def matching(reads: Sequence[str], distance: int | None) -> Effort | None:
-    """The effort of ``match`` and ``filter``; None if the reads have no size."""
+def matching(reads: Sequence[str], distance: int | None) -> Cost | None:
+    """The cost of ``match`` and ``filter``; None if the reads have no size."""
     bases = bases_of_files(reads)
     if bases is None:
         return None
-    return Effort(bases * _MATCHED[distance or 0], bases * _PACKED, bases * _FED)
+    return Cost(bases * _MATCHED[distance or 0], bases * _PACKED, bases * _FED)
 
 
-def asm(text: str, patterns: Sequence[int], strands: int) -> Effort | None:
-    """The effort of ``asm``, for patterns of these lengths on this many strands."""
+def asm(text: str, patterns: Sequence[int], strands: int) -> Cost | None:
+    """The cost of ``asm``, for patterns of these lengths on this many strands."""
     return _of_text(text, asm_base(patterns, strands))
 
 
@@ -64,8 +64,8 @@ def asm_base(patterns: Sequence[int], strands: int) -> float:
     return strands * sum(-(-length // _WORD) for length in patterns) * _SEARCHED
 
 
-def hamming(text: str, patterns: int, strands: int) -> Effort | None:
-    """The effort of ``hamming``, for this many patterns on this many strands."""
+def hamming(text: str, patterns: int, strands: int) -> Cost | None:
+    """The cost of ``hamming``, for this many patterns on this many strands."""
     return _of_text(text, hamming_base(patterns, strands))
 
 
@@ -74,26 +74,26 @@ def hamming_base(patterns: int, strands: int) -> float:
     return strands * patterns * _COMPARED
 
 
-def primer(alpha: str, beta: str, k: int) -> Effort | None:
-    """The effort of ``primer``, if seeds save nothing."""
+def primer(alpha: str, beta: str, k: int) -> Cost | None:
+    """The cost of ``primer``, if seeds save nothing."""
     return _of_two(alpha, beta, k * _PRIMED)
 
 
-def lcs(a: str, b: str) -> Effort | None:
-    """The effort of ``lcs``, if the sequences are not similar."""
+def lcs(a: str, b: str) -> Cost | None:
+    """The cost of ``lcs``, if the sequences are not similar."""
     return _of_two(a, b, _ALIGNED)
 
 
-def _of_text(text: str, seconds: float) -> Effort | None:
+def _of_text(text: str, seconds: float) -> Cost | None:
     bases = bases_of_files([text])
-    return None if bases is None else Effort(bases * seconds, bases * _PACKED)
+    return None if bases is None else Cost(bases * seconds, bases * _PACKED)
 
 
-def _of_two(one: str, other: str, seconds: float) -> Effort | None:
+def _of_two(one: str, other: str, seconds: float) -> Cost | None:
     sizes = bases_of_files([one]), bases_of_files([other])
     if sizes[0] is None or sizes[1] is None:
         return None
-    return Effort(sizes[0] * sizes[1] * seconds, sum(sizes) * _PACKED)  # type: ignore[arg-type]
+    return Cost(sizes[0] * sizes[1] * seconds, sum(sizes) * _PACKED)  # type: ignore[arg-type]
 
 
 def choose_method(
@@ -101,7 +101,7 @@ def choose_method(
     default: str,
     method: str | None,
     device: Device,
-    work: Effort | None,
+    work: Cost | None,
     threads: int,
     gpus: int = 1,
 ) -> Choice:

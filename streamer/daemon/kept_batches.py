@@ -1,6 +1,6 @@
-"""Matches kept batches again, some at a time; makes a draft for each whose answers changed.
+"""Matches kept batches again, some at a time, and replaces the answers that changed.
 
-The answers about the reads of a batch: compared, and replaced read by read.
+Answers are compared read by read; each batch with a change becomes a control record.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import structlog
 from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Accepted, Matched
+from streamer.daemon.control_records import ControlRecord, settled_record
 from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.core.revision import Revision
-from streamer.daemon.drafts import Draft, settled_draft
 from streamer.daemon.layout import lay_out
 from streamer.daemon.publish import Content, Findings
 from streamer.daemon.stored_batch import BATCH, REVISION, StoredBatch
@@ -155,7 +155,7 @@ class RevisionStep(NamedTuple):
     at: int
     batch: int | None
     settled: bool
-    drafts: list[Draft]
+    control_records: list[ControlRecord]
 
 
 class KeptBatches:
@@ -198,29 +198,33 @@ class KeptBatches:
         stored: Dictionary | None,
         tally: TargetTally | None = None,
     ) -> RevisionStep:
-        """Match the next batches after ``place`` again; returns drafts numbered from ``at`` on.
+        """Match the next batches after ``place`` again; control records are numbered from ``at``.
 
         stored: as in ``Matched``. tally: counts the batches. After the last batch the revision is
         settled. JournalUnread: nothing was done.
         """
         after, until = place
         batches, after = self._read(after, until)
-        drafts: list[Draft] = []
+        control_records: list[ControlRecord] = []
         uncounted: list[BatchResult] = []
         for batch, findings in zip(batches, _found(batches, matcher, stored), strict=True):
             if tally is not None and batch.at > tally.until:
                 uncounted.append(findings.matched.result)
-            draft = self._revised(at + len(drafts), batch, findings, matcher.version)
-            if draft is not None:
-                drafts.append(draft)
+            control_record = self._revised(
+                at + len(control_records), batch, findings, matcher.version
+            )
+            if control_record is not None:
+                control_records.append(control_record)
         if settled := after >= until:
             kept = self.number()
             number = revision.batch if kept is None else min(kept, revision.batch)
-            drafts.append(settled_draft(at + len(drafts), matcher.version, number))
+            control_records.append(
+                settled_record(at + len(control_records), matcher.version, number)
+            )
         if tally is not None:
             tally.add(uncounted)
         return RevisionStep(
-            after, batches[-1].about["batch"] + 1 if batches else None, settled, drafts
+            after, batches[-1].about["batch"] + 1 if batches else None, settled, control_records
         )
 
     def matched(self, matcher: StreamMatcher) -> Iterator[list[BatchResult]]:
@@ -253,7 +257,7 @@ class KeptBatches:
 
     def _revised(
         self, at: int, batch: StoredBatch, findings: Findings, version: int
-    ) -> Draft | None:
+    ) -> ControlRecord | None:
         """The revision of a batch; None if nothing has changed."""
         reads = batch.about["reads"]
         meanings: Meanings = {}
@@ -279,7 +283,7 @@ class KeptBatches:
         old, new = before.totals(changed), now.totals(changed)
         totals = {name: count - old[name] for name, count in new.items()}
         about = batch.about | {"version_before": said, "version": version}
-        return _revision_draft(at, batch, about, contents, changed, totals)
+        return _revision_record(at, batch, about, contents, changed, totals)
 
 
 def _found(
@@ -297,14 +301,14 @@ def _found(
     return [Findings(*found) for found in zip(matched, laid, strict=True)]
 
 
-def _revision_draft(
+def _revision_record(
     at: int,
     batch: StoredBatch,
     about: Header,
     contents: dict[str, Content],
     reads: NDArray[np.bool_],
     totals: dict[str, int],
-) -> Draft:
+) -> ControlRecord:
     parts: Header = {}
     described: list[tuple[str, str, int]] = []
     frames: list[Buffer] = []
@@ -319,7 +323,9 @@ def _revision_draft(
         "retract": Content({}, [("read", "uint32", index.size)], [raw(index)]),
         "upgrade": Content({"parts": parts, "totals": totals}, described, frames),
     }
-    return Draft(at, REVISION, {}, about, said, (batch.names,), subject=batch.at, counts=totals)
+    return ControlRecord(
+        at, REVISION, {}, about, said, (batch.names,), subject=batch.at, counts=totals
+    )
 
 
 def _stored_revision(

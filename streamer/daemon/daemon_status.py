@@ -130,7 +130,7 @@ def published(config: Config) -> list[str]:
     return [topic for topic in TOPICS if not never.get(topic)]
 
 
-class Board:
+class DaemonStatus:
     """The state of the daemon; each attribute is written by one thread only.
 
     stream, epoch: those of the journal; without one a new stream and 1. counts, novelty: the totals

@@ -14,18 +14,8 @@ from enum import Enum
 import msgpack
 import structlog
 
+from streamer.daemon.core import sync
 from streamer.daemon.core.feed import Heads
-from streamer.daemon.core.sync import (
-    BURST_BYTES,
-    Fetch,
-    Flow,
-    Pull,
-    Route,
-    Stored,
-    SyncCore,
-    SyncLimits,
-    SyncState,
-)
 from streamer.daemon.stored_batch import StoredMessages, stored_topics
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalDamage, JournalError, JournalExpired, Record
@@ -64,7 +54,7 @@ class ReplayedJournal:
         self._places: OrderedDict[int, Iterator[Record]] = OrderedDict()
         self._oldest = 0
 
-    def look(self) -> Stored:
+    def look(self) -> sync.Stored:
         """The committed extent of the journal, as far as it can be read."""
         reader, unread = self._reader, None
         try:
@@ -80,7 +70,7 @@ class ReplayedJournal:
             self._report(error)
             unread = refusal(error)
         heads = self._heads.all()
-        return Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads, unread)
+        return sync.Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads, unread)
 
     def _close_expired(self) -> None:
         """Close files of expired records; deleted but open, they would still use the disk."""
@@ -146,7 +136,7 @@ class ReplayedJournal:
             self._snapshot = None
             raise
 
-    def state(self) -> SyncState | None:
+    def state(self) -> sync.SyncState | None:
         """The verified state, if there is one; only its next part is in memory.
 
         JournalDamage may still be raised for a part.
@@ -165,9 +155,9 @@ class ReplayedJournal:
             "kmers": size // 8,
         }
         if not size:
-            return SyncState(snapshot.row.at, fields, 1, [b""])
+            return sync.SyncState(snapshot.row.at, fields, 1, [b""])
         parts = -(-size // PIECE_BYTES)
-        return SyncState(snapshot.row.at, fields, parts, snapshot.pieces(0))
+        return sync.SyncState(snapshot.row.at, fields, parts, snapshot.pieces(0))
 
     def _report(self, error: JournalError) -> None:
         """Log an error of the journal itself, once."""
@@ -208,18 +198,18 @@ class SyncReplay:
     def __init__(
         self,
         journal: ReplayedJournal,
-        limits: SyncLimits,
+        limits: sync.SyncLimits,
         now: Callable[[], float],
-        send: Callable[[Route, Sequence[Buffer]], HandedOver],
+        send: Callable[[sync.Route, Sequence[Buffer]], HandedOver],
         on_damage: Callable[[JournalError, bool], None],
     ) -> None:
-        self.core = SyncCore(limits)
+        self.core = sync.SyncCore(limits)
         self._journal = journal
         self._now = now
         self._hand_over = send
         self._on_damage = on_damage
         # messages for connections without room
-        self._held: dict[Route, deque[Sequence[Buffer]]] = {}
+        self._held: dict[sync.Route, deque[Sequence[Buffer]]] = {}
 
     @property
     def waits(self) -> bool:
@@ -240,7 +230,7 @@ class SyncReplay:
         try:
             self._burst(flow)
         except JournalExpired:
-            assert isinstance(flow, Pull)
+            assert isinstance(flow, sync.Pull)
             self.see()
             self.core.expire(flow)
         except JournalError as error:
@@ -248,18 +238,18 @@ class SyncReplay:
             self.core.abandon(flow, refusal(error))
         return True
 
-    def _burst(self, flow: Flow) -> None:
-        if isinstance(flow, Fetch):
+    def _burst(self, flow: sync.Flow) -> None:
+        if isinstance(flow, sync.Fetch):
             if flow.parts is None and self._journal.checked():
                 self.core.give_state(flow, self._journal.state())
             if flow.parts is not None:
                 self.core.go_on(flow, self._now())
-        elif isinstance(flow, Pull):
+        elif isinstance(flow, sync.Pull):
             self._pull(flow)
 
-    def _pull(self, pull: Pull) -> None:
+    def _pull(self, pull: sync.Pull) -> None:
         core, sent = self.core, 0
-        while sent < BURST_BYTES and core.open(pull):
+        while sent < sync.BURST_BYTES and core.open(pull):
             now = self._now()
             try:
                 record = self._journal.after(pull.at)
@@ -280,7 +270,7 @@ class SyncReplay:
         flushed = [self._flush(route) for route in [*self._held]]
         out, self.core.out = self.core.out, []
         # forget the requests of the connection: nothing may follow a lost message
-        given_up: set[Route] = set()
+        given_up: set[sync.Route] = set()
         for route, frames in out:
             if route in given_up:
                 continue
@@ -294,7 +284,7 @@ class SyncReplay:
                 self._try(route, frames)
         return any(flushed)
 
-    def _try(self, route: Route, frames: Sequence[Buffer]) -> bool:
+    def _try(self, route: sync.Route, frames: Sequence[Buffer]) -> bool:
         """Send a message, or keep it until there is room; returns whether there was."""
         match self._hand_over(route, frames):
             case HandedOver.FULL:
@@ -306,7 +296,7 @@ class SyncReplay:
                 return False
         return True
 
-    def _flush(self, route: Route) -> bool:
+    def _flush(self, route: sync.Route) -> bool:
         """Send what waits for a connection; returns whether any of it found room."""
         waiting, some = self._held[route], False
         while waiting:
@@ -317,7 +307,7 @@ class SyncReplay:
         self.core.release(route)
         return True
 
-    def give_up(self, route: Route) -> None:
+    def give_up(self, route: sync.Route) -> None:
         """Forget a connection that has ended or reads nothing."""
         self._held.pop(route, None)
         self.core.gone(route)
