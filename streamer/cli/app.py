@@ -28,7 +28,7 @@ COMMANDS = {
     "lcs": "lcs", "run": "daemon", "validate": "daemon", "send": "send", "play": "play",
     "status": "status", "top": "top", "watch": "watch",
     "targets": "targets", "regions": "regions", "reload": "reload", "report": "report_page",
-    "submit": "submit", "jobs": "jobs", "journal": "journal", "keygen": "keygen",
+    "submit": "jobs", "jobs": "jobs", "journal": "journal", "keygen": "keygen",
     "devices": "devices", "selftest": "selftest", "warm-up": "warm_up",
 }  # fmt: skip
 """The commands, each with its module in ``streamer.cli``."""

@@ -157,7 +157,8 @@ def test_a_saved_dictionary_is_not_compressed(line, folder, streamer):
 @pytest.mark.parametrize("output", FILES | OTHERS)
 def test_a_full_disk_is_one_line_with_the_name(output, line, folder, streamer):
     text, option = (FILES | OTHERS)[output]
-    old = folder / ("old.svg" if option == "--plot" else "old.tsv")
+    names = {"--plot": "old.svg", "filter -o": "old.fq"}
+    old = folder / names.get(output, names.get(option, "old.tsv"))
     words = [*line(text), *(() if option == "-o" else ("-o", "/dev/null")), option, old]
     # compiled, and how much there is to write
     assert streamer(*words)[0] == 0
@@ -393,7 +394,7 @@ def test_the_suffix_names_the_format(name, line, folder, streamer, monkeypatch):
     import pyarrow as pa
     from pyarrow.parquet import read_table
 
-    from streamer.output import rows as arrow_rows
+    from streamer.output import arrow_rows
 
     # several batches
     monkeypatch.setattr(arrow_rows, "ROWS_A_BATCH", 50)
