@@ -9,8 +9,10 @@ import typer
 from streamer.cli.choices import (
     READS,
     ClusterOption,
+    CommentsOption,
     DeviceOption,
     GpusOption,
+    HeaderOption,
     OutputOption,
     ProfileOption,
     QuietOption,
@@ -18,6 +20,7 @@ from streamer.cli.choices import (
     ThreadsOption,
     check_files,
     dictionary_option,
+    name_provenance,
     say,
     warn_of_references,
 )
@@ -147,6 +150,8 @@ def match(
     profile: ProfileOption = False,
     format_: RowsFormatOption = None,
     output: OutputOption = None,
+    header: HeaderOption = "hash",
+    comments: CommentsOption = False,
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the dictionary as it is at the end.")
     ] = None,
@@ -201,6 +206,7 @@ def match(
         raise UsageError("standard input (-) can be read only once")
     check_files([*reads, *spec.sources], output, {"--save": save})
     format_ = rows_format(format_, output)
+    name_provenance("match", k, [*(dictionary or ()), *reads], header, comments)
     if spec.sources and len(reads) > 1:
         warn_of_references(reads)
     if save is not None:

@@ -10,7 +10,8 @@ gives each column the type of its name, so a file without rows has a schema too.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,13 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 class ArrowWriter(Rows):
     """Writes tables to an Arrow IPC or Parquet file, or to standard output (None or ``-``)."""
 
-    def __init__(self, path: str | None, columns: Sequence[str], *, parquet: bool = False) -> None:
-        self._schema = arrow_schema(columns)
+    def __init__(
+        self, path: str | None, columns: Sequence[str], *, parquet: bool = False,
+        facts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        # file names may be any bytes
+        pairs = {key: value.encode(errors="surrogateescape") for key, value in facts.items()}
+        self._schema = arrow_schema(columns).with_metadata(pairs or None)
         self._file = OutputFile(path, verb="cannot write rows")
         self._sink = _Sink(self._file)
         sink = pa.PythonFile(self._sink, "w")

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import NamedTuple
 
 from streamer.errors import StreamerError
 from streamer.output.formats import RowsFormat
 from streamer.output.output_file import OutputFile
 from streamer.output.text_table import Format, Table
 from trie.new_file import WithCommit
+
+
+class Provenance(NamedTuple):
+    """How rows are made (command, version, k, sources), and how TSV shows that and its columns."""
+
+    facts: Mapping[str, str] = MappingProxyType({})
+    comments: bool = False
+    plain_header: bool = False
+
+
+_UNKNOWN = Provenance()
+PROVENANCE = ContextVar("PROVENANCE", default=_UNKNOWN)
+"""Of the rows that the current command writes."""
 
 
 class Rows(WithCommit):
@@ -29,31 +45,37 @@ class Rows(WithCommit):
 
 def open_rows(path: str | None, format_: RowsFormat, columns: Sequence[str]) -> Rows:
     """Open a writer of rows in a format."""
+    provenance = PROVENANCE.get()
     if format_ in ("tsv", "jsonl"):
-        return RowWriter(path, format_, columns)
+        return RowWriter(path, format_, columns, provenance=provenance)
     # importing pyarrow takes a tenth of a second: only when it is used
     from streamer.output.arrow_rows import ArrowWriter
 
-    return ArrowWriter(path, columns, parquet=format_ == "parquet")
+    return ArrowWriter(path, columns, parquet=format_ == "parquet", facts=provenance.facts)
 
 
 class RowWriter(Rows):
     """Writes tables with the given columns, one after another, to a file or standard output.
 
     path: None or ``-`` is standard output; a file appears once all rows are in it (``OutputFile``).
-    TSV: one header line that begins with ``#``, directly followed by the first name; ``.`` is null.
+    TSV: one header line that begins with ``#``, directly followed by the first name, or as
+    ``provenance`` says; ``.`` is null.
     keep: rows before an error or an interrupt are a result, because they cannot be reproduced;
     otherwise they go to standard output only, and a file stays as it was.
     """
 
     def __init__(
-        self, path: str | None, format_: Format, columns: Sequence[str], *, keep: bool = False
-    ) -> None:
+        self, path: str | None, format_: Format, columns: Sequence[str], *, keep: bool = False,
+        provenance: Provenance = _UNKNOWN,
+    ) -> None:  # fmt: skip
         self._format = format_
         self._keep = keep
         self._file = OutputFile(path, verb="cannot write rows", live=keep)
         if format_ == "tsv":
-            self.put(("#" + "\t".join(columns) + "\n").encode())
+            facts = provenance.facts.items() if provenance.comments else ()
+            lines = [f"## {key}: {' '.join(value.split())}\n" for key, value in facts]
+            lines += ["" if provenance.plain_header else "#", "\t".join(columns), "\n"]
+            self.put("".join(lines).encode(errors="surrogateescape"))
 
     def write(self, table: Table) -> None:
         """Write the rows of a table."""
