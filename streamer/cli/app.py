@@ -9,6 +9,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from contextvars import copy_context
 from importlib import import_module
 from typing import Annotated
 
@@ -102,7 +103,9 @@ def main(argv: Sequence[str] | None = None, app: typer.Typer | None = None) -> i
     """
     arguments, debug = _without_debug(sys.argv[1:] if argv is None else argv)
     lines, code = Interrupts().run(
-        lambda: _outcome(arguments, debug, app), (["interrupted"], EXIT_INTERRUPTED)
+        # what a command sets ends with it: there may be another one in this process
+        lambda: copy_context().run(_outcome, arguments, debug, app),
+        (["interrupted"], EXIT_INTERRUPTED),
     )
     with contextlib.suppress(OSError):
         for line in lines:

@@ -52,6 +52,8 @@ def asm(
     cluster: choices.ClusterOption = None,
     format_: choices.RowsFormatOption = None,
     output: choices.OutputOption = None,
+    header: choices.HeaderOption = "hash",
+    comments: choices.CommentsOption = False,
     quiet: choices.QuietOption = False,
 ) -> None:
     """Find patterns in texts within an edit distance (approximate string matching).
@@ -61,6 +63,7 @@ def asm(
     """
     pattern_search.check_search(text, pattern, patterns, output)
     format_ = rows_format(format_, output)
+    choices.name_provenance("asm", k, [patterns, text], header, comments)
 
     from streamer.batch.asm import DEFAULT, METHODS, find
     from streamer.batch.asm.pattern_masks import check_patterns, masks_of, searches

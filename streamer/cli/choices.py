@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from streamer import __version__
 from streamer.errors import StreamerError, UsageError, printable, warn
 from streamer.matching.spec import Device
 from streamer.output.output_file import RowsFormat
@@ -68,7 +69,31 @@ OutputOption = Annotated[
     ),
 ]
 
+HeaderOption = Annotated[
+    Literal["hash", "plain"],
+    typer.Option("--header", help="Header of TSV: with a # before the first name, or without."),
+]
+CommentsOption = Annotated[
+    bool,
+    typer.Option(
+        "--comments",
+        help="Before the header of TSV, lines ## KEY: VALUE: command, version, k, sources.",
+    ),
+]
+
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]
+
+
+def name_provenance(
+    command: str, k: int | None, sources: Sequence[str | None], header: str, comments: bool
+) -> None:
+    """Let the rows of this command name what made them. Sources: files, or None."""
+    from streamer.output.rows import PROVENANCE, Provenance
+
+    facts = {"command": command, "version": __version__}
+    facts |= {} if k is None else {"k": str(k)}
+    facts["sources"] = " ".join(filter(None, sources))
+    PROVENANCE.set(Provenance(facts, comments, header == "plain"))
 
 
 def say(line: str) -> None:

@@ -38,6 +38,8 @@ def hamming(
     cluster: choices.ClusterOption = None,
     format_: choices.RowsFormatOption = None,
     output: choices.OutputOption = None,
+    header: choices.HeaderOption = "hash",
+    comments: choices.CommentsOption = False,
     quiet: choices.QuietOption = False,
 ) -> None:
     """Find patterns of one length in texts within k mismatches.
@@ -47,6 +49,7 @@ def hamming(
     """
     pattern_search.check_search(text, pattern, patterns, output)
     format_ = rows_format(format_, output)
+    choices.name_provenance("hamming", k, [patterns, text], header, comments)
 
     from streamer.batch.hamming import DEFAULT, METHODS, HammingSearch
     from streamer.batch.hits import COLUMNS

@@ -211,7 +211,7 @@ def write_rows(control: Control, job: str, output: str | None, format_: Any) -> 
             for part in control.result_parts(job):
                 file.write(part)
         return
-    from streamer.output.rows import arrow_tables
+    from streamer.output.arrow_rows import arrow_tables
 
     with _local(control, job) as path:
         columns, tables = arrow_tables(path)

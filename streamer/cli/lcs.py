@@ -79,6 +79,8 @@ def lcs(
     cluster: choices.ClusterOption = None,
     format_: choices.RowsFormatOption = None,
     output: choices.OutputOption = None,
+    header: choices.HeaderOption = "hash",
+    comments: choices.CommentsOption = False,
     quiet: choices.QuietOption = False,
 ) -> None:
     """Find the longest common subsequence of two sequences, exactly, in linear memory.
@@ -91,6 +93,7 @@ def lcs(
         raise UsageError(f"--length-only finds no subsequence, which {asked[0]} needs")
     check_files([a, b], output, files)
     format_ = rows_format(format_, output)
+    choices.name_provenance("lcs", None, [a, b], header, comments)
     if cluster is not None and (method not in (None, "adaptive", "systolic") or device == "cuda"):
         raise UsageError("--cluster runs the methods adaptive and systolic, on CPUs")
     if plot is not None:

@@ -133,6 +133,8 @@ def match(
     profile: choices.ProfileOption = False,
     format_: choices.RowsFormatOption = None,
     output: choices.OutputOption = None,
+    header: choices.HeaderOption = "hash",
+    comments: choices.CommentsOption = False,
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the dictionary as it is at the end.")
     ] = None,
@@ -187,6 +189,7 @@ def match(
         raise UsageError("standard input (-) can be read only once")
     choices.check_files([*reads, *spec.sources], output, {"--save": save})
     format_ = rows_format(format_, output)
+    choices.name_provenance("match", k, [*(dictionary or ()), *reads], header, comments)
     if spec.sources and len(reads) > 1:
         choices.warn_of_references(reads)
     if save is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from streamer.cli.choices import READS, check_files, say
-from streamer.errors import DataError, UsageError
+from streamer.errors import DataError, UsageError, warn
 from trie.strands import PatternStrands
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ def read_patterns(
                 position=error.position + 1,
             ) from None
         names.append(name)
+    if path is not None and len(set(names)) < len(names):
+        from streamer.dictionary.target_sets import repeated_names
+
+        for line in repeated_names(names, "pattern"):
+            warn(f"{source}: {line}")
     return source, names, converted
 
 

@@ -55,6 +55,8 @@ def primer(
     cluster: choices.ClusterOption = None,
     format_: choices.RowsFormatOption = None,
     output: choices.OutputOption = None,
+    header: choices.HeaderOption = "hash",
+    comments: choices.CommentsOption = False,
     min_length: Annotated[int | None, _design(min=8, max=60, help="Shortest primer; 18.")] = None,
     max_length: Annotated[int | None, _design(min=8, max=60, help="Longest primer; 27.")] = None,
     gc: Annotated[str | None, _range_option(help="Percent; 30-70.")] = None,
@@ -95,6 +97,7 @@ def primer(
     if known is not None and (beta == "-" or Path(beta).is_fifo()):
         raise UsageError("with --known BETA is read twice: it cannot be standard input or a pipe")
     format_ = rows_format(format_, output)
+    choices.name_provenance("primer", k, [alpha, beta, known], header, comments)
     if known_table is not None and rows_format(None, known_table) != "tsv":
         raise UsageError(f"--known-table {known_table}: its rows are TSV: rename it")
     files = {"--bed": bed, "--fasta": fasta, "--plot": plot, "--known-table": known_table}

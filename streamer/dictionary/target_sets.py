@@ -88,16 +88,21 @@ def first_names(names: Sequence[str]) -> str:
 
 def confusing_names(names: Sequence[str]) -> Iterator[str]:
     """Yield a line about names that repeat, and one about names that look like several or none."""
-    if len(set(names)) < len(names):
-        repeated = [name for name, count in Counter(names).items() if count > 1]
-        yield (
-            f"{len(repeated):,} target names repeat, so rows do not tell their records apart: "
-            f"{first_names(repeated)}; a name ends at the first blank: replace blanks, or rename"
-        )
+    yield from repeated_names(names, "target")
     if unclear := [name for name in names if ";" in name or name in (".", "...")]:
         yield (
             f"{len(unclear):,} target names hold ';', which joins names in the column target, or "
             f"are dots: {first_names(unclear)}; use --format jsonl, which has lists, or rename"
+        )
+
+
+def repeated_names(names: Sequence[str], what: str) -> Iterator[str]:
+    """Yield a line about names of records that repeat; what: target or pattern."""
+    if len(set(names)) < len(names):
+        repeated = [name for name, count in Counter(names).items() if count > 1]
+        yield (
+            f"{len(repeated):,} {what} names repeat, so rows do not tell their records apart: "
+            f"{first_names(repeated)}; a name ends at the first blank: replace blanks, or rename"
         )
 
 

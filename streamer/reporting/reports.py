@@ -95,6 +95,9 @@ class RowFile:
         self.bytes = 0
         """Bytes of text read so far."""
         self._first = self._next()
+        while self._first.startswith(b"## "):  # what made the rows
+            self.line += 1
+            self._first = self._next()
         if not self._first.strip():
             raise self.fault("the file is empty: expected a report of streamer match", None)
         self._json = self._first.lstrip().startswith(b"{")
@@ -138,10 +141,12 @@ class RowFile:
             if self._first.startswith(b"#") and not self._first.endswith(b"\n"):
                 raise self.fault(_CUT, None)
             text = self._first.decode(errors="replace").rstrip("\r\n")
-            found = tuple(text.removeprefix("#").split("\t")) if text.startswith("#") else ()
+            found = tuple(text.removeprefix("#").split("\t"))
         for kind in kinds:
             if kind.header == found:
                 return kind
+        if not self._first.startswith((b"#", b"{")):
+            found = ()
         names = ", ".join(dict.fromkeys(kind.name for kind in kinds))
         what = f"columns {' '.join(found)[:200]} are" if found else "the first line is no header"
         end = " of no report that can be shown" if found else ""

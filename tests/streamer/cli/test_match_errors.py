@@ -298,3 +298,16 @@ def test_a_bar_shows_no_markup_and_no_escapes(monkeypatch):
         show(5)
     assert f"[red]{SHOWN}" in terminal.getvalue()
     assert "\x07" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize("command", ["asm", "hamming"])
+def test_pattern_names_that_repeat_are_named(command, tmp_path, streamer):
+    patterns = write_fasta(
+        tmp_path / "p.fa", [("hCoV-19/Hong Kong", "ACGTAC"), ("hCoV-19/Hong", "TTGGCA")]
+    )
+    text = write_fasta(tmp_path / "t.fa", [("t", "ACGTACTTGGCAACGT")])
+    words = [command, text, "--patterns", patterns, "-k", "1", "--device", "cpu"]
+    code, _, err = streamer(*words)
+    assert (code, err.count("1 pattern names repeat")) == (0, 1)
+    assert f"warning: {patterns}: 1 pattern names repeat" in err
+    assert "hCoV-19/Hong;" in err

@@ -55,6 +55,41 @@ def test_the_version_is_one_line(streamer):
     assert streamer("--version") == (0, f"streamer {__version__}\n", "")
 
 
+EXTRAS = (
+    "cupy", "matplotlib", "numba_cuda", "primer3", "pyarrow", "pysam", "rapidgzip", "ray",
+    "readfish", "starlette", "textual", "uvicorn",
+)  # fmt: skip
+"""What the extras of the project install, as it is imported."""
+
+
+def test_commands_run_without_extras(tmp_path):
+    genome, reads = DATA / "lambda.fa.gz", DATA / "lambda_sim.fq.gz"
+    searches = (
+        ["match", f"{reads}", "-d", f"{genome}", "-k", "21"],
+        ["asm", f"{genome}", "--pattern", "ACGTTGCA", "-k", "1"],
+        ["lcs", f"{genome}", f"{genome}"],
+    )
+    program = f"""
+import sys
+sys.modules |= dict.fromkeys({EXTRAS})
+from streamer.cli.app import COMMANDS, main, make_app
+make_app(COMMANDS)
+for words in {searches}:
+    assert main([*words, "-o", "rows.tsv"]) == 0, words
+assert main([*words, "-o", "rows.parquet"]) == 2, "needs an extra"
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pip install" in done.stderr
+
+
 # ---- conda -----------------------------------------------------------------------------------
 
 

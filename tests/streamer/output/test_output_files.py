@@ -19,6 +19,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from streamer import __version__
 from streamer.client import Producer
 from streamer.errors import StreamerError
 from streamer.output import output_file
@@ -156,7 +157,8 @@ def test_a_saved_dictionary_is_not_compressed(line, folder, streamer):
 @pytest.mark.parametrize("output", FILES | OTHERS)
 def test_a_full_disk_is_one_line_with_the_name(output, line, folder, streamer):
     text, option = (FILES | OTHERS)[output]
-    old = folder / ("old.svg" if option == "--plot" else "old.tsv")
+    names = {"--plot": "old.svg", "filter -o": "old.fq"}
+    old = folder / names.get(output, names.get(option, "old.tsv"))
     words = [*line(text), *(() if option == "-o" else ("-o", "/dev/null")), option, old]
     # compiled, and how much there is to write
     assert streamer(*words)[0] == 0
@@ -392,7 +394,7 @@ def test_the_suffix_names_the_format(name, line, folder, streamer, monkeypatch):
     import pyarrow as pa
     from pyarrow.parquet import read_table
 
-    from streamer.output import rows as arrow_rows
+    from streamer.output import arrow_rows
 
     # several batches
     monkeypatch.setattr(arrow_rows, "ROWS_A_BATCH", 50)
@@ -407,6 +409,32 @@ def test_the_suffix_names_the_format(name, line, folder, streamer, monkeypatch):
     with pa.OSFile(str(folder / "rows.arrow")) as file:
         assert pa.ipc.open_file(file).read_all().to_pylist() == rows
     assert read_table(folder / "rows.parquet").to_pylist() == rows
+
+
+SOURCES = {"near": "genome reads", "grow": "reads", "primer": "genome other", "lcs": "genome other"}
+
+
+@pytest.mark.parametrize("name", ["near", "grow", "asm", "hamming", "primer", "lcs"])
+def test_rows_name_what_made_them(name, line, folder, streamer):
+    import pyarrow as pa
+    from pyarrow.parquet import read_schema
+
+    words = line(TABLES[name])
+    plain = streamer(*words)[1]
+    sources = [line(f"{{{one}}}")[0] for one in SOURCES.get(name, "reads").split()]
+    facts = {"command": words[0], "version": __version__}
+    facts |= {"k": words[words.index("-k") + 1]} if "-k" in words else {}
+    facts["sources"] = " ".join(sources)
+    lines = "".join(f"## {key}: {text}\n" for key, text in facts.items())
+    assert streamer(*words, "--comments")[:2] == (0, lines + plain)
+    assert streamer(*words, "--header", "plain")[:2] == (0, plain.removeprefix("#"))
+    for suffix in ("arrow", "parquet"):
+        assert streamer(*words, "-o", folder / f"rows.{suffix}")[0] == 0
+    with pa.OSFile(str(folder / "rows.arrow")) as file:
+        for schema in (pa.ipc.open_file(file).schema, read_schema(folder / "rows.parquet")):
+            assert {key.decode(): text.decode() for key, text in schema.metadata.items()} == facts
+    # the next command in this process writes what it is asked for
+    assert streamer(*words)[1] == plain
 
 
 @pytest.mark.parametrize("threads", [1, 3])

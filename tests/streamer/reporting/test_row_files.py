@@ -78,7 +78,10 @@ def test_tsv_jsonl_and_compressed_files_give_the_same_page(tmp_path, name, monke
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     pages = []
     text = EVERY[name]
-    for content in (text, as_jsonl(text), gzip.compress(text.encode()), text.replace("\n", "\r\n")):
+    for content in (
+        text, as_jsonl(text), gzip.compress(text.encode()), text.replace("\n", "\r\n"),
+        "## command: match\n## k: 21\n" + text.removeprefix("#"),
+    ):  # fmt: skip
         code, page = made(tmp_path, content)
         assert code == 0
         assert (tmp_path / "out_mqc.json").exists()
