@@ -9,7 +9,7 @@ from streamer.client.core.subscriber import HealingCore
 from streamer.client.messages import BatchMessage
 from streamer.daemon.core.feed import FeedCore
 from streamer.daemon.core.sync import Pull, Stored, SyncCore, SyncLimits
-from streamer.daemon.stored_batch import StoredMessages
+from streamer.daemon.stored_messages import StoredMessages
 from streamer.protocol.header import seal
 from tests.stored_batches import STORED, Batches
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 
 from streamer.client import Control, Producer
-from streamer.daemon.stored_batch import StoredMessages
+from streamer.daemon.stored_messages import StoredMessages
 from streamer.journal.reader import JournalReader
 from tests.daemon_kit import Reads, Running, random_dna, reads_of, running, settings, write_fasta
 from tests.faults.plain_fold import PlainFold

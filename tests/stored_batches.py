@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgpack
 import numpy as np
 
-from streamer.daemon.core.feed import Heads
-from streamer.daemon.stored_batch import BATCH, FRAMES_OF_READS
+from streamer.daemon.core.heads import Heads
+from streamer.daemon.stored_messages import BATCH, FRAMES_OF_READS
 from streamer.journal.record import Key, Record
 from streamer.protocol.schema import TOPICS, Column
 

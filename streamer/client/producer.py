@@ -22,6 +22,7 @@ from streamer.client.connection import Connection, Context, Keys
 from streamer.client.core.producer import Batch, Outgoing, ProducerCore
 from streamer.errors import UsageError
 from streamer.protocol import header
+from streamer.protocol.checksum_kernels import combine
 from streamer.protocol.payloads import decode_batch, encode_batch, encode_reads, too_many_labels
 from streamer.protocol.transport.frames import Copier
 from streamer.sequences.read_batch import PackedNames, ReadBatch
@@ -362,7 +363,7 @@ class ProducerSteps(Connection):
 def _sealed(message: Outgoing) -> list[header.Buffer]:
     """All frames of a message; those of a batch are not read again."""
     head = header.pack(message.header)
-    crc = header.combine(header.crc32c([head]), message.checksum, message.size)
+    crc = combine(header.crc32c([head]), message.checksum, message.size)
     return header.seal([head, *message.frames], int(crc))
 
 

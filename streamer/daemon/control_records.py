@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import msgpack
 
 from streamer.daemon.batch_record import Matched
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.publish import Content, MatchedGroup
-from streamer.daemon.stored_batch import DICTIONARY, SETTLED, frames_of
+from streamer.daemon.stored_messages import DICTIONARY, SETTLED, frames_of
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import Record
 from streamer.protocol.header import Buffer, Header, raw, seal

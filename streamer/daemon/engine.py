@@ -25,7 +25,7 @@ from streamer.daemon.control_records import (
     dictionary_record,
     settled_record,
 )
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.publish import MatchedGroup

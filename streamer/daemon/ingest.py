@@ -30,6 +30,7 @@ from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.matching.matcher import MakeTogether
+from streamer.protocol.checksum_kernels import combine, continue_crc32c
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,
     SEAL_BYTES,
@@ -38,8 +39,6 @@ from streamer.protocol.header import (
     Reason,
     WireError,
     answer,
-    combine,
-    continue_crc32c,
     crc32c,
     crc32c_address,
     size_of,

@@ -20,7 +20,8 @@ from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.core.revision import Revision
 from streamer.daemon.layout import lay_out
 from streamer.daemon.publish import Content, Findings
-from streamer.daemon.stored_batch import BATCH, REVISION, StoredBatch
+from streamer.daemon.stored_batch import StoredBatch
+from streamer.daemon.stored_messages import BATCH, REVISION
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import JournalDamage, JournalExpired, Outline, Record
 from streamer.journal.store import Journal

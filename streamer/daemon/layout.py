@@ -35,7 +35,8 @@ from streamer.daemon.batch_record import Matched
 from streamer.dictionary.targets import NO_SET
 from streamer.matching import reports
 from streamer.matching.events import bits_from, put_summary, summarize
-from streamer.protocol.header import continue_crc32c, crc32c, crc32c_address
+from streamer.protocol.checksum_kernels import continue_crc32c
+from streamer.protocol.header import crc32c, crc32c_address
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.frames import Placed
 from trie.cpu.intrinsics import array_address, pointer, popcount, trailing_zeros, word_at

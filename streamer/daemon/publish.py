@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Matched
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.layout import LAID_OUT, Laid, distinct, lay_out
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.errors import StreamerError
 from streamer.matching.decisions import Decisions
-from streamer.protocol.header import SEAL_BYTES, Buffer, Header, combine, crc32c, raw, size_of
+from streamer.protocol.checksum_kernels import combine
+from streamer.protocol.header import SEAL_BYTES, Buffer, Header, crc32c, raw, size_of
 from streamer.protocol.payloads import Columns, describe, encode_feed, encode_head
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.frames import Message

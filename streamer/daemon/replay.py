@@ -15,8 +15,8 @@ import msgpack
 import structlog
 
 from streamer.daemon.core import sync
-from streamer.daemon.core.feed import Heads
-from streamer.daemon.stored_batch import StoredMessages, stored_topics
+from streamer.daemon.core.heads import Heads
+from streamer.daemon.stored_messages import StoredMessages, stored_topics
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalDamage, JournalError, JournalExpired, Record
 from streamer.journal.stored_snapshots import PIECE_BYTES, SnapshotFile

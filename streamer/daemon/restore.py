@@ -18,7 +18,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from streamer.daemon import stored_batch
+from streamer.daemon import stored_batch, stored_messages
 from streamer.daemon.core.log import SNAPSHOT_AFTER
 from streamer.daemon.core.revision import Revision, RevisionCore
 from streamer.dictionary.targets import Dictionary
@@ -106,31 +106,31 @@ class Restored:
             self.at = record.at
             self.replayed[2] += 1
             self.heads |= dict.fromkeys(
-                stored_batch.stored_topics(record.kind, record.meta), record.at
+                stored_messages.stored_topics(record.kind, record.meta), record.at
             )
             meta = msgpack.unpackb(record.meta) if record.meta else {}
-            if record.kind == stored_batch.BATCH:
+            if record.kind == stored_messages.BATCH:
                 self._count(meta)
-            elif record.kind == stored_batch.DICTIONARY:
+            elif record.kind == stored_messages.DICTIONARY:
                 self.version, self.fingerprint = meta["version"], meta["fingerprint"]
                 self.sources = meta.get("sources", [])
                 if self.version > 1:
                     self.core.reloaded(self.version, record.at, meta["batch"])
-            elif record.kind == stored_batch.REVISION:
+            elif record.kind == stored_messages.REVISION:
                 self.counts.update(meta["counts"])
-            elif record.kind == stored_batch.SETTLED:
+            elif record.kind == stored_messages.SETTLED:
                 self.core.settled()
             if isinstance(record, Outline):
                 self.loss.add(meta)
-                if record.kind == stored_batch.BATCH:
+                if record.kind == stored_messages.BATCH:
                     self.novelty.add_lump(*_lump(meta["counts"]))
                 continue
             if isinstance(record, Skimmed):
                 continue
             self.replayed[0] += size_of(record.frames)
-            if record.kind == stored_batch.BATCH:
+            if record.kind == stored_messages.BATCH:
                 self._learn(stored_batch.StoredBatch(record))
-            elif record.kind == stored_batch.DICTIONARY:
+            elif record.kind == stored_messages.DICTIONARY:
                 self.keep_sourced(np.frombuffer(record.frames[1], np.uint64))
             elif record.about is not None:
                 self.core.revised(record.about)
@@ -197,7 +197,9 @@ def restore(
     first = max(restored.at, journal.oldest - 1)
     records: Iterable[Record | Outline | Skimmed]
     records = (
-        journal.history(first, until) if learns else journal.skim(first, until, stored_batch.BATCH)
+        journal.history(first, until)
+        if learns
+        else journal.skim(first, until, stored_messages.BATCH)
     )
     for record in records:
         restored.add([record])

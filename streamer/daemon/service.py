@@ -29,7 +29,7 @@ from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
 from streamer.daemon.control_records import AnyGroup, ControlGroup
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.life import Life
 from streamer.daemon.core.producers import KnownProducer, ProducerState
 from streamer.daemon.core.rights import Rights
@@ -55,7 +55,7 @@ from streamer.daemon.web import WebWorker
 from streamer.daemon.worker import Inbox, Worker
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.journal.data_files import Gatherer
+from streamer.journal.data_writer import Gatherer
 from streamer.journal.record import JournalError
 from streamer.journal.record_index import flat
 from streamer.matching.spec import MatchSpec

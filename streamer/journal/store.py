@@ -17,7 +17,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from streamer.journal.data_files import DataWriter, Sizes, data_file, data_file_numbers, placed
+from streamer.journal.data_files import Sizes, data_file, data_file_numbers, placed
+from streamer.journal.data_writer import DataWriter
 from streamer.journal.disk import Disk, syncing, unread
 from streamer.journal.opening import (
     Checked,

@@ -48,7 +48,8 @@ from streamer.matching.events import Events
 from streamer.matching.match_engine import LONG_SPAN, MatchEngine, MatchTask, SpanFound, slice_reads
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.protocol.header import continue_crc32c, crc32c_address
+from streamer.protocol.checksum_kernels import continue_crc32c
+from streamer.protocol.header import crc32c_address
 from streamer.sequences.read_batch import BadReadError, Letters, RawReads, ReadBatch
 from trie.codes import LETTER_TO_CODE, InvalidBaseError, check_k, encode, reverse_codes
 from trie.cpu import array_pool

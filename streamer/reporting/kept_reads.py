@@ -14,7 +14,8 @@ import msgpack
 import numpy as np
 
 from streamer.daemon.restore import fingerprint
-from streamer.daemon.stored_batch import BATCH, DICTIONARY, StoredBatch
+from streamer.daemon.stored_batch import StoredBatch
+from streamer.daemon.stored_messages import BATCH, DICTIONARY
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.reader import JournalReader

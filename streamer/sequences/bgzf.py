@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 from streamer.output.output_file import END_BLOCK
 from streamer.sequences.raw_file import Packed, TextBlock, new_block
 from trie.cpu import array_pool
+from trie.cpu.borrowed import Borrowed
 from trie.cpu.intrinsics import array_address
 from trie.cpu.jit import inner, njit
-from trie.cpu.llvm import Borrowed, foreign
+from trie.cpu.llvm import foreign
 
 # mypy: no-check-untyped-defs
 # (numba types kernels by the arguments of their first call)

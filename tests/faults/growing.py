@@ -8,7 +8,8 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from streamer.daemon.stored_batch import BATCH, StoredBatch
+from streamer.daemon.stored_batch import StoredBatch
+from streamer.daemon.stored_messages import BATCH
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.reader import JournalReader
 from streamer.matching import reports

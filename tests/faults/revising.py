@@ -11,7 +11,7 @@ import msgpack
 
 from streamer.daemon.config import load
 from streamer.daemon.restore import fingerprint
-from streamer.daemon.stored_batch import BATCH, DICTIONARY
+from streamer.daemon.stored_messages import BATCH, DICTIONARY
 from streamer.journal.reader import JournalReader
 from streamer.matching.spec import load_dictionary
 from tests.daemon_kit import Reads, write_fasta

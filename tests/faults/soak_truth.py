@@ -14,7 +14,7 @@ from typing import Any
 
 import msgpack
 
-from streamer.daemon.stored_batch import BATCH
+from streamer.daemon.stored_messages import BATCH
 from streamer.journal.reader import JournalReader
 from tests.faults.plain_healer import Key, PlainHealer
 from tests.faults.plain_sync import PlainPuller

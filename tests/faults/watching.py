@@ -25,7 +25,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from streamer.daemon.stored_batch import BATCH, StoredBatch
+from streamer.daemon.stored_batch import StoredBatch
+from streamer.daemon.stored_messages import BATCH
 from streamer.journal.reader import JournalReader
 from tests.faults.growing import Growing
 from tests.faults.kills import nursery

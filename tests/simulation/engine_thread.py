@@ -18,7 +18,7 @@ from streamer.daemon.control_records import (
     dictionary_record,
     settled_record,
 )
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import Restored, fingerprint

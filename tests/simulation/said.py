@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 
 from streamer.client.messages import BatchMessage, RecordMessage, typed
-from streamer.daemon.stored_batch import StoredMessages
+from streamer.daemon.stored_messages import StoredMessages
 from streamer.journal.record import Record
 from streamer.protocol.header import Header
 from streamer.protocol.payloads import decode_body

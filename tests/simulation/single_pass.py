@@ -11,18 +11,11 @@ import msgpack
 import numpy as np
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.publish import MatchedGroup
-from streamer.daemon.stored_batch import (
-    BATCH,
-    DICTIONARY,
-    REVISION,
-    SETTLED,
-    StoredBatch,
-    stored_topics,
-    to_record,
-)
+from streamer.daemon.stored_batch import StoredBatch, to_record
+from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED, stored_topics
 from streamer.journal.record import Record
 from streamer.matching.spec import Start
 from tests.faults.plain_fold import PlainFold

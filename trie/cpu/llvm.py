@@ -7,26 +7,21 @@ C functions called from kernels, without the GIL.
 
 An extension module wraps its C library one call at a time, and releases and takes the GIL for each.
 With several threads, one wait for the GIL takes longer than many of the calls. A kernel makes all
-the calls without it. Functions inside extension modules are looked up by name.
+the calls without it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import importlib
 import inspect
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils as _cgutils
 from numba.core import codegen, config
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 INDEX = types.int64
 
@@ -208,38 +203,3 @@ def foreign(result: str, *arguments: str) -> Any:
         return builder.ptrtoint(answer, I64) if result == "pointer" else answer
 
     return called
-
-
-class Borrowed:
-    """C functions inside an extension module, which its wheel may not contain.
-
-    They are looked up once per process. Callers take a plain path if any is missing.
-    """
-
-    def __init__(self, library: str, module: str, functions: Sequence[str]) -> None:
-        self.library = library
-        self._module = module
-        self._functions = functions
-
-    @cached_property
-    def addresses(self) -> NDArray[np.uint64]:
-        """uint64[functions]: their addresses, 0 for those missing."""
-        return np.array([self._address(name) for name in self._functions], dtype=np.uint64)
-
-    @cached_property
-    def missing(self) -> list[str]:
-        """The functions that were not found."""
-        pairs = zip(self._functions, self.addresses.tolist(), strict=True)
-        return [name for name, address in pairs if not address]
-
-    @property
-    def choice(self) -> str:
-        """Which path was chosen, for reports."""
-        return f"plain ({', '.join(self.missing)} missing)" if self.missing else "borrowed"
-
-    def _address(self, name: str) -> int:
-        try:
-            library = ctypes.CDLL(importlib.import_module(self._module).__file__)
-            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-        except (ImportError, OSError, AttributeError):
-            return 0

@@ -2,8 +2,6 @@
 
 Published records, changes of state, subscriptions and the time go in; messages come out, in the
 order in which to send them.
-
-The last record with a message on each topic.
 """
 
 from __future__ import annotations
@@ -241,23 +239,3 @@ class FeedCore:
             return []
         heads = {TOPICS[name].wire: at for name, at in self.heads.items()}
         return [encode_notice(topic, self._stamp(topic, time) | {"heads": heads} | fields)]
-
-
-class Heads:
-    """By topic, the number of the last record that has a message on it; 0 before the first.
-
-    The numbers depend on the stream alone, not on subscribers or restarts.
-    """
-
-    def __init__(self, heads: Mapping[str, int] | None = None) -> None:
-        self._heads = dict(heads or {})
-
-    def take(self, at: int, topics: Iterable[str]) -> dict[str, int]:
-        """The heads of the topics before record ``at``, which has messages on them."""
-        before = {topic: self._heads.get(topic, 0) for topic in topics}
-        self._heads |= dict.fromkeys(before, at)
-        return before
-
-    def all(self) -> dict[str, int]:
-        """The heads of all topics that had a message."""
-        return dict(self._heads)

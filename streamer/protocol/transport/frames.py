@@ -35,11 +35,13 @@ import zmq
 from numba import carray, types  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from streamer.protocol.header import Buffer, continue_crc32c, crc32c_address
+from streamer.protocol.checksum_kernels import continue_crc32c
+from streamer.protocol.header import Buffer, crc32c_address
 from streamer.protocol.transport.curve import NOBODY, Sender, sender_of
+from trie.cpu.borrowed import Borrowed
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
-from trie.cpu.llvm import I64, Borrowed, foreign, instruction
+from trie.cpu.llvm import I64, foreign, instruction
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)

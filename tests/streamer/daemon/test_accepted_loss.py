@@ -13,7 +13,7 @@ import pytest
 from streamer.client import Subscriber
 from streamer.daemon import restore as restored_start
 from streamer.daemon.control_records import Entry, dictionary_record
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import to_record

@@ -15,7 +15,7 @@ import pytest
 from streamer.client import RefusedError
 from streamer.daemon.core.revision import Revision
 from streamer.daemon.kept_batches import KeptBatches
-from streamer.daemon.stored_batch import BATCH
+from streamer.daemon.stored_messages import BATCH
 from streamer.journal.data_files import DataReader
 from streamer.journal.record import JournalDamage, Record
 from streamer.journal.record_index import Index

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamer.daemon.batch_record import Matched
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.publish import MatchedGroup
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.matching import reports

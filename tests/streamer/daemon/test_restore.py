@@ -11,7 +11,7 @@ import pytest
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.control_records import Entry, dictionary_record
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import StoredBatch, to_record

@@ -13,7 +13,7 @@ from streamer.protocol.header import ISA_L, crc32c
 from streamer.protocol.transport.frames import LIBZMQ
 from tests.daemon_kit import GENOME, follow, reads_of, running
 from tests.reference import crc32c as definition
-from trie.cpu.llvm import Borrowed
+from trie.cpu.borrowed import Borrowed
 
 pytestmark = pytest.mark.whole
 

@@ -8,17 +8,9 @@ import msgpack
 import numpy as np
 import pytest
 
-from streamer.protocol import header
-from streamer.protocol.header import (
-    Reason,
-    WireError,
-    combine,
-    continue_crc32c,
-    crc32c,
-    crc32c_address,
-    seal,
-    unseal,
-)
+from streamer.protocol import checksum_kernels, header
+from streamer.protocol.checksum_kernels import combine, continue_crc32c
+from streamer.protocol.header import Reason, WireError, crc32c, crc32c_address, seal, unseal
 from tests.reference import crc32c as definition
 from trie.cpu.intrinsics import array_address
 
@@ -65,8 +57,8 @@ def test_a_kernel_sums_in_calls_that_an_int_of_c_can_count():
         return np.uint32(crc32c([part], int(state) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(header, "_crc32_iscsi", sum_of)
-        patch.setattr(header, "CALL_BYTES", 300)
+        patch.setattr(checksum_kernels, "_crc32_iscsi", sum_of)
+        patch.setattr(checksum_kernels, "CALL_BYTES", 300)
         found = plain(0, 0, array_address(data), data.size)
     assert taken == [300, 300, 300, 100]
     assert found == crc32c([data.tobytes()])

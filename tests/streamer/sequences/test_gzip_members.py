@@ -18,7 +18,7 @@ from streamer.sequences.decompression import GzipMembers, Members
 from streamer.sequences.raw_file import RawFile
 from tests.streamer.sequences.kit import bgzf_block
 from tests.waiting import DEADLINE
-from trie.cpu.llvm import Borrowed
+from trie.cpu.borrowed import Borrowed
 
 
 class Dribble(io.BytesIO):

@@ -10,7 +10,7 @@ import pytest
 from streamer.client import Cursor, Reset
 from streamer.client.core.subscriber import HealingCore
 from streamer.client.messages import Words
-from streamer.daemon.core.feed import Heads
+from streamer.daemon.core.heads import Heads
 from tests.healing_kit import STREAM, Consumer, Daemon, heal
 from tests.stored_batches import Batches
 

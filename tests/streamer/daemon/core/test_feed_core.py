@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import msgpack
 import pytest
 
-from streamer.daemon.core.feed import MAX_IGNORED, FeedCore, Heads, Subscriptions
+from streamer.daemon.core.feed import MAX_IGNORED, FeedCore, Subscriptions
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.rights import EVERYTHING, KeyLimits
 from streamer.protocol.header import unseal
 from streamer.protocol.schema import FEED, RECORD_TOPICS
