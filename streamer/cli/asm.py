@@ -14,8 +14,7 @@ from streamer.output.output_file import line_format, rows_format
 
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
-    from streamer.output.rows import Rows
-    from streamer.output.text_table import Labels
+    from streamer.output.text_table import Labels, Rows
     from streamer.sequences.record_buffer import TextPiece
 
 AsmReport = Literal["all", "best"]

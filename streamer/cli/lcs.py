@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from streamer.batch.lcs import Matching
     from streamer.batch.records import NamedSequence
-    from streamer.output.rows import Rows
+    from streamer.output.text_table import Rows
 
 COLUMNS = ("a", "b", "length_a", "length_b", "lcs")
 IDENTITY_COLUMNS = ("identity", "column_identity")

@@ -30,7 +30,8 @@ from streamer.matching.reports import REPORTS, Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import Device, MatchSpec, load_dictionary
 from streamer.output.output_file import RowsFormat
-from streamer.output.rows import Rows, RowWriter, open_rows
+from streamer.output.rows import RowWriter, open_rows
+from streamer.output.text_table import Rows
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, work_on_batches
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch, joined_batches

@@ -15,8 +15,7 @@ from trie.strands import PatternStrands
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
     from streamer.output.output_file import RowsFormat
-    from streamer.output.rows import Rows
-    from streamer.output.text_table import Labels
+    from streamer.output.text_table import Labels, Rows
     from streamer.sequences.record_buffer import TextPiece
 
 T = TypeVar("T")

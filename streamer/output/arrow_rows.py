@@ -21,8 +21,7 @@ from pyarrow.parquet import ParquetWriter
 
 from streamer.errors import StreamerError
 from streamer.output.output_file import OutputFile
-from streamer.output.rows import Rows
-from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, texts
+from streamer.output.text_table import NULL, Column, Labels, Lookup, Rows, Table, texts
 
 ROWS_A_BATCH = 1 << 16
 

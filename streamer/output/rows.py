@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from streamer.errors import StreamerError
 from streamer.output.output_file import OutputFile, RowsFormat
-from streamer.output.text_table import Format, Table
-from trie.new_file import WithCommit
+from streamer.output.text_table import Format, Rows, Table
 
 
 class Provenance(NamedTuple):
@@ -24,22 +23,6 @@ class Provenance(NamedTuple):
 _UNKNOWN = Provenance()
 PROVENANCE = ContextVar("PROVENANCE", default=_UNKNOWN)
 """Of the rows that the current command writes."""
-
-
-class Rows(WithCommit):
-    """Writes tables one after another; in a ``with`` statement, output is complete or absent."""
-
-    def write(self, table: Table) -> None:
-        """Write the rows of a table."""
-        raise NotImplementedError
-
-    def formatted(self, tables: Iterable[Table]) -> Iterator[memoryview]:
-        """Yield the rows of tables in portions for ``put``; thread-safe."""
-        raise NotImplementedError
-
-    def put(self, data: bytes | memoryview) -> None:
-        """Write formatted rows."""
-        raise NotImplementedError
 
 
 def open_rows(path: str | None, format_: RowsFormat, columns: Sequence[str]) -> Rows:

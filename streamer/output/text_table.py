@@ -6,7 +6,7 @@ A cell is copied from a label or written as digits; no Python object is created 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 
@@ -17,6 +17,7 @@ from trie.cpu import array_pool
 from trie.cpu.intrinsics import array_address, integer_at, put_word
 from trie.cpu.jit import njit
 from trie.cpu.vectors import SLACK, copy_line
+from trie.new_file import WithCommit
 
 Format = Literal["tsv", "jsonl"]
 
@@ -325,3 +326,19 @@ def _quoted(text, bounds):
         to += 1
         places[i, 1] = to
     return out, places
+
+
+class Rows(WithCommit):
+    """Writes tables one after another; in a ``with`` statement, output is complete or absent."""
+
+    def write(self, table: Table) -> None:
+        """Write the rows of a table."""
+        raise NotImplementedError
+
+    def formatted(self, tables: Iterable[Table]) -> Iterator[memoryview]:
+        """Yield the rows of tables in portions for ``put``; thread-safe."""
+        raise NotImplementedError
+
+    def put(self, data: bytes | memoryview) -> None:
+        """Write formatted rows."""
+        raise NotImplementedError
