@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _CLAIM_SECONDS, _RETRY_SECONDS = 5.0, 0.02
 # between two starts
 _PAUSE_SECONDS = 1.0
-# for messages in flight
-_END_SECONDS = 3.0
+# for messages in flight, and for a process that has just started, on busy cores, to serve them
+_END_SECONDS = 6.0
 # between two requests for a sign of life
 _ASK_SECONDS = 1.0
 
