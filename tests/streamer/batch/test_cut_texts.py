@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamer.batch.primer import problem
-from streamer.sequences import decompression, files
+from streamer.sequences import files, raw_file
 from tests.data_files import write_fasta
 
 pytestmark = pytest.mark.whole
@@ -45,7 +45,7 @@ def in_pieces(monkeypatch):
     """From now on files are cut every few symbols."""
 
     def cut():
-        monkeypatch.setattr(decompression, "BLOCK_BYTES", 13)
+        monkeypatch.setattr(raw_file, "BLOCK_BYTES", 13)
         monkeypatch.setattr(files, "PIECE_BASES", 20)
         monkeypatch.setattr(files, "BATCH_READS", 2)
         monkeypatch.setattr(problem, "piece_symbols", lambda overlap, **_: 4 * overlap)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences import decompression, fasta, files, raw_file, source
+from streamer.sequences import fasta, files, raw_file, source
 from streamer.sequences.files import read_batches, read_letters, read_pieces
 from tests.streamer.sequences.kit import InBlocks
 from trie.codes import encode
@@ -84,7 +84,7 @@ def test_a_header_without_end_is_not_held(mark, monkeypatch):
 
 @pytest.mark.parametrize("overlap", [0, 3, 50])
 def test_pieces_hold_every_record_once(overlap, tmp_path, monkeypatch):
-    monkeypatch.setattr(decompression, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(raw_file, "BLOCK_BYTES", 40)
     monkeypatch.setattr(files, "BATCH_READS", 4)
     rng = random.Random(8)
     path = tmp_path / "texts.fa"
@@ -132,7 +132,7 @@ def joined(pieces, overlap):
 
 @pytest.mark.parametrize("position", [1, 30, 64, 65, 150, 400])
 def test_a_fault_is_told_with_its_place_in_the_record(position, tmp_path, monkeypatch):
-    monkeypatch.setattr(decompression, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(raw_file, "BLOCK_BYTES", 40)
     sequence = "ACGT" * 100
     faulty = sequence[: position - 1] + "!" + sequence[position:]
     path = tmp_path / "texts.fa"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from streamer.cli import pattern_search
-from streamer.sequences import decompression
 from streamer.sequences import files as sequence_files
+from streamer.sequences import raw_file
 from tests.data_files import write_fasta
 from tests.reference import asm as asm_oracle
 
@@ -195,7 +195,7 @@ def test_several_patterns_of_the_command_line(streamer, files):
 def test_names_of_texts_before_are_forgotten(streamer, tmp_path, monkeypatch, report):
     texts = [(f"t{i}", "ACGT") for i in range(500)] + [("last", "TTGCA" * 30)]
     text = write_fasta(tmp_path / "many.fa", texts)
-    monkeypatch.setattr(decompression, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(raw_file, "BLOCK_BYTES", 64)
     monkeypatch.setattr(sequence_files, "PIECE_BASES", 40)
     known = []
     write_hits = pattern_search.write_hits
