@@ -71,7 +71,7 @@ def asm(
     from trie.cpu.compiling import compile_notice
 
     source, names, masks = pattern_search.read_patterns(
-        pattern, patterns, partial(masks_of, iupac=iupac)
+        pattern, patterns, partial(masks_of, iupac=iupac), quiet=quiet
     )
     check_patterns(masks, names, k, source=source)
     codes = [int((one == 0).sum()) for one in masks]

@@ -58,7 +58,7 @@ def hamming(
     from trie.codes import GAP, encode
     from trie.cpu.compiling import compile_notice
 
-    source, names, codes = pattern_search.read_patterns(pattern, patterns, encode)
+    source, names, codes = pattern_search.read_patterns(pattern, patterns, encode, quiet=quiet)
     records = list(map(NamedSequence, names, codes))
     gaps = [int((one == GAP).sum()) for one in codes]
     remedy = "write out their variants, or use asm --iupac"

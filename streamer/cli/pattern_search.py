@@ -39,7 +39,7 @@ def check_search(
 
 
 def read_patterns(
-    given: list[str] | None, path: str | None, convert: Callable[[str], T]
+    given: list[str] | None, path: str | None, convert: Callable[[str], T], *, quiet: bool
 ) -> tuple[str, list[str], list[T]]:
     """Source, names and converted letters of the patterns; DataError for an invalid letter.
 
@@ -65,7 +65,7 @@ def read_patterns(
                 position=error.position + 1,
             ) from None
         names.append(name)
-    if path is not None and len(set(names)) < len(names):
+    if path is not None and not quiet and len(set(names)) < len(names):
         from streamer.dictionary.target_sets import repeated_names
 
         for line in repeated_names(names, "pattern"):

@@ -152,7 +152,9 @@ def primer(
         if plot is not None:
             check_tracks(alpha, len(named))
         if known is not None:
-            source, names, primers = read_patterns(None, known, partial(masks_of, iupac=True))
+            source, names, primers = read_patterns(
+                None, known, partial(masks_of, iupac=True), quiet=quiet
+            )
             check_primers(primers, names, source)
         joined = Alpha.of([record.codes for record in named])
         with progress("reading beta", size_of_files([beta]), quiet=quiet) as show:

@@ -38,7 +38,10 @@ def error_line(err):
         (["-k", "0"], "-k"),
         (["-k", "32"], "-k"),
         (["-k", "five"], "-k"),
-        (["-k", "5", "--format", "csv"], "'--format': 'csv' is not one of 'tsv', 'jsonl'."),
+        (
+            ["-k", "5", "--format", "csv"],
+            "'--format': 'csv' is not one of 'tsv', 'jsonl', 'arrow',",
+        ),
         (["-k", "5", "--kernel", "shuffle", "--device", "cpu"], "--kernel shuffle runs on CUDA"),
         ([], "k"),
         (["-k", "5", "--chunk", "4"], "--chunk 4 is shorter"),

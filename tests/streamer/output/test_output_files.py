@@ -230,7 +230,9 @@ def test_where_nothing_can_be_written_is_known_before_the_work(output, line, fol
     text, option = (FILES | OTHERS)[output]
     bad = write_fasta(folder.parent / "bad.fa", [("s", "ACGTACG!")])
     words = line(text, reads=bad, genome=bad)
-    suffix = ".svg" if option == "--plot" else ".tsv"
+    suffix = {"--plot": ".svg", "filter -o": ".fq"}.get(
+        option if option != "-o" else output, ".tsv"
+    )
     # nobody may create a file in /sys
     for place in (folder / "none" / f"x{suffix}", f"/sys/x{suffix}", f"{folder}/x{suffix}/"):
         code, out, err = streamer(*words, option, place)

@@ -8,7 +8,7 @@ import zlib
 from itertools import pairwise
 
 from streamer.errors import DataError
-from streamer.sequences import decompression, raw_file, side_by_side, source
+from streamer.sequences import raw_file, source
 
 
 class InBlocks:
@@ -33,10 +33,8 @@ class InBlocks:
 
 def set_sizes(monkeypatch, region, block):
     """From now on regions that are parsed side by side and blocks of text have so many bytes."""
-    for module in (side_by_side, source):
-        monkeypatch.setattr(module, "REGION_BYTES", region)
-    for module in (raw_file, decompression, source):
-        monkeypatch.setattr(module, "BLOCK_BYTES", block)
+    monkeypatch.setattr(raw_file, "REGION_BYTES", region)
+    monkeypatch.setattr(raw_file, "BLOCK_BYTES", block)
 
 
 def rows_of(batch):
