@@ -24,7 +24,8 @@ from streamer.errors import DataError, warn
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
-from streamer.matching.spec import MatchSpec, load_dictionary
+from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import FilterCounts, Filtered
 from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles

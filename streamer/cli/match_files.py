@@ -28,7 +28,8 @@ from streamer.matching.match_engine import NO_CODES
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import REPORTS, Assignment
 from streamer.matching.result import BatchResult
-from streamer.matching.spec import Device, MatchSpec, load_dictionary
+from streamer.matching.spec import Device, MatchSpec
+from streamer.matching.starting import load_dictionary
 from streamer.output.output_file import RowsFormat
 from streamer.output.rows import RowWriter, open_rows
 from streamer.output.text_table import Rows

@@ -35,7 +35,8 @@ from streamer.matching.match_engine import (
 )
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import concatenated
-from streamer.matching.spec import MatchSpec, Start
+from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import Start
 from streamer.matching.window_labels import WindowLabels
 from trie.ascending import lacking
 from trie.cpu.threads import run_all, usable_cores

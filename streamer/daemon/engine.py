@@ -40,7 +40,8 @@ from streamer.journal.record import JournalUnread
 from streamer.matching.matcher import MakeTogether, StreamMatcher
 from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
-from streamer.matching.spec import MatchSpec, Start, load_dictionary
+from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import Start, load_dictionary
 from streamer.matching.target_tally import Panel, TargetTally
 from streamer.protocol.header import Header
 from streamer.protocol.payloads import Make

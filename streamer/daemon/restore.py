@@ -26,7 +26,8 @@ from streamer.journal.record import JournalFull, Outline, Record, Skimmed
 from streamer.journal.store import Journal
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
-from streamer.matching.spec import MatchSpec, Start
+from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import Start
 from streamer.protocol.header import Header, crc32c, raw, size_of
 
 _NO_CODES = np.zeros(0, np.uint64)

@@ -34,7 +34,8 @@ from streamer.matching.cpu import CpuEngine
 from streamer.matching.events import Events
 from streamer.matching.near import NearSteps, Solver, new_solver
 from streamer.matching.result import BatchResult, Depths, concatenated
-from streamer.matching.spec import MatchSpec, Start, known_dictionary
+from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import Start, known_dictionary
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot, built
 from streamer.matching.window_labels import WindowLabels
 from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches

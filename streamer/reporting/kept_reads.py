@@ -24,7 +24,8 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.reports import Assignment
 from streamer.matching.reports import reads as read_rows
-from streamer.matching.spec import MatchSpec, load_dictionary
+from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.reporting import reports
 from streamer.sequences.context import LabelColumn

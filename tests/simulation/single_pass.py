@@ -17,7 +17,7 @@ from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.stored_batch import StoredBatch, to_record
 from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED, stored_topics
 from streamer.journal.record import Record
-from streamer.matching.spec import Start
+from streamer.matching.starting import Start
 from tests.faults.plain_fold import PlainFold
 from tests.simulation.said import told
 from tests.simulation.toy_matcher import ToyMatcher, dictionary_of

@@ -9,7 +9,7 @@ import numpy as np
 from streamer.dictionary.targets import NO_SET, Dictionary, TargetSets
 from streamer.matching.events import Events
 from streamer.matching.result import BatchResult
-from streamer.matching.spec import Start
+from streamer.matching.starting import Start
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import GAP
 from trie.windows import MATCH, MISMATCH
