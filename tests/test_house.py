@@ -39,9 +39,9 @@ FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 LINES = 81_500
 TEST_LINES = 65_500
 COUNT = 430
-IMPORT_SHARE = 0.057
+IMPORT_SHARE = 0.058
 LOADED = {  # modules of the project that an import loads
-    "streamer.cli.app, streamer.cli.match, streamer.cli.match_files": 91,
+    "streamer.cli.app, streamer.cli.match, streamer.cli.match_files": 92,
     "streamer.daemon.service": 170,
     "streamer.client": 42,
 }
