@@ -20,8 +20,8 @@ def lockstep_warps():
 
     with placement.small_blocks(64, bucket_table, device_tree, chunk_match, walk) as patch:
         if SIMULATED:
-            for module in (chunk_match,):
-                patch.setattr(module, "THREADS", 32)
+            for name in ("NAIVE_THREADS", "SHUFFLE_THREADS"):
+                patch.setattr(chunk_match, name, 32)
             patch.setattr(walk, "JUMP_LEVEL", 1)
         yield
 
