@@ -98,4 +98,4 @@ class ControlSide:
 
     def go_on(self) -> None:
         """End a turn."""
-        self.worker._status.clear()
+        self.worker._replies.clear()
