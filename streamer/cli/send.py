@@ -108,7 +108,7 @@ def send(
     sizes: BatchSizes = {"batch_bases": batch_bases, "batch_reads": batch_reads}
     began = time.monotonic()
     if watch:
-        from streamer.cli.send_files import name_of, send_folder
+        from streamer.cli.send_folder import name_of, send_folder
 
         name = name or name_of(watch)
     key = daemon_options.keys_of(keys, config, endpoint)
