@@ -11,9 +11,12 @@ from streamer.dictionary.targets import Dictionary
 from streamer.matching import match_engine
 from streamer.matching.events import Events
 from streamer.matching.result import concatenated
+from streamer.matching.target_kernels import numbers_of_runs
 from streamer.matching.tree_worker import VersionedSnapshot
+from streamer.matching.window_labels import by_place
 from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
-from trie.index.reference_text import padded, padded_size
+from trie.index.mers import suits
+from trie.index.reference_text import MOST_SYMBOLS, ReferenceText
 from trie.index.text_index import TextIndex
 from trie.prefixes import PrefixDepths
 from trie.snapshots.tree_bitmap import walk
@@ -52,10 +55,11 @@ class CpuEngine(match_engine.MatchEngine):
         self._threads = threads
         self._dictionary = dictionary
         self._text: TextIndex | None = None
-        if not walks and not changes:
-            self._text = _text_index(
-                dictionary, sets_at, threads, look_up=with_sets and not with_runs
-            )
+        # of the window that starts at each place of the text
+        self._sets: NDArray[np.uint32] | None = None
+        if not walks and not changes and (text := _text_of(dictionary)) is not None:
+            self._text = TextIndex(text, self._k, canonical=self._canonical, threads=threads)
+            self._sets = self._sets_at(sets_at, look_up=with_sets and not with_runs)
         self.finds_bits = self._text is not None
         self.finds_runs = with_runs and self._text is not None
         if self._text is None:
@@ -139,12 +143,31 @@ class CpuEngine(match_engine.MatchEngine):
         if self._text is None:
             return None, None
         bases, offsets = task.batch.bases, task.batch.offsets
-        runs: list[NDArray[np.int64]] | None = [] if self.finds_runs else None
-        bits = self._text.match(bases, offsets, threads=self._threads, sets=task.sets, runs=runs)
+        parts: list[NDArray[np.int64]] | None = None
+        if self.finds_runs or task.sets is not None:
+            parts = []
+        bits = self._text.match(bases, offsets, threads=self._threads, runs=parts)
         events = Events(bases.size, bits=bits)
         if task.depths is not None:
             task.events[:] = events.codes
-        return events, None if runs is None else concatenated(runs, match_engine.NO_RUNS)
+        if parts is None:
+            return events, None
+        runs = concatenated(parts, match_engine.NO_RUNS)
+        if task.sets is not None and self._sets is not None:
+            numbers_of_runs(runs, self._sets, task.sets)
+        return events, runs if self.finds_runs else None
+
+    def _sets_at(self, sets_at: SetsAt, *, look_up: bool) -> NDArray[np.uint32] | None:
+        """The sets by place; look_up: find them in the dictionary if they are not known."""
+        dictionary, records = self._dictionary, self._dictionary.records
+        assert records is not None
+        sets = sets_at()
+        if sets is None and look_up:
+            ranks = PrefixDepths(dictionary.codes, self._k).ranks(
+                *records, canonical=self._canonical, threads=self._threads
+            )
+            sets = np.append(dictionary.sets, NO_SET)[np.minimum(ranks, dictionary.codes.size)]
+        return None if sets is None else by_place(sets, records.offsets)
 
     def _match_span(
         self,
@@ -190,27 +213,12 @@ class CpuEngine(match_engine.MatchEngine):
         )  # fmt: skip
 
 
-def _text_index(
-    dictionary: Dictionary, sets_at: SetsAt, threads: int, *, look_up: bool
-) -> TextIndex | None:
-    """Index the records if they hold all k-mers and an index pays off.
-
-    look_up: find the sets in the dictionary if they are not known.
-    """
-    records, k, kmers = dictionary.records, dictionary.k, dictionary.codes.size
+def _text_of(dictionary: Dictionary) -> ReferenceText | None:
+    """The text of the records if they hold all k-mers and an index pays off."""
+    records, k = dictionary.records, dictionary.k
     if records is None or dictionary.has_grown or k <= ALWAYS_BITSET_K:
         return None
-    if not TextIndex.fits(k, padded_size(*records), kmers):
+    symbols = records.bases.size + records.offsets.size
+    if not suits(k, symbols) or symbols > MOST_SYMBOLS // 4:
         return None
-    half = padded(*records)
-    canonical = dictionary.strands != "forward"
-    sets = sets_at()
-    if sets is not None:
-        sets = padded(sets, records[1], NO_SET)
-    elif look_up:
-        whole = np.array([0, half.size])
-        ranks = PrefixDepths(dictionary.codes, k).ranks(
-            half, whole, canonical=canonical, threads=threads
-        )
-        sets = np.append(dictionary.sets, NO_SET)[np.minimum(ranks, kmers)]
-    return TextIndex(half, k, kmers, canonical=canonical, sets=sets, threads=threads)
+    return ReferenceText.of(*records)

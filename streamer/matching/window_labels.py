@@ -21,7 +21,7 @@ from streamer.matching.target_kernels import look_up_sets
 from trie.cpu import array_pool
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
-from trie.index.reference_text import padded
+from trie.index.reference_text import PAD
 from trie.prefixes import PrefixDepths
 from trie.windows import GRAIN, NO_SET
 
@@ -38,7 +38,7 @@ class KmerNumbers(NamedTuple):
 
 
 class NumberedPlaces(NamedTuple):
-    """The numbers along the ``padded`` records.
+    """The numbers along the text of the records (``trie.index.reference_text``).
 
     at: uint32[symbols], NO_SET where no window begins. ends: uint32, bit p % 32 of word p / 32:
     the number at place p + 1 is not one greater than that at place p.
@@ -50,10 +50,24 @@ class NumberedPlaces(NamedTuple):
     @classmethod
     def of(cls, numbers: KmerNumbers, offsets: NDArray[np.int64]) -> NumberedPlaces:
         """Number the places of records with these offsets, which must be kept."""
-        at = padded(numbers.at, offsets, NO_SET)
+        at = by_place(numbers.at, offsets)
         ends = np.zeros(at.size // 32 + 1, np.uint32)
         _mark_ends(at, ends)
         return cls(at, ends)
+
+
+def by_place(values: NDArray[np.uint32], offsets: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """uint32[places of the text]: a value for each symbol of records, elsewhere NO_SET."""
+    at = np.full(values.size + offsets.size + 2 * PAD, NO_SET, np.uint32)
+    _put_by_place(values, offsets, at)
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _put_by_place(values, offsets, at):
+    for record in range(offsets.size - 1):
+        for symbol in range(offsets[record], offsets[record + 1]):
+            at[PAD + record + symbol] = values[symbol]
 
 
 def number_kmers(dictionary: Dictionary, threads: int) -> KmerNumbers:
