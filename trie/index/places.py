@@ -23,9 +23,11 @@ About 1 + 1 / PER_BUCKET * 4 + 4 bytes a place, and 2 / (w + 1) places per base.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numpy.typing import NDArray
 
@@ -64,13 +66,22 @@ _GRAIN: Final = 1 << 18
 _PIECE: Final = 1 << 20  # symbols whose k-mers are added together
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _OTHER: Final = np.uint64(0xBF58476D1CE4E5B9)
-_SIXTEEN = llvm.ir.VectorType(I32, 16)
+_SIXTEEN = ir.VectorType(I32, 16)
 
 FIRST, SECOND, KMERS = range(3)
 """The levels: how a window is found."""
 
 _COUNT_FIRST, _COUNT_SECOND, _COUNT, _FILL, _LIST_KMERS = range(5)
 """What a pass over the text is for."""
+
+
+class IndexShape(NamedTuple):
+    """The parameters of an index, as kernels take them. mers, longer: of both levels."""
+
+    k: int
+    mers: Mers
+    longer: Mers
+    text: TextShape
 
 
 class Buckets(NamedTuple):
@@ -369,14 +380,13 @@ _NO_PLACES = np.empty(0, dtype=np.uint32)
 _NO_PRINTS = np.empty(0, dtype=np.uint8)
 
 
-def find_places(
-    text: ReferenceText, k: int, mers: Mers, longer: Mers, *, canonical: bool, threads: int
-) -> Buckets:
-    """The buckets of a text, by the m-mers of both levels.
+def find_places(text: ReferenceText, shape: IndexShape, threads: int) -> Buckets:
+    """The buckets of a text.
 
     Raises TooManyPlacesError if they cannot be stored.
     """
-    known = text.packed, text.blocks, text.gaps, text.shape(canonical=canonical), k, mers, longer
+    k, mers, longer = shape.k, shape.mers, shape.longer
+    known = text.packed, text.blocks, text.gaps, shape.text, k, mers, longer
     stop = text.size - PAD
     expected = 2 * text.size // (mers.width + 1)
     offsets = np.zeros(max(expected // PER_BUCKET, LEAST_BUCKETS) + 1, np.uint32)
@@ -399,11 +409,8 @@ def find_places(
             offsets[:] = 0
     kmers = KmerIndex(k, with_values=True)
     if scan(_COUNT):
-        codes, firsts = np.empty(_PIECE, np.uint64), np.empty(_PIECE, np.uint32)
-        arrays = offsets, _NO_PLACES, _NO_PRINTS, full, codes, firsts
-        for begin in range(PAD, stop, _PIECE):
-            count = _scan(*known, *arrays, begin, min(begin + _PIECE, stop), _LIST_KMERS)
-            kmers.add(codes[:count], firsts[:count], threads)
+        for numbers, windows in listed_kmers(text, shape, offsets, full):
+            kmers.add(numbers, windows, threads)
     table, values, _ = kmers.arrays()
     _put_kmers(table, values, offsets, _NO_PLACES, _NO_PRINTS)
     total = int(_to_starts(offsets))
@@ -415,6 +422,20 @@ def find_places(
         _put_kmers(table, values, offsets, places, prints)
     _finish(offsets, places, prints, full)
     return Buckets(offsets, places, prints, full)
+
+
+def listed_kmers(
+    text: ReferenceText, shape: IndexShape, offsets: NDArray[np.uint32], full: NDArray[np.uint64]
+) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint32]]]:
+    """Yield, in parts, the numbers and windows (uint32) of k-mers that no minimizer finds."""
+    known = text.packed, text.blocks, text.gaps, shape.text, shape.k, shape.mers, shape.longer
+    numbers, windows = np.empty(_PIECE, np.uint64), np.empty(_PIECE, np.uint32)
+    arrays = offsets, _NO_PLACES, _NO_PRINTS, full, numbers, windows
+    for begin in range(PAD, text.size - PAD, _PIECE):
+        end = min(begin + _PIECE, text.size - PAD)
+        count = _scan(*known, *arrays, begin, end, _LIST_KMERS)
+        if count:
+            yield numbers[:count], windows[:count]
 
 
 def mer_filter(text: ReferenceText, mers: Mers, shape: TextShape) -> NDArray[np.uint64]:

@@ -25,7 +25,7 @@ right, the place and the text there: four cache lines, two for most m-mers that 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,7 @@ from trie.index.places import (
     FULL,
     KMERS,
     SECOND,
+    IndexShape,
     bucket_of,
     find_places,
     is_full,
@@ -58,7 +59,7 @@ from trie.index.places import (
     mer_filter,
     print_of,
 )
-from trie.index.reference_text import ReferenceText, TextShape, reach, symbols_at, unlike
+from trie.index.reference_text import ReferenceText, reach, symbols_at, unlike
 from trie.windows import (
     check_batch,
     close_around_gaps,
@@ -453,15 +454,6 @@ _NO_RUNS = np.empty((0, 4), dtype=np.int64)
 _NO_FILTER = np.empty(0, dtype=np.uint64)
 
 
-class IndexShape(NamedTuple):
-    """The parameters of an index, as kernels take them."""
-
-    k: int
-    mers: Mers
-    longer: Mers
-    text: TextShape
-
-
 class TextIndex:
     """The index of a text. canonical: a k-mer and its reverse complement are the same."""
 
@@ -470,7 +462,7 @@ class TextIndex:
             Mers.of(k, length, canonical=canonical) for length in mer_lengths(k, text.size)
         )
         self.shape = IndexShape(k, mers, longer, text.shape(canonical=canonical))
-        buckets = find_places(text, k, mers, longer, canonical=canonical, threads=threads)
+        buckets = find_places(text, self.shape, threads)
         small = mers.width > 0 and mers.ahead == 0 and text.size <= FILTERED
         filter_ = mer_filter(text, mers, self.shape.text) if small else _NO_FILTER
         self.arrays = (text.packed, text.blocks, text.gaps, filter_, *buckets)
