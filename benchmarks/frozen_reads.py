@@ -51,7 +51,7 @@ def rows(
         codes = np.unique(window_codes(text, whole, k, canonical=True)[0])
         table = KmerIndex(k, expected=codes.size)
         table.add(codes)
-        by_text = TextIndex(ReferenceText.of(text, whole), k, canonical=True)
+        by_text = TextIndex.of(ReferenceText.of(text, whole), k, canonical=True)
         for length in LENGTHS:
             batch = reads_of(text, total, length, 2)
             for used in threads:

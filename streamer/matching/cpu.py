@@ -58,7 +58,7 @@ class CpuEngine(match_engine.MatchEngine):
         # of the window that starts at each place of the text
         self._sets: NDArray[np.uint32] | None = None
         if not walks and not changes and (text := _text_of(dictionary)) is not None:
-            self._text = TextIndex(text, self._k, canonical=self._canonical, threads=threads)
+            self._text = TextIndex.of(text, self._k, canonical=self._canonical, threads=threads)
             self._sets = self._sets_at(sets_at, look_up=with_sets and not with_runs)
         self.finds_bits = self._text is not None
         self.finds_runs = with_runs and self._text is not None

@@ -25,7 +25,7 @@ right, the place and the text there: four cache lines, two for most m-mers that 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ from trie.index.places import (
     mer_filter,
     print_of,
 )
-from trie.index.reference_text import ReferenceText, reach, symbols_at, unlike
+from trie.index.reference_text import ReferenceText, TextShape, reach, symbols_at, unlike
 from trie.windows import (
     check_batch,
     close_around_gaps,
@@ -454,23 +454,39 @@ _NO_RUNS = np.empty((0, 4), dtype=np.int64)
 _NO_FILTER = np.empty(0, dtype=np.uint64)
 
 
-class TextIndex:
-    """The index of a text. canonical: a k-mer and its reverse complement are the same."""
+def index_shape(size: int, k: int, *, canonical: bool) -> IndexShape:
+    """The parameters of an index of windows of k symbols, for a text of that size."""
+    mers, longer = (Mers.of(k, length, canonical=canonical) for length in mer_lengths(k, size))
+    return IndexShape(k, mers, longer, TextShape(size, 2 * size if canonical else size))
 
-    def __init__(self, text: ReferenceText, k: int, *, canonical: bool, threads: int = 1) -> None:
-        mers, longer = (
-            Mers.of(k, length, canonical=canonical) for length in mer_lengths(k, text.size)
-        )
-        self.shape = IndexShape(k, mers, longer, text.shape(canonical=canonical))
-        buckets = find_places(text, self.shape, threads)
-        small = mers.width > 0 and mers.ahead == 0 and text.size <= FILTERED
-        filter_ = mer_filter(text, mers, self.shape.text) if small else _NO_FILTER
-        self.arrays = (text.packed, text.blocks, text.gaps, filter_, *buckets)
+
+def has_filter(shape: IndexShape) -> bool:
+    """Whether an index has a filter of its m-mers."""
+    return shape.mers.width > 0 and shape.mers.ahead == 0 and shape.text.size <= FILTERED
+
+
+class TextIndex:
+    """The index of a text. shape, arrays: as kernels take them."""
+
+    def __init__(self, shape: IndexShape, *arrays: NDArray[Any]) -> None:
+        self.shape = shape
+        self.arrays = arrays
+
+    @classmethod
+    def of(cls, text: ReferenceText, k: int, *, canonical: bool, threads: int = 1) -> Self:
+        """Index a text. canonical: a k-mer and its reverse complement are the same.
+
+        Raises TooManyPlacesError if it has too many different k-mers.
+        """
+        shape = index_shape(text.size, k, canonical=canonical)
+        buckets = find_places(text, shape, threads)
+        filter_ = mer_filter(text, shape.mers, shape.text) if has_filter(shape) else _NO_FILTER
+        return cls(shape, text.packed, text.blocks, text.gaps, filter_, *buckets)
 
     @property
     def places(self) -> int:
         """The number of places of minimizers and k-mers."""
-        return self.arrays[5].size
+        return int(self.arrays[5].size)
 
     def memory_bytes(self) -> int:
         """Bytes of the arrays of the index."""

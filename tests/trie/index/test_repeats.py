@@ -23,7 +23,7 @@ def check(records: list[Codes], k: int, *, canonical: bool) -> None:
     text = ReferenceText.of(*joined(records))
     codes = gap_codes(text, 0, text.size)
     for threads in (1, 2):
-        index = TextIndex(text, k, canonical=canonical, threads=threads)
+        index = TextIndex.of(text, k, canonical=canonical, threads=threads)
         rows = find_repeats(index, text, threads)
         found: dict[int, int] = {}
         for begin, end, first, step in rows.tolist():

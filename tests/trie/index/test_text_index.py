@@ -34,7 +34,8 @@ class Indexed(TextIndex):
     """An index that remembers its text."""
 
     def __init__(self, text: ReferenceText, k: int, **options: Any) -> None:
-        super().__init__(text, k, **options)
+        made = TextIndex.of(text, k, **options)
+        super().__init__(made.shape, *made.arrays)
         self.half, self.k = gap_codes(text, 0, text.size), k
 
 
@@ -300,7 +301,7 @@ def test_adversarial_texts(name: str, k: int) -> None:
 def test_threads_make_the_same_index() -> None:
     rng = np.random.default_rng(4)
     text = ReferenceText.of(*joined([satellites(rng), *reference(rng, 31) * 40] * 4))
-    one, other = (TextIndex(text, 31, canonical=True, threads=n) for n in (1, 2))
+    one, other = (TextIndex.of(text, 31, canonical=True, threads=n) for n in (1, 2))
     for mine, theirs in zip(one.arrays, other.arrays, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 

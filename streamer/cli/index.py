@@ -1,0 +1,143 @@
+"""``streamer index``: a dictionary as a file that is mapped, not read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from streamer.cli.choices import FormatOption, QuietOption, check_files
+from streamer.errors import StreamerError, UsageError
+from trie.strands import Strands
+
+
+def index(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FASTX...", help="Sequences; - is standard input."),
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")
+    ] = None,
+    strands: Annotated[
+        Strands, typer.Option(help="Which orientations are one k-mer.")
+    ] = "canonical",
+    targets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TSV",
+            help="Names of targets: columns source (a record or a file), target and, if wanted, "
+            "group.",
+        ),
+    ] = None,
+    target_by: Annotated[
+        Literal["record", "file"], typer.Option(help="What is a target without --targets.")
+    ] = "record",
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="FILE", help="Write the index there.")
+    ] = None,
+    info: Annotated[
+        str | None, typer.Option("--info", metavar="FILE", help="Describe an index.")
+    ] = None,
+    check: Annotated[
+        str | None, typer.Option("--check", metavar="FILE", help="Read and verify an index.")
+    ] = None,
+    format_: FormatOption = "tsv",
+    quiet: QuietOption = False,
+) -> None:
+    """Build the index of a dictionary that does not change, describe one, or verify one.
+
+    Every --dictionary, dictionary.sources and Dictionary.open take the file. It is mapped: opening
+    takes no time, and processes share its memory.
+    """
+    asked = [name for name, value in (("--info", info), ("--check", check)) if value is not None]
+    if len(asked) + bool(sources) != 1:
+        raise UsageError("give sequences to index, or --info FILE, or --check FILE")
+    if info is not None:
+        _show(info, format_)
+    elif check is not None:
+        _verify(check, quiet)
+    else:
+        assert sources is not None
+        if k is None or output is None:
+            raise UsageError("an index needs -k and -o FILE")
+        if output == "-":
+            raise UsageError("-o -: an index is not a stream; name a file")
+        _build(sources, k, strands, targets, target_by, output, quiet)
+
+
+def _build(
+    sources: list[str],
+    k: int,
+    strands: Strands,
+    targets: str | None,
+    target_by: str,
+    output: str,
+    quiet: bool,
+) -> None:
+    from streamer.cli.streams import progress
+    from streamer.dictionary.index import Index
+    from streamer.dictionary.target_table import read_targets
+    from streamer.sequences.source import size_of_files
+    from trie.cpu.team import Team
+    from trie.cpu.threads import usable_cores
+
+    check_files([*sources, *([targets] if targets else [])], output)
+    table = read_targets(targets) if targets else None
+    with (
+        Team(usable_cores()) as team,
+        progress("indexing", size_of_files(sources), quiet=quiet) as show,
+    ):
+        made = Index.from_files(
+            sources, k, strands, targets=table, by_file=target_by == "file", team=team,
+            on_bytes=show,
+        )  # fmt: skip
+    made.save(output)
+
+
+def _show(path: str, format_: str) -> None:
+    import json
+
+    from streamer.dictionary.index import Index
+
+    facts = _facts(Index.open(path), path)
+    if format_ == "jsonl":
+        typer.echo(json.dumps(facts))
+        return
+    for key, value in facts.items():
+        for one in value if isinstance(value, list) else [value]:
+            words = one.values() if isinstance(one, dict) else [one]
+            typer.echo(" ".join([key, *map(str, words)]))
+
+
+def _facts(made, path: str):  # type: ignore[no-untyped-def]
+    import os
+
+    return {
+        "k": made.k,
+        "strands": made.strands,
+        "targets": len(made.targets.names),
+        "records": len(made.records),
+        "bases": made.bases,
+        "kmers": made.distinct,
+        "bytes": os.path.getsize(path),
+        "source": [
+            {"path": source.path, "bytes": source.size, "sha256": source.sha256 or "."}
+            for source in made.sources
+        ],
+    }
+
+
+def _verify(path: str, quiet: bool) -> None:
+    from streamer.cli.streams import progress
+    from streamer.sequences.source import size_of_files
+    from trie.index.index_file import IndexFileError, damaged
+
+    try:
+        with progress("verifying", size_of_files([path]), quiet=quiet) as show:
+            parts = damaged(path, show)
+    except IndexFileError as error:
+        raise StreamerError(str(error)) from error
+    if parts:
+        raise StreamerError(f"{path}: is damaged: {', '.join(parts)}")
+    typer.echo("ok")

@@ -1,0 +1,168 @@
+"""Indexes: their targets beside those of a dictionary of k-mers, files, and damaged files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamer.cli.app import main
+from streamer.dictionary.index import Index, sets_of_runs
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from trie.codes import decode
+from trie.index.index_file import damaged
+from trie.windows import window_codes
+
+
+def records(seed: int) -> list[tuple[str, np.ndarray]]:
+    """Some that share k-mers in both orientations, repeat themselves, or hold no k-mer."""
+    rng = np.random.default_rng(seed)
+    base = rng.integers(0, 4, 3_000).astype(np.uint8)
+    shared = base[500:900]
+    other = rng.integers(0, 4, 2_000).astype(np.uint8)
+    other[300:700] = 3 - shared[::-1]
+    other[1_000:1_400] = shared
+    third = rng.integers(0, 4, 1_500).astype(np.uint8)
+    third[100:400] = shared[50:350]
+    third[700] = 4
+    short = rng.integers(0, 4, 9).astype(np.uint8)
+    return [("a", base), ("b", other), ("none", short), ("c", third), ("a2", base[1_000:2_000])]
+
+
+def written(path: Path, some: list[tuple[str, np.ndarray]]) -> str:
+    path.write_bytes(b"".join(b">%s\n%s\n" % (n.encode(), decode(c).tobytes()) for n, c in some))
+    return str(path)
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+@pytest.mark.parametrize("k", [11, 21, 31])
+def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) -> None:
+    some = records(k)
+    fasta = written(tmp_path / "r.fa", some)
+    known = Dictionary.from_files([fasta], k, strands)  # type: ignore[arg-type]
+    made = Index.from_files([fasta], k, strands)  # type: ignore[arg-type]
+    made.save(str(tmp_path / "r.idx"))
+    for index in (made, Index.open(str(tmp_path / "r.idx"))):
+        assert [*index.targets.names] == [*known.targets.names]
+        assert index.distinct == known.codes.size
+        for name, count in zip(known.targets.names, index.kmers, strict=True):
+            at = known.targets.names.index(name)
+            holds = [at in known.targets.members_of(s) for s in range(len(known.targets))]
+            assert count == np.array(holds)[known.sets].sum()
+        bases = np.concatenate([codes for _, codes in some] + [3 - some[1][1][::-1]])
+        sizes = [codes.size for _, codes in some] + [some[1][1].size]
+        offsets = np.cumsum([0, *sizes])
+        runs: list[np.ndarray] = []
+        index.text.match(bases, offsets, runs=runs)
+        sets = np.full(bases.size, 9_999, np.uint32)
+        sets_of_runs(
+            np.concatenate(runs), index.starts, index.owners, index.shared,
+            len(index.targets), sets,
+        )  # fmt: skip
+        codes, starts = window_codes(bases, offsets, k, canonical=strands != "forward")
+        ranks = np.searchsorted(known.codes, codes)
+        for start, code, rank in zip(starts, codes, ranks, strict=True):
+            if rank == known.codes.size or known.codes[rank] != code:
+                assert sets[start] == 9_999
+                continue
+            expected = known.targets.members_of(int(known.sets[rank])).tolist()
+            assert index.targets.members_of(int(sets[start])).tolist() == expected
+
+
+def test_named_targets_join_their_sources(tmp_path: Path) -> None:
+    some = records(1)
+    fasta = written(tmp_path / "r.fa", some)
+    table = tmp_path / "t.tsv"
+    table.write_text("source\ttarget\na\tA\na2\tA\n" + f"{fasta}\trest\n")
+    out = str(tmp_path / "r.idx")
+    command = ["index", fasta, "-k", "21", "--targets", str(table), "-o", out]
+    assert main(command) == 0
+    index = Index.open(out)
+    assert [*index.targets.names] == ["A", "rest"]
+    assert index.kmers[0] == 2_980  # those of a2 are all in a
+    table.write_text("source\ttarget\nz\tA\n")
+    assert main(command) == 1
+    assert main(["index", fasta, "-k", "21", "--target-by", "file", "-o", out]) == 0
+    assert [*Index.open(out).targets.names] == [fasta]
+
+
+def test_info_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fasta = written(tmp_path / "r.fa", records(2))
+    out = str(tmp_path / "r.idx")
+    assert main(["index", fasta, "-k", "21", "--strands", "forward", "-o", out]) == 0
+    assert main(["index", "--check", out]) == 0
+    assert capsys.readouterr().out == "ok\n"
+    assert main(["index", "--info", out]) == 0
+    lines = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["k"] == "21"
+    assert lines["strands"] == "forward"
+    assert lines["targets"] == "5"
+    assert lines["source"].startswith(fasta)
+    for wrong in (["index"], ["index", fasta, "-o", out], ["index", fasta, "--info", out]):
+        assert main(wrong) == 2
+    assert main(["index", written(tmp_path / "e.fa", [("x", np.zeros(5, np.uint8))]), "-k", "21",
+                 "-o", str(tmp_path / "e.idx")]) == 1  # fmt: skip
+    assert not (tmp_path / "e.idx").exists()
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    """Every flipped byte is found by ``damaged`` or on opening; none makes a kernel stray."""
+    fasta = written(tmp_path / "r.fa", records(3))
+    path = tmp_path / "r.idx"
+    Index.from_files([fasta], 21, "canonical").save(str(path))
+    whole = path.read_bytes()
+    rng = np.random.default_rng(3)
+    bases = np.concatenate([codes for _, codes in records(3)])
+    offsets = np.array([0, bases.size])
+    for _ in range(300):
+        at = int(rng.integers(0, len(whole)))
+        other = bytearray(whole)
+        other[at] ^= 1 << int(rng.integers(0, 8))
+        path.write_bytes(other)
+        try:
+            opened = Index.open(str(path))
+        except StreamerError:
+            continue
+        runs: list[np.ndarray] = []
+        opened.text.match(bases, offsets, runs=runs)
+        sets = np.zeros(bases.size, np.uint32)
+        for part in runs:
+            sets_of_runs(
+                part, opened.starts, opened.owners, opened.shared, len(opened.targets), sets
+            )
+        assert sets.max() < len(opened.targets)
+    for size in (0, 5, 19, 300, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(StreamerError, match=r"is not an index|damaged|cut"):
+            Index.open(str(path))
+    path.write_bytes(whole)
+    size = int.from_bytes(whole[12:16], "little")
+    for name, _, count, where, _ in json.loads(whole[20 : 20 + size])["arrays"]:
+        if count:
+            other = bytearray(whole)
+            other[where] ^= 1
+            path.write_bytes(other)
+            assert damaged(str(path)) == [name]
+
+
+def test_a_file_cut_while_it_is_mapped_ends_in_one_line(tmp_path: Path) -> None:
+    fasta = written(tmp_path / "r.fa", records(4))
+    path = tmp_path / "r.idx"
+    Index.from_files([fasta], 21, "canonical").save(str(path))
+    code = (
+        "import os, sys; from streamer.dictionary.index import Index\n"
+        "index = Index.open(sys.argv[1]); os.truncate(sys.argv[1], 100)\n"
+        "print(sum(int(array.sum()) for array in index.text.arrays))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "while it was open" in done.stderr
