@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from streamer.cli.choices import FormatOption, QuietOption, check_files
+from streamer.cli.choices import FormatOption, QuietOption, check_files, say
 from streamer.errors import StreamerError, UsageError
 from trie.strands import Strands
+
+if TYPE_CHECKING:
+    from streamer.dictionary.index import Index
 
 
 def index(
@@ -78,6 +81,7 @@ def _build(
     from streamer.cli.streams import progress
     from streamer.dictionary.index import Index
     from streamer.dictionary.target_table import read_targets
+    from streamer.dictionary.targets import check_notices
     from streamer.sequences.source import size_of_files
     from trie.cpu.team import Team
     from trie.cpu.threads import usable_cores
@@ -92,6 +96,9 @@ def _build(
             sources, k, strands, targets=table, by_file=target_by == "file", team=team,
             on_bytes=show,
         )  # fmt: skip
+    check_notices(
+        made.kmerless(), made.names, sources, k, None if quiet else say, none=not made.has_kmers
+    )
     made.save(output)
 
 
@@ -110,16 +117,16 @@ def _show(path: str, format_: str) -> None:
             typer.echo(" ".join([key, *map(str, words)]))
 
 
-def _facts(made, path: str):  # type: ignore[no-untyped-def]
+def _facts(made: Index, path: str) -> dict[str, Any]:
     import os
 
     return {
         "k": made.k,
         "strands": made.strands,
-        "targets": len(made.targets.names),
+        "targets": len(made.names),
         "records": len(made.records),
         "bases": made.bases,
-        "kmers": made.distinct,
+        "kmers": made.shares.distinct,
         "bytes": os.path.getsize(path),
         "source": [
             {"path": source.path, "bytes": source.size, "sha256": source.sha256 or "."}

@@ -52,6 +52,8 @@ class ClusterMatcher(StreamMatcher):
     say: called with lines about workers.
     """
 
+    keeps_index = False
+
     def __init__(
         self,
         dictionary: Dictionary,
@@ -132,7 +134,7 @@ class ClusterEngine(MatchEngine):
         return lacking(given, self.local().codes())
 
     def __len__(self) -> int:
-        return len(self.local()) if self._changes else self._dictionary.codes.size
+        return len(self.local()) if self._changes else self._dictionary.kmers
 
     def codes(self) -> NDArray[np.uint64]:
         return self.local().codes() if self._changes else self._dictionary.codes
@@ -270,7 +272,6 @@ def _shards(
     lows = [0, *inner, 1 << 64]
     cuts = [0, *np.searchsorted(whole.codes, np.array(inner, np.uint64)).tolist(), size]
     for (first, stop), (low, high) in zip(pairwise(cuts), pairwise(lows), strict=True):
-        part = replace(
-            whole, codes=whole.codes[first:stop], sets=whole.sets[first:stop], records=None
-        )
+        lists = whole.codes[first:stop], whole.sets[first:stop]
+        part = Dictionary(whole.k, whole.strands, *lists, whole.targets)
         yield part, None, low, high

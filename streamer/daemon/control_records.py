@@ -122,7 +122,7 @@ def dictionary_record(
     at: number of the record. fingerprint: that of the dictionary. sources: the files it was read
     from.
     """
-    kmers = int(dictionary.codes.size)
+    kmers = int(dictionary.kmers)
     meta = {
         "version": version,
         "fingerprint": fingerprint,

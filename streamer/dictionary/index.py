@@ -9,7 +9,7 @@ the text and the places it has
     repeats       uint32[3, n] and int8[n]: the windows whose k-mer occurs earlier in the text
     shared        uint32[3, n]: the windows [begin, end) whose k-mer several targets have: the set
     set_starts    int64[sets + 1] and
-    set_members   int32: the sets of targets, as in ``TargetSets``, single targets first
+    set_members   int32: the sets of targets, as in ``TargetSets``, first each that has k-mers
     kmers         int64: the distinct k-mers of each target
 """
 
@@ -17,15 +17,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
-from streamer.dictionary.target_sets import TargetSets, bounds_of, first_names, intern_runs
+from streamer.dictionary.target_sets import (
+    SHOWN_TARGETS,
+    TargetSets,
+    bounds_of,
+    first_names,
+    intern_runs,
+)
 from streamer.errors import DataError, StreamerError
 from streamer.sequences.files import read_pieces
 from streamer.sequences.source import STDIN, shown_name
@@ -33,17 +41,20 @@ from trie.codes import check_k
 from trie.cpu.jit import njit
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
-from trie.index.index_file import IndexFileError, open_index, write_index
+from trie.index.index_file import IndexFileError, is_index, open_index, write_index
 from trie.index.places import TooManyPlacesError
 from trie.index.reference_text import (
     SLACK,
+    ReferenceText,
     TextBuilder,
     TooLongError,
     block_words,
+    gap_codes,
 )
 from trie.index.repeats import count_windows, find_repeats
 from trie.index.text_index import TextIndex, has_filter, index_shape
 from trie.strands import Strands
+from trie.windows import NO_SET, window_codes
 
 _PIECE = 1 << 22  # symbols read at once
 _ARRAYS: Final = ("packed", "blocks", "gaps", "filter", "offsets", "places", "prints", "full")
@@ -51,28 +62,48 @@ _ARRAYS: Final = ("packed", "blocks", "gaps", "filter", "offsets", "places", "pr
 
 @dataclass(frozen=True)
 class Source:
-    """A file that an index was made of; sha256: empty if it could be read only once."""
+    """A file that an index was made of; sha256: empty if unknown. records: how many it has."""
 
     path: str
     size: int
     sha256: str
+    records: int
 
     @classmethod
-    def of(cls, path: str) -> Source:
-        """Read a file for its checksum."""
+    def of(cls, path: str, records: int, *, checksum: bool) -> Source:
+        """Describe a file; it is read for its checksum."""
         if path == STDIN or not os.path.isfile(path):
-            return cls(path, 0, "")
+            return cls(path, 0, "", records)
+        if not checksum:
+            return cls(path, os.path.getsize(path), "", records)
         with open(path, "rb") as file:
-            return cls(path, os.path.getsize(path), hashlib.file_digest(file, "sha256").hexdigest())
+            checked = hashlib.file_digest(file, "sha256").hexdigest()
+        return cls(path, os.path.getsize(path), checked, records)
+
+
+class Shares(NamedTuple):
+    """Which k-mers of a text are equal.
+
+    repeats: uint32[3, n] and steps: int8[n], as in ``trie.index.repeats``. shared: uint32[3, n],
+    windows [begin, end) of k-mers that several targets have, and their set. sets: of targets.
+    kmers: int64, the distinct k-mers of each target. distinct: those of all targets.
+    """
+
+    repeats: NDArray[np.uint32]
+    steps: NDArray[np.int8]
+    shared: NDArray[np.uint32]
+    sets: TargetSets
+    kmers: NDArray[np.int64]
+    distinct: int
 
 
 @dataclass(frozen=True)
 class Index:
-    """An index with its targets. kmers: int64, the distinct k-mers of each target.
+    """An index with its targets.
 
-    distinct: those of all targets. bases: those of the records, ambiguity codes included. owners:
-    int32, the target of each record. shared: uint32[3, n], windows of several targets and their
-    sets. repeats: uint32[3, n] and int8[n], as in ``trie.index.repeats``.
+    records: names. starts: int64, the place where each record begins. owners: int32, the target of
+    each. bases: those of all records, ambiguity codes included. known: what is known about equal
+    k-mers, computed when it is first needed.
     """
 
     k: int
@@ -81,18 +112,58 @@ class Index:
     records: Sequence[str]
     starts: NDArray[np.int64]
     owners: NDArray[np.int32]
-    targets: TargetSets
-    kmers: NDArray[np.int64]
-    distinct: int
-    shared: NDArray[np.uint32]
-    repeats: tuple[NDArray[np.uint32], NDArray[np.int8]]
+    names: Sequence[str]
     bases: int
     sources: Sequence[Source] = ()
+    known: Shares | None = None
 
     @property
     def size(self) -> int:
         """The places of the text."""
         return int(self.text.shape.text.size)
+
+    @property
+    def reference(self) -> ReferenceText:
+        """The text."""
+        packed, blocks, gaps, *_ = self.text.arrays
+        return ReferenceText(packed, gaps, blocks, self.starts, self.size)
+
+    @cached_property
+    def shares(self) -> Shares:
+        """Which k-mers are equal."""
+        if self.known is not None:
+            return self.known
+        text = self.reference
+        windows = count_windows(text, self.k)
+        repeats = find_repeats(self.text, text, usable_cores())
+        sets, shared, kmers = _sets(repeats, self.starts, self.owners, windows, self.names)
+        distinct = int(windows.sum() - (repeats[:, 1] - repeats[:, 0]).sum())
+        columns = repeats[:, :3].T.astype(np.uint32)
+        return Shares(columns, repeats[:, 3].astype(np.int8), shared, sets, kmers, distinct)
+
+    @cached_property
+    def targets(self) -> TargetSets:
+        """The sets of targets: first each target, then those that share k-mers."""
+        if len(self.names) == 1:
+            return TargetSets(self.names, np.arange(2), np.zeros(1, np.int32))
+        return self.shares.sets
+
+    @cached_property
+    def record_sets(self) -> NDArray[np.uint32]:
+        """uint32[records]: the set of the target of each."""
+        if len(self.names) == 1:
+            return np.zeros(self.starts.size, np.uint32)
+        numbers = np.cumsum(self.shares.kmers > 0) - 1
+        return np.maximum(numbers, 0).astype(np.uint32)[self.owners]
+
+    @property
+    def fingerprint(self) -> int:
+        """A checksum of the records and their targets; it is never 0."""
+        checksum = zlib.crc32(f"{self.k} {self.strands}".encode())
+        text = self.reference
+        for array in (text.packed, text.gaps, self.owners, _joined_names(self.names)):
+            checksum = zlib.crc32(array.view(np.uint8).data, checksum)
+        return checksum or 1
 
     def memory_bytes(self) -> int:
         """The bytes of all arrays."""
@@ -109,65 +180,90 @@ class Index:
         by_file: bool = False,
         team: Team | None = None,
         on_bytes: Callable[[int], None] = lambda done: None,
+        checksums: bool = True,
     ) -> Index:
-        """Index the records of sequence files; StreamerError if none holds a k-mer.
+        """Index the records of sequence files and of other indexes.
 
         targets: the target of each source, a record's name or a file as given; other records are
-        targets of their own, or with ``by_file`` their files are.
+        targets of their own, or with ``by_file`` their files are. checksums: of the files, too.
         """
         check_k(k)
-        threads = usable_cores()
-        builder, names, files = TextBuilder(), list[str](), list[int]()
+        builder, names, files, own = TextBuilder(), list[str](), list[str](), list[str]()
         read = bases = 0
 
         def on_read(done: int) -> None:
             on_bytes(read + done)
 
         try:
-            for number, path in enumerate(paths):
+            for path in paths:
                 before = len(names)
-                for piece in read_pieces(path, 0, size=_PIECE, on_bytes=on_read, team=team):
-                    continues = before + piece.first < len(names)
-                    builder.add(piece.reads.bases, piece.reads.offsets, continues=continues)
-                    names[before + piece.first :] = piece.reads.names
-                    bases += piece.reads.bases.size
-                files += [number] * (len(names) - before)
+                if is_index(path):
+                    other = cls.open(path)
+                    names += other.records
+                    own += [other.names[owner] for owner in other.owners]
+                    bases += other.bases
+                    for first, codes, offsets in records_of(other):
+                        builder.add(codes, offsets, continues=not first)
+                else:
+                    for piece in read_pieces(path, 0, size=_PIECE, on_bytes=on_read, team=team):
+                        continues = before + piece.first < len(names)
+                        builder.add(piece.reads.bases, piece.reads.offsets, continues=continues)
+                        names[before + piece.first :] = piece.reads.names
+                        bases += piece.reads.bases.size
+                    own += names[len(own) :]
+                files += [path] * (len(names) - before)
                 read += os.path.getsize(path) if os.path.isfile(path) else 0
             text = builder.finish()
         except TooLongError as error:
             raise DataError(str(error), file=shown_name(path)) from error
-        own = [paths[number] for number in files] if by_file else names
-        owners, target_names = _owners(names, [paths[number] for number in files], own, targets)
-        windows = count_windows(text, k)
-        if not windows.sum():
-            shown = ", ".join(map(shown_name, paths))
-            raise StreamerError(f"{shown}: the dictionary holds no whole {k}-mer")
+        owners, target_names = _owners(names, files, files if by_file else own, targets)
         try:
-            index = TextIndex.of(text, k, canonical=strands != "forward", threads=threads)
+            index = TextIndex.of(text, k, canonical=strands != "forward", threads=usable_cores())
         except TooManyPlacesError as error:
             raise StreamerError(str(error)) from error
-        repeats = find_repeats(index, text, threads)
-        sets, shared, kmers = _sets(repeats, text.starts, owners, windows, target_names)
-        distinct = int(windows.sum() - (repeats[:, 1] - repeats[:, 0]).sum())
-        return cls(
-            k, strands, index, names, text.starts, owners, sets, kmers, distinct, shared,
-            (repeats[:, :3].T.astype(np.uint32), repeats[:, 3].astype(np.int8)), bases,
-            [Source.of(path) for path in paths],
-        )  # fmt: skip
+        sources = [
+            Source.of(path, files.count(path), checksum=checksums) for path in dict.fromkeys(paths)
+        ]
+        return cls(k, strands, index, names, text.starts, owners, target_names, bases, sources)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """int64[records]: their bases."""
+        lengths = np.diff(self.starts, append=0) - 1
+        lengths[-1:] = self.bases - lengths[:-1].sum()
+        return lengths
+
+    @property
+    def has_kmers(self) -> bool:
+        """Whether any record holds a k-mer."""
+        return bool(count_windows(self.reference, self.k).any())
+
+    def kmerless(self) -> dict[str, str]:
+        """Name, by source, the records that hold no k-mer, with the reason."""
+        states = (self.lengths >= self.k).astype(np.uint8)
+        states[count_windows(self.reference, self.k) > 0] = 2
+        found, first = {}, 0
+        for source in self.sources:
+            part = slice(first, first + source.records)
+            if why := kmerless(self.records[part], states[part], self.k):
+                found[source.path] = why
+            first += source.records
+        return found
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         arrays = dict(zip(_ARRAYS, self.text.arrays, strict=True))
+        shares = self.shares
         return arrays | {
             "record_names": _joined_names(self.records),
-            "target_names": _joined_names(self.targets.names),
+            "target_names": _joined_names(self.names),
             "starts": self.starts,
             "owners": self.owners,
-            "repeats": self.repeats[0].ravel(),
-            "repeat_steps": self.repeats[1],
-            "shared": self.shared.ravel(),
-            "set_starts": self.targets.starts,
-            "set_members": self.targets.members,
-            "kmers": self.kmers,
+            "repeats": shares.repeats.ravel(),
+            "repeat_steps": shares.steps,
+            "shared": shares.shared.ravel(),
+            "set_starts": shares.sets.starts,
+            "set_members": shares.sets.members,
+            "kmers": shares.kmers,
         }
 
     def save(self, path: str) -> None:
@@ -178,8 +274,8 @@ class Index:
             "strands": self.strands,
             "size": self.size,
             "bases": self.bases,
-            "kmers": self.distinct,
-            "sources": [[source.path, source.size, source.sha256] for source in self.sources],
+            "kmers": self.shares.distinct,
+            "sources": [list(vars(source).values()) for source in self.sources],
         }
         write_index(path, facts, self._arrays())
 
@@ -207,19 +303,77 @@ class Index:
         }  # fmt: skip
         sound = all(arrays[name].size == count for name, count in sizes.items())
         sound &= arrays["gaps"].size % 2 == 0 and arrays["shared"].size % 3 == 0
-        sound &= arrays["set_starts"].size > targets > 0 and arrays["offsets"].size > 1
+        sound &= arrays["set_starts"].size > 1 and targets > 0 and arrays["offsets"].size > 1
         sound &= not has_filter(shape) or arrays["filter"].size > 0
         if not sound:
             raise IndexFileError(path, "is damaged: its arrays do not fit each other")
-        target_names = Names(arrays["target_names"], targets)
+        names = Names(arrays["target_names"], targets)
+        sets = TargetSets(names, arrays["set_starts"], arrays["set_members"])
+        shares = Shares(
+            arrays["repeats"].reshape(3, -1), arrays["repeat_steps"],
+            arrays["shared"].reshape(3, -1), sets, arrays["kmers"], int(facts["kmers"]),
+        )  # fmt: skip
         return cls(
             k, facts["strands"], TextIndex(shape, *(arrays[name] for name in _ARRAYS)),
-            Names(arrays["record_names"], records), arrays["starts"], arrays["owners"],
-            TargetSets(target_names, arrays["set_starts"], arrays["set_members"]), arrays["kmers"],
-            int(facts["kmers"]), arrays["shared"].reshape(3, -1),
-            (arrays["repeats"].reshape(3, -1), arrays["repeat_steps"]), int(facts["bases"]),
-            [Source(*source) for source in facts["sources"]],
+            Names(arrays["record_names"], records), arrays["starts"], arrays["owners"], names,
+            int(facts["bases"]), [Source(*source) for source in facts["sources"]], shares,
         )  # fmt: skip
+
+
+def records_of(index: Index) -> Iterator[tuple[bool, NDArray[np.uint8], NDArray[np.int64]]]:
+    """Yield the base codes and offsets of records in parts, and whether a record begins there."""
+    for start, length in zip(index.starts.tolist(), index.lengths.tolist(), strict=True):
+        for begin in range(0, max(length, 1), _PIECE):
+            end = min(begin + _PIECE, length)
+            codes = gap_codes(index.reference, start + begin, start + end)
+            yield begin == 0, codes, np.array([0, codes.size])
+
+
+MOST_LISTED: Final = 1 << 28
+"""The most k-mers that are listed from an index."""
+
+
+def listed(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """The distinct k-mers of an index, ascending codes, and the target set of each.
+
+    Raises StreamerError if there are more than MOST_LISTED.
+    """
+    shares = index.shares
+    if shares.distinct > MOST_LISTED:
+        raise StreamerError(
+            f"{shares.distinct:,} k-mers in an index: for this, at most {MOST_LISTED:,} are listed"
+        )
+    codes = np.empty(shares.distinct, np.uint64)
+    sets = np.empty(shares.distinct, np.uint32)
+    begins, ends = shares.repeats[0], shares.repeats[1]
+    filled = 0
+    for begin in range(0, index.size, _PIECE):
+        bases = gap_codes(index.reference, begin, min(begin + _PIECE + index.k - 1, index.size))
+        found, starts = window_codes(
+            bases, np.array([0, bases.size]), index.k, canonical=index.strands != "forward"
+        )
+        places = starts + begin
+        at = np.searchsorted(ends, places, side="right")
+        first = at == ends.size
+        first[~first] = begins[at[~first]] > places[~first]
+        stop = filled + int(first.sum())
+        codes[filled:stop] = found[first]
+        sets[filled:stop] = sets_at(index, places[first])
+        filled = stop
+    order = np.argsort(codes)
+    return codes[order], sets[order]
+
+
+def sets_at(index: Index, places: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The target set of the window at each place."""
+    record = np.searchsorted(index.starts, places, side="right") - 1
+    sets = index.record_sets[record]
+    begins, ends, numbers = index.shares.shared
+    at = np.searchsorted(ends, places, side="right")
+    inside = at < ends.size
+    inside[inside] = begins[at[inside]] <= places[inside]
+    sets[inside] = numbers[at[inside]]
+    return sets
 
 
 class Names(Sequence[str]):
@@ -239,6 +393,65 @@ class Names(Sequence[str]):
         return self._names[at]
 
 
+def numbers_of_targets(
+    index: Index, first: int, stop: int
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """The first windows with the k-mers of targets, by symbol of their records, or NO_SET.
+
+    Also int64[targets + 1]: where the records of each begin.
+    """
+    order = np.argsort(index.owners, kind="stable")
+    bounds = np.searchsorted(index.owners[order], np.arange(first, stop + 1))
+    records = order[bounds[0] : bounds[-1]]
+    ends = bounds_of(index.lengths[records])
+    numbers = np.empty(ends[-1], np.uint32)
+    shares = index.shares
+    gaps = index.reference.gaps.reshape(-1, 2)
+    _put_firsts(gaps, shares.repeats, shares.steps, index.starts, records, ends, index.k, numbers)
+    return numbers, ends[bounds - bounds[0]]
+
+
+@njit(cache=True, nogil=True)
+def _put_firsts(gaps, repeats, steps, starts, records, ends, k, numbers):
+    for i in range(records.size):
+        start = starts[records[i]]
+        to = ends[i] - start
+        stop = start + ends[i + 1] - ends[i]
+        for place in range(start, stop):
+            numbers[to + place] = place
+        at = np.searchsorted(gaps[:, 1], start, side="right")
+        while at < len(gaps) and np.int64(gaps[at, 0]) - k + 1 < stop:
+            low = max(np.int64(gaps[at, 0]) - k + 1, start)
+            for place in range(low, min(np.int64(gaps[at, 1]), stop)):
+                numbers[to + place] = NO_SET
+            at += 1
+        at = np.searchsorted(repeats[0], start)
+        while at < steps.size and np.int64(repeats[0, at]) < stop:
+            first = np.int64(repeats[2, at])
+            for place in range(np.int64(repeats[0, at]), np.int64(repeats[1, at])):
+                numbers[to + place] = first
+                first += steps[at]
+            at += 1
+
+
+def kmerless(names: Sequence[str], states: NDArray[np.uint8], k: int) -> str:
+    """Name the records that hold no k-mer, with the reason; empty if all hold one.
+
+    states: by record, 0 shorter than k, 1 no window without a gap code, 2 some.
+    """
+    reasons = (
+        (1, "ambiguity codes in every window (write out their variants, or use asm --iupac)"),
+        (0, f"fewer than {k} bases (give longer records or a smaller k)"),
+    )
+    parts = []
+    for state, why in reasons:
+        where = np.flatnonzero(states == state).tolist()
+        if where:
+            shown = first_names([names[at] for at in where[: SHOWN_TARGETS + 1]])
+            parts.append(f"{len(where):,} of {states.size:,} records have {why}: {shown}")
+    return "; ".join(parts)
+
+
 def _joined_names(names: Sequence[str]) -> NDArray[np.uint8]:
     return np.frombuffer("".join(f"{name}\n" for name in names).encode(), np.uint8)
 
@@ -249,8 +462,11 @@ def _owners(
     own: Sequence[str],
     targets: Mapping[str, str] | None,
 ) -> tuple[NDArray[np.int32], list[str]]:
-    """The target of each record, and the names of the targets, in the order of their records."""
-    if targets is None and own is names:
+    """The target of each record, and the names of the targets, in the order of their records.
+
+    Records of one name are targets of their own unless that is asked for.
+    """
+    if targets is None and own == names:
         return np.arange(len(names), dtype=np.int32), [*names]
     targets = targets or {}
     if unknown := targets.keys() - set(names) - set(files):
@@ -283,8 +499,7 @@ def _sets(
     # first windows of k-mers that several targets have, ascending
     firsts = np.unique(_expanded(crossing, 2, 3))
     if not firsts.size:
-        single = TargetSets(names, np.arange(count + 1), np.arange(count, dtype=np.int32))
-        return single, np.zeros((3, 0), np.uint32), kmers
+        return _single_sets(names, kmers), np.zeros((3, 0), np.uint32), kmers
     low = np.where(step > 0, first, first - (end - begin - 1))
     some = np.searchsorted(firsts, low) < np.searchsorted(firsts, low + (end - begin))
     window = _expanded(repeats[some], 0, None)
@@ -302,16 +517,24 @@ def _sets(
     further = members != np.repeat(home, np.diff(bounds))
     np.add.at(kmers, members[further], 1)
     numbers, chosen = intern_runs(members, bounds)
+    single = _single_sets(names, kmers)
     sizes = np.diff(bounds)[chosen]
     inner = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     several = members[np.repeat(bounds[:-1][chosen], sizes) + inner]
     sets = TargetSets(
         names,
-        np.concatenate((np.arange(count), count + bounds_of(sizes))),
-        np.concatenate((np.arange(count, dtype=np.int32), several)),
+        np.concatenate((single.starts[:-1], single.starts[-1] + bounds_of(sizes))),
+        np.concatenate((single.members, several)),
     )
     order = np.argsort(window)
-    return sets, _segments(window[order], count + numbers[kind[order]].astype(np.int64)), kmers
+    several_sets = len(single) + numbers[kind[order]].astype(np.int64)
+    return sets, _segments(window[order], several_sets), kmers
+
+
+def _single_sets(names: Sequence[str], kmers: NDArray[np.int64]) -> TargetSets:
+    """A set for each target that holds a k-mer."""
+    members = np.flatnonzero(kmers).astype(np.int32)
+    return TargetSets(names, np.arange(members.size + 1), members)
 
 
 def _expanded(rows: NDArray[np.int64], column: int, step: int | None) -> NDArray[np.int64]:
@@ -331,17 +554,17 @@ def _segments(windows: NDArray[np.int64], sets: NDArray[np.int64]) -> NDArray[np
 
 
 @njit(cache=True, nogil=True)
-def sets_of_runs(runs, starts, owners, shared, most, sets):
+def sets_of_runs(runs, starts, record_sets, shared, most, sets):
     """Write the set of each window of ``BatchResult.runs`` to ``sets``.
 
-    starts, owners, shared: of an index. most: the number of its sets; a damaged file has others.
+    starts, record_sets, shared: of an index. most: its sets; a damaged file has others.
     """
     for i in range(len(runs)):
         begin, stop, place, step = runs[i, 0], runs[i, 1], runs[i, 2], runs[i, 3]
         size = stop - begin
         low = place if step > 0 else place - size + 1
         record = np.searchsorted(starts, low, side="right") - 1
-        own = np.uint32(owners[record]) if 0 <= record < owners.size else np.uint32(0)
+        own = record_sets[record] if 0 <= record < record_sets.size else np.uint32(0)
         sets[begin:stop] = min(own, np.uint32(most - 1))
         at = np.searchsorted(shared[1], low, side="right")
         while at < shared.shape[1] and np.int64(shared[0, at]) < low + size:

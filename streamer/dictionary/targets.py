@@ -27,8 +27,7 @@ orientation that is present only as the reverse complement of the other.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby, islice, pairwise
 from pathlib import Path
@@ -37,6 +36,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.dictionary.index import Index, kmerless, listed, records_of
 from streamer.dictionary.target_sets import (
     SHOWN_TARGETS,
     TargetSets,
@@ -52,12 +52,15 @@ from streamer.errors import StreamerError, UsageError, check_choice
 from streamer.sequences.files import read_pieces
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import TextPiece
-from streamer.sequences.source import shown_name
+from streamer.sequences.source import STDIN, shown_name
 from trie.ascending import lacking, merged
 from trie.codes import check_k, with_reverse_complements
 from trie.cpu.jit import njit
 from trie.cpu.team import Team
 from trie.cpu.threads import run_each, usable_cores
+from trie.index.index_file import is_index
+from trie.index.kmer_index import ALWAYS_BITSET_K
+from trie.index.mers import suits
 from trie.snapshots.tree_bitmap import SnapshotDamagedError, TreeBitmap, is_snapshot, load, save
 from trie.strands import STRANDS, Strands
 from trie.trees.shards import drop_repeats, group, sort_unique
@@ -148,19 +151,8 @@ class KmerlessRecords:
         self._states[first:] = states.tobytes()
 
     def among(self, names: Sequence[str], first: int = 0) -> str:
-        """Name the records from ``first`` on that hold no k-mer, with the reason; empty if none."""
-        states = np.frombuffer(self._states, np.uint8)[first:]
-        reasons = (
-            (1, "ambiguity codes in every window (write out their variants, or use asm --iupac)"),
-            (0, f"fewer than {self._k} bases (give longer records or a smaller k)"),
-        )
-        parts = []
-        for state, why in reasons:
-            where = np.flatnonzero(states == state).tolist()
-            if where:
-                shown = first_names([names[first + at] for at in where[: SHOWN_TARGETS + 1]])
-                parts.append(f"{len(where):,} of {states.size:,} records have {why}: {shown}")
-        return "; ".join(parts)
+        """Name the records from ``first`` on that hold no k-mer, with the reason."""
+        return kmerless(names[first:], np.frombuffer(self._states, np.uint8)[first:], self._k)
 
 
 def holding(reads: ReadBatch, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -419,22 +411,93 @@ _PIECE = 1 << 21
 """Symbols read at once; their windows and the memory to group them take 33 bytes each."""
 
 
-@dataclass(frozen=True)
 class Dictionary:
     """The k-mers that matching starts from.
 
     codes: uint64, ascending, each once; canonical codes unless strands is ``forward``. sets:
     uint32, the target set of each k-mer. records: the targets' bases, if they are kept. has_grown:
-    some k-mers are in no record.
+    some k-mers are in no record. index: of all k-mers, instead of codes, sets and records, which
+    are then listed when they are first asked for; StreamerError if there are too many.
     """
 
-    k: int
-    strands: Strands
-    codes: NDArray[np.uint64]
-    sets: NDArray[np.uint32]
-    targets: TargetSets
-    records: RecordBases | None = None
-    has_grown: bool = False
+    def __init__(
+        self,
+        k: int,
+        strands: Strands,
+        codes: NDArray[np.uint64] | None,
+        sets: NDArray[np.uint32] | None,
+        targets: TargetSets,
+        records: RecordBases | None = None,
+        has_grown: bool = False,
+        index: Index | None = None,
+    ) -> None:
+        self.k = k
+        self.strands: Strands = strands
+        self.targets = targets
+        self.has_grown = has_grown
+        self.index = index
+        self._listed = None if codes is None or sets is None else (codes, sets)
+        self._records = records
+
+    @classmethod
+    def of_index(cls, index: Index) -> Dictionary:
+        """Create the dictionary of an index."""
+        return cls(index.k, index.strands, None, None, index.targets, index=index)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Dictionary:
+        """Open a file that ``streamer index`` wrote; StreamerError if it is none, or damaged."""
+        return cls.of_index(Index.open(os.fspath(path)))
+
+    def _lists(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+        if self._listed is None:
+            assert self.index is not None
+            self._listed = listed(self.index)
+        return self._listed
+
+    @property
+    def codes(self) -> NDArray[np.uint64]:
+        """The k-mers, ascending."""
+        return self._lists()[0]
+
+    @property
+    def sets(self) -> NDArray[np.uint32]:
+        """The target set of each k-mer."""
+        return self._lists()[1]
+
+    @property
+    def kmers(self) -> int:
+        """The number of k-mers."""
+        return self.index.shares.distinct if self.index is not None else self.codes.size
+
+    @property
+    def records(self) -> RecordBases | None:
+        """The bases of the records, a byte each."""
+        if self._records is None and self.index is not None:
+            parts = [codes for _, codes, _ in records_of(self.index)]
+            self._records = RecordBases(np.concatenate(parts), bounds_of(self.index.lengths))
+        return self._records
+
+    def replaced(
+        self,
+        *,
+        strands: Strands | None = None,
+        codes: NDArray[np.uint64] | None = None,
+        sets: NDArray[np.uint32] | None = None,
+        has_grown: bool = False,
+    ) -> Dictionary:
+        """Create a dictionary that differs in what is given."""
+        same = codes is None and sets is None
+        return Dictionary(
+            self.k,
+            strands or self.strands,
+            codes if codes is not None else None if same and self._listed is None else self.codes,
+            sets if sets is not None else None if same and self._listed is None else self.sets,
+            self.targets,
+            self._records if same else self.records,
+            self.has_grown or has_grown,
+            self.index if same else None,
+        )
 
     @classmethod
     def empty(cls, k: int, strands: Strands) -> Dictionary:
@@ -472,15 +535,23 @@ class Dictionary:
         >>> dictionary.targets.names[:3]
         ['gi|9626243|ref|NC_001416.1|', 'NB01', 'NB02']
         """
-        # a circular import
-
         check_k(k)
         check_choice("strands", strands, STRANDS)
         several = [paths] if isinstance(paths, str | os.PathLike) else paths
         names = [os.fspath(path) for path in several]
         if not names:
             raise UsageError("a dictionary needs files")
-        known_as = "forward" if as_stored else strands
+        known_as: Strands = "forward" if as_stored else strands
+        if indexed := cls._indexed(names, k, strands, known_as, keep_records, team):
+            check_notices(
+                indexed.kmerless(),
+                indexed.targets.names,
+                names,
+                k,
+                on_notice,
+                none=not indexed.has_kmers,
+            )
+            return cls.of_index(indexed)
         parts = []
         kmerless: dict[str, str] = {}
         for saved, run in groupby(names, is_saved):
@@ -493,19 +564,40 @@ class Dictionary:
                 unsaved = list(run)
                 parts.append(cls._from_records(unsaved, k, known_as, keep_records, team, kmerless))
         dictionary = _merged(parts, both=strands == "both")
-        # one line, however many files and records there are
-        kmerless = dict(islice(kmerless.items(), SHOWN_TARGETS))
-        if not dictionary.codes.size:
-            why = "; ".join(kmerless.values()) or "no records"
-            files = ", ".join(map(shown_name, kmerless or names))
-            raise StreamerError(f"{files}: the dictionary holds no whole {k}-mer: {why}")
-        if kmerless and on_notice is not None:
-            never = "; ".join(f"{shown_name(path)}: {why}" for path, why in kmerless.items())
-            on_notice(f"warning: without a whole {k}-mer nothing can match: {never}")
-        if on_notice is not None:
-            for line in confusing_names(dictionary.targets.names):
-                on_notice(f"warning: {line}")
+        check_notices(
+            kmerless, dictionary.targets.names, names, k, on_notice, none=not dictionary.codes.size
+        )
         return dictionary
+
+    @classmethod
+    def _indexed(
+        cls,
+        paths: Sequence[str],
+        k: int,
+        strands: Strands,
+        known_as: Strands,
+        wanted: bool,
+        team: Team | None,
+    ) -> Index | None:
+        """The index of files, if one of them is an index, or one is ``wanted`` and useful."""
+        indexes = [path for path in paths if is_index(path)]
+        for path in indexes:
+            index = Index.open(path)
+            if (index.k, index.strands) != (k, strands):
+                raise StreamerError(
+                    f"{path}: was saved with -k {index.k} --strands {index.strands}, "
+                    f"not with -k {k} --strands {strands}"
+                )
+            if len(paths) == 1 and strands == known_as:
+                return index
+        if saved := [path for path in paths if is_saved(path)]:
+            if indexes:
+                raise StreamerError(f"{saved[0]}: cannot be joined with an index")
+            return None
+        useful = wanted and k > ALWAYS_BITSET_K and STDIN not in paths and known_as == strands
+        if not indexes and not (useful and suits(k, _bases_of(paths))):
+            return None
+        return Index.from_files(paths, k, known_as, team=team, checksums=False)
 
     @classmethod
     def _from_records(
@@ -546,12 +638,14 @@ class Dictionary:
         strands.
         """
         if strands in ("forward", self.strands):
-            return replace(self, strands=strands)
+            return self.replaced(strands=strands)
         codes, sets, targets = united(_canonical(self.codes, self.k), self.sets, self.targets)
         return Dictionary(self.k, strands, codes, sets, targets, self.records)
 
     def with_grown(self, codes: NDArray[np.uint64]) -> Dictionary:
         """Add learned k-mers: in the dictionary's strands, in any order, without a target."""
+        if not codes.size:
+            return self
         threads = usable_cores()
         new = lacking(self.codes, sort_unique(codes, self.k, threads), threads)
         if not new.size:
@@ -559,7 +653,7 @@ class Dictionary:
         all_codes = merged(self.codes, new, threads)
         sets = np.full(all_codes.size, NO_SET, dtype=np.uint32)
         sets[np.searchsorted(all_codes, self.codes)] = self.sets
-        return replace(self, codes=all_codes, sets=sets, has_grown=True)
+        return self.replaced(codes=all_codes, sets=sets, has_grown=True)
 
     def without_targets(self, strands: Strands) -> Dictionary:
         """Return the same k-mers without targets, as a dictionary with these strands."""
@@ -568,6 +662,39 @@ class Dictionary:
             codes = sort_unique(_canonical(codes, self.k), self.k, usable_cores())
         sets = np.full(codes.size, NO_SET, dtype=np.uint32)
         return Dictionary(self.k, strands, codes, sets, TargetSets.empty())
+
+
+def _bases_of(paths: Sequence[str]) -> int:
+    """About how many bases files hold, at most: compressed ones hold four a byte."""
+    return 4 * sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+
+
+def check_notices(
+    kmerless: Mapping[str, str],
+    target_names: Sequence[str],
+    paths: Sequence[str],
+    k: int,
+    on_notice: Callable[[str], None] | None,
+    *,
+    none: bool,
+) -> None:
+    """Report files with records that hold no k-mer, and names that reports cannot tell apart.
+
+    Raises StreamerError if ``none`` holds one.
+    """
+    # one line, however many files and records there are
+    kmerless = dict(islice(kmerless.items(), SHOWN_TARGETS))
+    if none:
+        why = "; ".join(kmerless.values()) or "no records"
+        files = ", ".join(map(shown_name, kmerless or paths))
+        raise StreamerError(f"{files}: the dictionary holds no whole {k}-mer: {why}")
+    if on_notice is None:
+        return
+    if kmerless:
+        never = "; ".join(f"{shown_name(path)}: {why}" for path, why in kmerless.items())
+        on_notice(f"warning: without a whole {k}-mer nothing can match: {never}")
+    for line in confusing_names(target_names):
+        on_notice(f"warning: {line}")
 
 
 def target_names(paths: Iterable[str], k: int) -> dict[str, bool] | None:
@@ -580,6 +707,11 @@ def target_names(paths: Iterable[str], k: int) -> dict[str, bool] | None:
     for path in paths:
         if is_saved(path):
             return None
+        if is_index(path):
+            index = Index.open(path)
+            for name, kmers in zip(index.names, index.shares.kmers.tolist(), strict=True):
+                names[name] = names.get(name, False) or kmers > 0
+            continue
         for piece in read_pieces(path, k - 1, size=_PIECE):
             _, starts = window_codes(piece.reads.bases, piece.reads.offsets, k, canonical=False)
             for name, held in zip(piece.reads.names, holding(piece.reads, starts), strict=True):
@@ -627,7 +759,7 @@ def _without_known(parts: Sequence[Dictionary], at: int) -> Dictionary:
             theirs = other.codes if number < at else other.codes[other.sets != NO_SET]
             keep &= ~np.isin(reverse, theirs)
     keep |= part.sets != NO_SET
-    return replace(part, codes=part.codes[keep], sets=part.sets[keep])
+    return part.replaced(codes=part.codes[keep], sets=part.sets[keep])
 
 
 _NOT_STORED = np.uint32(0xFFFFFFFE)
@@ -728,7 +860,7 @@ def _labels_of(
         and starts.size > 0
         and starts[0] == 0
         and starts[-1] == members.size
-        and bool((np.diff(starts) > 0).all())
+        and bool((np.diff(starts) >= 0).all())
         and int(used.max(initial=0)) < max(starts.size - 1, 1)
         and int(members.min(initial=0)) >= 0
         and int(members.max(initial=0)) < max(len(names), 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.dictionary.index import Index, sets_of_runs
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import match_engine
 from streamer.matching.events import Events
@@ -33,7 +34,8 @@ class CpuEngine(match_engine.MatchEngine):
     Unless k-mers are added (``changes``), windows are looked up in the dictionary's records, if
     these are kept and suit such an index. sets_at: called for such an index, returns
     uint32[symbols of the records], the target set of the window that starts at each symbol, if
-    known. with_runs: with such an index, find runs, and sets only if they are known.
+    known. with_runs: with such an index, find runs, and sets only if they are known. index: of the
+    dictionary, if windows are to be looked up in it.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class CpuEngine(match_engine.MatchEngine):
         threads: int,
         sets_at: SetsAt = lambda: None,
         with_runs: bool = False,
+        index: Index | None = None,
     ) -> None:
         self.walks = walks
         self._k = dictionary.k
@@ -57,18 +60,21 @@ class CpuEngine(match_engine.MatchEngine):
         self._text: TextIndex | None = None
         # of the window that starts at each place of the text
         self._sets: NDArray[np.uint32] | None = None
-        if not walks and not changes and (text := _text_of(dictionary)) is not None:
+        self._targets = index
+        if index is not None:
+            self._text = index.text
+        elif not walks and not changes and (text := _text_of(dictionary)) is not None:
             self._text = TextIndex.of(text, self._k, canonical=self._canonical, threads=threads)
             self._sets = self._sets_at(sets_at, look_up=with_sets and not with_runs)
         self.finds_bits = self._text is not None
         self.finds_runs = with_runs and self._text is not None
         if self._text is None:
-            self._index = KmerIndex(self._k, expected=dictionary.codes.size, with_values=with_sets)
+            self._index = KmerIndex(self._k, expected=dictionary.kmers, with_values=with_sets)
             sets = dictionary.sets if with_sets else None
             self._index.add(dictionary.codes, sets, threads=threads)
 
     def __len__(self) -> int:
-        return len(self._index) if self._text is None else self._dictionary.codes.size
+        return len(self._index) if self._text is None else self._dictionary.kmers
 
     def codes(self) -> NDArray[np.uint64]:
         return self._index.codes() if self._text is None else self._dictionary.codes
@@ -153,7 +159,17 @@ class CpuEngine(match_engine.MatchEngine):
         if parts is None:
             return events, None
         runs = concatenated(parts, match_engine.NO_RUNS)
-        if task.sets is not None and self._sets is not None:
+        if task.sets is not None and self._targets is not None:
+            index = self._targets
+            sets_of_runs(
+                runs,
+                index.starts,
+                index.record_sets,
+                index.shares.shared,
+                len(index.targets),
+                task.sets,
+            )
+        elif task.sets is not None and self._sets is not None:
             numbers_of_runs(runs, self._sets, task.sets)
         return events, runs if self.finds_runs else None
 

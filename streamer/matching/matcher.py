@@ -41,6 +41,7 @@ from streamer.matching.window_labels import WindowLabels
 from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches
 from trie.codes import with_reverse_complements
 from trie.cpu.threads import usable_cores
+from trie.index.kmer_index import ALWAYS_BITSET_K
 from trie.prefixes import PrefixDepths
 from trie.snapshots.tree_bitmap import snapshot
 from trie.trees.shards import sort_unique
@@ -123,7 +124,7 @@ class Snapshots:
         dictionary = self._dictionary
         if self.version > 1:
             known = codes()
-            dictionary = replace(dictionary, codes=known, sets=np.zeros(known.size, np.uint32))
+            dictionary = dictionary.replaced(codes=known, sets=np.zeros(known.size, np.uint32))
         self._worker = TreeWorker(dictionary, self.version, self._threads)
 
     def go_back(self, version: int, codes: Callable[[], NDArray[np.uint64]]) -> None:
@@ -235,6 +236,9 @@ class StreamMatcher:
     results. Without it, that raises StreamerError. Raises UsageError for options that conflict.
     """
 
+    keeps_index = True
+    """Whether an index of the dictionary is used as it is, and not its k-mers."""
+
     def __init__(
         self,
         dictionary: Dictionary,
@@ -258,9 +262,11 @@ class StreamMatcher:
         self._k = dictionary.k
         self._chunk = spec.chunk
         self._threads = spec.threads or usable_cores()
+        fixed = spec.exact and not spec.changes and spec.device == "cpu" and spec.kernel != "walk"
         self.labels = WindowLabels(
-            self.dictionary, changes=spec.changes, counted=spec.counted, threads=self._threads
-        )
+            self.dictionary, changes=spec.changes, counted=spec.counted, threads=self._threads,
+            by_place=fixed and self.keeps_index and dictionary.k > ALWAYS_BITSET_K,
+        )  # fmt: skip
         self._gpu = GpuOrCpu(on_fallback, "matching")
         # what a CPU engine would have to learn; kept only where one may have to take over
         self._grown: list[NDArray[np.uint64]] | None = None if on_fallback is None else []
@@ -331,8 +337,9 @@ class StreamMatcher:
             self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
             changes=self.spec.changes, threads=self._threads,
             sets_at=lambda: self.labels.along_records(runs=runs), with_runs=runs,
+            index=self.labels.index,
         )  # fmt: skip
-        if engine.finds_runs:
+        if engine.finds_runs and self.labels.index is None:
             _ = self.labels.places  # now, not while the first batch is counted
         for codes in self._grown or ():
             engine.learn(codes)

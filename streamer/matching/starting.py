@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,4 +59,4 @@ def known_dictionary(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:
     if spec.changes:
         # exact matching only finds new k-mers here; no target is reported
         return dictionary.without_targets(spec.strands)
-    return replace(dictionary, strands=spec.strands)
+    return dictionary.replaced(strands=spec.strands)

@@ -8,7 +8,6 @@ adjacent places, one run of numbers after another, and touch few cache lines.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -122,33 +121,50 @@ class WindowLabels:
     changes: further k-mers are added, without a label. counted: labels are numbers, if there are
     targets.
 
+    by_place: the dictionary's index finds the windows, and its places are their numbers: the first
+    place of each k-mer.
+
     only_set: the target set of every matching window if there is only one set, else NO_SET. needed:
     engines must look up labels, those of ``dictionary.sets``; otherwise only whether a window
     matches. numbers: of the k-mers, if these are the labels. set_of: the target set of each number.
     """
 
     def __init__(
-        self, dictionary: Dictionary, *, changes: bool, counted: bool, threads: int
+        self,
+        dictionary: Dictionary,
+        *,
+        changes: bool,
+        counted: bool,
+        threads: int,
+        by_place: bool = False,
     ) -> None:
         sets = len(dictionary.targets)
+        self.index = dictionary.index if by_place else None
         self.only_set = np.uint32(0) if sets == 1 else NO_SET
         self._threads = threads
+        self.dictionary = dictionary
+        self.numbers: KmerNumbers | None = None
+        if self.index is not None:
+            self._differ = self.needed = sets > 1
+            self.counted = counted
+            return
         self._differ = sets > 1 or (
             sets == 1 and (changes or bool((dictionary.sets == NO_SET).any()))
         )
-        self.dictionary = dictionary
-        self.numbers: KmerNumbers | None = None
         self.set_of = dictionary.sets
         if counted and sets:
             self.numbers = number_kmers(dictionary, threads)
-            self.dictionary = replace(dictionary, sets=self.numbers.of_codes)
+            self.dictionary = dictionary.replaced(sets=self.numbers.of_codes)
             self.set_of = np.empty(dictionary.codes.size, np.uint32)
             self.set_of[self.numbers.of_codes] = dictionary.sets
         self.needed = self._differ or self.numbers is not None
+        self.counted = self.numbers is not None
 
     @property
     def suit_runs(self) -> bool:
         """Whether runs along the records are long enough to count by."""
+        if self.index is not None:
+            return self.counted
         records = self.dictionary.records
         if self.numbers is None or records is None:
             return False

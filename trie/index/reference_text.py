@@ -258,7 +258,8 @@ def gap_codes(text: ReferenceText, begin: int, end: int) -> NDArray[np.uint8]:
     """The base codes of the places [begin, end)."""
     first = begin // 4
     packed = text.packed[first : (end + 3) // 4]
-    codes: NDArray[np.uint8] = (packed[:, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).ravel()
+    codes = (packed[:, None] >> np.array([0, 2, 4, 6], np.uint8) & np.uint8(3)).ravel()
+    codes = codes.astype(np.uint8, copy=False)
     codes = codes[begin - 4 * first :][: end - begin]
     runs = text.gaps.reshape(-1, 2).astype(np.int64)
     for at in range(int(np.searchsorted(runs[:, 1], begin, side="right")), len(runs)):

@@ -44,13 +44,13 @@ def written(path: Path, some: list[tuple[str, np.ndarray]]) -> str:
 def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) -> None:
     some = records(k)
     fasta = written(tmp_path / "r.fa", some)
-    known = Dictionary.from_files([fasta], k, strands)  # type: ignore[arg-type]
+    known = Dictionary.from_files([fasta], k, strands, keep_records=False)  # type: ignore[arg-type]
     made = Index.from_files([fasta], k, strands)  # type: ignore[arg-type]
     made.save(str(tmp_path / "r.idx"))
     for index in (made, Index.open(str(tmp_path / "r.idx"))):
         assert [*index.targets.names] == [*known.targets.names]
-        assert index.distinct == known.codes.size
-        for name, count in zip(known.targets.names, index.kmers, strict=True):
+        assert index.shares.distinct == known.codes.size
+        for name, count in zip(known.targets.names, index.shares.kmers, strict=True):
             at = known.targets.names.index(name)
             holds = [at in known.targets.members_of(s) for s in range(len(known.targets))]
             assert count == np.array(holds)[known.sets].sum()
@@ -61,7 +61,7 @@ def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) ->
         index.text.match(bases, offsets, runs=runs)
         sets = np.full(bases.size, 9_999, np.uint32)
         sets_of_runs(
-            np.concatenate(runs), index.starts, index.owners, index.shared,
+            np.concatenate(runs), index.starts, index.record_sets, index.shares.shared,
             len(index.targets), sets,
         )  # fmt: skip
         codes, starts = window_codes(bases, offsets, k, canonical=strands != "forward")
@@ -84,7 +84,7 @@ def test_named_targets_join_their_sources(tmp_path: Path) -> None:
     assert main(command) == 0
     index = Index.open(out)
     assert [*index.targets.names] == ["A", "rest"]
-    assert index.kmers[0] == 2_980  # those of a2 are all in a
+    assert index.shares.kmers[0] == 2_980  # those of a2 are all in a
     table.write_text("source\ttarget\nz\tA\n")
     assert main(command) == 1
     assert main(["index", fasta, "-k", "21", "--target-by", "file", "-o", out]) == 0
@@ -133,7 +133,12 @@ def test_damaged_files(tmp_path: Path) -> None:
         sets = np.zeros(bases.size, np.uint32)
         for part in runs:
             sets_of_runs(
-                part, opened.starts, opened.owners, opened.shared, len(opened.targets), sets
+                part,
+                opened.starts,
+                opened.record_sets,
+                opened.shares.shared,
+                len(opened.targets),
+                sets,
             )
         assert sets.max() < len(opened.targets)
     for size in (0, 5, 19, 300, len(whole) // 2, len(whole) - 1):
