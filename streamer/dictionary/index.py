@@ -289,6 +289,8 @@ class Index:
             raise StreamerError(f"{path}: {error.strerror or error}") from error
         except IndexFileError as error:
             raise StreamerError(str(error)) from error
+        except (KeyError, TypeError) as error:
+            raise StreamerError(f"{path}: is damaged: its description lacks {error}") from error
 
     @classmethod
     def _checked(cls, path: str, facts: Mapping[str, Any], arrays: dict[str, Any]) -> Self:

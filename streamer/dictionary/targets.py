@@ -583,7 +583,8 @@ class Dictionary:
         indexes = [path for path in paths if is_index(path)]
         for path in indexes:
             index = Index.open(path)
-            if (index.k, index.strands) != (k, strands):
+            # for a distance, k-mers are taken as they stand in the records
+            if index.k != k or index.strands != strands == known_as:
                 raise StreamerError(
                     f"{path}: was saved with -k {index.k} --strands {index.strands}, "
                     f"not with -k {k} --strands {strands}"
