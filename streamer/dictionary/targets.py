@@ -478,6 +478,14 @@ class Dictionary:
             self._records = RecordBases(np.concatenate(parts), bounds_of(self.index.lengths))
         return self._records
 
+    @property
+    def lengths(self) -> NDArray[np.int64] | None:
+        """int64[targets]: the bases of their records; None if these are not kept."""
+        if self.index is not None:
+            sums = np.bincount(self.index.owners, self.index.lengths, len(self.index.names))
+            return sums.astype(np.int64)
+        return None if self._records is None else np.diff(self._records.offsets)
+
     def replaced(
         self,
         *,

@@ -254,6 +254,15 @@ def fill_from_text(text, first, sixteens):
         sixteens[at + 3] = np.uint32(word >> np.uint64(6))
 
 
+@njit(cache=True, nogil=True)
+def codes_at_places(text, places, k):
+    """uint64: the k-mer codes of the windows at those places of a packed text."""
+    codes = np.empty(places.size, dtype=np.uint64)
+    for i in range(places.size):
+        codes[i] = reversed_pairs(symbols_at(text, places[i])) >> np.uint64(64 - 2 * k)
+    return codes
+
+
 def gap_codes(text: ReferenceText, begin: int, end: int) -> NDArray[np.uint8]:
     """The base codes of the places [begin, end)."""
     first = begin // 4
