@@ -36,6 +36,18 @@ def index(
     target_by: Annotated[
         Literal["record", "file"], typer.Option(help="What is a target without --targets.")
     ] = "record",
+    subtract: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FASTX", help="Leave out its k-mers; may be an index; may be given again."
+        ),
+    ] = None,
+    intersect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FASTX", help="Keep only its k-mers; may be an index; may be given again."
+        ),
+    ] = None,
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="FILE", help="Write the index there.")
     ] = None,
@@ -66,7 +78,8 @@ def index(
             raise UsageError("an index needs -k and -o FILE")
         if output == "-":
             raise UsageError("-o -: an index is not a stream; name a file")
-        _build(sources, k, strands, targets, target_by, output, quiet)
+        changes = subtract or [], intersect or []
+        _build(sources, k, strands, targets, target_by, changes, output, quiet)
 
 
 def _build(
@@ -75,18 +88,19 @@ def _build(
     strands: Strands,
     targets: str | None,
     target_by: str,
+    changes: tuple[list[str], list[str]],
     output: str,
     quiet: bool,
 ) -> None:
     from streamer.cli.streams import progress
-    from streamer.dictionary.index import Index
+    from streamer.dictionary.index import Index, selected
     from streamer.dictionary.target_table import read_targets
     from streamer.dictionary.targets import check_notices
     from streamer.sequences.source import size_of_files
     from trie.cpu.team import Team
     from trie.cpu.threads import usable_cores
 
-    check_files([*sources, *([targets] if targets else [])], output)
+    check_files([*sources, *changes[0], *changes[1], *([targets] if targets else [])], output)
     table = read_targets(targets) if targets else None
     with (
         Team(usable_cores()) as team,
@@ -96,9 +110,11 @@ def _build(
             sources, k, strands, targets=table, by_file=target_by == "file", team=team,
             on_bytes=show,
         )  # fmt: skip
-    check_notices(
-        made.kmerless(), made.names, sources, k, None if quiet else say, none=not made.has_kmers
-    )
+        check_notices(
+            made.kmerless(), made.names, sources, k, None if quiet else say, none=not made.has_kmers
+        )
+        if any(changes):
+            made = selected(made, *changes, team=team)
     made.save(output)
 
 

@@ -19,7 +19,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
@@ -452,6 +452,80 @@ def kmerless(names: Sequence[str], states: NDArray[np.uint8], k: int) -> str:
             shown = first_names([names[at] for at in where[: SHOWN_TARGETS + 1]])
             parts.append(f"{len(where):,} of {states.size:,} records have {why}: {shown}")
     return "; ".join(parts)
+
+
+def selected(
+    index: Index, subtracted: Sequence[str], intersected: Sequence[str], team: Team | None = None
+) -> Index:
+    """The k-mers of an index without those of some files, and only those of other files.
+
+    Each file is an index, or has sequences. Records are cut to what is left of them. StreamerError
+    if nothing is, and for an index of another k or other strands.
+    """
+    builder, numbers = TextBuilder(), list[NDArray[np.int64]]()
+    others = [
+        (_opened(path, index, team), shared)
+        for paths, shared in ((subtracted, False), (intersected, True))
+        for path in paths
+    ]
+    threads = usable_cores()
+    for record, (start, length) in enumerate(
+        zip(index.starts.tolist(), index.lengths.tolist(), strict=True)
+    ):
+        for begin in range(0, max(length, 1), _PIECE):
+            end = min(begin + _PIECE + index.k - 1, length)
+            bases = gap_codes(index.reference, start + begin, start + end)
+            offsets = np.array([0, bases.size])
+            kept = None
+            for other, shared in others:
+                starts, matches = other.text.match(bases, offsets, threads=threads)
+                chosen = matches if shared else starts & ~matches
+                kept = chosen if kept is None else kept & chosen
+            assert kept is not None
+            bits = np.unpackbits(kept.view(np.uint8), bitorder="little", count=bases.size)
+            edges = np.flatnonzero(np.diff(bits, prepend=0, append=0).astype(np.int8))
+            firsts, sizes = edges[::2], edges[1::2] - edges[::2] + index.k - 1
+            if begin == 0 and not firsts.size:
+                firsts, sizes = np.zeros(1, np.int64), np.zeros(1, np.int64)
+            bounds = bounds_of(sizes)
+            inner = np.arange(bounds[-1]) - np.repeat(bounds[:-1], sizes)
+            builder.add(bases[np.repeat(firsts, sizes) + inner], bounds)
+            numbers.append(np.full(sizes.size, record))
+    records = np.concatenate(numbers)
+    text = builder.finish()
+    if not count_windows(text, index.k).any():
+        raise StreamerError("no k-mer is left to index")
+    bounds = np.cumsum([0, *(source.records for source in index.sources)])
+    counts = np.diff(np.searchsorted(records, bounds)).tolist()
+    sources = [
+        replace(source, records=count) for source, count in zip(index.sources, counts, strict=True)
+    ]
+    further = [Source.of(path, 0, checksum=True) for path in (*subtracted, *intersected)]
+    lengths = np.diff(text.starts) - 1
+    last = int(text.gaps[-2]) - int(text.starts[-1])
+    return replace(
+        index,
+        text=TextIndex.of(text, index.k, canonical=index.strands != "forward", threads=threads),
+        records=[index.records[record] for record in records.tolist()],
+        starts=text.starts,
+        owners=index.owners[records],
+        bases=int(lengths.sum()) + max(last, 0),
+        sources=[*sources, *further],
+        known=None,
+    )
+
+
+def _opened(path: str, like: Index, team: Team | None) -> Index:
+    """The index of a file's k-mers that may be compared with those of another index."""
+    if not is_index(path):
+        return Index.from_files([path], like.k, like.strands, team=team, checksums=False)
+    index = Index.open(path)
+    if (index.k, index.strands) != (like.k, like.strands):
+        raise StreamerError(
+            f"{path}: was saved with -k {index.k} --strands {index.strands}, "
+            f"not with -k {like.k} --strands {like.strands}"
+        )
+    return index
 
 
 def _joined_names(names: Sequence[str]) -> NDArray[np.uint8]:

@@ -110,6 +110,35 @@ def test_info_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert not (tmp_path / "e.idx").exists()
 
 
+@pytest.mark.parametrize("strands", ["forward", "canonical"])
+def test_subtracting_and_intersecting(strands: str, tmp_path: Path) -> None:
+    some = records(5)
+    first = written(tmp_path / "a.fa", some[:2])
+    second = written(tmp_path / "b.fa", some[3:])
+    options = ["-k", "21", "--strands", strands]
+    assert main(["index", second, *options, "-o", str(tmp_path / "b.idx")]) == 0
+
+    def kmers(*sources: str) -> set[int]:
+        made = Dictionary.from_files(sources, 21, strands, keep_records=False)  # type: ignore[arg-type]
+        return set(made.codes.tolist())
+
+    both = kmers(first), kmers(second)
+    assert both[0] & both[1]
+    for other in (second, str(tmp_path / "b.idx")):
+        for option, left in (("--subtract", both[0] - both[1]), ("--intersect", both[0] & both[1])):
+            out = str(tmp_path / "c.idx")
+            assert main(["index", first, *options, option, other, "-o", out]) == 0
+            index = Index.open(out)
+            assert set(Dictionary.of_index(index).codes.tolist()) == left
+            assert [*index.names] == ["a", "b"]
+    assert main(["index", first, *options, "--subtract", first, "-o", str(tmp_path / "d.idx")]) == 1
+    assert not (tmp_path / "d.idx").exists()
+    joined = str(tmp_path / "e.idx")
+    assert main(["index", first, str(tmp_path / "b.idx"), *options, "-o", joined]) == 0
+    assert set(Dictionary.open(joined).codes.tolist()) == both[0] | both[1]
+    assert [*Dictionary.open(joined).targets.names] == ["a", "b", "c", "a2"]
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     """Every flipped byte is found by ``damaged`` or on opening; none makes a kernel stray."""
     fasta = written(tmp_path / "r.fa", records(3))
