@@ -26,7 +26,6 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer import __version__
 from streamer.dictionary.target_sets import (
     SHOWN_TARGETS,
     TargetSets,
@@ -269,7 +268,6 @@ class Index:
     def save(self, path: str) -> None:
         """Write the index to a file; OSError if that fails, and nothing is left of it."""
         facts = {
-            "program": __version__,
             "k": self.k,
             "strands": self.strands,
             "size": self.size,

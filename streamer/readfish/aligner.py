@@ -62,7 +62,11 @@ class HitFinder:
         assert dictionary.lengths is not None
         self._lengths = dictionary.lengths.tolist()
         index = self._matcher.labels.index
-        text = ReferenceText.of(*dictionary.records) if index is None else index.reference
+        if index is not None:
+            text = index.reference
+        else:
+            assert dictionary.records is not None
+            text = ReferenceText.of(*dictionary.records)
         self._text, self._starts = text.packed, text.starts
         # by the number of a k-mer: its first place in the text; None: they are the numbers
         self._place: NDArray[np.int64] | None = None
