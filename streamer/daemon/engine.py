@@ -18,17 +18,10 @@ import structlog
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.config import Config
-from streamer.daemon.control_records import (
-    AnyGroup,
-    ControlGroup,
-    ControlRecord,
-    dictionary_record,
-    settled_record,
-)
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.kept_batches import KeptBatches
-from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.publish import ControlRecord, Group, dictionary_record, settled_record
 from streamer.daemon.read_decisions import Answer, DecisionStage
 from streamer.daemon.reload import Reloaded, Reply, ending, not_loaded
 from streamer.daemon.restore import Restored, fingerprint
@@ -136,7 +129,7 @@ class EngineWorker(Worker):
         restored: Restored,
         *,
         kept: KeptBatches | None,
-        forward: Callable[[AnyGroup], None],
+        forward: Callable[[Group], None],
         wants: Callable[[str], bool],
         warm_up: Callable[[Config, MatchSpec], None],
     ) -> None:
@@ -279,7 +272,7 @@ class EngineWorker(Worker):
             )
             for at, (item, result) in pairs
         ]  # fmt: skip
-        self._forward(MatchedGroup(matched, self._heads))
+        self._forward(Group(self._heads, matched))
 
     def _note(self, matcher: StreamMatcher) -> None:
         self.make_batch, self.make_together = matcher.make_batch, matcher.make_together
@@ -506,7 +499,7 @@ class EngineWorker(Worker):
     ) -> None:
         if control_records and self._take_slot():
             self._at += len(control_records)
-            self._forward(ControlGroup(control_records, self._heads, done))
+            self._forward(Group(self._heads, control=control_records, done=done))
 
 
 def group_batches(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import structlog
 import zmq
 
-from streamer.daemon.control_records import AnyGroup
 from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.daemon_status import DaemonStatus
+from streamer.daemon.publish import Group
 from streamer.daemon.security import guarded_subscriptions
 from streamer.daemon.security.guarded_subscriptions import (
     MAX_MESSAGES,
@@ -67,14 +67,14 @@ class FeedWorker(SocketWorker):
         status: DaemonStatus,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
-        done: Callable[[AnyGroup], None],
+        done: Callable[[Group], None],
         *,
         at: int = 0,
         heads: Mapping[str, int] | None = None,
         gate: Gatekeeper | None = None,
     ) -> None:
         super().__init__("feed", status, context, notify, gate)
-        self.inbox: Mailbox[AnyGroup] = Mailbox()
+        self.inbox: Mailbox[Group] = Mailbox()
         self._done = done
         self._core = FeedCore(
             stream=status.stream,
@@ -143,7 +143,7 @@ class FeedWorker(SocketWorker):
             work.done += 1
         self._status.feed_waiting = self._held.bytes
 
-    def _publish(self, socket: zmq.Socket[bytes], group: AnyGroup) -> None:
+    def _publish(self, socket: zmq.Socket[bytes], group: Group) -> None:
         """Publish a group that was matched or drafted together."""
         made = group.publications(intervals=self.wants("match") or self.wants("mismatch"))
         messages = self._core.publish(made, time.time_ns())

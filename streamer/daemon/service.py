@@ -28,7 +28,6 @@ from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
-from streamer.daemon.control_records import AnyGroup, ControlGroup
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.life import Life
 from streamer.daemon.core.producers import KnownProducer, ProducerState
@@ -44,12 +43,11 @@ from streamer.daemon.journal import JournalWorker, open_journal
 from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.listener import parked_path
 from streamer.daemon.process import keep_freed_memory, raise_limit
-from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.publish import Group
 from streamer.daemon.reload import Reloader
 from streamer.daemon.restore import Restored, restored_of
 from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.socket_worker import SocketWorker
-from streamer.daemon.stored_batch import to_record
 from streamer.daemon.sync import SyncWorker
 from streamer.daemon.web import WebWorker
 from streamer.daemon.worker import Inbox, Worker
@@ -91,11 +89,11 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
     now = time.monotonic()
     accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
     matched = Matched(0, accepted, result, matcher.dictionary, stored if spec.near else None)
-    (publication,) = MatchedGroup([matched], Heads()).publications(intervals=True)
+    (publication,) = Group(Heads(), [matched]).publications(intervals=True)
     for topic in publication.prev:
         publication.message(topic, {})
     if config.journal.durability != "none":
-        frames_of_record = [flat(frame) for frame in to_record(publication, 0).frames]
+        frames_of_record = [flat(frame) for frame in publication.record(0).frames]
         Gatherer().gather([frames_of_record], before=0, size=size_of(frames_of_record))
 
 
@@ -402,11 +400,10 @@ class Service:
         if self._sync is not None:
             self._sync.committed()
 
-    def _finished(self, group: AnyGroup) -> None:
+    def _finished(self, group: Group) -> None:
         self._engine.slots.release()
-        if isinstance(group, ControlGroup):
-            group.done()
-        else:
+        group.done()
+        if group.matched:
             self._ingest.published([matched.accepted for matched in group.matched])
 
     def _check(self) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.control_records import Entry, dictionary_record
 from streamer.daemon.core.heads import Heads
-from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.publish import Group, dictionary_record
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
-from streamer.daemon.stored_batch import StoredBatch, to_record
+from streamer.daemon.stored_batch import StoredBatch
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import JournalDamage
 from streamer.journal.store import Journal
@@ -57,14 +56,13 @@ def published(case, first=2):
         )
         near = stored if "distance" in case else None
         matched = Matched(first + number, accepted, matcher.match(batch), matcher.dictionary, near)
-        made += MatchedGroup([matched], heads).publications(intervals=True)
+        made += Group(heads, [matched]).publications(intervals=True)
     return made, matcher, stored
 
 
 def dictionary(stored):
     """The first record of a journal."""
-    control_record = dictionary_record(1, 1, fingerprint(stored), stored, 0, grows=False)
-    return Entry(control_record, Heads()).record(5)
+    return dictionary_record(1, 1, fingerprint(stored), stored, 0, grows=False).record(5)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -74,7 +72,7 @@ def test_a_record_holds_all_that_was_said(case, tmp_path):
     said = set()
     with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
         journal.append([dictionary(stored)])
-        journal.append([to_record(publication, 9) for publication in made])
+        journal.append([publication.record(9) for publication in made])
         for publication, record in zip(made, journal.records(1), strict=True):
             found = StoredBatch(record)
             matched = publication.matched
@@ -106,7 +104,7 @@ def test_a_restart_makes_the_same_state(case, snapshot_after, tmp_path):
     with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
         journal.append([dictionary(stored)])
         for publication in made:
-            journal.append([to_record(publication, 9)])
+            journal.append([publication.record(9)])
             if publication.matched.at in snapshot_after:
                 put_snapshot(journal)
         found = restore(journal)
@@ -135,7 +133,7 @@ def test_a_snapshot_of_a_stream_that_brings_nothing_reads_no_batch(tmp_path):
     matcher.close()
     with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
         journal.append([dictionary(stored)])
-        journal.append([to_record(publication, 9) for publication in made])
+        journal.append([publication.record(9) for publication in made])
         right = restore(journal)
         assert not right.grown
         assert not right.learned
