@@ -73,7 +73,7 @@ from gpu.card.intrinsics import (
     numba_type,
     population,
 )
-from gpu.card.kernel_cache import made, plain
+from gpu.card.kernel_cache import made
 from gpu.exact.window_bits import children_before, has_bit
 from trie.ltb.active import steps
 
@@ -297,7 +297,9 @@ def naive_visit(active, base, nodes, node, sweep, moves, depth, limits, trie):
     return found, missed
 
 
-naive = sweeping(naive_sweeps, by_threads(naive_visit))
+def naive() -> Callable[..., None]:
+    """The kernel; arguments as ``sweeping``."""
+    return sweeping(naive_sweeps, by_threads(naive_visit))
 
 
 @device_function
@@ -338,7 +340,9 @@ def efficient_visit(active, base, nodes, node, d, moves, depth, limits, trie):
     return found, missed
 
 
-efficient = sweeping(efficient_sweeps, by_threads(efficient_visit))
+def efficient() -> Callable[..., None]:
+    """The kernel; arguments as ``sweeping``."""
+    return sweeping(efficient_sweeps, by_threads(efficient_visit))
 
 
 QUEUE = 128  # entries of a warp's queue, as in the thesis; at least 32
@@ -464,8 +468,8 @@ def kernel(method: str) -> tuple[Any, int]:
     if method == "ltb-queue":
         return made(queue, THREADS, QUEUE), THREADS
     if method == "ltb-efficient":
-        return plain(efficient), THREADS
-    return plain(naive), THREADS
+        return made(efficient), THREADS
+    return made(naive), THREADS
 
 
 @cache

@@ -424,7 +424,8 @@ def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:Simulator timings")
 def test_a_timeline_has_every_kind_of_work():
-    from gpu.exact import ChunkPiece, Pipeline, Timeline
+    from benchmarks.timing import Timeline
+    from gpu.exact import ChunkPiece, Pipeline
 
     engine = Pipeline(5, "forward", chunk=32, timeline=Timeline())
     engine.load(np.zeros(0, np.uint64), np.zeros(0, np.uint32), growing=True)

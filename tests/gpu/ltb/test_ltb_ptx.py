@@ -22,8 +22,8 @@ def sources():
     """Every kernel by name: the plain function and its argument types."""
     found = {
         "planes": (sliced.planes, ("uint8[::1]", "uint32", "uint32", "uint32", "uint64[::1]")),
-        "ltb-naive": (sweeping.naive, ARGUMENTS),
-        "ltb-efficient": (sweeping.efficient, ARGUMENTS),
+        "ltb-naive": (sweeping.naive(), ARGUMENTS),
+        "ltb-efficient": (sweeping.efficient(), ARGUMENTS),
         "ltb-queue": (sweeping.queue(sweeping.THREADS, sweeping.QUEUE), ARGUMENTS),
     }
     return found | {f"ltb-sliced-{d}": (sliced.sliced(d + 1), SLICED) for d in range(5)}
