@@ -65,6 +65,7 @@ def asm(
     choices.name_provenance("asm", k, [patterns, text], header, comments)
 
     from streamer.batch.asm import DEFAULT, METHODS, find
+    from streamer.batch.asm.blocks import of_pieces
     from streamer.batch.asm.pattern_masks import check_patterns, masks_of, searches
     from streamer.batch.hits import COLUMNS
     from streamer.output.text_table import Labels
@@ -111,7 +112,8 @@ def asm(
             pieces,
         ),
     ):
-        found = find(texts.named(pieces), wanted, choice, report=report, threads=threads)
+        named = of_pieces(texts.named(pieces))
+        found = find(named, wanted, choice, report=report, threads=threads)
         texts.write(writer, found, pattern_names)
 
 

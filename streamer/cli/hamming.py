@@ -51,7 +51,7 @@ def hamming(
     format_ = rows_format(format_, output)
     choices.name_provenance("hamming", k, [patterns, text], header, comments)
 
-    from streamer.batch.hamming import DEFAULT, METHODS, HammingSearch
+    from streamer.batch.hamming import DEFAULT, METHODS, HammingSearch, SearchedText
     from streamer.batch.hits import COLUMNS
     from streamer.batch.records import NamedSequence
     from streamer.output.text_table import Labels
@@ -95,6 +95,5 @@ def hamming(
         with pattern_search.searching(
             text, search.length - 1, output, format_, COLUMNS, quiet
         ) as (writer, pieces):  # fmt: skip
-            texts = ((p.reads.names, p.reads.bases, p.reads.offsets, p.start) for p in pieces)
-            for text_names, hits in search.find_all(texts):
-                pattern_search.write_hits(writer, hits, text_names, pattern_names)
+            for piece, hits in search.find(map(SearchedText.of, pieces)):
+                pattern_search.write_hits(writer, hits, piece.names, pattern_names)

@@ -31,12 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
-from streamer.batch.asm import Cutters, searched
+from streamer.batch.asm import AsmSearch
 from streamer.batch.asm.blocks import joined, of_pieces
 from streamer.batch.asm.hit_reports import BestEnds, BlockRuns, every_end, runs_of
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.choice import Choice
-from streamer.batch.hamming import HammingSearch
+from streamer.batch.hamming import HammingSearch, SearchedText
 from streamer.batch.hits import Hits
 from streamer.batch.lcs.passes import HostPool, Part, Passes, Waves, stretches
 from streamer.batch.lcs.solve import MakeProcessor, processor_of
@@ -87,20 +87,20 @@ class _Asm:
     rows: _Formatted
 
 
-def _prepared_asm(shared: _Asm) -> tuple[_Asm, Cutters]:
-    return shared, Cutters(shared.choice, shared.wanted, 1, best=shared.best)
+def _prepared_asm(shared: _Asm) -> tuple[_Asm, AsmSearch]:
+    return shared, AsmSearch(shared.wanted, shared.choice, 1, best=shared.best)
 
 
-def _run_asm(prepared: tuple[_Asm, Cutters], piece: TextPiece) -> Rows | list[BlockRuns]:
-    shared, cutters = prepared
+def _run_asm(prepared: tuple[_Asm, AsmSearch], piece: TextPiece) -> Rows | list[BlockRuns]:
+    shared, search = prepared
     if shared.best:
-        parts = searched(of_pieces([piece]), shared.wanted, cutters)
+        parts = search.ends(of_pieces([piece]))
         return [runs_of(part, joined(found), shared.wanted) for part, found in parts]
     # names are relative to the piece
     alone = of_pieces([replace(piece, first=0)])
     hits = (
         every_end(part, some, searches=shared.wanted)
-        for part, found in searched(alone, shared.wanted, cutters)
+        for part, found in search.ends(alone)
         for some in found
     )
     return shared.rows.lines(hits, piece.reads.names)
@@ -156,9 +156,8 @@ def _prepared_hamming(shared: _Hamming) -> tuple[_Hamming, HammingSearch]:
 
 def _run_hamming(prepared: tuple[_Hamming, HammingSearch], piece: TextPiece) -> Rows:
     shared, search = prepared
-    reads = piece.reads
-    hits = search.find(reads.bases, reads.offsets, before=piece.start)
-    return shared.rows.lines(hits, reads.names)
+    found = search.find([SearchedText.of(piece)])
+    return shared.rows.lines((hits for _, hits in found), piece.reads.names)
 
 
 HAMMING = cluster_tasks.Work(_prepared_hamming, _run_hamming)

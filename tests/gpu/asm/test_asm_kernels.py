@@ -138,6 +138,7 @@ def test_several_engines_of_a_gpu(monkeypatch):
     """Blocks go to them in turn; some have too many hits and are cut, so parts differ in number."""
     from benchmarks.inputs import batch_of
     from streamer.batch import asm
+    from streamer.batch.asm.blocks import of_pieces
     from streamer.batch.asm.pattern_masks import masks_of, searches
     from streamer.batch.choice import Choice
     from streamer.sequences.record_buffer import TextPiece
@@ -152,7 +153,7 @@ def test_several_engines_of_a_gpu(monkeypatch):
     wanted = searches([masks_of("AAAA"), masks_of("ACGAT")], 1, "both")
 
     def rows(device):
-        found = asm.find([piece], wanted, Choice("bit-parallel", device))
+        found = asm.find(of_pieces([piece]), wanted, Choice("bit-parallel", device))
         parts = [(hits.end, hits.pattern, hits.distance) for _, hits in found]
         return [np.concatenate(column).tolist() for column in zip(*parts, strict=True)]
 
@@ -171,7 +172,7 @@ def test_one_thread_has_one_engine(monkeypatch):
     monkeypatch.setattr(asm, "SHARED_BLOCK", 100)
     wanted = searches([masks_of("ACGAT")], 1, "both")
     one, more = (
-        asm.Cutters(Choice("bit-parallel", "cuda"), wanted, threads, best=False)
+        asm.AsmSearch(wanted, Choice("bit-parallel", "cuda"), threads, best=False)
         for threads in (1, 2)
     )
     assert more.block_size == 100 < one.block_size

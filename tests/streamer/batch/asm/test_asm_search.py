@@ -181,14 +181,14 @@ def test_lanes_and_tiles_join_without_a_seam(monkeypatch):
 def searched(monkeypatch):
     """The ends and hits of each part of a block that is searched."""
     searched = []
-    whole = asm.Cutter._first
+    whole = asm.AsmLane._first
 
     def noted(cutter, block):
         part, found, rest = whole(cutter, block)
         searched.append((part.ends, sum(map(len, found))))
         return part, found, rest
 
-    monkeypatch.setattr(asm.Cutter, "_first", noted)
+    monkeypatch.setattr(asm.AsmLane, "_first", noted)
     return searched
 
 
