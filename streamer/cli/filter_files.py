@@ -31,7 +31,6 @@ from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles
 from streamer.sequences.files import (
     BATCH_READS,
-    Works,
     at_once,
     readers_of,
     runs_of_files,
@@ -42,7 +41,7 @@ from streamer.sequences.record_buffer import RecordText, TextPiece, first_apart,
 from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.compiling import compile_notice
 from trie.cpu.forks import CAN_FORK
-from trie.cpu.team import DoneAlready, Team
+from trie.cpu.team import Done, Part, Team, results_of
 from trie.cpu.threads import usable_cores
 
 R = TypeVar("R")
@@ -205,9 +204,7 @@ class _Inputs:
         self._done = [0] * len(run.reads)
         self._format = ""
 
-    def works(
-        self, work: Callable[[TextPiece], R], *, forks: bool = False
-    ) -> Iterator[Callable[[], R]]:
+    def works(self, work: Callable[[TextPiece], R], *, forks: bool = False) -> Iterator[Part[R]]:
         """The work on the records of all files; with ``forks``, of small ones in processes."""
         index = 0
         for run in runs_of_files(self._paths, readers_of(self._team if forks else None)):
@@ -219,32 +216,32 @@ class _Inputs:
 
     def _at_once(
         self, first: int, paths: list[str], work: Callable[[TextPiece], R]
-    ) -> Iterator[Callable[[], R]]:
-        def works_on(path: str, alone: Team, count: Callable[[int], None]) -> Works[Any]:
+    ) -> Iterator[Part[R]]:
+        def works_on(path: str, alone: Team, count: Callable[[int], None]) -> Iterator[Any]:
             format_: list[bool] = []
-            for made in work_on_records(
+            parts = work_on_records(
                 path, work, batch_reads=BATCH_READS, on_bytes=count, on_fastq=format_.append,
                 context=self._context, team=alone,
-            ):  # fmt: skip
-                yield partial(_with_format, path, format_, made)
+            )  # fmt: skip
+            return ((path, format_[0], result) for result in results_of(parts))
 
         for size, (path, fastq, made) in at_once(paths, works_on, self._team, forks=True):
             self._check(path, fastq)
             self._count(first, size)
-            yield DoneAlready(made)
+            yield Done(made)
 
-    def pieces(self) -> Generator[tuple[TextPiece, ...]]:
+    def pieces(self) -> Iterator[tuple[TextPiece, ...]]:
         """The records of all files."""
-        return (made() for made in self.works(lambda piece: (piece,)))
+        return results_of(self.works(lambda piece: (piece,)))
 
     def by_number(self, index: int) -> Generator[TextPiece]:
         """The records of one file, the same number at a time."""
         limits = {"batch_bases": _ENDLESS, "batch_reads": _PAIRS, "full": True}
-        return (made() for made in self._works(index, lambda piece: piece, **limits))
+        return results_of(self._works(index, lambda piece: piece, **limits))
 
     def _works(
         self, index: int, work: Callable[[TextPiece], R], **limits: Any
-    ) -> Iterator[Callable[[], R]]:
+    ) -> Iterator[Part[R]]:
         """As ``work_on_records``; DataError if a file's format differs from those before it."""
         path = self._paths[index]
         return work_on_records(
@@ -265,10 +262,6 @@ class _Inputs:
                 "and each file of the dictionary with its own -d",
                 file=shown_name(path),
             )
-
-
-def _with_format(path: str, fastq: Sequence[bool], made: Callable[[], R]) -> tuple[str, bool, R]:
-    return path, fastq[0], made()
 
 
 def _pairs(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:

@@ -113,9 +113,9 @@ def primer(
     from streamer.batch.primer.track import FORMATS, check_tracks
     from streamer.batch.records import pieces, records
     from streamer.cli.streams import progress
-    from streamer.sequences.prefetch import prefetched
     from streamer.sequences.source import shown_name, size_of_files
     from trie.cpu.compiling import compile_notice
+    from trie.cpu.threads import prefetched
 
     given: dict[str, Any] = {
         "gc": _range("--gc", gc),
@@ -161,7 +161,7 @@ def primer(
             overlap = joined.longest() + joined.solvable(k)
             size = piece_symbols(overlap, both=both)
             host = _Host(pieces(beta, overlap, size, show))
-            reach = solve(joined, prefetched(host, depth=1), k)
+            reach = solve(joined, prefetched(host, ahead=1), k)
         if joined.longest() and not host.has_bases and not quiet:
             say(f"warning: {shown_name(beta)} holds no bases: nothing rules a candidate out")
         report = PrimerReport(named, joined, reach, k, PrimerLimits(**given) if given else None)

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import label_of
 from streamer.protocol import schema
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
 from streamer.protocol.payloads import Columns, FeedMessage, described
@@ -101,7 +100,7 @@ def _check_arrays(entries: object, of: type = list) -> None:
 
 def labels_of(sets: Sets) -> dict[int, str]:
     """By set, the names of its targets joined by ``;``, at most 8 and then ``...``."""
-    return {number: label_of(names) for number, names in sets.items()}
+    return {number: ";".join(schema.shown_targets(names)) for number, names in sets.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,13 @@ from streamer.matching.running_report import RowAnswer
 from streamer.matching.spec import MatchSpec
 from streamer.output.text_table import Format
 from streamer.sequences.files import read_batches, work_on_batches
-from streamer.sequences.prefetch import prefetched
 from streamer.sequences.raw_file import FileRegion
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import RecordBuffer
 from streamer.sequences.side_by_side import Parsed, Worked, file_regions, parsed
 from trie.cpu.stages import Stages
 from trie.cpu.team import results_of
+from trie.cpu.threads import prefetched
 
 TASK_BASES = 1 << 24
 """Bases per batch: a tenth of a second of work, as reading them from a file takes as long."""

@@ -6,6 +6,7 @@ takes its columns from it, and the tables of docs/protocol.md are generated from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -310,6 +311,15 @@ SETS_OF = frozenset(topic.name for topic in FEED if _SETS in topic.fields)
 """Topics whose targets are sets."""
 NAMES = {topic.wire: topic.name for topic in FEED}
 """Topics by their names on the wire."""
+
+SHOWN_TARGETS = 8
+"""The most targets of a set that rows and messages name."""
+
+
+def shown_targets(names: Sequence[str]) -> list[str]:
+    """Return the names of a set's targets, at most SHOWN_TARGETS and then ``...``."""
+    return [*names[:SHOWN_TARGETS], *["..."][: len(names) > SHOWN_TARGETS]]
+
 
 MAX_LABELS = 1024
 """The most distinct texts of a context column in one batch."""

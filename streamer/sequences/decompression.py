@@ -52,12 +52,11 @@ from xopen import xopen
 
 from streamer.errors import warn
 from streamer.sequences import bgzf, raw_file
-from streamer.sequences.prefetch import prefetched
 from streamer.sequences.sam import MAGIC as CRAM_MAGIC
 from streamer.sequences.sam import cram_blocks
 from trie.cpu.intrinsics import array_address
 from trie.cpu.team import Line, Team
-from trie.cpu.threads import usable_cores
+from trie.cpu.threads import prefetched, usable_cores
 
 _READ_BYTES = 1 << 17
 

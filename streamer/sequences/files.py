@@ -33,12 +33,9 @@ from streamer.sequences.source import (
     size_of_files,
 )
 from trie.cpu.forks import forked
-from trie.cpu.team import DoneAlready, Team
+from trie.cpu.team import Done, Part, Team, results_of
 
 R = TypeVar("R")
-
-Works = Iterator[Callable[[], R]]
-"""The work on the reads of a file, batch after batch."""
 
 SMALL_BYTES = 1 << 26
 """The largest such file: nobody helps with the last one, and results of a thread wait in memory."""
@@ -69,23 +66,23 @@ def _is_small(path: str) -> bool:
 
 def at_once(
     paths: list[str],
-    works_on: Callable[[str, Team, Callable[[int], None]], Works[R]],
+    works_on: Callable[[str, Team, Callable[[int], None]], Iterator[R]],
     team: Team,
     *,
     forks: bool,
 ) -> Iterator[tuple[int, R]]:
     """Yield the results of the work on the files, in order, with the bytes read so far.
 
-    works_on: returns the work on a file for a team of one, and calls a function with the bytes
-    read. forks: in processes, where the work has no effect but its results; else in threads, where
-    those of a whole file are kept in memory.
+    works_on: yields the results of a file, made by a team of one, and calls a function with the
+    bytes read. forks: in processes, where the work has no effect but its results; else in threads,
+    where those of a whole file are kept in memory.
     """
 
     def work_on_file(number: int) -> Iterator[tuple[int, int, R]]:
         read = deque([0], maxlen=1)
         with Team(1, stages=team.stages) as alone:
-            for made in works_on(paths[number], alone, read.append):
-                yield number, read[0], made()
+            for result in works_on(paths[number], alone, read.append):
+                yield number, read[0], result
 
     team.stages.shared |= {"read", "decompress"}
     numbers = range(len(paths))
@@ -136,10 +133,11 @@ def read_batches(
     which makes them the same for any number of threads.
     """
     works = work_on_batches(
-        paths, _itself, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=on_bytes,
-        opened=opened, context=context, flush_seconds=flush_seconds, team=team, full=full,
+        paths, lambda batch: batch, batch_bases=batch_bases, batch_reads=batch_reads,
+        on_bytes=on_bytes, opened=opened, context=context, flush_seconds=flush_seconds, team=team,
+        full=full,
     )  # fmt: skip
-    return (made() for made in works)
+    return results_of(works)
 
 
 def work_on_batches(
@@ -157,21 +155,24 @@ def work_on_batches(
     forks: bool = False,
     small: bool = False,
     remote_readers: RemoteReaders | None = None,
-) -> Iterator[Callable[[], R]]:
+) -> Iterator[Part[R]]:
     """Yield the batches of ``read_batches`` as calls that do the work on them, in any thread.
 
-    Where a team parses in parallel, the thread that parsed a batch has already done the work on it,
+    Where a team parses in parallel, the thread that parsed a batch has done the work on it,
     possibly also on batches after a faulty record. forks: a large team may use forked processes, as
     the work has no effect but its result, which can be pickled. small: it may read many files at
     the same time, since the results take hardly any memory. remote_readers: workers that read and
     do the work instead; their results are used.
     """
 
-    def works_on(path: str, alone: Team | None, count: Callable[[int], None]) -> Works[R]:
+    def parts_of(path: str, alone: Team | None, count: Callable[[int], None]) -> Iterator[Part[R]]:
         return work_on_batches(
             [path], work, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=count,
             context=context, team=alone, full=full, remote_readers=remote_readers,
         )  # fmt: skip
+
+    def works_on(path: str, alone: Team, count: Callable[[int], None]) -> Iterator[R]:
+        return results_of(parts_of(path, alone, count))
 
     done = 0
 
@@ -189,16 +190,16 @@ def work_on_batches(
             with closing(remote_readers.whole(files)) as whole:
                 for one, results in zip(files, whole, strict=True):
                     if results is None:
-                        yield from works_on(one, None, has_read)
+                        yield from parts_of(one, None, has_read)
                     else:
-                        yield from map(DoneAlready, results)
+                        yield from map(Done, results)
                     done += size_of_files([one]) or 0
                     has_read(0)
             continue
         if team is not None and others:
             for size, result in at_once([path, *others], works_on, team, forks=forks):
                 has_read(size)
-                yield DoneAlready(result)
+                yield Done(result)
             done += size_of_files([path, *others]) or 0
             continue
         with ExitStack() as stack:
@@ -229,7 +230,7 @@ def work_on_records(
     context: bool = False,
     team: Team | None = None,
     full: bool = False,
-) -> Iterator[Callable[[], R]]:
+) -> Iterator[Part[R]]:
     """Yield the records of a file with their text, like ``work_on_batches``.
 
     Raises DataError for alignments. on_fastq: called before the first record with whether the file
@@ -255,22 +256,18 @@ def work_on_records(
 
 def _works(
     source: SequenceSource, buffer: RecordBuffer, work: Callable[[TextPiece], R], team: Team | None
-) -> Iterator[Callable[[], R]]:
+) -> Iterator[Part[R]]:
     """Yield the work on each piece of whole records, done or still to be done."""
     for worked in source.side_by_side(buffer, work):
         if team is not None:
             team.stages.count("parse", worked.symbols)
-        yield DoneAlready(worked.result)
+        yield Done(worked.result)
     for number, piece in enumerate(_pieces(source, buffer)):
         if not number and piece.text is not None:
             source.read_header(piece.text)
         if team is not None:
             team.stages.count("parse", piece.reads.symbols)
         yield partial(work, piece)
-
-
-def _itself(made: R) -> R:
-    return made
 
 
 def _check_text(path: str, source: SequenceSource) -> None:
