@@ -165,9 +165,19 @@ def usual(run, known):
     return look_up
 
 
-def check(case, name, run, rows, fails, problem):
-    """With ``auto`` the rows, with ``cuda`` an error; one line each where a call has failed."""
-    for device in ("auto", "cuda"):
+def check(name, run, usual, kind, message, problem):
+    """Calls of that kind (None: all) fail from any on, for one ``--device`` and the other in turn.
+
+    With ``auto`` the rows, with ``cuda`` an error; one line each where a call has failed.
+    """
+    kinds, rows = usual(name)
+    calls = [number for number, one in enumerate(kinds) if kind in (None, one)]
+    for turn, first in enumerate(calls):
+
+        def fails(number, one, first=first):
+            return message if kind in (None, one) and number >= first else None
+
+        device, case = ("auto", "cuda")[turn % 2], f"{name}: call {first} ({kinds[first]})"
         gpu = faults.FailingGpu(fails)
         code, found, said = run(name, device, gpu)
         if code == 0:
@@ -184,25 +194,12 @@ def check(case, name, run, rows, fails, problem):
 @pytest.mark.parametrize("name", grouped(COMMANDS))
 def test_a_gpu_that_is_lost_at_any_call(name, run, usual):
     """No call works after it. Rows that are out already are not written again."""
-    kinds, rows = usual(name)
-    for lost in range(len(kinds)):
-
-        def fails(number, kind, lost=lost):
-            return faults.LOST if number >= lost else None
-
-        case = f"{name}: call {lost} ({kinds[lost]})"
-        check(case, name, run, rows, fails, "the CUDA device failed")
+    check(name, run, usual, None, faults.LOST, "the CUDA device failed")
 
 
 @pytest.mark.parametrize("name", grouped(COMMANDS))
 def test_memory_that_is_gone_from_any_call_on(name, run, usual):
-    kinds, rows = usual(name)
-    for gone in [number for number, kind in enumerate(kinds) if kind == "memory"]:
-
-        def fails(number, kind, gone=gone):
-            return faults.OUT_OF_MEMORY if kind == "memory" and number >= gone else None
-
-        check(f"{name}: call {gone}", name, run, rows, fails, "the GPU is out of memory")
+    check(name, run, usual, "memory", faults.OUT_OF_MEMORY, "the GPU is out of memory")
 
 
 @pytest.mark.parametrize("name", grouped(COMMANDS))

@@ -116,10 +116,10 @@ def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
 def test_more_hits_than_there_is_room_for(monkeypatch):
     import gpu.hamming
 
-    monkeypatch.setattr(gpu.hamming, "FIRST_CAPACITY", 64)
-    text, patterns = text_and_patterns(4, 300, 5, seed=2)
+    monkeypatch.setattr(gpu.hamming, "FIRST_CAPACITY", 16)
+    text, patterns = text_and_patterns(4, 90, 5, seed=2)
     wanted = on_cpu(text, patterns, 3)
-    assert wanted.size > 256
+    assert wanted.size > 64
     np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 3), wanted)
 
 
@@ -141,21 +141,21 @@ def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
     monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
     if SIMULATED:
         monkeypatch.setattr(sorting, "EACH", 2)
-    text, patterns = text_and_patterns(length, 500, 5, seed=k)
-    text[100:300] = 0
+    text, patterns = text_and_patterns(length, 200, 4, seed=k)
+    text[100:150] = 0
     wanted = on_cpu(text, patterns, k)
     assert wanted.size > 5
     np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, k), wanted)
 
 
 def test_chunks_that_are_sent_ahead():
-    text, patterns = text_and_patterns(9, 700, 4, seed=8)
+    text, patterns = text_and_patterns(9, 230, 4, seed=8)
     searcher = searcher_of("bit-sliced", patterns, 5)
-    searcher.chunk = 200
+    searcher.chunk = 64
     windows = text.size - 9 + 1
     found = []
-    for first in range(0, windows, 200):
-        words = joined(searcher.words(text, first, min(first + 200, windows)))
+    for first in range(0, windows, 64):
+        words = joined(searcher.words(text, first, min(first + 64, windows)))
         found.append(words + (np.uint64(first) << np.uint64(36)))
     np.testing.assert_array_equal(joined(found), on_cpu(text, patterns, 5))
 

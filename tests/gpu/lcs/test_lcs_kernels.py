@@ -122,7 +122,7 @@ def test_cuts(rows):
 
 
 PAIRS = (
-    list(oracle.pairs(50, (90, 310, 1_100), 6))
+    list(oracle.pairs(50, (90, 310, 1_100), 4))
     if SIMULATED
     else list(oracle.pairs(50, (*oracle.LENGTHS, *oracle.LONG, 9_000), 64))
 )
