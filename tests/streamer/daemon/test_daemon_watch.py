@@ -10,6 +10,7 @@ import pytest
 
 from streamer.client import Control
 from streamer.daemon import config
+from streamer.daemon.folder_sender import WatchWorker
 from streamer.errors import ConfigError
 from tests.daemon_kit import running, settings, write_fasta
 from tests.streamer.watching.kit import named, text_of, write
@@ -59,9 +60,16 @@ def test_reads_of_the_folder_count_once_over_kills_and_restarts(path, tmp_path):
         until(lambda: reads_of(daemon) == 57, "the reads of two lives")
 
 
-@pytest.mark.parametrize("port", ["*", "0"])
-def test_reads_count_once_over_restarts_with_another_port_each_time(path, tmp_path, port):
-    overrides = [f"ingest.endpoint=tcp://127.0.0.1:{port}"]
+def test_a_port_that_is_left_open_has_one_ledger(path):
+    table = config.load(path).watch
+    for port, ledger in (("*", True), ("0", True), ("5000", False)):
+        made = WatchWorker(table, "tcp://a:1", lambda: None, None, f"tcp://127.0.0.1:{port}")
+        made.close()
+        assert bool(made._table.ledger) == ledger
+
+
+def test_reads_count_once_over_restarts_with_another_port_each_time(path, tmp_path):
+    overrides = ["ingest.endpoint=tcp://127.0.0.1:*"]
     write(tmp_path / "run/a.fastq.gz", text_of(named("a", 20)))
     with running(path, overrides) as daemon:
         until(lambda: reads_of(daemon) == 20, "the reads that were there")
