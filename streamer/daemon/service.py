@@ -1,11 +1,4 @@
-"""The life of the daemon: start, run, drain, end.
-
-Sends a few reads through all stages of a batch before the first batch comes.
-
-This compiles every kernel on the way and wakes a GPU and its driver.
-
-A daemon as a process: it runs until a signal or a command has drained it.
-"""
+"""The life of the daemon: start, run, drain, end; and a daemon as a process."""
 
 from __future__ import annotations
 
@@ -64,14 +57,16 @@ from streamer.protocol.payloads import decode_batch, encode_reads
 from streamer.sequences.read_batch import ReadBatch
 
 if TYPE_CHECKING:
-    from streamer.daemon.jobs.job_requests import Parse
     from streamer.daemon.metrics.metrics_server import MetricsServer
 
 _READS = [("warm-up", "ACGT" * 16), ("none", "")]
 
 
 def warm_up(config: Config, spec: MatchSpec) -> None:
-    """Decode, match, publish and store two reads, with a small dictionary made for them."""
+    """Decode, match, publish and store two reads, with a small dictionary made for them.
+
+    This compiles every kernel on the way of a batch, and wakes a GPU and its driver.
+    """
     few = ReadBatch.from_sequences(*zip(*_READS, strict=True))
     stored = Dictionary.from_batches([few], spec.k, "forward" if spec.near else spec.strands)
     matcher = make_matcher(config, stored, spec)
@@ -144,15 +139,17 @@ class Service:
             gate=gate,
         )
         self._recorder: JournalWorker | None = None
+        self._sync: SyncWorker | None = None
         journal = self._journal
         if journal is not None:
+            self._sync = SyncWorker(self.status, self._context, notify, gate)
             self._recorder = JournalWorker(
                 self.status,
                 notify,
                 journal,
                 replayed=restored.replayed,
                 forward=self._feed.inbox.put,
-                committed=self._committed,
+                committed=self._sync.committed,
                 begun=lambda epochs: self._ingest.begun(epochs),
                 forgotten=lambda names: self._ingest.forgotten(names),
                 full=self._full,
@@ -189,22 +186,13 @@ class Service:
             jobs=None if self._jobs is None else self._jobs.ask,
             gate=gate,
         )
-        self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
-        self._sync: SyncWorker | None = None
-        if self._journal is not None:
-            self._sync = SyncWorker(self.status, self._context, notify, gate)
-            self._sockets.append(self._sync)
-        self._workers: list[Worker] = [*self._sockets, self._engine]
+        sockets = self._feed, self._control, self._ingest, self._sync
+        self._sockets: list[SocketWorker] = [*filter(None, sockets)]
+        further = self._engine, gate, self._recorder, self._jobs
+        self._workers: list[Worker] = [*self._sockets, *filter(None, further)]
         if gate is not None:
-            self._workers.append(gate)
             self.status.key_counts = gate.counts
-        if self._recorder is not None:
-            self._workers.append(self._recorder)
-        if self._jobs is not None:
-            self._workers.append(self._jobs)
         self._watch: WatchWorker | None = None
-        # whether the journal is full, set from its thread
-        self._disk_full = False
         self._connections: Connections | None = None
         self._stages = stages = self._watched()
         self._metrics: MetricsServer | None = None
@@ -221,6 +209,15 @@ class Service:
 
         StreamerError if a socket cannot be bound; nothing is then left behind.
         """
+        try:
+            self._start()
+        except StreamerError:
+            self._life.fail()
+            self._stop()
+            raise
+        return dict(self.status.endpoints)
+
+    def _start(self) -> None:
         keep_freed_memory()
         if (limit := raise_limit()) < _LEAST_DESCRIPTORS:
             # libzmq would abort the process
@@ -234,10 +231,7 @@ class Service:
             if not worker.ready.wait(_BIND_SECONDS):
                 worker.error = TimeoutError(f"not bound within {_BIND_SECONDS:g} s")
             if worker.error is not None:
-                error = worker.error
-                self._life.fail()
-                self._stop()
-                raise _as_streamer_error(worker, error)
+                raise _as_streamer_error(worker, worker.error)
             self.status.endpoints[worker.name] = worker.endpoint
         self._guard(limit)
         self._serve_metrics()
@@ -248,19 +242,13 @@ class Service:
         if self._jobs is not None:
             self._jobs.start()
         self._engine.start()
-        return dict(self.status.endpoints)
 
     def _guard(self, limit: int) -> None:
         """From now on, refuse connections that would take the last descriptors."""
         # control is shut last
         order = (self._feed, self._ingest, self._control)
         listeners = [worker.listener for worker in order if worker.listener is not None]
-        try:
-            self._connections = Connections(self._changed.wake, listeners, limit)
-        except StreamerError:
-            self._life.fail()
-            self._stop()
-            raise
+        self._connections = Connections(self._changed.wake, listeners, limit)
         self._workers.append(self._connections)
         self._connections.start()
 
@@ -270,12 +258,7 @@ class Service:
         # this import takes a fifth of a second, so only daemons with metrics pay for it
         from streamer.daemon.metrics.metrics_server import MetricsServer
 
-        try:
-            self._metrics = MetricsServer(self.status, self._stages)
-        except StreamerError:
-            self._life.fail()
-            self._stop()
-            raise
+        self._metrics = MetricsServer(self.status, self._stages)
         self.status.endpoints["metrics"] = self._metrics.endpoint
         self._metrics.start()
 
@@ -292,14 +275,9 @@ class Service:
     def _serve_page(self) -> None:
         if not self.status.config.web.endpoint:
             return
-        try:
-            asks = ("status", "targets", "coverage", "novelty")
-            keys = self._issue(Rights("page", watch=("*",), control=asks))
-            self._web = web = WebWorker(self.status, self._changed.wake, keys)
-        except StreamerError:
-            self._life.fail()
-            self._stop()
-            raise
+        asks = ("status", "targets", "coverage", "novelty")
+        keys = self._issue(Rights("page", watch=("*",), control=asks))
+        self._web = web = WebWorker(self.status, self._changed.wake, keys)
         self._workers.append(web)
         self.status.endpoints[web.name] = web.endpoint
         web.start()
@@ -391,14 +369,9 @@ class Service:
 
     def _full(self, full: bool) -> None:
         """The journal has no room, or has room again; called in its thread."""
-        self._disk_full = self.status.journal_full = full
+        self.status.journal_full = full
         self._ingest.journal_full(full)
         self._changed.wake()
-
-    def _committed(self) -> None:
-        """Records were committed; called in the journal's thread."""
-        if self._sync is not None:
-            self._sync.committed()
 
     def _finished(self, group: Group) -> None:
         self._engine.slots.release()
@@ -414,12 +387,16 @@ class Service:
     def _advance(self) -> None:
         if self.status.limited and not self._limit_announced:
             self._limit_announced = True
-            self._at_limit()
+            if self.status.config.dictionary.at_limit == "freeze":
+                self.status.announce()
+            else:
+                self._life.at_limit()
+                self._ingest.at_limit()
         if self._engine.ready.is_set() and self._life.ready():
             self._ingest.inbox.wake()
             log.info("ready", **self.status.fields()["dictionary"])
             self._watch_folder()
-        self._life.journal_full(self._disk_full)
+        self._life.journal_full(self.status.journal_full)
         if self._drain_wanted and self._life.drain():
             log.info("draining", why=self._drain_wanted, batches=self.status.queued_batches)
             self._ingest.inbox.wake()
@@ -429,13 +406,6 @@ class Service:
             if self._jobs is not None:
                 self._jobs.end()
         self._guard_of_stages.look()
-
-    def _at_limit(self) -> None:
-        if self.status.config.dictionary.at_limit == "freeze":
-            self.status.announce()
-            return
-        self._life.at_limit()
-        self._ingest.at_limit()
 
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS

@@ -129,11 +129,6 @@ class Gatekeeper(Worker):
         self._own[pair.public] = rights._replace(key=pair.public)
         return ClientKeys(rights.name, *pair, self.server.public)
 
-    def withdraw(self, keys: ClientKeys) -> None:
-        """Stop admitting this key."""
-        self._own.pop(keys.public, None)
-        self.version += 1
-
     def test(self, name: str, endpoint: str) -> None:
         """Self-test the socket ``name``; StreamerError unless it refuses wrong keys."""
         wrong = wrong_keys(self.server.public)
