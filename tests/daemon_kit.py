@@ -278,6 +278,14 @@ def wait_for_line(child: subprocess.Popen[str], word: str) -> str:
 
 
 GENOME = random_dna(random.Random(7), 4000)
+
+
+def genome_settings(folder: Path) -> str:
+    """A configuration file in ``folder``, with a dictionary of two parts of GENOME that overlap."""
+    write_fasta(folder / "genome.fa", [("left", GENOME[:2500]), ("right", GENOME[1500:])])
+    return settings(folder, 'sources = ["genome.fa"]\nk = 11\n')
+
+
 GOOD = list_batch(1, [["r", "ACGT"]])
 
 

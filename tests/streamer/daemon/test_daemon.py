@@ -139,18 +139,3 @@ def test_producer_killed_half_way_harms_nobody(path, tmp_path, genome, streamer)
             messages += follow(feed, 1)
     check_equal(messages, dead | mine, streamer, tmp_path, genome, "frozen")
     assert not feed.gaps
-
-
-def test_empty_batches_and_short_reads_are_no_error(path):
-    with (
-        running(path) as daemon,
-        Subscriber(daemon.endpoints["feed"], ["read"]) as feed,
-        Producer(daemon.endpoints["ingest"]) as producer,
-    ):
-        assert feed.wait_for_daemon(DEADLINE)
-        producer.send([])
-        producer.send([("empty", ""), ("short", "ACG"), ("", "N" * 20)])
-        first, second = follow(feed, 2)
-    assert len(first.read) == 0
-    assert list(second.length) == [0, 3, 20]
-    assert list(second.skipped) == [0, 0, 10]
