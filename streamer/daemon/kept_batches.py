@@ -83,7 +83,7 @@ class Answers:
 
 def chosen(topic: str, content: Content, reads: NDArray[np.bool_]) -> Content:
     """The part of a message's content about these reads."""
-    columns = _columns(content)
+    columns = content.columns()
     kept = reads[columns["read"]]
     columns = {name: values[kept] for name, values in columns.items()}
     described = [(name, kind, int(kept.sum())) for name, kind, _ in content.described]
@@ -105,15 +105,10 @@ def _chosen_fields(topic: str, fields: Header, columns: Mapping[str, NDArray[Any
     return fields
 
 
-def _columns(content: Content) -> Rows:
-    described = zip(content.described, content.frames, strict=True)
-    return {name: np.frombuffer(frame, kind) for (name, kind, _), frame in described}
-
-
 def _rows(topic: str, content: Content | None, meanings: Meanings) -> Rows:
     if content is None:
         return {c.name: np.zeros(0, _kind(topic, c.name, c.dtype)) for c in TOPICS[topic].columns}
-    found = _columns(content)
+    found = content.columns()
     rows = {column.name: found[column.name] for column in TOPICS[topic].columns}
     if (column := _TARGETS.get(topic)) is not None:
         rows[column] = _meant(rows[column], content.fields, meanings)

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
+import numpy as np
+from numpy.typing import NDArray
 
 from streamer.journal.record import Record
 from streamer.protocol.header import PROTOCOL, Buffer, Header, size_of
@@ -34,6 +36,11 @@ class Content(NamedTuple):
     fields: Header
     described: Sequence[tuple[str, str, int]]
     frames: Sequence[Buffer]
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns by name."""
+        described = zip(self.described, self.frames, strict=True)
+        return {name: np.frombuffer(frame, kind) for (name, kind, _), frame in described}
 
     def message(self, topic: str, header: Header, names: Buffer | None) -> list[Buffer]:
         """The message without its checksum; names: those of the reads, None without a batch."""

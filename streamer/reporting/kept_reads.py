@@ -184,9 +184,7 @@ class _Counting:
     def _take_stored(self, batch: StoredBatch) -> None:
         for topic, content in batch.contents():
             if topic == "read":
-                pairs = zip(content.described, content.frames, strict=True)
-                columns = {name: np.frombuffer(frame, kind) for (name, kind, _), frame in pairs}
-                self._reads.add(columns, dict(content.fields["targets"]))
+                self._reads.add(content.columns(), dict(content.fields["targets"]))
 
     def _coverage(self, covered: CoverageCounts, counts: TargetCounts) -> reports.CoverageReport:
         report = reports.CoverageReport()
