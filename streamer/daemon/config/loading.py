@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +24,7 @@ from pydantic import ValidationError
 from streamer.daemon.config.tables import (
     Config,
     ConfigTable,
-    DecisionTable,
     Fault,
-    PanelTable,
 )
 from streamer.errors import ConfigError, StreamerError
 
@@ -168,26 +166,6 @@ def did_you_mean(name: str, known: Any) -> str:
     return f", did you mean '{close[0]}'?" if close else f" (known: {', '.join(known)})"
 
 
-def target_faults(
-    decision: DecisionTable, panel: PanelTable, known: Mapping[str, bool]
-) -> Iterator[Fault]:
-    """Names of targets that the dictionary does not have, or that hold no k-mer."""
-    # imported late, since it loads kernels
-    from streamer.dictionary.target_sets import first_names
-
-    lists = {"decision.enrich": decision.enrich, "decision.deplete": decision.deplete}
-    lists |= {f"panel.groups.{group}": names for group, names in panel.groups.items()}
-    for key, names in lists.items():
-        for at, name in enumerate(names):
-            if name not in known:
-                yield f"{key}.{at}", f"no target of the dictionary is '{name}'"
-            elif not known[name]:
-                yield f"{key}.{at}", f"'{name}' can never match: {_NO_KMER}"
-    without = [name for name, held in known.items() if not held]
-    if panel.limits and not panel.groups and without:
-        yield "panel", f"can never match: {first_names(without)}: {_NO_KMER}"
-
-
 _TABLES: dict[str, type[ConfigTable]] = {
     name: field.annotation  # type: ignore[misc]
     for name, field in Config.model_fields.items()
@@ -264,10 +242,12 @@ def load(
 
 
 def _target_faults(config: Config) -> Iterator[Fault]:
-    """Check the names of targets, if there are any."""
-    if not (config.decision.names or config.panel.groups or config.panel.limits):
+    """Names of targets that the dictionary does not have, or that hold no k-mer."""
+    decision, panel = config.decision, config.panel
+    if not (decision.names or panel.groups or panel.limits):
         return
-    # imported late, since it loads kernels
+    # imported late, since they load kernels
+    from streamer.dictionary.target_sets import first_names
     from streamer.dictionary.targets import target_names
 
     try:
@@ -275,8 +255,19 @@ def _target_faults(config: Config) -> Iterator[Fault]:
     except StreamerError as error:
         yield "dictionary.sources", str(error)
         return
-    if known is not None:
-        yield from target_faults(config.decision, config.panel, known)
+    if known is None:
+        return
+    lists = {"decision.enrich": decision.enrich, "decision.deplete": decision.deplete}
+    lists |= {f"panel.groups.{group}": names for group, names in panel.groups.items()}
+    for key, names in lists.items():
+        for at, name in enumerate(names):
+            if name not in known:
+                yield f"{key}.{at}", f"no target of the dictionary is '{name}'"
+            elif not known[name]:
+                yield f"{key}.{at}", f"'{name}' can never match: {_NO_KMER}"
+    without = [name for name, holds_kmers in known.items() if not holds_kmers]
+    if panel.limits and not panel.groups and without:
+        yield "panel", f"can never match: {first_names(without)}: {_NO_KMER}"
 
 
 def _read(path: str, origin: SettingOrigin) -> dict[str, Any]:
