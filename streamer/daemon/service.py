@@ -150,8 +150,8 @@ class Service:
                 replayed=restored.replayed,
                 forward=self._feed.inbox.put,
                 committed=self._sync.committed,
-                begun=lambda epochs: self._ingest.begun(epochs),
-                forgotten=lambda names: self._ingest.forgotten(names),
+                begun=lambda epochs: self._ingest.tell(self._ingest.core.begun, epochs),
+                forgotten=lambda names: self._ingest.tell(self._ingest.core.forgotten, names),
                 full=self._full,
             )
         self._engine = EngineWorker(
@@ -370,14 +370,15 @@ class Service:
     def _full(self, full: bool) -> None:
         """The journal has no room, or has room again; called in its thread."""
         self.status.journal_full = full
-        self._ingest.journal_full(full)
+        self._ingest.tell(self._ingest.core.journal_full, full)
         self._changed.wake()
 
     def _finished(self, group: Group) -> None:
         self._engine.slots.release()
         group.done()
         if group.matched:
-            self._ingest.published([matched.accepted for matched in group.matched])
+            items = [matched.accepted for matched in group.matched]
+            self._ingest.tell(self._ingest.core.published, items)
 
     def _check(self) -> None:
         for worker in self._workers:
@@ -391,7 +392,7 @@ class Service:
                 self.status.announce()
             else:
                 self._life.at_limit()
-                self._ingest.at_limit()
+                self._ingest.tell(self._ingest.core.at_limit)
         if self._engine.ready.is_set() and self._life.ready():
             self._ingest.inbox.wake()
             log.info("ready", **self.status.fields()["dictionary"])
