@@ -335,10 +335,9 @@ class SequenceSource:
             if (known and not sam.may_begin_sam(start)) or text.ended:
                 break
             text.more()
-        if text.start(2) in _UTF_16:
-            raise DataError(
-                "is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8", file=self._shown
-            )
+        if encoding := wide_encoding(text.start(4)):
+            problem = f"is {encoding} text: convert it with iconv -f {encoding} -t UTF-8"
+            raise DataError(problem, file=self._shown)
         if start[:1] in (b">", b"#"):
             return FastaParser(text)
         if sam.begins_sam(start):
@@ -439,8 +438,26 @@ def _read_errors() -> tuple[type[Exception], ...]:
 
 _READ_ERRORS = _read_errors()
 
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b">\0", b"\0>", b"@\0", b"\0@")
-"""How FASTA and FASTQ begin in UTF-16, with its mark or without."""
+_WIDE = (
+    # that of UTF-16LE begins that of UTF-32LE
+    (codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"),
+)  # fmt: skip
+
+
+def wide_encoding(start: bytes) -> str | None:
+    """Return the encoding, for iconv, of FASTA or FASTQ that starts so; None for one byte a letter.
+
+    start: the first four bytes. Without a mark, iconv needs the order of bytes.
+    """
+    for mark, encoding in _WIDE:
+        if start.startswith(mark):
+            return encoding
+    for encoding in "UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE":
+        if start.startswith((">".encode(encoding), "@".encode(encoding))):
+            return encoding
+    return None
+
 
 _PROBLEMS: dict[type, str] = {
     EOFError: "the compressed stream is truncated, or other bytes follow it",
