@@ -440,7 +440,7 @@ def text_blocks(
         return _Bgzf(watched, team, size, shown, whole=raw.regular), watched
     if compression is None:
         cram = raw.magic.startswith(CRAM_MAGIC)
-        blocks = cram_blocks(raw, shown) if cram else raw_file.plain_blocks(raw, size, team)
+        blocks = cram_blocks(raw, shown) if cram else raw_file.plain_blocks(raw, size)
     elif watched is not None and "gz" in COMPRESSIONS:
         blocks = _without_rest(_gzip(watched, raw, size, team), watched, shown)
     else:

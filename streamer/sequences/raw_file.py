@@ -1,6 +1,6 @@
 """A stored file, read from its first byte even after its magic number was examined.
 
-Blocks of text of an uncompressed file, read in turn or by several threads in parallel.
+Blocks of text of an uncompressed file, and regions of it that threads read by themselves.
 
 The decompressed text of a file being parsed: a window that blocks are added to.
 
@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu import array_pool
-from trie.cpu.team import Team
 from trie.cpu.vectors import SLACK
 
 BLOCK_BYTES = 1 << 19
@@ -226,12 +225,6 @@ class _Raw(io.RawIOBase):
         return len(data)
 
 
-_LEAST_THREADS = 3
-"""The smallest team that reads in parallel: one copying thread keeps up with two that parse."""
-
-_AHEAD = 4
-
-
 class FileRegion(NamedTuple):
     """A byte range of a regular file, ``first`` to ``stop``, not yet read."""
 
@@ -277,30 +270,8 @@ class FileRegion(NamedTuple):
         return TextBlock(array, self.first - begin, self.stop - begin)
 
 
-def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:
-    """Yield blocks of at most ``size`` bytes; a team's threads read those of a regular file."""
-    if team is not None and team.threads >= _LEAST_THREADS and (extent := raw.extent):
-        descriptor, first, stop = extent
-
-        def read(at: int) -> tuple[TextBlock, OSError | None]:
-            return FileRegion(descriptor, at, min(at + size, stop)).read()
-
-        ahead = _AHEAD + team.threads // 2
-        line = team.line(range(first, stop, size), read, ahead, pulls="read", works="read")
-        try:
-            for block, error in line:
-                count = block.stop - block.first
-                raw.bytes_read += count
-                first += count
-                if count:
-                    yield block
-                if error is not None:
-                    raise error
-                if count < size:  # the last one, or the file has been truncated meanwhile
-                    break
-        finally:
-            line.close()
-        raw.go_to(first)
+def plain_blocks(raw: RawFile, size: int) -> Iterator[TextBlock]:
+    """Yield blocks of at most ``size`` bytes."""
     while True:
         block = new_block(size)
         count = raw.readinto(block.array.data[block.first : block.stop])

@@ -379,7 +379,7 @@ class SequenceSource:
         assert self._raw is not None
         self._has_read(at)
         self._raw.go_to(at)
-        blocks = raw_file.plain_blocks(self._raw, raw_file.BLOCK_BYTES, None)
+        blocks = raw_file.plain_blocks(self._raw, raw_file.BLOCK_BYTES)
         yield from blocks if self._team is None else counted(blocks, self._team, "read")
 
     def _has_read(self, stop: int) -> None:
