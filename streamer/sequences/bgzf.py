@@ -20,6 +20,7 @@ Only the first fields of ISA-L's ``inflate_state`` are used here:
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -317,7 +318,7 @@ _ZEROS = len(END_BLOCK) - len(_TO_ZEROS)
 _ENOUGH = 4 * len(END_BLOCK)  # bytes at the end of a file that usually suffice to recognize it
 
 
-class Watched:
+class Watched(io.RawIOBase):
     """Records the first and last bytes of a file as it is read, since a pipe is read only once."""
 
     def __init__(self, file: Packed) -> None:
@@ -337,6 +338,10 @@ class Watched:
         count = self._file.readinto(buffer)
         self._watch(buffer[:count])
         return count
+
+    def readable(self) -> bool:
+        """Implement ``RawIOBase``."""
+        return True
 
     def _watch(self, data: Any) -> None:
         if len(self._begin) < _EXTRA.stop:

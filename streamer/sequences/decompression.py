@@ -34,6 +34,7 @@ import bz2
 import ctypes
 import fcntl
 import gzip
+import io
 import lzma
 import os
 import random
@@ -474,7 +475,9 @@ def _decompressed(
         return Members(raw, compression)
     # zstd in this process, since a child process would report every error alike
     threads = 1 if compression == "gz" else 0
-    file: Any = xopen(raw_file.Buffered(raw), "rb", format=compression, threads=threads)
+    file: Any = xopen(
+        io.BufferedReader(raw, _READ_BYTES), "rb", format=compression, threads=threads
+    )
     return stack.enter_context(file)
 
 

@@ -146,7 +146,7 @@ class Packed(Readable, Protocol):
         """Read at most as many bytes as fit; 0 at the end."""
 
 
-class RawFile:
+class RawFile(io.RawIOBase):
     """A buffered binary file or pipe; ``magic`` holds its first bytes.
 
     Opening waits for them, because a pipe may deliver them one by one.
@@ -182,6 +182,10 @@ class RawFile:
         except (OSError, ValueError, AttributeError):  # a file in memory
             return None
 
+    def readable(self) -> bool:
+        """Implement ``RawIOBase``, for readers that need more of a file."""
+        return True
+
     def go_to(self, place: int) -> None:
         """Continue reading at ``place``."""
         self._start = b""
@@ -203,26 +207,6 @@ class RawFile:
         count: int = self._file.readinto1(buffer)
         self.bytes_read += count
         return count
-
-
-class Buffered(io.BufferedReader):
-    """A file for callers that need more than ``Readable``."""
-
-    def __init__(self, file: Readable) -> None:
-        super().__init__(_Raw(file), _READ_BYTES)
-
-
-class _Raw(io.RawIOBase):
-    def __init__(self, file: Readable) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = self._file.read1(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 class FileRegion(NamedTuple):
