@@ -1,7 +1,4 @@
-"""All reports given, each with the name of its source.
-
-Read an open file of rows as the report that its columns identify.
-"""
+"""All reports given, each with the name of its source; what a file of rows is, its columns say."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""The page: one self-contained HTML file without scripts.
-
-The sections of a page, top to bottom; those without input are omitted.
-"""
+"""The page: one self-contained HTML file without scripts; sections without input are omitted."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,12 +1,8 @@
-"""The part of ``--report coverage`` that a page shows: bins of the targets with most matches.
+"""Files of rows written by ``match --report``, TSV or jsonl, as what a page shows of them.
 
-The part of ``--report novelty`` that a page shows: points of the curve of new k-mers.
-
-The part of ``--report reads`` that a page shows: totals, lengths, and reads by target.
-
-The part of ``--report targets`` that a page shows: counts by target, in all or by barcode.
-
-Read files of rows written by ``match --report``, TSV or jsonl; errors have a position.
+``RowFile`` reads and checks rows; errors have a position. Of ``--report targets`` a page shows
+counts by target, in all or by barcode; of ``reads`` totals, lengths, and reads by target; of
+``coverage`` bins of the targets with most matches; of ``novelty`` points of the curve.
 """
 
 from __future__ import annotations
