@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -88,15 +89,17 @@ def rows(line, files, tmp_path, *more):
     return out.read_bytes()
 
 
-SIZES = {"usual": 1.0, "small": 0.05, "least": 0.004}
+SMALL, LEAST = 0.05, 0.004
+CASES = [
+    *zip(COMMANDS, cycle((SMALL, LEAST)), strict=False),
+    *((name, None) for name in ("asm-best", "primer", "lcs", "match")),
+]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_rows_are_those_of_one_process(name, size, nodes, files, tmp_path, monkeypatch):
-    """At several sizes of tasks: as they are, and so small that each record is cut."""
-    if size != "usual":
-        share = SIZES[size]
+@pytest.mark.parametrize(("name", "share"), CASES)
+def test_rows_are_those_of_one_process(name, share, nodes, files, tmp_path, monkeypatch):
+    """With tasks as they are, and so small that each record is cut."""
+    if share is not None:
         monkeypatch.setattr(batch_tasks, "MOST_PIECE", int(1e6 * share))
         monkeypatch.setattr(batch_tasks, "LEAST_STARTS", max(16, int(20_000 * share)))
         monkeypatch.setattr(batch_tasks, "PRIMER_TASK_SECONDS", 0.0)
