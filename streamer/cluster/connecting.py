@@ -343,8 +343,9 @@ class _Pickler(pickle.Pickler):
     """Pickles locks as new locks, and memoryviews as arrays to view."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, type(threading.Lock())):
-            return threading.Lock, ()
+        for new_lock in (threading.Lock, threading.RLock):
+            if isinstance(obj, type(new_lock())):
+                return new_lock, ()
         if isinstance(obj, memoryview):
             return memoryview, (pickle.PickleBuffer(obj),)
         return NotImplemented
