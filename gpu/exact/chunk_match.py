@@ -30,8 +30,7 @@ own active inmaps in global memory, laid out like inmaps:
 A node's step on symbol c: its depth-2 bits form the exmap mask (Fig. 14); each of its bits that is
 set in the exmap activates the root bit of a child (equation 2). Its other bits form the next depths
 of the same inmap (Fig. 13). Active states missing from the queried bitmaps are mismatches and are
-cleared. States at depth k are matches and end there. Operations: N nodes per symbol whether active
-or not (4 bytes read each), and k - 1 extra symbols per piece.
+cleared. States at depth k are matches and end there.
 
 Both read the stream in one direction, but a canonical window is the smaller of its code and that of
 its reverse complement. So the stream is read twice: forward for the windows whose own code is the

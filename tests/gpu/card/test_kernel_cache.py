@@ -10,8 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from gpu.asm import bit_parallel, listing
 from gpu.card import kernel_cache
 from gpu.card.kernel_cache import PACKAGES, made
+from gpu.exact import bucket_table, kmer_set
+from gpu.hamming import bit_sliced, network
 from tests.data_files import ROOT
 from tests.gpu import placement
 from tests.waiting import DEADLINE
@@ -26,10 +29,6 @@ class Codegen:
 
 def names():
     """The files of some kernels."""
-    from gpu.asm import bit_parallel, listing
-    from gpu.exact import bucket_table, kmer_set
-    from gpu.hamming import bit_sliced, network
-
     kernels = [
         made(kmer_set.find, 7, True), made(kmer_set.find, 7, False), made(kmer_set.values, 7, True),
         made(bucket_table.finish, bucket_table.choose_shape(15, 1000)),
