@@ -103,6 +103,10 @@ class ControlRecord:
         return Record(self.at, self.kind, meta, (*self.frames, *frames), None, now, self.subject)
 
 
+# of a topic that is live only
+_LIVE = Content({}, (), ())
+
+
 def _stored(
     record: Publication | ControlRecord, contents: Mapping[str, Content]
 ) -> tuple[Header, list[Buffer]]:
@@ -110,7 +114,7 @@ def _stored(
     topics: list[Any] = []
     columns: list[Buffer] = []
     for topic, prev in record.prev.items():
-        content = contents.get(topic, Content({}, [], []))
+        content = contents.get(topic, _LIVE)
         topics.append([topic, prev, content.fields, content.described])
         columns += content.frames
     return {"about": record.about, "counts": record.counts, "topics": topics}, columns
@@ -270,8 +274,8 @@ class Publication:
         accepted, result = self.matched.accepted, self.matched.result
         packed, gaps = result.batch.two_bits()
         reads = accepted.names, raw(result.batch.offsets), packed.data, raw(gaps)
-        stored = [topic for topic in self.prev if topic not in LIVE_ONLY]
-        meta, frames = _stored(self, {topic: self.content(topic) for topic in stored})
+        stored = {topic: self.content(topic) for topic in self.prev if topic not in LIVE_ONLY}
+        meta, frames = _stored(self, stored)
         context = encode_context(accepted.batch.context)
         if context is not None:
             meta["context"] = True

@@ -9,7 +9,6 @@ else can read, and ends when that input ends.
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,12 +16,11 @@ from collections.abc import Callable
 from streamer.daemon.child import Child, ChildWorker
 from streamer.daemon.config.tables import read_token
 from streamer.daemon.daemon_status import DaemonStatus
+from streamer.daemon.listener import http_socket
 from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
 from streamer.errors import StreamerError
-from streamer.protocol.endpoints import EndpointError, reachable, split_http_address
+from streamer.protocol.endpoints import reachable
 from streamer.protocol.keys import ClientKeys
-
-KEY = "web.endpoint"
 
 _WAITING = 128
 # seconds between two starts: at first, and at most if it dies again and again
@@ -43,7 +41,7 @@ class WebWorker(ChildWorker):
         self._keys = keys
         self._status = status
         self._token = _token(status)
-        self._socket = _listening(status.config.web.endpoint)
+        self._socket = http_socket("web.endpoint", status.config.web.endpoint, _WAITING)
         host = status.config.web.endpoint.rpartition(":")[0]
         self.endpoint = f"{host}:{self._socket.getsockname()[1]}"
 
@@ -88,22 +86,3 @@ def _token(status: DaemonStatus) -> str:
         return read_token(web.token_file)
     except ValueError as error:
         raise StreamerError(f"web.token_file: {error}") from None
-
-
-def _listening(address: str) -> socket.socket:
-    """A socket that listens at HOST:PORT; EndpointError if it cannot listen there."""
-    try:
-        found = socket.getaddrinfo(*split_http_address(address), type=socket.SOCK_STREAM)
-        family, _, _, _, place = found[0]
-        made = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind(place)
-            made.listen(_WAITING)
-        except BaseException:
-            made.close()
-            raise
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise EndpointError(KEY, address, why.lower()) from None
-    return made

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 import socket
 import urllib.error
 
 import pytest
 
-from streamer.client import Control, Producer
+from streamer.client import Control
 from streamer.daemon import config
 from streamer.daemon.metrics import metrics_server
 from streamer.daemon.metrics.device_memory import DeviceMemory
@@ -18,13 +17,12 @@ from streamer.daemon.metrics.scrape import METRICS, STATES
 from streamer.daemon.service import Service
 from streamer.protocol.endpoints import EndpointError
 from tests.daemon_kit import (
-    GENOME,
     Raw,
     genome_settings,
     list_batch,
     process,
-    reads_of,
     running,
+    send_reads,
     wait_for_line,
 )
 from tests.scraping import fetch, parsed, scrape, value
@@ -43,16 +41,8 @@ def metered(tmp_path_factory):
     path = genome_settings(tmp_path_factory.mktemp("metered"))
     limits = ["metrics.target_series=1", 'metrics.hosts=["scraped.example"]']
     with running(path, [*ON, *limits]) as daemon:
-        send(daemon)
+        send_reads(daemon)
         yield daemon
-
-
-def send(daemon, seed=1, batches=3):
-    rng = random.Random(seed)
-    with Producer(daemon.endpoints["ingest"]) as producer:
-        for _ in range(batches):
-            producer.send(reads_of(GENOME, rng, 40))
-        producer.flush(matched=True)
 
 
 def test_the_memory_of_gpus_where_no_thread_can_be_started(monkeypatch):
@@ -111,7 +101,7 @@ def test_they_agree_with_status_and_targets_also_after_a_restart(path, tmp_path)
     before = 0
     for seed in (1, 2):
         with running(path, overrides) as daemon:
-            send(daemon, seed)
+            send_reads(daemon, seed)
             with Control(daemon.endpoints["control"]) as control:
                 status = control.status()
                 _, rows = control.targets(by_barcode=True)

@@ -20,7 +20,7 @@ from streamer.daemon import config
 from streamer.daemon.service import Service
 from streamer.errors import ConfigError
 from streamer.protocol.endpoints import EndpointError
-from tests.daemon_kit import GENOME, reads_of, running, write_fasta
+from tests.daemon_kit import GENOME, reads_of, running, send_reads, write_fasta
 from tests.streamer.web.conftest import settings_in
 from tests.waiting import DEADLINE, until
 
@@ -39,13 +39,6 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     with running(settings_in(folder), [*COUNTED, 'web.hosts=["lab.example"]']) as daemon:
         yield daemon.endpoints["web"]
-
-
-def send(daemon, seed=1, batches=3):
-    with Producer(daemon.endpoints["ingest"], name="sender") as producer:
-        for _ in range(batches):
-            producer.send(reads_of(GENOME, random.Random(seed), 40))
-        producer.flush(matched=True)
 
 
 def ask(endpoint, path="/", method="GET", body=None, **headers):
@@ -114,7 +107,7 @@ def test_it_agrees_with_the_daemon(path, evil):
         daemon.wait_for_subscriptions("read", "targets", "barcodes", "beat", "status", "novelty")
         with events(endpoint) as stream:
             assert next(stream)[0] == "everything"
-            send(daemon)
+            send_reads(daemon)
             lengths, point = 0, None
             while lengths < 120 or point is None or point[1] < 120:
                 name, fields = next(stream)
@@ -265,7 +258,7 @@ def test_an_address_in_use_ends_the_start(path):
 def test_a_process_that_dies_is_started_again(path):
     with running(path, COUNTED) as daemon:
         endpoint, web = daemon.endpoints["web"], daemon.service._web
-        send(daemon)
+        send_reads(daemon)
         until(lambda: everything(endpoint)["status"], "the page hears the daemon")
         before = web.process
         os.kill(before, signal.SIGKILL)
@@ -295,7 +288,7 @@ def test_it_goes_on_over_a_restart_of_the_daemon(path):
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
     with running(path, [*COUNTED, f"web.endpoint={endpoint}"]) as daemon:
-        send(daemon)
+        send_reads(daemon)
         until(
             lambda: everything(endpoint)["status"].get("totals", {}).get("reads") == 120,
             "the page of the next daemon",
