@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TypedDict, TypeVar, Unpack
 
 from streamer.errors import DataError
 from streamer.sequences.read_batch import ReadBatch
@@ -109,35 +109,32 @@ BATCH_READS = 100_000
 PIECE_BASES = 1 << 24  # approximate new symbols per piece; several pieces are in memory at once
 
 
-def read_batches(
-    paths: Iterable[str],
-    *,
-    batch_bases: int = BATCH_BASES,
-    batch_reads: int = BATCH_READS,
-    on_bytes: Callable[[int], None] | None = None,
-    opened: BinaryIO | None = None,
-    context: bool = False,
-    flush_seconds: float | None = None,
-    team: Team | None = None,
-    full: bool = False,
-) -> Generator[ReadBatch]:
+class BatchOptions(TypedDict, total=False):
+    """The options of ``read_batches``, all optional."""
+
+    batch_bases: int
+    batch_reads: int
+    on_bytes: Callable[[int], None] | None
+    opened: BinaryIO | None
+    context: bool
+    flush_seconds: float | None
+    team: Team | None
+    full: bool
+
+
+def read_batches(paths: Iterable[str], **options: Unpack[BatchOptions]) -> Generator[ReadBatch]:
     """Yield all reads of the files, in order, in batches that end at ``batch_bases`` bases.
 
-    A batch holds reads of one file only, so that its errors can be located. The reads before a
-    faulty record are yielded before DataError is raised, so nothing that was read is lost.
-    ``on_bytes`` is called with the number of (compressed) bytes read from the files so far. opened:
-    read this instead of the file at the only path; it stays open. context: give each batch its
-    context. flush_seconds: about the longest time that a record from a pipe waits for others; the
-    batch ends then (not for FASTA, whose records have no end mark). team: decompresses ahead, and
-    parses in parallel if it has enough threads; batches may then end earlier, unless ``full``,
-    which makes them the same for any number of threads.
+    A batch holds reads of one file only, so that its errors can be located, and at most
+    ``batch_reads``. The reads before a faulty record are yielded before DataError is raised, so
+    nothing that was read is lost. ``on_bytes`` is called with the number of (compressed) bytes read
+    from the files so far. opened: read this instead of the file at the only path; it stays open.
+    context: give each batch its context. flush_seconds: about the longest time that a record from a
+    pipe waits for others; the batch ends then (not for FASTA, whose records have no end mark).
+    team: decompresses ahead, and parses in parallel if it has enough threads; batches may then end
+    earlier, unless ``full``, which makes them the same for any number of threads.
     """
-    works = work_on_batches(
-        paths, lambda batch: batch, batch_bases=batch_bases, batch_reads=batch_reads,
-        on_bytes=on_bytes, opened=opened, context=context, flush_seconds=flush_seconds, team=team,
-        full=full,
-    )  # fmt: skip
-    return results_of(works)
+    return results_of(work_on_batches(paths, lambda batch: batch, **options))
 
 
 def work_on_batches(
