@@ -17,7 +17,7 @@ from streamer.cli.daemon_options import ConfigOption
 from streamer.errors import UsageError
 
 if TYPE_CHECKING:
-    from streamer.reporting.collection import Given
+    from streamer.reporting.collection import Source
     from streamer.reporting.kept_reads import Recount
 
 
@@ -100,9 +100,9 @@ def report(
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
     recount = Recount(tuple(dictionary or sources), rule, bins, threads)
     names = _names(files)
-    given = [_given(path, names[path], recount, quiet=quiet) for path in files]
+    inputs = [_source(path, names[path], recount, quiet=quiet) for path in files]
     name = "report" if output == "-" else PurePath(output).name.split(".")[0]
-    collection = Collection(title or name, given)
+    collection = Collection(title or name, inputs)
     html = page(collection, [])
     with OutputFiles() as outputs:
         outputs.open(output).write(html.encode("utf-8", "replace"))
@@ -123,12 +123,12 @@ def _names(paths: list[str]) -> dict[str, str]:
     }
 
 
-def _given(path: str, name: str, recount: Recount, *, quiet: bool) -> Given:
+def _source(path: str, name: str, recount: Recount, *, quiet: bool) -> Source:
     """What one input holds: a journal, or the rows of a report."""
     from xopen import xopen
 
     from streamer.cli.streams import progress
-    from streamer.reporting.collection import Given, of_journal, read_report
+    from streamer.reporting.collection import Source, of_journal, read_report
     from streamer.reporting.kept_reads import count_again, is_journal
     from streamer.sequences.source import STDIN, shown_name, size_of_files
     from trie.cpu.compiling import compile_notice
@@ -150,4 +150,4 @@ def _given(path: str, name: str, recount: Recount, *, quiet: bool) -> Given:
     if path != STDIN:
         changed = datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
         facts.append(("last changed", f"{changed:%Y-%m-%d %H:%M} UTC"))
-    return Given(name, f"rows of --report {found.kind}", [found.report], facts)
+    return Source(name, f"rows of --report {found.kind}", [found.report], facts)
