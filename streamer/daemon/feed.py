@@ -32,8 +32,8 @@ from streamer.protocol.transport.curve import HANDSHAKE_BYTES, descriptor_of
 from streamer.protocol.transport.frames import (
     FRAME_BYTES,
     MESSAGE_BYTES,
-    HeldBytes,
     Message,
+    UnsentBytes,
     measure,
     send_all,
 )
@@ -86,7 +86,7 @@ class FeedWorker(SocketWorker):
         )
         peers = KnownPeers(gate, "feed", strict=True)
         self._guarded = GuardedSubscriptions(peers, self._core.subscriptions)
-        self._unsent = HeldBytes()
+        self._unsent = UnsentBytes()
         self._limit = status.config.feed.buffer_bytes
         self._backlog = Backlog(self._limit)
         self._sent = 0

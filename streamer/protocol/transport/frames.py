@@ -8,7 +8,7 @@ kernels call libzmq's own functions, borrowed from pyzmq's wheel. Without these,
 many small frames, and keeping one costs an object with a destructor, as much time as copying 30
 kilobytes. ``receive`` takes many messages without copying, ``send_all`` sends them.
 
-``HeldBytes`` counts the bytes of sent messages that wait in libzmq, whose limits count messages. A
+``UnsentBytes`` counts the bytes of messages that wait in libzmq, whose limits count messages. A
 message that waits for several connections is in memory once, and libzmq calls a function when none
 needs it any more: here one that subtracts its bytes from a counter and frees it. Each frame has its
 own block of memory, which begins with four words:
@@ -329,7 +329,7 @@ def _receive(api, socket, storage, places, sizes, counts, properties, texts, mos
     return counts.size
 
 
-HELD = Borrowed(
+LIBZMQ_MEMORY = Borrowed(
     "libzmq memory",
     "zmq.backend.cython._zmq",
     ("zmq_msg_init_data", "zmq_msg_send", "malloc", "free"),
@@ -361,7 +361,7 @@ def _add(builder: Any, address: Any, number: Any) -> Any:
     return builder.atomic_rmw("add", place, number, "monotonic")
 
 
-class HeldBytes:
+class UnsentBytes:
     """The bytes of sent messages that wait in libzmq, including its overhead for each frame."""
 
     def __init__(self) -> None:
@@ -369,13 +369,17 @@ class HeldBytes:
         _COUNTERS.append(self._counter)
         self._table = np.zeros(0, np.uint64)
         if not self.missing:
-            addresses = [array_address(self._counter), _released().address, *HELD.addresses]
+            addresses = [
+                array_address(self._counter),
+                _released().address,
+                *LIBZMQ_MEMORY.addresses,
+            ]
             self._table = np.array(addresses, np.uint64)
 
     @property
     def missing(self) -> bool:
         """Whether counting is impossible."""
-        return bool(HELD.missing or LIBZMQ.missing)
+        return bool(LIBZMQ_MEMORY.missing or LIBZMQ.missing)
 
     @property
     def bytes(self) -> int:
@@ -405,7 +409,7 @@ def _released() -> Any:
 def send_counted(api, table, message, socket, place, size, further, flags):
     """Send a frame, copied and counted; returns a negative number if it could not be sent.
 
-    api: addresses of libzmq's functions. table: ``HeldBytes.table``. message: address of a
+    api: addresses of libzmq's functions. table: ``UnsentBytes.table``. message: address of a
     zmq_msg_t. further: bytes that are counted with it.
     """
     block = np.uint64(_malloc(table[2 + _MALLOC], size + _HEAD_BYTES))
@@ -476,10 +480,10 @@ Message = Sequence[Buffer | Placed]
 def send_all(
     socket: zmq.Socket[bytes],
     messages: Sequence[Message],
-    held: HeldBytes | None = None,
+    unsent: UnsentBytes | None = None,
     shares: Sequence[int] = (),
 ) -> None:
-    """Send messages; never waits. held: counts them as long as they wait in libzmq.
+    """Send messages; never waits. unsent: counts them as long as they wait in libzmq.
 
     shares: bytes to count with each message besides its frames, none by default.
 
@@ -506,7 +510,7 @@ def send_all(
             parts[-2] = 1
         joined = np.frombuffer(b"".join(small) or b"\0", np.uint8)
         table = np.array(parts, np.int64)
-        counting = _NOT_COUNTED if held is None else held.table
+        counting = _NOT_COUNTED if unsent is None else unsent.table
         sent = _send(LIBZMQ.addresses, counting, np.uint64(socket.underlying), joined, table)
     if sent < 0:
         return
