@@ -223,15 +223,13 @@ def work_on_records(
     batch_bases: int = BATCH_BASES,
     batch_reads: int = BATCH_READS,
     on_bytes: Callable[[int], None] | None = None,
-    on_fastq: Callable[[bool], None] | None = None,
     context: bool = False,
     team: Team | None = None,
     full: bool = False,
 ) -> Iterator[Part[R]]:
     """Yield the records of a file with their text, like ``work_on_batches``.
 
-    Raises DataError for alignments. on_fastq: called before the first record with whether the file
-    is FASTQ rather than FASTA.
+    Raises DataError for alignments.
     """
     with ExitStack() as stack:
         source = SequenceSource(path, stack, team=team, full=full)
@@ -242,9 +240,6 @@ def work_on_records(
 
         for made in _works(source, buffer, on_piece, team):
             _check_text(path, source)
-            if on_fastq is not None:
-                on_fastq(source.fastq)
-                on_fastq = None
             if on_bytes is not None:
                 on_bytes(source.bytes_read())
             yield made

@@ -149,11 +149,6 @@ class SequenceSource:
         return isinstance(self._parser, (sam.BamParser, sam.SamParser))
 
     @property
-    def fastq(self) -> bool:
-        """Whether it is FASTQ."""
-        return isinstance(self._parser, FastqParser)
-
-    @property
     def fasta(self) -> bool:
         """Whether it is FASTA; False if it cannot be read."""
         try:
