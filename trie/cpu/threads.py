@@ -1,5 +1,13 @@
 """Run kernels that have released the GIL on several cores.
 
+    run_all, run_chains, run_ranges   a list of tasks: returns once all are done
+    in_lanes      a stream of tasks: each thread owns a resource, such as an engine on a GPU
+    prefetched    a stream of items, made ahead by one thread
+    Team.line     a stream of tasks: lines share a bounded team, the consumer helps (``team``)
+    forked        a stream of tasks: in processes, each with a GIL of its own (``forks``)
+
+All give results in the order of their tasks, and raise an error in the place of its result.
+
 In lanes, threads take turns with tasks, while the caller takes their results in order:
 
     tasks    0  1  2  3  4 ...
