@@ -46,6 +46,25 @@ def control(daemon):
         yield made
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """The control of a daemon for tests that look at their own jobs only, and its folder."""
+    folder = tmp_path_factory.mktemp("jobs")
+    with (
+        running(job_folder(folder)) as daemon,
+        Control(daemon.endpoints["control"], answer_seconds=DEADLINE) as control,
+    ):
+        yield control, folder
+
+
+@pytest.fixture
+def common(shared, monkeypatch):
+    """The control of the shared daemon, in the folder of its files."""
+    control, folder = shared
+    monkeypatch.chdir(folder / "data")
+    return control
+
+
 def submit(control, *line):
     return control.submit(line, os.getcwd())["id"]
 
@@ -87,24 +106,24 @@ def test_rows_are_those_of_the_command(daemon, results, capfdbinary):
     assert {file.suffix for file in results.iterdir()} <= {".arrow", ".db", ".db-wal", ""}
 
 
-def test_whoever_waits_is_told_the_id(daemon, control, capfd):
-    at = ["--at", daemon.endpoints["control"]]
+def test_whoever_waits_is_told_the_id(common, shared, capfd):
+    at = ["--at", f"ipc://{shared[1]}/control"]
     assert main(["submit", *at, "--wait", "lcs", "one.fa", "other.fa"]) == 0
-    assert capfd.readouterr().err == f"streamer: job {control.jobs()[0]['id']}\n"
+    assert capfd.readouterr().err == f"streamer: job {common.jobs()[-1]['id']}\n"
     assert main(["submit", *at, "--wait", "lcs", "one.fa", "other.fa", "--quiet"]) == 0
     assert capfd.readouterr().err == ""
 
 
-def test_a_result_that_is_pulled_has_the_same_rows(control, results, capfdbinary, monkeypatch):
+def test_a_result_that_is_pulled_has_the_same_rows(common, capfdbinary, monkeypatch):
     """As by a client on another machine, which does not see the daemon's files."""
     assert main([*LINES[0], "--quiet"]) == 0
     expected = capfdbinary.readouterr().out
-    job = submit(control, *LINES[0])
-    wait_for_job(control, job, "done")
+    job = submit(common, *LINES[0])
+    wait_for_job(common, job, "done")
     monkeypatch.setattr("streamer.protocol.endpoints.is_local", lambda endpoint: False)
     from streamer.cli.jobs import write_rows
 
-    write_rows(control, job, None, "tsv")
+    write_rows(common, job, None, "tsv")
     assert capfdbinary.readouterr().out == expected
 
 
@@ -137,39 +156,41 @@ REFUSED = [
 ]
 
 
-def test_what_is_refused(control, results, tmp_path):
-    Path("link.fa").symlink_to(tmp_path / "outside.fa")
-    Path("folder").symlink_to(tmp_path)
+def test_what_is_refused(common, shared):
+    folder, before = shared[1], common.jobs()
+    stored = {*folder.glob("results/*.arrow")}
+    Path("link.fa").symlink_to(folder / "outside.fa")
+    Path("folder").symlink_to(folder)
     os.mkfifo("fifo")
     for line, reason, message in REFUSED:
         with pytest.raises(RefusedError, match=message) as caught:
-            submit(control, *line)
+            submit(common, *line)
         assert caught.value.reason == reason, line
-    assert control.jobs() == []
-    assert not [*results.glob("*.arrow")]
+    assert common.jobs() == before
+    assert {*folder.glob("results/*.arrow")} == stored
 
 
-def test_relative_paths_start_from_the_folder_of_the_client(control):
+def test_relative_paths_start_from_the_folder_of_the_client(common):
     with pytest.raises(RefusedError, match="is a relative path, but no folder"):
-        control.submit(LINES[-2])
+        common.submit(LINES[-2])
     with pytest.raises(RefusedError, match="must be an absolute path"):
-        control.submit(LINES[-2], "data")
+        common.submit(LINES[-2], "data")
     with pytest.raises(RefusedError, match="field 'folder' has 4096 bytes or more"):
-        control.submit(LINES[-2], "/" * 4096)
+        common.submit(LINES[-2], "/" * 4096)
     one, other = (str(Path(name).resolve()) for name in ("one.fa", "other.fa"))
-    job = control.submit(["lcs", one, other], "/nowhere")["id"]
-    assert wait_for_job(control, job, "done", "failed")["reason"] == ""
+    job = common.submit(["lcs", one, other], "/nowhere")["id"]
+    assert wait_for_job(common, job, "done", "failed")["reason"] == ""
 
 
-def test_a_failure_has_the_words_of_the_command(control):
+def test_a_failure_has_the_words_of_the_command(common):
     Path("empty.fa").touch()
-    job = submit(control, "lcs", "one.fa", "empty.fa")
-    found = wait_for_job(control, job, "failed", "done")
+    job = submit(common, "lcs", "one.fa", "empty.fa")
+    found = wait_for_job(common, job, "failed", "done")
     assert found["reason"] == "empty.fa: holds no record; one is needed"
     with pytest.raises(RefusedError, match=f"job {job} has no result, it is failed: empty.fa"):
-        control.result(job)
-    assert control.retry(job)["attempt"] == 2
-    wait_for_job(control, job, "failed")
+        common.result(job)
+    assert common.retry(job)["attempt"] == 2
+    wait_for_job(common, job, "failed")
 
 
 def test_jobs_run_one_at_a_time_and_are_cancelled(control, daemon, results, capsys):
