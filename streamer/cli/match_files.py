@@ -1,7 +1,4 @@
-"""What ``streamer match`` does once its options are checked: files in, rows out.
-
-``streamer match --cluster``: the reads of files against a fixed dictionary, on Ray.
-"""
+"""``streamer match`` once its options are checked: files in, rows out, here or on a cluster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``streamer send``: every read of the files acknowledged, or said how far it came.
+"""``streamer send`` of files: read, send, wait for acknowledgements, report the place to resume at.
 
-Where a run of ``streamer send`` stands, as a mark that the daemon keeps with each batch.
+The daemon keeps that place with each batch, as a mark (``SendMark``).
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""BGZF, the gzip variant of BAM files (SAM specification 4.1): blocks with their sizes.
+"""BGZF, the gzip variant of BAM files (SAM specification 4.1), and ISA-L's functions for gzip.
 
     1f 8b 08 04  6 bytes  06 00 'BC' 02 00  size - 1 of the block  deflated text  CRC  size of it
 
 Each block is a gzip member of at most 64 KB, so blocks can be decompressed in parallel. An empty
 block ends the file; without it the file was truncated, even if its last block is whole.
 
-Call ISA-L's gzip functions, taken from isal's wheel, in kernels that run without the GIL.
-
 A call of isal decompresses at most 64 KB of BGZF, or 128 KB of other gzip, and releases and
-reacquires the GIL each time. When several threads compete for the GIL, waiting for it takes longer
-than the call. So a kernel makes the calls for megabytes of text, and writes the text directly to
-its destination. If these functions are unavailable, isal's Python interface is used.
+reacquires the GIL each time: with several threads, waiting for it takes longer than the call. So
+kernels, without the GIL, call the functions in isal's wheel for megabytes of text, and write the
+text directly to its destination. If these functions are missing, isal's Python interface is used.
 
 Only the first fields of ISA-L's ``inflate_state`` are used here:
 
@@ -278,7 +276,7 @@ def inflate_members(
 
 @inner
 def _may_begin(packed, at, size):
-    """Return whether a member begins here, perhaps with a damaged byte (``bz2_xz.Members``)."""
+    """Return whether a member begins here, perhaps with a damaged byte, as ``Members``."""
     same = np.int64(0)
     for i in range(size):
         same += packed[at + i] == (_BEGIN >> 8 * i) & 0xFF
@@ -306,7 +304,7 @@ def _push_back(words, halves, stream, packed):
 
 
 igzip_lib: Any = None
-with suppress(ImportError):  # as in bz2_xz
+with suppress(ImportError):  # as in streamer.sequences.decompression
     from isal import igzip_lib
 
 GZIP_WITH_EXTRA = END_BLOCK[:4]

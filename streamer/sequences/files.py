@@ -4,10 +4,8 @@ Format and compression (gzip, bzip2, xz, zstd or none) are recognized by content
 input (``streamer.sequences.source``). This module adds batching, and errors that name file, record
 and position. Letters become codes, one byte each, a few megabytes at a time.
 
-Read many small files at the same time, each in a thread or a forked process of its own.
-
-As sequencers write them: compressed, so that the threads of a team would wait for the one that
-decompresses a file.
+A large team reads small files, as sequencers write them, at the same time, each in a thread or
+process of its own: they are compressed, so threads would wait for the one that decompresses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A stored file, read from its first byte even after its magic number was examined.
+"""A file as stored, its blocks and regions, and the window of text that a parser sees.
 
-Blocks of text of an uncompressed file, and regions of it that threads read by themselves.
-
-The decompressed text of a file being parsed: a window that blocks are added to.
+``RawFile`` is read from its first byte on, after its magic number was examined. ``FileRegion`` is a
+part of a plain file that a thread reads by itself. ``Text`` adds decompressed blocks to a window:
 
     array   ...... done | AT  not parsed yet  STOP | bytes after the end, which may be read
 

@@ -1,7 +1,7 @@
 """Open a sequence file, decompress it, recognize it by content, and fill record buffers.
 
 ``streamer.sequences.decompression`` makes blocks of text ahead of the parser, which is ``fastq``,
-``fasta``, ``sam`` or ``bam``; CRAM is converted to SAM (``cram``).
+``fasta`` or ``sam``, for SAM, BAM and CRAM.
 """
 
 from __future__ import annotations
