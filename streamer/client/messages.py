@@ -400,22 +400,20 @@ def check_columns(
     reads: how many the batch has. keys: by header field, the numbers that it names. distance: the
     limit, 0 without one.
     """
-    most = {"reads": reads - 1, "k": 4**k - 1, "distance": distance}
     _check_dtypes(topic, columns)
-    checks: list[Check] = []
-    for name, least, limit in _LIMITS[topic.name]:
-        if name in columns:
-            values = columns[name]
-            # codes have 62 bits at most; numba compares int64 and uint64 as floats
-            values = values.view(np.int64) if values.dtype == np.uint64 else values
-            greatest = limit if isinstance(limit, int) else most[limit]
-            checks.append((_are_within, (values,), (least, greatest)))
+    most = {"reads": reads - 1, "k": 4**k - 1, "distance": distance}
+    checks: list[Check] = [
+        (_are_within, (columns[name],), (least, limit if isinstance(limit, int) else most[limit]))
+        for name, least, limit in _LIMITS[topic.name]
+        if name in columns
+    ]
     if topic.name in _RELATIONS:
         related, names = _RELATIONS[topic.name]
         checks.append((related, tuple(columns[name] for name in names), (k,)))
-    if not all(fine(*values, *limits) for fine, values, limits in checks):
-        bad = min(row for check in checks if (row := _first_bad(*check)) >= 0)
-        raise WireError(Reason.MALFORMED, f"row {bad + 1} has inconsistent values")
+    for fine, values, limits in checks:
+        if not fine(*values, *limits):
+            bad = min(row for check in checks if (row := _first_bad(*check)) >= 0)
+            raise WireError(Reason.MALFORMED, f"row {bad + 1} has inconsistent values")
     if topic.name == "word":
         bad = int(_first_bad_chunk(columns["chunk_words"], columns["word"].size))
         if bad >= 0:
@@ -479,7 +477,9 @@ def _first_bad(
 def _are_within(values, least, most):
     fine = True
     for i in range(values.size):
-        fine &= (values[i] >= least) & (values[i] <= most)
+        # numba compares int64 and uint64 as floats; codes have 62 bits at most
+        value = np.int64(values[i])
+        fine &= (value >= least) & (value <= most)
     return fine
 
 
