@@ -105,7 +105,7 @@ def make_matcher(
 # groups matched but not yet published; few, since results are larger than reads
 _AHEAD = 3
 # bases of waiting batches that are matched together, since a GPU works on millions at a time
-_TOGETHER = 1 << 24
+_GROUP_BASES = 1 << 24
 # the engine waits for unpublished results, but no longer than this while decisions are due
 _SLOT_SECONDS = 0.005
 # seconds until a journal that could not be read is tried again
@@ -503,11 +503,11 @@ class EngineWorker(Worker):
 
 
 def group_batches(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
-    """Split batches into groups of about ``_TOGETHER`` bases, with at least one batch each."""
+    """Split batches into groups of about ``_GROUP_BASES`` bases, with at least one batch each."""
     group: list[Accepted] = []
     bases = 0
     for item in items:
-        if group and bases + item.batch.symbols > _TOGETHER:
+        if group and bases + item.batch.symbols > _GROUP_BASES:
             yield group
             group, bases = [], 0
         group.append(item)

@@ -48,8 +48,8 @@ _REPORT_SECONDS = 10.0
 # message about a batch of one megabyte
 _LARGE_MESSAGE_BYTES = 128 * 1024
 _LEAST_MESSAGES, _MOST_MESSAGES = 16, 1 << 30
-# messages are sent together up to this fraction (1/n) of the limit
-_TOGETHER = 64
+# messages are sent in parts of up to this fraction (1/n) of the limit
+_PARTS = 64
 # while there is no room: between two checks, for libzmq to free memory, and until messages are lost
 _CHECK_SECONDS, _RELEASE_SECONDS, _LOSE_SECONDS = 0.0005, 0.02, 2.0
 
@@ -213,7 +213,7 @@ class FeedWorker(SocketWorker):
             listeners = self._core.subscriptions.listeners[bytes(message[0]).decode()]
             share = frames * MESSAGE_BYTES * listeners
             own += frames * FRAME_BYTES + share
-            if part and size + own > self._limit // _TOGETHER:
+            if part and size + own > self._limit // _PARTS:
                 self._send_part(socket, part, shares, size)
                 part, shares, size = [], [], 0
             part.append(message)

@@ -1,10 +1,8 @@
 """The ingest thread: batches of reads in, acknowledgements, refusals and credit out.
 
-Checks and decodes batches that came together with a few kernel calls, whatever their number.
-
-If batches are decoded one by one, each checksum and each pass over letters releases and retakes the
-GIL, and the GIL limits a daemon on a GPU. Damage and unusual names are left to ``decode_batch``,
-which reports errors.
+Batches that came together are checked and decoded by a few kernel calls: one by one, each checksum
+and each pass over letters would release and retake the GIL, which limits a daemon on a GPU. Damage
+and unusual names are left to ``decode_batch``, which reports errors.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ _FRAMES = 5
 _NAMES, _OFFSETS, _LETTERS = range(1, _FRAMES - 1)
 
 
-def decode_together(
+def decode_batches(
     messages: Sequence[tuple[Header, Sequence[memoryview]]], make: MakeTogether
 ) -> list[tuple[ReadBatch, bytes] | None]:
     """What ``decode_batch`` returns for each batch, or None: then call ``unseal`` and that.
@@ -75,7 +73,7 @@ def decode_together(
     """
     decoded: list[tuple[ReadBatch, bytes] | None] = [None] * len(messages)
     address = crc32c_address()
-    which = [
+    regular = [
         at
         for at, (header, frames) in enumerate(messages)
         if header.get("form") == "columns"
@@ -84,37 +82,36 @@ def decode_together(
         and not len(frames[_OFFSETS]) % 8
         and len(frames[-1]) == SEAL_BYTES
     ]
-    if not (address and which) or sys.byteorder == "big":
+    if not (address and regular) or sys.byteorder == "big":
         return decoded
-    frames = [messages[at][1] for at in which]
-    sizes = np.array([[*map(len, of_one[:_FRAMES])] for of_one in frames], dtype=np.int64)
-    places = np.array([[*map(_address, of_one[:_LETTERS])] for of_one in frames], dtype=np.uint64)
-    ends = np.zeros(len(which) + 1, dtype=np.int64)
+    sent = [messages[at][1] for at in regular]
+    sizes = np.array([[*map(len, frames[:_FRAMES])] for frames in sent], dtype=np.int64)
+    places = np.array([[*map(_address, frames[:_LETTERS])] for frames in sent], dtype=np.uint64)
+    ends = np.zeros(len(regular) + 1, dtype=np.int64)
     np.cumsum(sizes[:, _OFFSETS] // 8, out=ends[1:])
     # frames may be unaligned
     offsets = np.empty(ends[-1], dtype=np.int64)
-    sums = np.empty(len(which), dtype=np.uint32)
-    names = np.empty(len(which), dtype=np.int64)
+    sums = np.empty(len(regular), dtype=np.uint32)
+    names = np.empty(len(regular), dtype=np.int64)
     _inspect(np.uint64(address), places, sizes, ends, offsets, sums, names)
-    fine = names >= 0
-    told = zip(which, names.tolist(), ends.tolist(), frames, strict=False)
+    found = zip(regular, names.tolist(), ends.tolist(), sent, strict=False)
     columns = [
         (
             at,
-            PackedNames(bytes(of_one[_NAMES]), count),
+            PackedNames(bytes(frames[_NAMES]), count),
             offsets[begin : begin + count + 1],
-            of_one[_LETTERS],
+            frames[_LETTERS],
         )
-        for at, count, begin, of_one in told
+        for at, count, begin, frames in found
         if count >= 0
     ]
     if not columns:
         return decoded
-    sums = sums[fine]
-    batches = make([own[1:] for own in columns], sums)
-    for (at, packed, *_), batch, found in zip(columns, batches, sums.tolist(), strict=True):
+    sums = sums[names >= 0]
+    batches = make([column[1:] for column in columns], sums)
+    for (at, packed, *_), batch, checksum in zip(columns, batches, sums.tolist(), strict=True):
         *further, seal = messages[at][1][_LETTERS + 1 :]
-        if batch is None or crc32c(further, found) != int.from_bytes(seal, "little"):
+        if batch is None or crc32c(further, checksum) != int.from_bytes(seal, "little"):
             continue
         # ``decode_batch`` reports what is wrong with a context
         with suppress(WireError):
@@ -348,9 +345,9 @@ class IngestWorker(SocketWorker):
         if make is None:
             return
         likely = [message for message in burst if self._is_likely(message)]
-        decoded = decode_together([(m.header, m.sealed) for m in likely], make)
-        for message, found in zip(likely, decoded, strict=True):
-            message.decoded = found
+        decoded = decode_batches([(m.header, m.sealed) for m in likely], make)
+        for message, content in zip(likely, decoded, strict=True):
+            message.decoded = content
 
     def _is_likely(self, message: _Message) -> bool:
         try:

@@ -29,7 +29,7 @@ from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.engine import EngineWorker, make_matcher
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.folder_sender import WatchWorker
-from streamer.daemon.ingest import IngestWorker, decode_together
+from streamer.daemon.ingest import IngestWorker, decode_batches
 from streamer.daemon.jobs.job_requests import Parse
 from streamer.daemon.jobs.jobs_worker import JobsWorker
 from streamer.daemon.journal import JournalWorker, open_journal
@@ -76,7 +76,7 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
         batch, names = decode_batch(header, frames, matcher.make_batch)
         if matcher.make_together is not None:
             message = [memoryview(frame) for frame in seal([pack(header), *frames])]
-            decode_together([(header, message)], matcher.make_together)
+            decode_batches([(header, message)], matcher.make_together)
         (result,) = matcher.match_all([batch])
     finally:
         matcher.close()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamer.client.producer import parts
-from streamer.daemon.ingest import decode_together
+from streamer.daemon.ingest import decode_batches
 from streamer.protocol.header import Reason, WireError, seal
 from streamer.protocol.payloads import decode_batch, decode_context, encode_batch, encode_context
 from streamer.protocol.schema import MAX_LABEL_BYTES, MAX_LABELS
@@ -81,7 +81,7 @@ def test_a_batch_brings_its_context_also_in_parts_and_decoded_together():
     plain = ReadBatch(batch.names, batch.offsets, batch.bases)
     messages = [(header, [memoryview(bytes(one)) for one in seal([b"head", *frames])])
                 for frames in (frames, encode_batch(plain), [*frames[:3], b"\x93"])]  # fmt: skip
-    found = decode_together(messages, together)
+    found = decode_batches(messages, together)
     assert [None if one is None else one[0].context and rows(one[0].context) for one in found] == [
         want, None, None,
     ]  # fmt: skip
