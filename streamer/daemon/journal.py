@@ -35,7 +35,7 @@ def open_journal(config: Config, *, accept_loss: bool) -> Journal | None:
     table = config.journal
     if table.durability == "none":
         return None
-    journal = Journal.open(
+    journal = Journal(
         table.directory,
         identity(config.spec),
         table.durability,

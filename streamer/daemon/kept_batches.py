@@ -22,7 +22,7 @@ from streamer.daemon.publish import ControlRecord, Publication, settled_record
 from streamer.daemon.stored_batch import StoredBatch
 from streamer.daemon.stored_messages import BATCH, REVISION, Content, stored_contents
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import JournalDamage, JournalExpired, Outline, Record
+from streamer.journal.record import JournalDamage, JournalExpired, Record
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
@@ -260,7 +260,7 @@ class KeptBatches:
         known = True
         try:
             for record in self._journal.about(batch.at):
-                if isinstance(record, Outline):
+                if record.lost:
                     known = False  # it was given up
                     continue
                 meta, retracted, upgraded = _stored_revision(record)

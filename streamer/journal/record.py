@@ -12,9 +12,6 @@ from streamer.errors import StreamerError
 
 Frame = bytes | memoryview
 
-LOST = "lost"
-"""Prefix, in the index, of the kind of a record that was damaged and given up."""
-
 
 class Key(NamedTuple):
     """The identity of a batch: batches with the same key take effect only once, ever.
@@ -35,8 +32,9 @@ class Record:
     """One record. The journal does not interpret ``meta`` and ``frames``.
 
     at: 1, 2, 3, ... without gaps. meta: everything that is not an array; it is stored in the index,
-    so large data belongs in a frame. time: nanoseconds since 1970. about: the earlier record that
-    this one refers to, if any.
+    so large data belongs in a frame. frames: none if they were not requested. time: nanoseconds
+    since 1970. about: the earlier record that this one refers to, if any. lost: it was given up,
+    and has no frames and no key; kind and meta are empty if unknown.
     """
 
     at: int
@@ -46,22 +44,7 @@ class Record:
     key: Key | None
     time: int
     about: int | None = None
-
-
-class Outline(NamedTuple):
-    """A record without its frames; kind and meta are empty if unknown."""
-
-    at: int
-    kind: str
-    meta: bytes
-
-
-class Skimmed(NamedTuple):
-    """A record whose frames were not requested."""
-
-    at: int
-    kind: str
-    meta: bytes
+    lost: bool = False
 
 
 class Snapshot(NamedTuple):

@@ -118,7 +118,7 @@ class Truth:
         for run, count in self.acked.items():
             there = len(self._at.get(run, ()))
             assert there >= count, f"lost: {run} has {count} acknowledged, {there} stored"
-        with closing(JournalReader.open(directory)) as reader:
+        with closing(JournalReader(directory)) as reader:
             oldest = reader.oldest
             found = [
                 (record.key.producer, record.key.epoch, record.key.sequence, record.at)

@@ -31,9 +31,9 @@ from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner, no_job
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.jobs import job_requests
+from streamer.daemon.jobs.stored_jobs import StoredJobs
 from streamer.daemon.worker import Mailbox, Worker
 from streamer.errors import StreamerError
-from streamer.journal.stored_jobs import StoredJobs
 from streamer.protocol.header import Buffer, Header, Reason, WireError, integer, pack
 from trie.new_file import make_private
 

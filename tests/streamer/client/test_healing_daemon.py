@@ -87,7 +87,7 @@ class Fold:
                 self.take(message)
 
     def expect(self, folder, topics=TOPICS, after=0):
-        with closing(JournalReader.open(folder / "journal")) as reader:
+        with closing(JournalReader(folder / "journal")) as reader:
             records = [r for r in reader.records(0) if r.at > after]
         want = {key: frames[1:] for key, frames in said(records, topics).items()}
         assert self.seen == want

@@ -35,7 +35,7 @@ def made(request, tmp_path):
 
     def opened(**options):
         meaning = identity(matcher.spec)
-        return closing(Journal.open(tmp_path / "journal", meaning, "os", **options))
+        return closing(Journal(tmp_path / "journal", meaning, "os", **options))
 
     with opened() as journal:
         journal.append([dictionary(stored)])
@@ -141,7 +141,7 @@ def test_k_mers_of_sources_are_counted(tmp_path, snapshot):
     ]
 
     def opened(**options):
-        return closing(Journal.open(tmp_path / "journal", b"mode=grow", "os", **options))
+        return closing(Journal(tmp_path / "journal", b"mode=grow", "os", **options))
 
     with opened() as journal:
         journal.append([control_record.record(5) for control_record in control_records])

@@ -181,7 +181,7 @@ def test_other_sources_are_another_version(tmp_path):
             message = feed.receive(DEADLINE)
             assert (message.origin.batch, message.origin.version) == (1, 2)
         end(child)
-    with closing(JournalReader.open(tmp_path / "journal")) as reader:
+    with closing(JournalReader(tmp_path / "journal")) as reader:
         kinds = [record.kind for record in reader.records(0)]
     assert kinds[:3] == ["dictionary", "batch", "dictionary"]
     assert sorted(kinds[3:]) == ["batch", "settled"]
@@ -226,7 +226,7 @@ def test_a_snapshot_is_put_off_where_means_are_short(path, tmp_path, monkeypatch
         with (
             monkeypatch.context() as patch,
             Producer(made.endpoints["ingest"]) as producer,
-            closing(JournalReader.open(tmp_path / "journal")) as reader,
+            closing(JournalReader(tmp_path / "journal")) as reader,
         ):
             for place, lacking in (
                 ("threading.Thread.start", RuntimeError("can't start new thread")),

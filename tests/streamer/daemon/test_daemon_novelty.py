@@ -56,7 +56,7 @@ def test_the_curve_goes_on_over_restarts(tmp_path):
             until(lambda: curve_of(daemon) == want, "the curve")  # noqa: B023
         if life == 1:
             spec = daemon.service.status.config.spec
-            journal = Journal.open(tmp_path / "journal", restore.identity(spec), "os")
+            journal = Journal(tmp_path / "journal", restore.identity(spec), "os")
             restore.put_snapshot(journal)
             journal.close()
     write_fasta(tmp_path / "reads.fa", reads)
@@ -74,7 +74,7 @@ def test_a_snapshot_without_a_curve_is_its_first_step(tmp_path, monkeypatch):
         send(daemon, first)
         until(lambda: curve_of(daemon), "the reads are counted")
     spec = daemon.service.status.config.spec
-    journal = Journal.open(tmp_path / "journal", restore.identity(spec), "os")
+    journal = Journal(tmp_path / "journal", restore.identity(spec), "os")
     put = journal.put_snapshot
 
     def without(at, meta, frames):

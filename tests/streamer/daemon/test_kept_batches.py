@@ -74,13 +74,13 @@ def test_kept_batches_that_cannot_be_read_now_are_revised_later(
     rng = random.Random(14)
     sources = sources_of(rng)
     batches = batches_of(rng, 12)
-    read, failed = DataReader.read, []
+    file_of, failed = DataReader._file, []
 
-    def read_or_not(reader, *place):
+    def file_or_not(reader, file):
         if threading.current_thread().name == "engine" and rng.random() < 0.4:
-            failed.append(place)
+            failed.append(file)
             raise OSError(number, os.strerror(number))
-        return read(reader, *place)
+        return file_of(reader, file)
 
     monkeypatch.setattr("streamer.daemon.kept_batches._BASES", 1)
     monkeypatch.setattr("streamer.daemon.engine._TRY_SECONDS", 0.01)
@@ -91,7 +91,7 @@ def test_kept_batches_that_cannot_be_read_now_are_revised_later(
         send(daemon, batches)
         write_fasta(tmp_path / "ref.fa", sources)
         with monkeypatch.context() as patched:
-            patched.setattr(DataReader, "read", read_or_not)
+            patched.setattr(DataReader, "_file", file_or_not)
             refused = 0
             while True:
                 try:

@@ -19,6 +19,7 @@ from streamer.journal.record import JournalDamage
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
+from tests.streamer.journal.kit import verify
 
 K = 7
 CASES = {
@@ -70,7 +71,7 @@ def test_a_record_holds_all_that_was_said(case, tmp_path):
     made, matcher, stored = published(case)
     matcher.close()
     said = set()
-    with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
+    with closing(Journal(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
         journal.append([dictionary(stored)])
         journal.append([publication.record(9) for publication in made])
         for publication, record in zip(made, journal.records(1), strict=True):
@@ -101,7 +102,7 @@ def test_a_record_holds_all_that_was_said(case, tmp_path):
 def test_a_restart_makes_the_same_state(case, snapshot_after, tmp_path):
     made, matcher, stored = published(case)
     matcher.close()
-    with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
+    with closing(Journal(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
         journal.append([dictionary(stored)])
         for publication in made:
             journal.append([publication.record(9)])
@@ -131,7 +132,7 @@ def test_a_snapshot_of_a_stream_that_brings_nothing_reads_no_batch(tmp_path):
     """Only the curve, which such a daemon does not have, lacks its batches."""
     made, matcher, stored = published({"mode": "frozen", "strands": "both"})
     matcher.close()
-    with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
+    with closing(Journal(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
         journal.append([dictionary(stored)])
         journal.append([publication.record(9) for publication in made])
         right = restore(journal)
@@ -150,7 +151,7 @@ def test_a_snapshot_of_a_stream_that_brings_nothing_reads_no_batch(tmp_path):
             put_snapshot(journal)
         put_snapshot(journal, learns=False)
         assert journal.snapshot().at == journal.head
-        assert [damage.record for damage in journal.verify()] == [record.at]
+        assert [damage.record for damage in verify(journal)] == [record.at]
 
 
 def test_another_dictionary_has_another_fingerprint():

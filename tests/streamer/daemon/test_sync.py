@@ -32,7 +32,7 @@ from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole
 
-SMALL = Sizes(file_bytes=1 << 16, page_bytes=512, checkpoint_pages=20)
+SMALL = Sizes(file_bytes=1 << 16, page_bytes=512, checkpoint_rows=12)
 
 
 class Served:
@@ -40,7 +40,7 @@ class Served:
 
     def __init__(self, folder: Path, endpoint: str, overrides: list[str], keep_bytes: int) -> None:
         self.folder = folder
-        self.journal = Journal.open(
+        self.journal = Journal(
             folder / "journal", b"k=11", "os", keep_bytes=keep_bytes, sizes=SMALL
         )
         self.batches = Batches()
@@ -285,7 +285,7 @@ def test_a_snapshot_and_its_tail(served):
 def test_damaged_records_are_named_and_passed_over(tmp_path):
     with serving(tmp_path) as served:
         served.commit(30)
-        place = served.journal._opened.records(11, 12)
+        place = served.journal._index.records(11, 12)
         row = next(iter(place))
         file = tmp_path / "journal" / f"records-{row.file:08d}"
         with file.open("r+b") as data:
@@ -326,7 +326,7 @@ def test_a_routing_id_can_be_used_again(served):
 
 def test_a_request_about_what_is_committed_as_it_comes(tmp_path, monkeypatch):
     """The process may get no core between its look at the journal and at what has come."""
-    journal = Journal.open(tmp_path / "journal", b"k=11", "os", sizes=SMALL)
+    journal = Journal(tmp_path / "journal", b"k=11", "os", sizes=SMALL)
     batches, take = Batches(), sync_process.receive_signed
 
     def received(sock, **how):
@@ -335,7 +335,7 @@ def test_a_request_about_what_is_committed_as_it_comes(tmp_path, monkeypatch):
         return request
 
     monkeypatch.setattr(sync_process, "receive_signed", received)
-    replayed = ReplayedJournal(JournalReader.open(tmp_path / "journal"))
+    replayed = ReplayedJournal(JournalReader(tmp_path / "journal"))
     wake, ends = os.pipe()
     with zmq.Context() as context, context.socket(zmq.ROUTER) as sock:
         endpoint = f"ipc://{tmp_path}/sync"

@@ -10,10 +10,18 @@ from contextlib import closing
 import apsw
 import pytest
 
-from streamer.journal.opening import Checked
+from streamer.journal.opening import damages
 from streamer.journal.record import Begun, JournalDamage, JournalError
 from streamer.journal.record_index import Index
-from tests.streamer.journal.kit import Unreadable, keyed, open_small, picture, record, small_journal
+from tests.streamer.journal.kit import (
+    Unreadable,
+    keyed,
+    open_small,
+    picture,
+    record,
+    small_journal,
+    verify,
+)
 
 
 def flip(data: bytes, bit: int) -> bytes:
@@ -60,7 +68,7 @@ def test_every_flipped_bit_of_a_record(tmp_path):
             number,
         )
         assert str(error.value) == f"{path}, offset {offset}, record {number}: wrong checksum"
-        assert str(error.value) in [str(one) for one in journal.verify()]
+        assert str(error.value) in [str(one) for one in verify(journal)]
         # what comes before it is returned
         assert list(journal.records(0, number - 1)) == stored[: number - 1]
     path.write_bytes(whole)
@@ -149,13 +157,13 @@ def test_flipped_bits_of_the_data(killed, apart):
         place = max(at for at in places if at <= bit // 8)
         try:
             with closing(killed({name: flipped})) as journal:
-                damages = journal.verify()
+                found = verify(journal)
                 assert (journal.stream, journal.head) == (killed.stream, 8)
         except JournalDamage as damage:
-            damages = [damage]
-        unused += not damages
-        if damages:
-            there = {(one.file, one.offset) for one in damages}
+            found = [damage]
+        unused += not found
+        if found:
+            there = {(one.file, one.offset) for one in found}
             assert there & {(path, place), (path, place + 64)}, bit
         else:  # between two groups, or at the end of a header
             end = place + len(data[place : place + 512].rstrip(b"\0"))
@@ -183,7 +191,7 @@ def test_damaged_headers_of_groups_are_reported(killed):
     for place in places[:10]:
         changed = {"records-00000001": flip(data, (place + 30) * 8)}
         journal = killed(changed)
-        assert any(one.offset == place for one in journal.verify())
+        assert any(one.offset == place for one in verify(journal))
         assert_all_of(journal, killed)
         at = places.index(place) - 1
         without = changed | dict.fromkeys(INDEX)
@@ -212,7 +220,7 @@ def test_a_last_group_that_is_torn_is_reported_and_left_out(killed):
         assert list(journal.records(0)) == killed.stored[:7]
         assert "a group is incomplete: never acknowledged, or damaged" in journal.notes[-1]
         journal.append([keyed(8, b"y")])
-        assert journal.verify() == []
+        assert verify(journal) == []
 
 
 def test_every_flipped_bit_of_every_column(copies):
@@ -309,7 +317,7 @@ def index_damages(directory) -> list[JournalDamage]:
     """All that is wrong with an index."""
     index = Index(directory)
     try:
-        return list(Checked(index, directory).damages(everything=True))
+        return list(damages(index, directory, everything=True))
     except JournalDamage as damage:
         return [damage]
     finally:

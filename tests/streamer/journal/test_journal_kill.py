@@ -10,7 +10,7 @@ import pytest
 
 from streamer.journal.reader import JournalReader
 from streamer.journal.store import Journal
-from tests.streamer.journal.kit import groups, last_of_each, open_small
+from tests.streamer.journal.kit import groups, last_of_each, open_small, verify
 from tests.waiting import DEADLINE
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -60,7 +60,7 @@ def test_journal_of_killed_writers(tmp_path, durability):
         assert heads[0] == len(known)
         known += [one for group in offered for one in group]
 
-        reader = JournalReader.open(tmp_path)  # before there is an owner again
+        reader = JournalReader(tmp_path)  # before there is an owner again
         assert reader.head in (heads[-1], len(known))
         kept = list(reader.records(reader.oldest - 1))
         assert kept == known[reader.oldest - 1 : reader.head]
@@ -76,7 +76,7 @@ def test_journal_of_killed_writers(tmp_path, durability):
         if snapshot is not None:
             assert snapshot.frames == (bytes(snapshot.at),)
         assert journal.oldest - 1 <= (snapshot.at if snapshot else 0)
-        assert journal.verify() == []
+        assert verify(journal) == []
         journal.close()
     assert len(known) > 100
 
