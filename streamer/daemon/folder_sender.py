@@ -16,9 +16,11 @@ from collections.abc import Callable
 import structlog
 
 from streamer.daemon.child import Child, ChildWorker
-from streamer.daemon.config.tables import WatchTable
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.process import in_memory
 from streamer.protocol.keys import ClientKeys
+from streamer.sequences.record_limit import MOST_BASES
+from streamer.watching import PASSED_OVER
 from streamer.watching.ledger import ledger_of
 
 # seconds between two starts: at first, and at most if it fails again and again
@@ -37,13 +39,15 @@ class WatchWorker(ChildWorker):
 
     def __init__(
         self,
-        table: WatchTable,
+        status: DaemonStatus,
         endpoint: str,
         notify: Callable[[], None],
         keys: ClientKeys | None,
         bound_as: str,
     ) -> None:
         super().__init__("watch", notify, "the watcher", _PAUSES, _PAUSES[1])
+        self._status = status
+        table = status.config.watch
         self._keys = None if keys is None else in_memory(keys.text())
         if not table.ledger and bound_as.endswith((":*", ":0")):
             # the default ledger depends on the endpoint, which may change with each start
@@ -67,7 +71,9 @@ class WatchWorker(ChildWorker):
     def start_child(self) -> Child:
         """Start the watcher."""
         table = self._table
-        command = ["send", "--watch", table.directory, "--to", self._endpoint]
+        most = self._status.config.ingest.max_record_bases
+        command = ["--max-record", str(most)] if most != MOST_BASES else []
+        command += ["send", "--watch", table.directory, "--to", self._endpoint]
         command += ["--settle", str(table.settle)]
         # no file has an empty name, so without a pattern the run never ends
         command += [f"--until={pattern}" for pattern in table.until or [""]]
@@ -102,7 +108,7 @@ class WatchWorker(ChildWorker):
                 return
             *whole, text = (text + (said or b"")).split(b"\n")
             for line in whole:
-                _log(line.decode(errors="replace"))
+                self._log(line.decode(errors="replace"))
             if self.stopping.is_set():
                 now = time.monotonic()
                 if not ends:
@@ -111,9 +117,9 @@ class WatchWorker(ChildWorker):
                 elif now > ends:
                     return
 
-
-def _log(line: str) -> None:
-    """Log a line of the watcher as one of the daemon's."""
-    line = line.removeprefix("streamer: ")
-    fault = line.startswith("error: ")
-    (log.warning if fault else log.info)(line.removeprefix("error: "))
+    def _log(self, line: str) -> None:
+        """Log a line of the watcher as one of the daemon's, and count reads passed over."""
+        line = line.removeprefix("streamer: ")
+        fault = line.startswith("error: ")
+        self._status.passed_over += fault and line.endswith(PASSED_OVER)
+        (log.warning if fault else log.info)(line.removeprefix("error: "))

@@ -265,7 +265,7 @@ class Service:
             endpoint = reachable(self.status.endpoints["ingest"])
             keys = self._issue(Rights("watcher", send=("*",)))
             bound_as = self.status.config.ingest.endpoint
-            self._watch = WatchWorker(watch, endpoint, self._changed.wake, keys, bound_as)
+            self._watch = WatchWorker(self.status, endpoint, self._changed.wake, keys, bound_as)
             self._workers.append(self._watch)
             self._watch.start()
 

@@ -20,6 +20,7 @@ from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mod
 from streamer.protocol import endpoints
 from streamer.protocol.header import MAX_NAME_BYTES
 from streamer.protocol.keys import KeysError
+from streamer.sequences.record_limit import MOST_BASES
 from streamer.watching import SETTLE_SECONDS
 from trie.codes import MAX_K
 from trie.strands import Strands
@@ -184,6 +185,7 @@ class IngestTable(ConfigTable):
     endpoint: Endpoint = _endpoint("ingest")
     memory_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
     max_batch_bytes: int = Field(default=16 * MIB, ge=1024, le=1 << 30)
+    max_record_bases: int = Field(default=MOST_BASES, ge=1, lt=1 << 62)
 
     def faults(self) -> Iterator[Fault]:
         if self.max_batch_bytes > self.memory_bytes:

@@ -187,7 +187,7 @@ def test_damage_leaves_a_gap_on_each_topic(served, sync):
     served.commit(30)
     for at in (12, 30):
         (row,) = served.journal._index.records(at - 1, at)
-        with (served.journal._directory / f"records-{row.file:08d}").open("r+b") as data:
+        with (served.journal.directory / f"records-{row.file:08d}").open("r+b") as data:
             data.seek(row.offset + 3)
             byte = data.read(1)
             data.seek(row.offset + 3)
