@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamer.errors import StreamerError
+from streamer.errors import PlacedError, StreamerError
 
 Frame = bytes | memoryview
 
@@ -117,7 +117,7 @@ class JournalExpired(JournalError):
         super().__init__(message)
 
 
-class JournalDamage(JournalError):
+class JournalDamage(PlacedError, JournalError):
     """Stored bytes have changed: in which file, where, and of which record.
 
     ``offset`` is None for rows of the index, ``record`` is None for what belongs to no record.
@@ -126,16 +126,8 @@ class JournalDamage(JournalError):
     def __init__(
         self, problem: str, *, file: str, offset: int | None = None, record: int | None = None
     ) -> None:
-        self.problem = problem
-        self.file = file
-        self.offset = offset
-        self.record = record
-        place = file
-        if offset is not None:
-            place += f", offset {offset}"
-        if record is not None:
-            place += f", record {record}"
-        super().__init__(f"{place}: {problem}")
+        self.offset, self.record = offset, record
+        super().__init__(problem, file, {"offset": offset, "record": record})
 
     def of(self, damages: int) -> JournalDamage:
         """Return this error as the first of several, with advice."""

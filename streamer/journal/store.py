@@ -127,7 +127,7 @@ class Journal(JournalView):
             goes_on = stored is not None and log.has(state)
             if stored is not None and not goes_on:
                 path = data_file(directory, state.file)
-                self.notes.append(f"{path}, offset {state.begin}: the last group is damaged")
+                self.notes.append(f"{path}: offset {state.begin}: the last group is damaged")
         if damaged and not accept_loss:
             raise damaged[0].of(len(damaged))
         if damaged:

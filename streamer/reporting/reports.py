@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.errors import StreamerError
+from streamer.errors import PlacedError
 from streamer.matching.novelty import NOVELTY_COLUMNS
 from streamer.matching.reports import READ_COLUMNS
 from streamer.matching.target_counts import COVERAGE_COLUMNS, TARGET_COLUMNS
@@ -26,22 +26,14 @@ Row = list[Any]
 """One value per column: str, int or float, None for null."""
 
 
-class RowError(StreamerError):
+class RowError(PlacedError):
     """An error in a file of rows: file, line (from 1) and, if known, column."""
 
     def __init__(
         self, problem: str, *, file: str, line: int | None = None, column: str | None = None
     ) -> None:
-        self.problem = problem
-        self.file = file
-        self.line = line
-        self.column = column
-        place = file
-        if line is not None:
-            place += f": line {line}"
-        if column is not None:
-            place += f", column {column}"
-        super().__init__(f"{place}: {problem}")
+        self.line, self.column = line, column
+        super().__init__(problem, file, {"line": line, "column": column})
 
 
 class ColumnType(NamedTuple):

@@ -47,8 +47,10 @@ class Killed:
                 path.unlink()
         for name, content in (self.whole | changed).items():
             (self.folder / name).unlink(missing_ok=True)
-            if content is not None:
-                (self.folder / name).write_bytes(content)
+            if content is not None:  # with the space behind the end as a hole
+                with (self.folder / name).open("xb") as file:
+                    file.write(content.rstrip(b"\0"))
+                    file.truncate(len(content))
         return Journal(self.folder, IDENTITY, "os", sizes=self._sizes)
 
     def check(self, changed: dict[str, bytes | None]) -> bool:

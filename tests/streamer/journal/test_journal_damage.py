@@ -67,7 +67,7 @@ def test_every_flipped_bit_of_a_record(tmp_path):
             offset,
             number,
         )
-        assert str(error.value) == f"{path}, offset {offset}, record {number}: wrong checksum"
+        assert str(error.value) == f"{path}: offset {offset}, record {number}: wrong checksum"
         assert str(error.value) in [str(one) for one in verify(journal)]
         # what comes before it is returned
         assert list(journal.records(0, number - 1)) == stored[: number - 1]

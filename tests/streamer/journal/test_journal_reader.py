@@ -82,7 +82,7 @@ def test_a_changed_piece_of_a_snapshot_is_found(tmp_path):
     until(lambda: snapshot.check(1 << 20), "the end of the check")
     for place in (0, PIECE_BYTES, 2 * PIECE_BYTES + 1):
         path.write_bytes(whole[:place] + b"\1" + whole[place + 1 :])
-        with pytest.raises(JournalDamage, match=f"^{path}, offset .*: snapshot: wrong checksum$"):
+        with pytest.raises(JournalDamage, match=f"^{path}: offset .*: snapshot: wrong checksum$"):
             frames_of(reader.open_snapshot(reader.snapshot()))
         with pytest.raises(JournalDamage, match="wrong checksum"):
             [*snapshot.pieces(0), *snapshot.pieces(1)]

@@ -155,5 +155,5 @@ def test_a_damaged_journal_is_an_error_with_its_place(tmp_path, capfd):
     assert main(["report", str(tmp_path / "journal"), "-o", str(out), "--quiet"]) == 1
     error = capfd.readouterr().err
     assert error.count("\n") == 1
-    assert f"{damaged}, offset {row.offset}" in error
+    assert f"{damaged}: offset {row.offset}" in error
     assert not out.exists()
