@@ -227,9 +227,9 @@ def open_index(disk: Disk, directory: Path, log: DataLog, *, sizes: Sizes, anew:
         raise JournalDamage("the index or its log is missing", file=str(path))
     if anew or not path.exists():
         anew = True
-        for old in directory.glob(f"{NAME}*"):
-            disk.delete(old)
         with storing(path):
+            for old in directory.glob(f"{NAME}*"):
+                disk.delete(old)
             os.close(disk.create(path, 0))
     index = Index(directory, vfs=disk.vfs, write=True, page_bytes=sizes.page_bytes)
     try:

@@ -302,6 +302,8 @@ class Index:
                     f"{self.path}: this file system cannot hold a journal (no shared memory)"
                 )
             self._db.pragma("synchronous", "NORMAL")
+            if self._db.readonly("main"):  # as a flipped bit in its header says
+                raise JournalDamage("cannot be written", file=str(self.path))
 
     def empty(self) -> bool:
         """Whether nothing was ever stored; JournalError for another program's file or format."""
