@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -40,7 +41,7 @@ class Killed:
             journal.put_snapshot(count // 2, b"snapshot", (b"state",))
             self.whole = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    def open(self, changed: dict[str, bytes | None]) -> Journal:
+    def open(self, changed: dict[str, bytes | None], *, accept_loss: bool = False) -> Journal:
         """The folder as it was after the kill, but for these files; None: deleted."""
         for path in self.folder.iterdir():
             if path.name not in self.whole:
@@ -51,7 +52,7 @@ class Killed:
                 with (self.folder / name).open("xb") as file:
                     file.write(content.rstrip(b"\0"))
                     file.truncate(len(content))
-        return Journal(self.folder, IDENTITY, "os", sizes=self._sizes)
+        return Journal(self.folder, IDENTITY, "os", accept_loss, sizes=self._sizes)
 
     def check(self, changed: dict[str, bytes | None]) -> bool:
         """Assert that nothing acknowledged is missing; return whether the index was made anew."""
@@ -100,6 +101,10 @@ def run(killed: Killed, changes: Iterable[tuple[str, int]]) -> str:
         except (AssertionError, JournalError) as error:
             wrong.append(f"{name}, bit {bit}: {error!r}")
         flipped[name] += 1
+        if not flipped[name] % 10_000:
+            print(
+                f"{name}: {flipped[name]:,} bits, {len(wrong)} wrong", file=sys.stderr, flush=True
+            )
     assert not wrong, "\n".join([*wrong[:20], f"{len(wrong)} in all"])
     deleted = 0
     for some in itertools.product((True, False), repeat=len(INDEX)):
