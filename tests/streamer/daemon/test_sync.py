@@ -25,8 +25,7 @@ from streamer.daemon.sync import SyncWorker
 from streamer.journal.data_files import Sizes
 from streamer.journal.reader import JournalReader
 from streamer.journal.store import Journal
-from tests.faults.plain_client import seal, unseal
-from tests.faults.plain_sync import PlainPuller
+from tests.faults.plain_client import PlainPuller, seal, unseal
 from tests.stored_batches import STORED, Batches, said
 from tests.waiting import DEADLINE, until
 
@@ -141,28 +140,6 @@ def test_nobody_who_does_not_pull_has_a_process(served, monkeypatch):
     assert served.worker.process is None
 
 
-def test_any_cursor_and_topics(served):
-    served.commit(120)
-    rng = random.Random(3)
-    for _ in range(8):
-        topics = rng.sample(STORED, rng.randint(1, len(STORED)))
-        after = rng.randrange(120)
-        puller = served.puller(topics, stream=served.journal.stream, after=after, window=3000)
-        served.reach(puller)
-        served.expect(puller, after, topics)
-
-
-def test_a_stuck_puller_costs_its_credit_only(served):
-    served.commit(300, rows=200)
-    stuck = served.puller(window=100_000)
-    healthy = served.puller(window=100_000)
-    served.reach(healthy)
-    served.expect(healthy)
-    assert not stuck.messages
-    served.reach(stuck)
-    served.expect(stuck)
-
-
 def test_a_client_that_lies_about_credit_ends_up_with_its_connection(served):
     """It gives credit and reads nothing: what waits for it is bounded, and others are served."""
     served.commit(600, rows=5000, at_once=20)
@@ -222,41 +199,12 @@ with serving(Path({str(tmp_path)!r})) as served:
         assert len({at for _, at in puller.order}) == 3
 
 
-def test_retention_resets_a_cursor_that_is_too_old(tmp_path):
-    with serving(tmp_path, keep_bytes=200_000) as served:
-        served.commit(150, rows=50)
-        served.journal.put_snapshot(140, snapshot_meta(140), (b"", b""))
-        until(lambda: not served.journal.expire(1 << 62), "the oldest records to go")
-        assert 1 < served.journal.oldest <= 141
-        puller = served.puller(stream=served.journal.stream, after=1)
-        until(lambda: puller.step(10) and puller.answers, "an answer")
-        (reset,) = puller.answers
-        assert (reset["type"], reset["reason"]) == ("reset", "too-old")
-        assert reset["oldest"] == served.journal.oldest
-        puller.at = reset["oldest"] - 1
-        puller.pull()
-        served.reach(puller)
-        served.expect(puller, reset["oldest"] - 1)
-        assert puller.heads["read."] == 150
-
-
 def snapshot_meta(at: int) -> bytes:
     import msgpack
 
     heads = {"read": at}
     meta = {"number": at, "position": 5, "version": 9, "fingerprint": 1, "heads": heads}
     return msgpack.packb(meta | {"counts": {"reads": 77}})
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"), [({"after": 7}, "future"), ({"stream": "0" * 16}, "stream")]
-)
-def test_cursors_that_cannot_be(served, fields, reason):
-    served.commit(6)
-    puller = served.puller(**({"stream": served.journal.stream} | fields))
-    until(lambda: puller.step(10) and puller.answers, "an answer")
-    assert (puller.answers[0]["type"], puller.answers[0]["reason"]) == ("reset", reason)
-    assert puller.answers[0]["stream"] == served.journal.stream
 
 
 def test_a_snapshot_and_its_tail(served):
@@ -268,8 +216,8 @@ def test_a_snapshot_and_its_tail(served):
     puller.ask(type="snapshot", credit=1 << 20)
     got = []
     while not got or len(got) < got[-1][0]["parts"]:
-        assert puller._socket.poll(DEADLINE * 1000)
-        head, *frames, _ = puller._socket.recv_multipart()
+        assert puller.socket.poll(DEADLINE * 1000)
+        head, *frames, _ = puller.socket.recv_multipart()
         header = msgpack.unpackb(head)
         if header["type"] == "snapshot":
             got.append((header, frames))
