@@ -238,8 +238,12 @@ def open_index(disk: Disk, directory: Path, log: DataLog, *, sizes: Sizes, anew:
             state = index.state()
             if log.seal not in (None, state.seal):
                 raise JournalDamage("it is of other data files", file=str(path))
-        elif log.numbers and not anew:
-            raise JournalDamage("the index is empty", file=str(path))
+        elif not anew:
+            if log.numbers:
+                raise JournalDamage("the index is empty", file=str(path))
+            # a start ended before it had stored anything
+            index.close()
+            return open_index(disk, directory, log, sizes=sizes, anew=True)
         index.prepare()
         if state is None:
             index.create()

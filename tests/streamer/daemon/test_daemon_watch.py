@@ -96,8 +96,8 @@ def test_send_reads_no_longer_records_than_its_configuration_says(path, monkeypa
     monkeypatch.setattr("streamer.sequences.record_limit._most_bases", MOST_BASES)
     limit_records_by(path)
     assert most_bases() == MOST_BASES
-    with open(path, "a") as file:
-        file.write("[ingest]\nmax_record_bases = 5000\n")
+    text = Path(path).read_text().replace("[ingest]\n", "[ingest]\nmax_record_bases = 5000\n")
+    Path(path).write_text(text)
     limit_records_by(path)
     assert most_bases() == 5000
 

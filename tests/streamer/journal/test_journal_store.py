@@ -323,10 +323,18 @@ def test_journal_over_a_leftover_of_its_making(tmp_path):
     """A start that ended before anything was stored is begun again."""
     (tmp_path / "index.sqlite").touch()
     (tmp_path / "records-00000001").write_bytes(bytes(65536))
-    journal = open_small(tmp_path)
-    assert journal.epoch == 1
-    journal.append([record(1)])
-    journal.close()
+    with closing(open_small(tmp_path)) as journal:
+        assert journal.epoch == 1
+        journal.append([record(1)])
+    # with the tables of an index, and without data
+    with (
+        closing(open_small(tmp_path / "j")),
+        apsw.Connection(str(tmp_path / "j" / "index.sqlite")) as database,
+    ):
+        database.execute("DELETE FROM state")
+    (tmp_path / "j" / "records-00000001").unlink()
+    with closing(open_small(tmp_path / "j")) as journal:
+        assert journal.epoch == 1
 
 
 def _dead(journal) -> None:
