@@ -108,7 +108,7 @@ class WatchWorker(ChildWorker):
                 return
             *whole, text = (text + (said or b"")).split(b"\n")
             for line in whole:
-                self._log(line.decode(errors="replace"))
+                self._relay(line.decode(errors="replace"))
             if self.stopping.is_set():
                 now = time.monotonic()
                 if not ends:
@@ -117,7 +117,7 @@ class WatchWorker(ChildWorker):
                 elif now > ends:
                     return
 
-    def _log(self, line: str) -> None:
+    def _relay(self, line: str) -> None:
         """Log a line of the watcher as one of the daemon's, and count reads passed over."""
         line = line.removeprefix("streamer: ")
         fault = line.startswith("error: ")

@@ -87,7 +87,7 @@ def test_reads_that_are_too_large_are_counted(path, tmp_path, capfd):
     limits = ["ingest.max_batch_bytes=2000", "ingest.max_record_bases=5000"]
     with running(path, limits) as daemon, Control(daemon.endpoints["control"]) as control:
         until(lambda: reads_of(daemon) == 9, "the reads")
-        assert control.status()["passed_over"] == 1
+        until(lambda: control.status()["passed_over"] == 1, "the line of the watcher")
         said = [capfd.readouterr().err]
         until(lambda: said.append(capfd.readouterr().err) or "5,000" in "".join(said), "the damage")
 
