@@ -14,13 +14,13 @@ from functools import partial
 import numpy as np
 
 from benchmarks import peers
-from benchmarks.inputs import Codes, batch_of, random_codes, random_letters
+from benchmarks.inputs import Codes, random_codes, random_letters
 from benchmarks.suite import Row, Sheet
 from benchmarks.timing import in_turns, least_and_result, least_seconds, median_on_gpu
 from streamer.batch.asm import METHODS, find, search
+from streamer.batch.asm.blocks import Texts
 from streamer.batch.asm.pattern_masks import masks_of, searches
 from streamer.batch.choice import Choice, Device
-from streamer.sequences.record_buffer import TextPiece
 from trie.cpu.threads import usable_cores
 
 SEED = 20
@@ -74,7 +74,7 @@ def _pattern(length: int, number: int = 0) -> bytes:
 def _search(codes: Codes, pattern: bytes, method: str, device: Device) -> int:
     """The number of hits; their columns are made and dropped."""
     wanted = searches([masks_of(pattern)], K, "forward")
-    text = TextPiece(batch_of(codes, np.array([0, codes.size])))
+    text = Texts(codes, np.array([0, codes.size]))
     return sum(len(hits) for _, hits in find([text], wanted, Choice(method, device), threads=1))
 
 

@@ -24,6 +24,7 @@ from benchmarks.cluster_shards import shards
 from benchmarks.inputs import LETTERS, READ, batch_of, cut, half_hit, random_codes
 from benchmarks.suite import Row, Sheet
 from streamer.batch.asm import find
+from streamer.batch.asm.blocks import of_pieces
 from streamer.batch.asm.pattern_masks import masks_of, searches
 from streamer.batch.choice import Choice
 from streamer.cluster.batch_tasks import asm_lines, piece_symbols
@@ -129,7 +130,8 @@ def _asm(cluster: Cluster, text: str, bases: int, count: int) -> Row:
     size = piece_symbols(1e-9 * len(wanted), bases, count)
 
     def alone() -> None:
-        for _, hits in find(read_pieces(text, wanted.reach), wanted, choice, threads=count):
+        texts = of_pieces(read_pieces(text, wanted.reach))
+        for _, hits in find(texts, wanted, choice, threads=count):
             for table in hits.tables(["text"], labels):
                 sum(map(len, table.formatted("tsv")))
 

@@ -41,7 +41,7 @@ def seconds_alone(directory: Path, sizes: Sequence[int]) -> float:
         disk.bypass_cache(descriptor)
         begun, offset = time.perf_counter(), 0
         for size in sizes:
-            disk.write(descriptor, offset, [content[:size]])
+            disk.write(descriptor, offset, content[:size])
             disk.sync(descriptor)
             offset += size
         return time.perf_counter() - begun

@@ -17,11 +17,16 @@ from numpy.typing import NDArray
 
 from benchmarks.inputs import Codes, batch_of, half_hit, random_codes
 from benchmarks.suite import Row, Sheet
-from benchmarks.timing import least_seconds, median_on_gpu, timeline_milliseconds
+from benchmarks.timing import (
+    Activity,
+    Timeline,
+    least_seconds,
+    median_on_gpu,
+    timeline_milliseconds,
+)
 from gpu.card.intrinsics import cuda
 from gpu.card.packing import PackedChunk, pack_chunk
-from gpu.card.streams import Activity
-from gpu.exact import ChunkFound, ChunkPiece, Pipeline, Timeline
+from gpu.exact import ChunkFound, ChunkPiece, Pipeline
 from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree
 from gpu.exact.expand import copied, fill_events

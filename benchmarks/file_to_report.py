@@ -21,8 +21,8 @@ from streamer.matching.reports import READ_COLUMNS, ReportTables, reads
 from streamer.matching.result import BatchResult
 from streamer.output.rows import RowWriter
 from streamer.sequences.files import read_batches
-from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
+from trie.cpu.threads import prefetched
 
 K = 21
 READ_LENGTH = 150

@@ -21,7 +21,7 @@ from benchmarks.inputs import LETTERS, Codes, random_codes
 from benchmarks.suite import Row, Sheet
 from benchmarks.timing import least_and_result, least_seconds, median_on_gpu
 from streamer.batch.choice import Choice
-from streamer.batch.hamming import METHODS, HammingSearch, engine_for
+from streamer.batch.hamming import METHODS, HammingSearch, SearchedText, engine_for
 from streamer.batch.hamming.pigeonhole import pays
 from streamer.batch.hamming.problem import Oriented
 from streamer.batch.records import NamedSequence
@@ -106,7 +106,8 @@ def cpu_rate(method: str, codes: Codes, patterns: Codes, k: int) -> tuple[float,
     search = HammingSearch(records, k, strands="forward", choice=Choice(method, "cpu"), threads=1)
 
     def run(text: Codes) -> int:
-        return sum(map(len, search.find(text, np.array([0, text.size]))))
+        found = search.find([SearchedText(text, np.array([0, text.size]))])
+        return sum(len(hits) for _, hits in found)
 
     run(codes[:5000])
     seconds, hits = least_and_result(partial(run, codes), 3, clock=time.thread_time, warm=False)

@@ -20,6 +20,7 @@ from benchmarks.inputs import LETTERS, Codes, batch_of, half_hit, random_codes, 
 from benchmarks.primer import SIZE, TABLE_5, Size
 from benchmarks.suite import Row, Sheet
 from streamer.batch import asm, hamming, primer
+from streamer.batch.asm.blocks import of_pieces
 from streamer.batch.asm.pattern_masks import masks_of, searches
 from streamer.batch.choice import Choice
 from streamer.batch.primer.problem import Alpha
@@ -121,7 +122,7 @@ def asm_texts(
 
         def run(cards: tuple[int, ...], pieces: Any = pieces, wanted: Any = wanted) -> int:
             choice = Choice("bit-parallel", "cuda", cards=cards)
-            return sum(len(hits) for _, hits in asm.find(pieces, wanted, choice))
+            return sum(len(hits) for _, hits in asm.find(of_pieces(pieces), wanted, choice))
 
         row: Row = {"symbols": longer * size, "patterns": count, "m": length, "k": k}
         yield row | in_pairs({n: partial(run, cards) for n, cards in uses.items()}, pairs)
@@ -131,13 +132,12 @@ def hamming_texts(
     uses: dict[int, tuple[int, ...]], pairs: int, size: int, cases: Iterable[tuple[int, int, int]]
 ) -> Iterator[Row]:
     """``hamming``, both strands; patterns are prepared before."""
-    reads = [piece.reads for piece in _pieces(size)]
+    texts = list(map(hamming.SearchedText.of, _pieces(size)))
     for count, length, k in cases:
         patterns = [NamedSequence(str(i), random_codes(length, 30 + i)) for i in range(count)]
 
         def run(search: hamming.HammingSearch) -> int:
-            texts = ((None, one.bases, one.offsets, 0) for one in reads)
-            return sum(len(hits) for _, hits in search.find_all(texts))
+            return sum(len(hits) for _, hits in search.find(texts))
 
         runs: dict[int, Run] = {}
         for number, cards in uses.items():

@@ -1,19 +1,20 @@
-"""Times runs: the least of several by a clock of the host, the median by CUDA events."""
+"""Times runs: the least of several by a clock of the host, the median by CUDA events.
+
+``Timeline`` records what ran when on a device and the host (thesis Fig. 40, 41).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from trie.cpu.threads import usable_cores
-
-if TYPE_CHECKING:
-    from gpu.card.streams import Activity
 
 T = TypeVar("T")
 
@@ -113,8 +114,6 @@ def by_chunk(
 
     Symbols a second of an engine, and for each row of its timeline the milliseconds of a chunk.
     """
-    from gpu.card.streams import Timeline
-
     for chunk, streams in chunks:
         make = partial(engine, chunk=chunk, streams=streams, threads=usable_cores())
         with closing(make()) as one:
@@ -126,6 +125,63 @@ def by_chunk(
         number = -(-symbols // chunk)
         row = {"chunk": chunk, "streams": streams, "symbols/s": symbols / seconds}
         yield row | {f"{name} ms": ms / number for name, ms in spent.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One bar: its row, chunk and stream, begin and end in milliseconds.
+
+    row: HtoD, kernel, DtoH, CPU, or enlarge (the k-mer set moves to a larger table).
+    """
+
+    row: str
+    chunk: int
+    stream: int
+    begin: float
+    end: float
+
+
+class Timeline:
+    """Collects activities while an engine runs on one device."""
+
+    def __init__(self) -> None:
+        from gpu.card.intrinsics import cuda
+
+        self._cuda = cuda
+        self._host: list[Activity] = []
+        self._device: list[tuple[str, int, int, Any, Any]] = []
+        cuda.synchronize()
+        self._zero = cuda.event()
+        self._zero.record()
+        self._zero.synchronize()
+        self._clock = time.perf_counter()
+
+    @contextmanager
+    def device(self, row: str, chunk: int, number: int, stream: Any) -> Iterator[None]:
+        """Record what a ``with`` block queues on ``stream``, the ``number``-th, as a bar."""
+        begin, end = self._cuda.event(), self._cuda.event()
+        begin.record(stream)
+        yield
+        end.record(stream)
+        self._device.append((row, chunk, number, begin, end))
+
+    @contextmanager
+    def host(self, chunk: int, number: int, row: str = "CPU") -> Iterator[None]:
+        """Record the host's time in a ``with`` block, working or waiting, as a bar."""
+        begin = time.perf_counter() - self._clock
+        yield
+        end = time.perf_counter() - self._clock
+        self._host.append(Activity(row, chunk, number, 1e3 * begin, 1e3 * end))
+
+    def activities(self) -> list[Activity]:
+        """Wait for the device; all bars, sorted by begin."""
+        self._cuda.synchronize()
+        zero = self._zero.elapsed_time
+        queued = [
+            Activity(row, chunk, number, zero(begin), zero(end))
+            for row, chunk, number, begin, end in self._device
+        ]
+        return sorted(self._host + queued, key=lambda bar: bar.begin)
 
 
 def timeline_milliseconds(bars: Iterable[Activity]) -> dict[str, float]:

@@ -171,15 +171,18 @@ class GpuOrCpu:
     """Runs work on the GPU, and on the CPU once the GPU has failed.
 
     on_fallback: called with one line when the GPU is given up; if None, StreamerError is raised
-    instead. verb: what the CPU does, in that line. Users that share an instance report a lost GPU
-    once.
+    instead. verb: what the CPU does, in that line. given_up: there is no GPU. Threads that share an
+    instance report a lost GPU once, and run on the CPU in turn, for each uses all cores.
     """
 
-    def __init__(self, on_fallback: OnFallback | None, verb: str = "running") -> None:
+    def __init__(
+        self, on_fallback: OnFallback | None, verb: str = "running", *, given_up: bool = False
+    ) -> None:
         self._on_fallback = on_fallback
         self._verb = verb
         self._one_reports = threading.Lock()
-        self.given_up = False
+        self._cpu_turn = threading.RLock()
+        self.given_up = given_up
 
     def run(
         self,
@@ -192,23 +195,24 @@ class GpuOrCpu:
         If GPU memory is short, ``smaller`` frees what it can and makes pieces smaller, and
         ``on_gpu`` runs again. ``smaller`` returns False if pieces cannot be made smaller.
         """
-        from gpu.card.cuda_errors import CudaEngineError, OutOfMemoryError, translated_driver_errors
-
         problem, short = "", False
         while not self.given_up:
+            from gpu.card import cuda_errors
+
             try:
-                with translated_driver_errors():
+                with cuda_errors.translated_driver_errors():
                     if not short or smaller():
                         return on_gpu()
-            except OutOfMemoryError as error:
+            except cuda_errors.OutOfMemoryError as error:
                 problem, short = str(error), True
                 continue  # the frames of the failed call have freed their memory by then
-            except (CudaEngineError, SnapshotTooLargeError) as error:
+            except (cuda_errors.CudaEngineError, SnapshotTooLargeError) as error:
                 if self._on_fallback is None:
                     raise StreamerError(_advised(error)) from error
                 problem = str(error)
             self._give_up(problem)
-        return on_cpu()
+        with self._cpu_turn:
+            return on_cpu()
 
     def _give_up(self, problem: str) -> None:
         if self._on_fallback is None:

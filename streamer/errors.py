@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -58,7 +58,16 @@ class ReaderGoneError(StreamerError):
     exit_code = EXIT_PIPE
 
 
-class DataError(StreamerError):
+class PlacedError(StreamerError):
+    """A problem at a place in a file. place: its parts, from large to small; None if unknown."""
+
+    def __init__(self, problem: str, file: str, place: Mapping[str, object]) -> None:
+        self.problem, self.file = problem, file
+        known = ", ".join(f"{what} {where}" for what, where in place.items() if where is not None)
+        super().__init__(": ".join(filter(None, [file, known, problem])))
+
+
+class DataError(PlacedError):
     """Invalid content of a file, with its place: file, record (from 1, and name), position."""
 
     def __init__(
@@ -70,17 +79,9 @@ class DataError(StreamerError):
         name: str | None = None,
         position: int | None = None,
     ) -> None:
-        self.problem = problem
-        self.file = file
-        self.record = record
-        self.name = name
-        self.position = position
-        place = file
-        if record is not None:
-            place += f": record {record}" + (f" ({name})" if name else "")
-        if position is not None:
-            place += f", position {position}"
-        super().__init__(f"{place}: {problem}")
+        self.record, self.name, self.position = record, name, position
+        shown = f"{record} ({name})" if name and record is not None else record
+        super().__init__(problem, file, {"record": shown, "position": position})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle it with its place, to be raised in another process."""

@@ -18,7 +18,8 @@ import zmq
 from crc32c import crc32c
 
 from streamer.cli.job_lines import parse_line
-from streamer.client import Control, ReadSummaries
+from streamer.client import Control, Producer, ReadSummaries
+from streamer.client.message_tables import table
 from streamer.daemon import config, logs
 from streamer.daemon.service import Service
 from tests.data_files import ROOT
@@ -278,7 +279,30 @@ def wait_for_line(child: subprocess.Popen[str], word: str) -> str:
 
 
 GENOME = random_dna(random.Random(7), 4000)
+
+
+def genome_settings(folder: Path) -> str:
+    """A configuration file in ``folder``, with a dictionary of two parts of GENOME that overlap."""
+    write_fasta(folder / "genome.fa", [("left", GENOME[:2500]), ("right", GENOME[1500:])])
+    return settings(folder, 'sources = ["genome.fa"]\nk = 11\n')
+
+
+def send_reads(daemon: Running, seed: int = 1) -> None:
+    """Three batches of 40 reads of GENOME, sent and matched."""
+    rng = random.Random(seed)
+    with Producer(daemon.endpoints["ingest"], name="sender") as producer:
+        for _ in range(3):
+            producer.send(reads_of(GENOME, rng, 40))
+        producer.flush(matched=True, timeout=DEADLINE)
+
+
 GOOD = list_batch(1, [["r", "ACGT"]])
+
+
+def rows_of(messages: Any, kind: Any, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """The rows of these messages of a kind, as ``streamer match`` writes them."""
+    rows = [row for m in messages if isinstance(m, kind) for row in table(m).records()]
+    return [tuple("." if row[name] is None else str(row[name]) for name in columns) for row in rows]
 
 
 def follow(feed, batches):

@@ -114,7 +114,7 @@ def totals_of(said: Any) -> dict[str, int]:
 def stored(folder: Path, after: int = 0) -> list[tuple[str, dict[str, Any], list[bytes]]]:
     """All messages that the journal has, in order: topic, header, frames."""
     said = []
-    with closing(JournalReader.open(folder / "journal")) as reader:
+    with closing(JournalReader(folder / "journal")) as reader:
         for record in reader.records(after):
             messages = StoredMessages(record, reader.stream, reader.epoch)
             for topic in messages.prev:

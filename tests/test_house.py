@@ -119,7 +119,7 @@ def test_no_module_is_for_tests_or_benchmarks_alone():
     waiting = {"streamer.__main__", "streamer.client", "streamer.aio", "streamer.readfish"}
     waiting |= {f"streamer.cli.{module}" for module in COMMANDS.values()}
     for text in TEXTS.values():  # processes of their own
-        for name in re.findall(r'"-m", "([\w.]+)"', text):
+        for name in re.findall(r'(?:"-m", |Child\(\s*)"([\w.]+)"', text):
             waiting.add(f"{name}.__main__" if name in FACES else name)
     while waiting:
         name = waiting.pop()

@@ -38,8 +38,7 @@ The score of the last strip is kept in planes, the two's complement of D - k - 1
 plane (two operations) adds hp - hm. The sign plane marks the hits.
 
 Operations per column and thread (32 symbols) for m rows: 5 m + m / 4, 4 for the letters, 2 per
-plane (6 planes up to m = 32), about 6 for text and hits. m = 32: 6 per symbol. Shared memory: m + m
-/ 4 loads of 4 bytes. Text and hits are loaded and stored four columns at once.
+plane (6 planes up to m = 32), about 6 for text and hits. Shared memory: m + m / 4 loads of 4 bytes.
 """
 
 from collections import defaultdict, deque

@@ -1,25 +1,22 @@
 """The WsPASM paper's methods on the GPU: rows of D, one thread per cell, hits as one bit per end.
 
-The bits (``end_bits``) are the hits and the low planes of D - k - 1, which distinguish the
-distances 0..k; bit i of word w is the end 32 w + i + 1. They are counted by block and listed.
+The bits are the hits and the low planes of D - k - 1, which distinguish the distances 0..k; bit i
+of word w is the end 32 w + i + 1. They are counted by block and listed.
 
-PASM (WsPASM paper, algorithm 1): the matrix X, then one launch per row of D, a thread per cell.
+PASM (algorithm 1): the matrix X, then one launch per row of D, a thread per cell.
 
     last    int32[letters, n + 1]   X (equation 2): the last position <= j with the letter, or 0
     above   int32[n + 1]            row i - 1 of D       row   int32[n + 1]   row i (equation 3)
 
 X is computed in three steps, one thread per letter and piece of PIECE symbols: the last position in
-the piece, the last over all previous pieces (one block per letter), and the row itself.
+the piece, the last over all previous pieces (one block per letter), and the row itself. Operations
+per row and symbol: 4 loads (X, D above, above left, and D[i-1, X-1] at random), 1 store, about 15
+integer operations; 16 to 20 bytes of memory traffic, which is the bottleneck.
 
-Operations per row and symbol: 4 loads (X, D above, above left, and D[i-1, X-1] at random), 1 store,
-about 15 integer operations; 16 to 20 bytes of memory traffic, which is the bottleneck.
-
-WsPASM (WsPASM paper, algorithm 2): one thread per column, D[i-1, j-1] by warp shuffle.
-
-A block computes ``columns = threads * groups`` columns of D independently. The first ``halo`` >= m
-+ k of them only lead up to its ends, so no thread needs a cell of another block, and
-``syncthreads`` separates the rows. The thread of column j keeps D[i-1, j] in a register (Dvar) from
-row to row:
+WsPASM (algorithm 2): one thread per column, D[i-1, j-1] by warp shuffle. A block computes ``columns
+= threads * groups`` columns of D independently; the first ``halo`` >= m + k of them only lead up to
+its ends, and ``syncthreads`` separates the rows. The thread of column j keeps D[i-1, j] in a
+register (Dvar) from row to row:
 
     Avar = D[i-1, j-1]     shfl_up of Dvar; the first lane of a warp reads it from global memory
                            (line 11 of the paper prints i % w where the lane is j % w)
@@ -28,7 +25,6 @@ row to row:
 
 With ``groups`` > 1, for long patterns, a thread has that many columns, ``threads`` apart. In the
 shared form the block's part of the text and the pattern are copied to shared memory first.
-
 Operations per cell: a shuffle, 2 loads (X, Cvar), 1 store, about 15 integer operations; without
 shared memory 2 more loads.
 """

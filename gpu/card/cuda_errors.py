@@ -5,16 +5,10 @@ CudaEngineError       a GPU cannot continue
     CardMemoryError   known before the allocation, with the sizes
   DeviceLostError     a call or a compilation failed
 
-A process that used several devices or lost one frees nothing more on them at its exit. numba loads
-a compiled kernel once and uses that library on every device, each with a finalizer that unloads it.
-If more than ten deallocations are pending when the interpreter ends, all finalizers run, the second
-one of a library on an invalid handle, and the process crashes after its work. So pending
-deallocations are deferred forever: the driver frees everything anyway when the process ends. Found
-in numba-cuda 0.30.4 (``_module_finalizer`` in its driver.py).
-
-On a lost device every deallocation fails in a finalizer, which prints a traceback. So they are
-deferred as soon as the device is lost, and CuPy's memory pool is never freed. Python still prints
-two empty notes at exit if the process grew a dictionary there.
+A process that used several devices or lost one frees nothing more on them at its exit: the driver
+does when the process ends. With several devices numba-cuda 0.30.4 unloads a library a second time
+there, on an invalid handle, and crashes (``_module_finalizer`` in its driver.py); on a lost device
+every deallocation fails in a finalizer, which prints a traceback.
 """
 
 import atexit

@@ -1,21 +1,13 @@
-"""Compiled kernels in a cache on disk, loaded by later runs of the program.
+"""Compiled kernels, once per process and device and in a cache on disk, and their launch sizes.
 
 numba's ``cache=True`` never hits for our kernels: it names a kernel by the pickled values of its
-closure, and intrinsics are pickled with a random number. It would also miss a changed constant or a
-function in another module. Here a kernel is named by everything that it is compiled from:
-
-- its byte code, constants, the values of its closure and of the globals that it reads, and those of
-every function that it calls;
-- a digest of all source files of the packages ``gpu`` and ``trie``;
-- the options, the argument types, the versions of numba-cuda and Python, and the architecture.
-
-If some part has no stable name, or no folder can be written, the kernel is compiled every time.
-``trie/cpu/compiling.py`` chooses the folder.
-
-Kernels compiled once per process and device, and their launch sizes.
+closure, and intrinsics are pickled with a random number. Here a kernel is named by its function, or
+the function that makes it and the arguments; by a digest of all source files of the packages
+``gpu`` and ``trie``, from which all that it calls comes; and by the options, the argument types,
+the versions of numba-cuda and Python, and the architecture. If no folder can be written, it is
+compiled every time. ``trie/cpu/compiling.py`` chooses the folder.
 """
 
-import dataclasses
 import hashlib
 import logging
 import os
@@ -26,10 +18,7 @@ import threading
 from collections.abc import Callable
 from functools import cache, wraps
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
 from typing import Any
-
-import numpy as np
 
 from gpu.card.intrinsics import SIMULATED, cuda
 from trie.cpu import compiling
@@ -42,16 +31,17 @@ _ROOT = Path(__file__).parents[2]
 PACKAGES = ("gpu", "trie")  # the packages that kernels and the functions they call come from
 
 
-def jit(function: Callable[..., None], **options: Any) -> Any:
+def _jit(function: Callable[..., None], name: Any, **options: Any) -> Any:
     """The kernel of a plain function, compiled or loaded at its first launch on each device.
 
-    options: those of ``cuda.jit``.
+    name: what tells it from other kernels; its ``repr`` is the same in every process. options:
+    those of ``cuda.jit``.
     """
     kernel = cuda.jit(function, **options)
     if not SIMULATED:
         try:
-            kernel._cache = _Stored((identity(function), sorted(options.items())))
-        except (UnknownError, OSError, ImportError) as error:
+            kernel._cache = _Stored((name, sorted(options.items())))
+        except (OSError, ImportError) as error:
             _log.debug("%s is not cached: %s", function.__qualname__, error)
     return kernel
 
@@ -77,77 +67,6 @@ if not SIMULATED:
 
     _libraries: Any = codegen.CUDACodeLibrary
     _libraries.get_cufunc = one_at_a_time(_libraries.get_cufunc)
-
-
-class UnknownError(TypeError):
-    """A value has no name that is stable across processes."""
-
-
-def identity(function: Callable[..., Any]) -> str:
-    """A digest of all that a function depends on, stable across processes."""
-    return hashlib.sha256(repr(_described(function, set())).encode()).hexdigest()
-
-
-def _described(value: Any, seen: set[int]) -> Any:
-    """Nested tuples of plain values that identify ``value``."""
-    if value is None or isinstance(value, bool | int | float | str | bytes):
-        return value
-    if isinstance(value, np.generic | np.dtype):
-        return type(value).__name__, str(value)
-    if isinstance(value, tuple | list):
-        return type(value).__name__, tuple(_described(item, seen) for item in value)
-    if isinstance(value, dict):
-        return tuple((str(key), _described(value[key], seen)) for key in sorted(value, key=str))
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, type | ModuleType) or value is Ellipsis:
-        return getattr(value, "__qualname__", getattr(value, "__name__", "..."))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = tuple(getattr(value, field.name) for field in dataclasses.fields(value))
-        return type(value).__qualname__, _described(fields, seen)
-    # the Python function of a device function or an intrinsic
-    function = getattr(value, "py_func", getattr(value, "_defn", value))
-    if isinstance(function, FunctionType):
-        return _described_function(function, seen)
-    if type(value).__module__.split(".")[0] in ("numba", "llvmlite"):
-        return type(value).__name__, str(value)
-    if callable(value) and hasattr(value, "__qualname__"):
-        return value.__module__, value.__qualname__
-    raise UnknownError(f"a value of type {type(value).__name__}")
-
-
-def _described_function(function: FunctionType, seen: set[int]) -> Any:
-    name = (function.__module__, function.__qualname__)
-    if id(function) in seen:
-        return name
-    seen.add(id(function))
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    read = _names(function.__code__)
-    known = function.__globals__
-    found = {key: known[key] for key in read if key in known}
-    for module in [m for m in found.values() if isinstance(m, ModuleType)]:
-        if module.__name__.split(".")[0] in PACKAGES:
-            used = {key: getattr(module, key) for key in read if hasattr(module, key)}
-            found |= {f"{module.__name__}.{key}": item for key, item in used.items()}
-    return (
-        name,
-        _described_code(function.__code__),
-        _described(cells, seen),
-        _described(function.__defaults__, seen),
-        _described(found, seen),
-    )
-
-
-def _described_code(code: CodeType) -> Any:
-    constants = tuple(
-        _described_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts
-    )
-    return code.co_code, constants, code.co_names, code.co_varnames
-
-
-def _names(code: CodeType) -> list[str]:
-    inner = [_names(c) for c in code.co_consts if isinstance(c, CodeType)]
-    return sorted({*code.co_names, *(name for names in inner for name in names)})
 
 
 @cache
@@ -245,18 +164,24 @@ def _store(path: Path, kernel: Any) -> str | None:
 
 @cache
 def plain(function: Callable[..., None]) -> Any:
-    """The kernel of a plain function."""
-    return jit(function)
+    """The kernel of a function of a module."""
+    return _jit(function, _named(function))
 
 
 @cache
 def made(make: Callable[..., Callable[..., None]], *arguments: Any, registers: int = 0) -> Any:
-    """The kernel of the function that ``make(*arguments)`` returns.
+    """The kernel of the function that ``make(*arguments)`` returns; make: a function of a module.
 
-    registers: the limit per thread; 0 leaves it to the compiler.
+    arguments: numbers, or tuples and dataclasses of them. registers: the limit per thread; 0 leaves
+    it to the compiler.
     """
     options = {"max_registers": registers} if registers and not SIMULATED else {}
-    return jit(make(*arguments), **options)
+    return _jit(make(*arguments), (_named(make), arguments), **options)
+
+
+def _named(function: Callable[..., Any]) -> tuple[str, str]:
+    assert "<locals>" not in function.__qualname__, "functions of one name"
+    return function.__module__, function.__qualname__
 
 
 def grid(size: int, threads: int) -> int:

@@ -12,16 +12,14 @@ thread for this.
     Flights        chunks in flight: sent to a slot, landed when the slot is needed again
     LookAhead      threads that prepare chunks before their turn
     StreamEngine   the three together; exact, levenshtein and ltb derive theirs from it
-    Timeline       what ran when: by the host's clock and by CUDA events (thesis Fig. 40, 41)
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, cycle, islice
@@ -35,62 +33,6 @@ from gpu.card.device import card_active
 from gpu.card.intrinsics import context_looked_up_once, cuda
 from gpu.card.memory import Budget
 from trie.cpu.threads import DONE, in_lanes
-
-ROWS = ("HtoD", "kernel", "DtoH", "CPU", "enlarge")
-"""``enlarge``: the k-mer set moves to a larger table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """One bar: its row, chunk and stream, begin and end in milliseconds."""
-
-    row: str
-    chunk: int
-    stream: int
-    begin: float
-    end: float
-
-
-class Timeline:
-    """Collects activities while an engine runs on one device."""
-
-    def __init__(self) -> None:
-        self._host: list[Activity] = []
-        self._device: list[tuple[str, int, int, Any, Any]] = []
-        cuda.synchronize()
-        self._zero = cuda.event()
-        self._zero.record()
-        self._zero.synchronize()
-        self._clock = time.perf_counter()
-
-    @contextmanager
-    def device(self, row: str, chunk: int, number: int, stream: Any) -> Iterator[None]:
-        """Record what a ``with`` block queues on ``stream``, the ``number``-th, as a bar."""
-        begin, end = cuda.event(), cuda.event()
-        begin.record(stream)
-        yield
-        end.record(stream)
-        self._device.append((row, chunk, number, begin, end))
-
-    @contextmanager
-    def host(self, chunk: int, number: int, row: str = "CPU") -> Iterator[None]:
-        """Record the host's time in a ``with`` block, working or waiting, as a bar."""
-        begin = time.perf_counter() - self._clock
-        yield
-        end = time.perf_counter() - self._clock
-        self._host.append(Activity(row, chunk, number, 1e3 * begin, 1e3 * end))
-
-    def activities(self) -> list[Activity]:
-        """Wait for the device; all bars, sorted by begin."""
-        cuda.synchronize()
-        queued = [
-            Activity(
-                row, chunk, number, self._zero.elapsed_time(begin), self._zero.elapsed_time(end)
-            )
-            for row, chunk, number, begin, end in self._device
-        ]
-        return sorted(self._host + queued, key=lambda bar: bar.begin)
-
 
 Answer = TypeVar("Answer")
 
@@ -107,7 +49,7 @@ class Flight(Generic[Answer]):
     slot: Any
     chunk: Any
     buffer: Any
-    timeline: Timeline | None
+    timeline: Any
 
     def send(self) -> None:
         """Queue all device work for the chunk."""
@@ -149,7 +91,7 @@ class Flights(Generic[Answer]):
         make: Callable[..., Flight[Answer]],
         places: Sequence[tuple[Any, Any]],
         give_back: Callable[[Any], None],
-        timeline: Timeline | None,
+        timeline: Any,
     ) -> None:
         self.flying: deque[Any] = deque()
         self.sent = 0
@@ -336,13 +278,13 @@ class StreamOptions(TypedDict, total=False):
 
     streams: per device, 2 by default, 1 for the serial loop. cards: device numbers, by default only
     0. memory_bytes: to use on each, 0 for nine tenths of the free memory. timeline: records what
-    ran when.
+    ran when (``benchmarks.timing.Timeline``).
     """
 
     streams: int
     cards: Sequence[int]
     memory_bytes: int
-    timeline: Timeline | None
+    timeline: Any
 
 
 class StreamEngine(Generic[CardT, Answer]):
@@ -360,7 +302,7 @@ class StreamEngine(Generic[CardT, Answer]):
         streams: int = 2,
         cards: Sequence[int] = (0,),
         memory_bytes: int = 0,
-        timeline: Timeline | None = None,
+        timeline: Any = None,
     ) -> None:
         self.timeline = timeline
         self._flight = flight

@@ -9,7 +9,6 @@ expand              compact results to arrays of the host
 """
 
 from gpu.card.cuda_errors import CardMemoryError, CudaEngineError, DeviceLostError, OutOfMemoryError
-from gpu.card.streams import Timeline
 from gpu.exact.pipeline import ChunkFound, ChunkPiece, Pipeline
 
 __all__ = [
@@ -20,5 +19,4 @@ __all__ = [
     "DeviceLostError",
     "OutOfMemoryError",
     "Pipeline",
-    "Timeline",
 ]

@@ -18,10 +18,8 @@ Operations per window: about 75 integer operations (15 for the bijection) and no
 overflow; 16 or 32 bytes of one sector. A field equal to the remainder is a zero field of x = word ^
 repeated remainder, found with ~(((x & low) + low) | x) & high, exact in every field.
 
-The L2 cache of an H200 answers about 120 G requests per second. A walk over 10 M k-mers of 15
-symbols makes 1.7 per window, half of the second ones miss, and it reaches 64 G windows/s. A look-up
-here makes one: 119 G windows/s (tag look-ups at 93 % of their peak) while the table fits into the
-cache (32 MB); 72 G for a table of 64 MB, 41 G for 256 MB.
+On an H200 119 G windows/s while the table fits into the L2 cache (32 MB), 72 G with a table of 64
+MB, 41 G with 256 MB; the walk over 10 M k-mers of 15 symbols reaches 64 G.
 """
 
 import math

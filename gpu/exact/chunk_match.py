@@ -16,11 +16,9 @@ of gpu/exact/walk.py). The others test a bit of the inmap. Then all states move 
     exmap   uint64,  prefix sum uint32,  and, with event words, the node's index uint32
 
 Words are written by ballot: a warp reserves its share of the match buffer with one atomic addition
-(one word per window), and on each symbol the reporting lanes write adjacent words.
-
-Operations per symbol and warp: about 50, of them 4 shuffles (5 with event words), for 4, 2 or 1
-windows; 16 bytes loaded in every third lane whose state continues. Bound by instruction issue: 3.25
-of 4 per clock on an H200.
+(one word per window), and on each symbol the reporting lanes write adjacent words. Operations per
+symbol and warp: about 50, of them 4 shuffles (5 with event words), for 4, 2 or 1 windows; 16 bytes
+loaded in every third lane whose state continues.
 
 **naive** (thesis 3.3.7, Fig. 12-15): visit every trie-node on every symbol. Blocks take pieces of
 the stream; the threads of a block take turns with the trie-nodes of a level, deepest level first,
@@ -34,15 +32,10 @@ set in the exmap activates the root bit of a child (equation 2). Its other bits 
 of the same inmap (Fig. 13). Active states missing from the queried bitmaps are mismatches and are
 cleared. States at depth k are matches and end there.
 
-Operations: N nodes per symbol whether active or not (4 bytes read each), and k - 1 extra symbols
-per piece.
-
-Both read the stream symbol by symbol, which takes two steps more for canonical k-mers. A canonical
-window is the smaller of its code and that of its reverse complement, but a state machine can only
-follow the direction in which it reads. So the stream is read twice: forward for the windows whose
-own code is the smaller (or equal), and as its reverse complement for the others. Symbol r of the
-mirrored stream is the complement of symbol n - 1 - r, and the window at s becomes the one at n - k
-- s. Each window starts in exactly one of the two.
+Both read the stream in one direction, but a canonical window is the smaller of its code and that of
+its reverse complement. So the stream is read twice: forward for the windows whose own code is the
+smaller (or equal), and as its reverse complement for the others. Symbol r of the mirrored stream is
+the complement of symbol n - 1 - r, and the window at s becomes the one at n - k - s.
 
     split   one thread per symbol: two start masks, and the mirrored stream  (two ballots)
     merge   one thread per symbol: the mirrored matches back in place        (one ballot)

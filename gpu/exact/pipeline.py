@@ -6,9 +6,8 @@
 A growing dictionary stays on the GPU (gpu/exact/kmer_set.py); the thesis sends it again for
 each chunk. ``claim`` of a chunk waits for that of the previous chunk, whatever the stream, so that
 ``decide`` sees every earlier window. With a snapshot, its kernel runs first, and only windows that
-it does not match are looked up in the set. A dictionary grows on one device only: on two, each
-chunk would wait, through the host, for what the other device found, which took 4 to 11 times as
-long.
+it does not match are looked up in the set. A dictionary grows on one device only: on two, chunks
+that wait for each other took 4 to 11 times as long.
 
 With a fixed dictionary each device has its own thread, which packs, sends and lands its chunks;
 consecutive chunks go to different devices. A stream has the buffers of one chunk:

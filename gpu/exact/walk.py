@@ -17,7 +17,7 @@ level is never read; otherwise the inmap bit on level k // 3.
 Loads per window at k = 15 with J = 3: three words of the stream (a line for the whole warp), 16
 bytes of ``jump`` (4 MB, stays in L2), and 8 bytes of ``leaves`` if the first twelve symbols are in
 the trie. About 45 integer operations. A ballot yields one result word per warp. The L2 cache is the
-bottleneck (98 % busy on an H200), not instructions (16 % of the issue slots).
+bottleneck.
 
 With event words the walk begins at the root and reads whole records, because a mismatch reports the
 depth and the trie-node that it reached.

@@ -14,18 +14,14 @@ computed.
 
 A symbol of a pattern takes one shared load per word, at an offset uniform in the warp; or the warp
 branches on it, and the word is computed from two rows of planes that the lane keeps in registers,
-as part of an addition (network.py). Loads and operations use different units of the GPU, so some
-symbols take one way and some the other. 12 symbols and k = 4, 5 of them branched, take 19
-operations and 7 loads per word, two words per load. Patterns above 32 symbols are added to a
-counter, 16 symbols at a time.
+as part of an addition (network.py). 12 symbols and k = 4, 5 of them branched, take 19 operations
+and 7 loads per word, two words per load. Patterns above 32 symbols are added to a counter, 16
+symbols at a time.
 
 Hits are few, and in different words in every lane. So the words of a batch of patterns go to shared
 memory, a register keeps a bit for each nonzero word, and then the lanes go through their own words,
-one hit per lane at a time. Hits are listed in shared memory, so that all lanes share
-the slower work of distances and writing. The planes of the tile stay in shared memory for the
-distances, since 32 loads from 32 places in global memory cost as much as the rest of a hit.
-
-Hit words are written to global memory in no particular order.
+one hit per lane at a time. Hits are listed in shared memory, so that all lanes share the slower
+work of distances, from the planes there, and writing. Hit words are written in no order.
 
 The words of a tile's plane are W = 8 matrices of 32 x 32 bits, with one word of each of the 32
 segments. A lane has half a matrix, every second segment's word, so that 16 lanes read adjacent
@@ -35,10 +31,9 @@ another lane swap halves of two words at a time.
     lane     half 4 | plane 3 | matrix 2 0      word r: of segment 2 r + half
     result   the same                           word r: row 32 matrix + 16 half + r
 
-So the bits of a row are the even segments, then the odd ones. With one word of each matrix per lane
-this would take 80 exchanges.
+So the bits of a row are the even segments, then the odd ones.
 
- A listed hit, and what distances are computed from:
+A listed hit, and what distances are computed from:
 
 listed     31 batch 15 | 14 bit 10 | 9 pattern of the batch 8 | 7 word 5 | 4 lane 0
 text       uint32[3, words]   bit i of word w is symbol 32 w + i: the code's low bit, its high

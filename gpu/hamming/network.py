@@ -7,8 +7,7 @@ carry out of the top plane means "more than k". Words of equal weight are added 
     carry  at least two of a, b, c    one, with twice the weight
 
 Unused results are omitted: the last sum of a weight; and with a constant among the three the carry
-is only an "or". 12 symbols and k = 4 take 17 operations, where adding four at a time to a counter
-took 24; the only output is one word.
+is only an "or". 12 symbols and k = 4 take 17 operations; the only output is one word.
 
 A symbol known at the place of the operation needs no word of its own: "differs" is a function of
 two planes of the text's codes, which become two more inputs of the sum.

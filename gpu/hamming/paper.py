@@ -1,31 +1,25 @@
 """The methods that the PMASM paper compares: a result table of all windows and patterns.
 
-The paper's methods write a result table, int32[patterns, windows]; the host reads the hits.
+The kernels write int32[patterns, windows], the start where the distance is at most k, else -1; the
+host reads the hits.
 
-The kernel ``naive`` (PMASM paper, Table 3): one thread per window, all symbols of all patterns.
+naive (Table 3): a thread per window, all symbols of all patterns: r m comparisons per window.
 
-r m comparisons per window; the text is read r m times, mostly from the caches.
-
-The kernels of PMASM (PMASM paper, 5.3): the counters of several patterns in one word of 32 bits.
+PMASM (5.3): the counters of several patterns in one word of 32 bits.
 
 memory   uint32[groups, 5, m]   look-up memory (5.2): the fb_vector of a code at a level, a bit in
                                 field p where symbol j of pattern p is another; code 4, a gap,
                                 is a mismatch everywhere. 32 // b patterns a group, b bits a field
-results  int32[r, windows]      result_table: the start where the distance is at most k, else -1
 
 thread         one thread per window adds m fb_vectors and splits the sum               (5.3.1)
 block_thread   a block of m threads a window: each thread gets one fb_vector into shared
                memory, thread 0 adds them up and splits the sum                         (5.3.2)
 shared         as thread, the q + m - 1 symbols of a block's q windows in shared memory  (5.3.3)
 
-The kernel ``shift-add`` (PMASM paper, Table 3): a thread per piece of text, for all patterns.
-
-The method is that of streamer/batch/hamming/shift_add.py: a field of b bits for each prefix of the
-pattern, shifted by a field and incremented at every symbol; overflow goes to a second word. A
-thread begins m - 1 symbols before its piece ends its first window. The paper does not say how it
-divides the text; a piece of 64 windows keeps the warm-up of short patterns below a fifth.
-
-Operations per symbol and pattern: 7 for each word of the state (m b <= 64: one word), and a load.
+shift-add (Table 3): a thread per piece of text, for all patterns, as in
+streamer/batch/hamming/paper.py. A thread begins m - 1 symbols before its piece ends its first
+window; the paper does not say how it divides the text. Operations per symbol and pattern: 7 for
+each word of the state (m b <= 64: one word), and a load.
 """
 
 from collections.abc import Callable

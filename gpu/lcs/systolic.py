@@ -20,12 +20,6 @@ A pass is one or more stretches of columns; at the end of each the warp drains i
 its rows' bits to the pool. Columns that pad a cell, and those of lanes that have not begun or have
 ended, have a symbol whose match words are 0: they change nothing and carry nothing.
 
-Integer operations for 4 columns: 4 (3 W + 1), and 3 for lane 0 and outgoing carries, so 3.2 per
-word (32 cells) with W = 10; a multiprocessor does 64 per cycle. Addresses, carries out and shifts
-run beside them as multiplications. Loads: 4 bytes per word, of 128 per cycle. The inner loop has
-two steps for high strips, and a whole cell's eight for low ones: a longer loop is slower for the
-former, a shorter one for the latter.
-
 ``step`` is written in PTX, because the carries of its additions stay in the carry flag. Its
 operations for each column and lane, W words of 32 rows:
 
@@ -38,14 +32,12 @@ operations for each column and lane, W words of 32 rows:
     carry out  addc o, o, o         o moves up, the carry flag comes in
 
 So 3 W + 1 operations of the integer units for 32 W cells; the dot product and the carries out run
-in parallel on the multipliers. Selecting a match word from bit planes would cost the integer units
-one more operation per word.
+in parallel on the multipliers. The inner loop has two steps for high strips, eight for low ones.
 
 A table is cut in two at the row where the lengths from both corners have the largest sum. If f(r)
 is the sum for the first r rows, f(r + 1) - f(r) is the bit of row r in the result from the first
 corner minus that in the result from the last: a walk up and down, whose highest point is the cut. A
-block takes a table, its threads equal numbers of adjacent words; each finds the highest point and
-the end of its part, and one thread combines them. About 6 operations per row.
+block takes a table, its threads equal numbers of adjacent words.
 
 The input of the systolic kernel:
 

@@ -1,15 +1,14 @@
 """The nearest k-mer at every end of a read on GPUs: the engine, launches, and the tables of pieces.
 
-Chunks go through the kernels of ``search`` on one or more devices (gpu/card/streams). A chunk
-begins k + D - 1 symbols before the first end that it answers (thesis 3.3.5), so results do not
-depend on where chunks are cut. Threads pack chunks ahead into pinned buffers, half a byte per
+A chunk begins k + D - 1 symbols before the first end that it answers (thesis 3.3.5), so results do
+not depend on where chunks are cut. Threads pack chunks ahead into pinned buffers, half a byte per
 symbol. Hits come back as 8 bytes each. If there is more than one per 32 symbols, the chunk is
 matched again for the words of all ends, 4 bytes each, and so are the next ones until hits are few.
 A dictionary, if it grows, may be several sets of patterns; a chunk is uploaded once and matched
 against each in turn.
 
-Of a set only the codes are uploaded, 8 bytes per k-mer, and the GPU builds the tables of pieces
-(trie/levenshtein/piece_index.py): a dictionary that has grown is reindexed within milliseconds.
+Of a set only the codes are uploaded, and the GPU builds the tables of pieces
+(trie/levenshtein/piece_index.py):
 
     count_keys     a thread per pattern: count its keys in their buckets
     share_buckets  a thread per BUCKETS buckets: adjacent places for their entries, by one atomic

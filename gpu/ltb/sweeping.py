@@ -23,26 +23,10 @@ Tuples keep the arguments of device functions few:
     limits   (k, distance)
     trie     (inmaps, exmaps, prefix_sums)
 
-**naive** (Fig. 30):
+Global memory per symbol and active trie-node, of 4 bytes, besides the inmap: 3 D + 1 reads and
+2 D + 1 writes for ``naive`` (Fig. 30), 2 D reads and D + 1 writes for ``efficient`` (Fig. 32).
 
-    d = D      (a)  K of D                                              sweep 2 D
-    d < D      (b)  I and S of d into d + 1, whose K is done                  2 d + 1
-               (c)  K of d                                                    2 d
-
-Global memory per symbol and active trie-node: (D + 1) (1 read + 1 write) for K, D (2 reads + 1
-write) for I and S, of 4 bytes each, besides the inmap; 2 D + 1 reads for a trie-node without a
-state.
-
-**efficient** (Fig. 32):
-
-    d = D - 1 ... 0   all I, S and K that lead into d + 1, from the bitmaps of both, read once;
-                      the sweep of d = 0 also makes the K of level 0, whose bitmap it has read
-
-Global memory per symbol and active trie-node: 2 D reads and D + 1 writes of 4 bytes, besides the
-inmap; the naive kernel has 3 D + 1 reads and 2 D + 1 writes.
-
-**queue** (Fig. 33-35): sweeps and transitions of the efficient kernel. There the parent's thread
-wakes its children one after another; here the whole warp queues them and wakes them in parallel:
+**queue** (Fig. 33-35): the whole warp queues the children to be woken and wakes them in parallel:
 
     for each lane with chosen children, its exmap mask, exmap and prefix sum go to all lanes (shfl);
     lane i tests bits i and i + 32; a ballot tells each writing lane how many write before it; the
@@ -51,9 +35,7 @@ wakes its children one after another; here the whole warp queues them and wakes 
     the queue is drained, one entry per lane, when fewer than 32 places are left and after each
     level
 
-So a queue cannot overflow: before 32 entries are added it has at most QUEUE - 32. It takes 4 QUEUE
-bytes of shared memory per warp. Compared to ``efficient``, a child costs one more write and read of
-shared memory, a parent 2 ballots and 5 shuffles of 32 bits.
+So a queue cannot overflow. It takes 4 QUEUE bytes of shared memory per warp.
 """
 
 from collections.abc import Callable
@@ -73,7 +55,7 @@ from gpu.card.intrinsics import (
     numba_type,
     population,
 )
-from gpu.card.kernel_cache import made, plain
+from gpu.card.kernel_cache import made
 from gpu.exact.window_bits import children_before, has_bit
 from trie.ltb.active import steps
 
@@ -297,7 +279,9 @@ def naive_visit(active, base, nodes, node, sweep, moves, depth, limits, trie):
     return found, missed
 
 
-naive = sweeping(naive_sweeps, by_threads(naive_visit))
+def naive() -> Callable[..., None]:
+    """The kernel; arguments as ``sweeping``."""
+    return sweeping(naive_sweeps, by_threads(naive_visit))
 
 
 @device_function
@@ -338,7 +322,9 @@ def efficient_visit(active, base, nodes, node, d, moves, depth, limits, trie):
     return found, missed
 
 
-efficient = sweeping(efficient_sweeps, by_threads(efficient_visit))
+def efficient() -> Callable[..., None]:
+    """The kernel; arguments as ``sweeping``."""
+    return sweeping(efficient_sweeps, by_threads(efficient_visit))
 
 
 QUEUE = 128  # entries of a warp's queue, as in the thesis; at least 32
@@ -464,8 +450,8 @@ def kernel(method: str) -> tuple[Any, int]:
     if method == "ltb-queue":
         return made(queue, THREADS, QUEUE), THREADS
     if method == "ltb-efficient":
-        return plain(efficient), THREADS
-    return plain(naive), THREADS
+        return made(efficient), THREADS
+    return made(naive), THREADS
 
 
 @cache

@@ -1,46 +1,32 @@
 """The primer paper's two CUDA solutions (section 4): baselines for the other methods.
 
-One block per start, in batches as large as memory allows.
+A block takes a start (coarse grain), its threads the cells of a column or an anti-diagonal (fine
+grain); starts come in batches as large as memory allows. Both solutions keep the highest row for
+each thread and reduce them at the end (optimization 3), and work in tiles (4).
 
-The paper's alternative CUDA solution (section 4): matrix L in tiles, optimizations 3 to 6.
+Alternative: matrix L in parallelograms (Fig. 6b) of as many diagonals as threads. In column e a
+tile holds the diagonals first - e .. first - e + threads - 1, so of column e - 1 it lacks only two
+diagonals on its left, which the previous tile has saved: two columns of a tile and two cells for
+each column (O(k)) in shared memory.
 
-A block takes a start (coarse grain), its threads the cells of a column of L (fine grain). L is cut
-into parallelograms (Fig. 6b) of as many diagonals as threads: in column e a tile holds the
-diagonals first - e .. first - e + threads - 1, so of column e - 1 it lacks only two diagonals on
-its left, which the previous tile has saved.
-
-    3  the highest row of column k - 1 for each thread, joined by a reduction at the end
-    4  the tiles: two columns of a tile, and two saved cells for each column (O(k)), in shared
-       memory
     5  the first ``prefetched`` symbols of the suffix of alpha in shared memory, once per start
     6  a window of beta in shared memory, prefetched + threads symbols that end where the tile's
-       last diagonal begins plus prefetched; each tile brings ``threads`` new ones. It is
-       speculative: rows beyond it read from global memory (a miss)
+       last diagonal begins plus prefetched; each tile brings ``threads`` new ones. Rows beyond it
+       read from global memory (a miss)
 
     prefetched = ceil(c * k / threads) * threads         (section 4.2; c = 3 missed none, Table 4)
 
 Operations: 8 per cell, 6 per comparison, and one barrier per column.
 
-The paper's conventional CUDA solution (section 4): matrix D in tiles, optimizations
-1, 3, 4 and 5.
+Conventional: matrix D in tiles of as many rows as threads (Fig. 6a), swept along beta, thread t at
+column step - t. ``left`` is the thread's own last cell; ``up`` and ``diagonal`` are the last two of
+thread t - 1, from one of three anti-diagonals in shared memory; the row between two tiles is in
+global memory.
 
-A block takes a start, that is, a matrix (coarse grain); its threads the cells of an anti-diagonal
-(fine grain). D is cut into tiles of as many rows as threads (Fig. 6a); a tile is swept along beta,
-thread t at column step - t, so that
-
-    left       is the thread's own last cell
-    up, diag   are the last two cells of thread t - 1, from one of three anti-diagonals in shared
-               memory
-
-    1  the saved row at the bottom of a tile: if all its cells are k or more, no tile follows
-    3  the highest row with a cell below k for each thread, joined by a reduction at the end
-    4  the tiles: anti-diagonals in shared memory; the row between two tiles, O(|beta|), in global
-       memory
+    1  if all cells of the row at the bottom of a tile are k or more, no tile follows
     5  a tile's symbols of alpha in shared memory
 
 Operations: about 15 per cell, and one barrier per anti-diagonal.
-
-Optimization 3 (section 4): the highest row that any thread of a block has found.
 """
 
 from collections.abc import Callable

@@ -1,40 +1,24 @@
 """Find windows through their pieces: each thread looks up q symbols; warps verify together.
 
 A warp looks up 32 columns at a time. Its lanes compute prefix sums of the entries of their codes in
-the table, then take the candidates in turns of 32, whichever lane found them: each finds the column
-of its candidate by bisection in the sums, so all lanes verify, however uneven the codes are.
+the table, then take the candidates in turns of 32: each finds the column of its candidate by
+bisection in the sums, so all lanes verify, however uneven the codes are. Verification runs Myers'
+bit-vectors along the rows + 2 (k - 1) columns where the window can lie.
 
     low, high    planes of the text (``window_scan``); a gap or a separator is some letter there, so
                  what passes is a superset, and ``window_scan.extend`` decides
-    begins       uint32[4**q + 1], entries uint32: window * 16 + piece
+    begins       uint32[4**q + 1], entries uint32: window * 16 + piece, by code
     windows      uint32[w, 4] (``windows_of``): at most 32 symbols, one word of rows
     key          as in ``window_scan``, with single columns for tiles: the first that the window may
                  end at
 
-Verification runs Myers' bit-vectors along the columns where the window can lie if the piece lies at
-its column: rows + 2 (k - 1) of them.
-
 Operations: 40 per column of the text, 60 per candidate and 19 for each of its columns.
 
-The table lists by code what a text may contain where a piece of a window has at most one error. A
-window of alpha is cut into pieces of q symbols. A code stands for q columns of the text, as two
-planes: code = low bits << q | high bits, the first symbol in the top bit of each. With at most one
-error in a piece, the q columns of text from the piece's first column on are
-
-    the piece                                                       1
-    one symbol changed                                              3 q
-    one deleted, followed by any letter; of a run the last          at most 4 (q - 1)
-    one inserted, its last pushed out; never equal to its           at most 3 (q - 2)
-    left neighbour
-
-An insertion before a piece is an error of the previous piece; one after it does not matter here; of
-equal errors in a run one is enough: 82 codes at q = 10 for most pieces. A gap in alpha is the error
-of its piece; a piece with two gaps matches nothing.
-
-    begins    uint32[4**q + 1], entries uint32: window * 16 + piece
-
-``windows_of`` computes the planes of windows. ``variants`` counts the entries of each code and,
-once the host has summed the counts, writes them in any order.
+A code stands for q columns as two planes: low bits << q | high bits, the first symbol in the top
+bit of each. The table lists what a text may contain where a piece has at most one error
+(streamer/batch/primer/seeds.py); of equal errors in a run one is enough: 82 codes at q = 10 for
+most pieces. ``variants`` counts the entries of each code and, once the host has summed the counts,
+writes them in any order.
 """
 
 import numpy as np

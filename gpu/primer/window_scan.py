@@ -1,35 +1,7 @@
-"""Many windows of alpha along one text, bit-parallel: a warp per window, a lane per text segment.
+"""Many windows of alpha along one text, bit-parallel, and the starts that matches there extend.
 
-    text      8 symbols per uint32, 4 bits each, the first lowest: 0-3, 4 a gap, 5 between records
-    rows      a window is aligned to the bottom of its 32 * words rows: its last row is the top bit
-              of the last word; the free rows above match every symbol, so D is 0 there
-    masks     in shared memory, a row of ``words`` for each of the symbols 0-4 and each warp: lanes
-              read one of five words, in different banks
-    vp, vn    vertical differences +1 and -1, in registers
-
-A lane begins len + k columns before its segment; no match that ends in the segment begins earlier.
-It stores the minimum of D's last row for each tile of 64 columns.
-
-    key       window << 40 | tile << 12 | k - 1 - minimum       one for each tile at most k - 1
-
-Operations for 32 rows and a symbol: 11 (xv, and, add, xh, ph, mh, two funnel shifts, p, n; every
-other word the top bit of the last mh, and eq with it) and one load; 10 for the symbol and the
-score.
-
-A step of Myers' bit-vectors takes 32 rows of a word from one column's differences to the next:
-
-    p, n      vertical differences +1 and -1 between a row and the one above it
-    eq        rows whose symbol is the text's, and row 0 of a word that -1 enters from above
-    total     (eq & p) + p, with the carry of the word above if the caller adds two at once
-    ph, mh    horizontal differences +1 and -1 of the rows
-
-The last row of a word passes its top bits of ``ph`` and ``mh`` to the next word.
-
-A place of a window in a text is a key: window << 40 | tile << 12 | slack, uint64. The window
-matches within k - 1 differences in a tile of columns, with at least k - 1 - slack differences. A
-tile has 28 bits, the slack 12.
-
-``pack`` makes the two forms of the text that the kernels read:
+``pack`` makes the two forms of the text that the kernels read. With both strands the reverse
+complement follows, at a multiple of TILE columns; it never crosses the bus.
 
     words        4 bits a symbol, 8 symbols per uint32, the first lowest: 0-3, 4 a gap, 5 between
                  records and after the last
@@ -37,21 +9,34 @@ tile has 28 bits, the slack 12.
                  separator becomes some pseudorandom letter: readers of these planes look for
                  candidates, and a long run of gaps must not look like a run of A
 
-With both strands the reverse complement follows, at a multiple of TILE columns: it is computed on
-the GPU and never crosses the bus.
+The scan (``kernel``) has a warp per window and a lane per text segment:
 
-How far starts reach near places of the text: a thread per place, a hook row that only rises.
+    rows      a window is aligned to the bottom of its 32 * words rows: its last row is the top bit
+              of the last word; the free rows above match every symbol, so D is 0 there
+    masks     in shared memory, a row of ``words`` for each of the symbols 0-4 and each warp: lanes
+              read one of five words, in different banks
+    vp, vn    vertical differences +1 and -1, in registers
 
-A place is a hit of the core of a block of starts: alpha[anchor:core] may match there within k - 1
-differences. A thread follows the anchor there, then continues with the next start that this place
-can help: starts further left reach no further here, so those already known to reach as far are
-skipped. Most places are settled by one or two starts, some by a dozen. So that no lane waits for
-another, a thread's later starts are left for the next launch, until few are left.
+A lane begins len + k columns before its segment; no match that ends in the segment begins earlier.
+It stores the minimum of D's last row for each tile of 64 columns that has at most k - 1:
 
-Myers' bit-vectors, with row 0 all zeros, go along the columns where a match can lie. The hook row
-is the row after the longest prefix known to stay within k - 1 differences; its value is updated by
-its horizontal differences, and when it falls to k - 1 the hook moves to the next row, whose
-vertical difference is added.
+    key       window << 40 | tile << 12 | k - 1 - minimum (the slack)
+
+A step of Myers' bit-vectors takes 32 rows from one column's differences to the next: p, n are those
+to the row above, eq the rows whose symbol is the text's (and row 0 if -1 enters from above), total
+(eq & p) + p, ph and mh those to the column before, whose top bits go on to the next word.
+
+Operations for 32 rows and a symbol: 11 (xv, and, add, xh, ph, mh, two funnel shifts, p, n; every
+other word the top bit of the last mh, and eq with it) and one load; 10 for the symbol and the
+score.
+
+``extend`` has a thread per place: a hit of the core of a block of starts, alpha[anchor:core]. It
+follows the anchor there, then the next start that this place can help: those further left reach no
+further here, so starts known to reach as far are skipped. Most places are settled by one or two
+starts, some by a dozen; so that no lane waits for another, later starts are left for the next
+launch, until few are left. The hook row is the row after the longest prefix known to stay within k
+- 1 differences; its value follows its horizontal differences, and when it falls to k - 1 the hook
+moves to the next row, whose vertical difference is added.
 
     planes    uint32[3, words]: bit r of the planes is bit 0 and bit 1 of alpha's code at r, and
               whether it is a base; the words of a thread's rows stay in registers
@@ -60,9 +45,8 @@ vertical difference is added.
     key       block << 40 | tile << 12 | slack: the core ends in ``span`` columns from column
               offset + step * tile on, with k - 1 - slack differences at least
 
-Without keys every block has a place in every tile: the plain bit-parallel solution. Operations for
-32 rows and a symbol: 14, with gaps in alpha 15, and 3 to select the hook's word from those where it
-can be; all rows of the kernel are computed, wherever the hook is.
+Without keys every block has a place in every tile. Operations for 32 rows and a symbol: 14, with
+gaps in alpha 15, and 3 to select the hook's word from those where it can be.
 """
 
 from collections.abc import Callable

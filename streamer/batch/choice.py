@@ -1,10 +1,14 @@
-"""Choose the method and device of a solver, and create its engine."""
+"""The frame of all searches: choose method and device, and run each GPU's engine or the CPU's.
+
+A search has a lane (``SearchLane``) for each engine, which ``trie.cpu.threads.in_lanes`` gives its
+pieces of text in turn. A lane runs pieces again in smaller parts if GPU memory is short, and on the
+CPU once a GPU has failed.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Literal, TypeVar
 
@@ -19,18 +23,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class CardUse:
-    """The GPU of one engine, among those that a search uses.
+    """The GPU of one lane, among those that a search uses.
 
-    gpu: runs its parts; shared by the engines of a search, so if one GPU fails, all are given up.
-    alone: the search has no other engine. sharing: its engines on this GPU. on_cpu: after a
-    failure, lets one engine run at a time, because each uses all cores.
+    gpu: runs its parts; shared by the lanes of a search, so if one GPU fails, all are given up.
+    alone: the search has no other lane. sharing: its lanes on this GPU.
     """
 
     gpu: GpuOrCpu
     number: int = 0
     alone: bool = True
     sharing: int = 1
-    on_cpu: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +55,15 @@ class Choice:
         return shown(self.device, self.problem, verb="running", limit=len(self.cards))
 
     def card_uses(self, most: int = 0, sharing: int = 1) -> list[CardUse]:
-        """One per engine of a search, ``sharing`` on each of up to ``most`` GPUs (0: any number).
+        """One per lane of a search, ``sharing`` on each of up to ``most`` GPUs (0: any number).
 
         On the CPU just one. With several GPUs, neighbours in the list are on different ones.
         """
-        if self.device == "cpu":
-            return [CardUse(self.gpu_or_cpu())]
+        gpu = GpuOrCpu(self.on_fallback, given_up=self.device == "cpu")
+        if gpu.given_up:
+            return [CardUse(gpu)]
         numbers = self.cards[: most or None] * sharing
-        gpu, lock = self.gpu_or_cpu(), threading.Lock()
-        return [CardUse(gpu, number, len(numbers) == 1, sharing, lock) for number in numbers]
-
-    def gpu_or_cpu(self) -> GpuOrCpu:
-        """Return what runs the parts of a search on CUDA, with fallback to the CPU."""
-        return GpuOrCpu(self.on_fallback)
+        return [CardUse(gpu, number, len(numbers) == 1, sharing) for number in numbers]
 
     def on_cpu(self) -> Choice:
         """Return the choice for the case that the GPU fails."""
@@ -112,23 +110,22 @@ def choose(
     return Choice(name, "cpu", problem)
 
 
-class ChosenEngine(Generic[Engine]):
-    """The engine of a choice, or of the CPU once the GPU has failed.
+class SearchLane(Generic[Engine]):
+    """One lane of a search: the engine of a choice, or of the CPU once a GPU has failed.
 
-    A solver defines how to make it, and how to reduce its work if GPU memory is short. made: the
-    engine; setting it to None recreates it on next use. use: its GPU, by default the choice's
-    first.
+    A search defines how to make it, and how to reduce its work if GPU memory is short. made: the
+    engine; setting it to None recreates it on next use.
     """
 
-    def __init__(self, choice: Choice, use: CardUse | None = None) -> None:
+    def __init__(self, choice: Choice, use: CardUse) -> None:
         self.choice = choice
         self.made: Engine | None = None
-        self._use = use or choice.card_uses(1)[0]
+        self._use = use
         self.run(lambda: self.engine)
-        if self.choice.device == "cuda" and not self._use.alone:
+        if self.choice.device == "cuda" and not use.alone:
             from gpu.card.cuda_errors import note_devices_in_use
 
-            note_devices_in_use((self._use.number,))
+            note_devices_in_use((use.number,))
 
     @property
     def engine(self) -> Engine:
@@ -139,9 +136,6 @@ class ChosenEngine(Generic[Engine]):
 
     def run(self, work: Callable[[], Result]) -> Result:
         """Return the result of ``work``, which is called again if the GPU fails."""
-        if self.choice.device == "cpu":
-            with self._use.on_cpu:
-                return work()
         return self._use.gpu.run(
             partial(self._on_card, work),
             partial(self._on_cpu, work),
@@ -155,11 +149,11 @@ class ChosenEngine(Generic[Engine]):
             return work()
 
     def _on_cpu(self, work: Callable[[], Result]) -> Result:
-        with self._use.on_cpu:
+        if self.choice.device == "cuda":
             self.choice = self.choice.on_cpu()
             self.made = None
             self.fell_back()
-            return work()
+        return work()
 
     def make(self, choice: Choice) -> Engine:
         """Create the engine of a choice."""

@@ -65,10 +65,10 @@ def asm(
     choices.name_provenance("asm", k, [patterns, text], header, comments)
 
     from streamer.batch.asm import DEFAULT, METHODS, find
+    from streamer.batch.asm.blocks import of_pieces
     from streamer.batch.asm.pattern_masks import check_patterns, masks_of, searches
     from streamer.batch.hits import COLUMNS
     from streamer.output.text_table import Labels
-    from trie.cpu.compiling import compile_notice
 
     source, names, masks = pattern_search.read_patterns(
         pattern, patterns, partial(masks_of, iupac=iupac), quiet=quiet
@@ -82,37 +82,34 @@ def asm(
     wanted = searches(masks, k, strands)
     pattern_names = Labels(names)
     texts = _Texts()
-    if cluster is not None:
-        form = line_format(format_, "--cluster")
-        from streamer.cluster import batch_tasks
-        from streamer.cluster.connecting import connected
+    form = None if cluster is None else line_format(format_, "--cluster")
+    base = cost_model.asm_base(lengths, 1 + (strands == "both"))
+    work = cost_model.of_text(text, base)
+    with cost_model.search_run(
+        METHODS, DEFAULT, method, device, work, threads, gpus, cluster, quiet=quiet
+    ) as (choice, where):
+        size = None
+        if where is None:
+            cost_model.say_where(choice, device, quiet)
+        else:
+            from streamer.cluster import batch_tasks
 
-        with connected(cluster, threads) as where:
-            choice = cost_model.choose_there(where, METHODS, DEFAULT, method, device, quiet)
-            base = cost_model.asm_base(lengths, 1 + (strands == "both"))
             size = batch_tasks.piece_symbols(base, cost_model.bases_of_files([text]), where.cpus)
-            with pattern_search.searching(
-                text, wanted.reach, output, form, columns, quiet, size
-            ) as (writer, pieces):
-                if report == "best":
-                    best = batch_tasks.asm_best(where, texts.named(pieces), wanted, choice)
-                    texts.write(writer, best, pattern_names)
-                    return
+        with pattern_search.searching(
+            text, wanted.reach, output, form or format_, columns, quiet, size
+        ) as (writer, pieces):
+            if where is None:
+                found = find(
+                    of_pieces(texts.named(pieces)), wanted, choice, report=report, threads=threads
+                )
+            elif report == "best":
+                found = batch_tasks.asm_best(where, texts.named(pieces), wanted, choice)
+            else:
+                assert form is not None
                 for lines in batch_tasks.asm_lines(where, pieces, wanted, choice, names, form):
                     writer.put(lines.data)
-        return
-    work = cost_model.asm(text, lengths, 1 + (strands == "both"))
-    choice = cost_model.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
-    cost_model.say_where(choice, device, quiet)
-    with (
-        compile_notice(quiet=quiet),
-        pattern_search.searching(text, wanted.reach, output, format_, columns, quiet) as (
-            writer,
-            pieces,
-        ),
-    ):
-        found = find(texts.named(pieces), wanted, choice, report=report, threads=threads)
-        texts.write(writer, found, pattern_names)
+                return
+            texts.write(writer, found, pattern_names)
 
 
 class _Texts:

@@ -1,7 +1,4 @@
-"""Options, arguments and messages that several commands share.
-
-Checks of file names before a command starts.
-"""
+"""Options, arguments and messages that commands share, and checks of the files they name."""
 
 from __future__ import annotations
 

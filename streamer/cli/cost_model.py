@@ -6,7 +6,8 @@ devices take about as long, either choice is right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from streamer.cli.choices import say
@@ -54,19 +55,9 @@ def matching(reads: Sequence[str], distance: int | None) -> Cost | None:
     return Cost(bases * _MATCHED[distance or 0], bases * _PACKED, bases * _FED)
 
 
-def asm(text: str, patterns: Sequence[int], strands: int) -> Cost | None:
-    """The cost of ``asm``, for patterns of these lengths on this many strands."""
-    return _of_text(text, asm_base(patterns, strands))
-
-
 def asm_base(patterns: Sequence[int], strands: int) -> float:
     """Thread seconds of ``asm`` for each base."""
     return strands * sum(-(-length // _WORD) for length in patterns) * _SEARCHED
-
-
-def hamming(text: str, patterns: int, strands: int) -> Cost | None:
-    """The cost of ``hamming``, for this many patterns on this many strands."""
-    return _of_text(text, hamming_base(patterns, strands))
 
 
 def hamming_base(patterns: int, strands: int) -> float:
@@ -84,7 +75,8 @@ def lcs(a: str, b: str) -> Cost | None:
     return _of_two(a, b, _ALIGNED)
 
 
-def _of_text(text: str, seconds: float) -> Cost | None:
+def of_text(text: str, seconds: float) -> Cost | None:
+    """The cost of a search in a text, which takes so many thread seconds for each base."""
     bases = bases_of_files([text])
     return None if bases is None else Cost(bases * seconds, bases * _PACKED)
 
@@ -96,37 +88,40 @@ def _of_two(one: str, other: str, seconds: float) -> Cost | None:
     return Cost(sizes[0] * sizes[1] * seconds, sum(sizes) * _PACKED)  # type: ignore[arg-type]
 
 
-def choose_method(
+@contextmanager
+def search_run(
     methods: Mapping[str, tuple[Literal["cpu", "cuda"], ...]],
     default: str,
     method: str | None,
     device: Device,
-    work: Cost | None,
+    cost: Cost | None,
     threads: int,
     gpus: int = 1,
-) -> Choice:
-    """As ``streamer.batch.choice.choose``; a later fallback to the CPU is reported."""
-    from streamer.batch.choice import choose
+    cluster: str | None = None,
+    *,
+    quiet: bool,
+) -> Iterator[tuple[Choice, Cluster | None]]:
+    """Method and device as of ``streamer.batch.choice.choose``, and the cluster at an address.
 
-    return choose(methods, default, method, device, say, work, threads, gpus)
+    Reports what the cluster has, that kernels are compiled, and a later fallback to the CPU.
+    """
+    if cluster is not None:
+        from streamer.cluster.connecting import connected
+
+        with connected(cluster, threads) as where:
+            choice = where.choose(methods, default, method, device)
+            if not quiet:
+                say(where.line())
+            yield choice, where
+        return
+    from streamer.batch.choice import choose
+    from trie.cpu.compiling import compile_notice
+
+    with compile_notice(quiet=quiet):
+        yield choose(methods, default, method, device, say, cost, threads, gpus), None
 
 
 def say_where(choice: Choice, device: Device, quiet: bool) -> None:
     """Report what ``--device auto`` has chosen."""
     if device == "auto" and not quiet:
         say(choice.line())
-
-
-def choose_there(
-    cluster: Cluster,
-    methods: Mapping[str, tuple[Literal["cpu", "cuda"], ...]],
-    default: str,
-    method: str | None,
-    device: Device,
-    quiet: bool,
-) -> Choice:
-    """The method and device on a cluster; reports what the cluster has."""
-    choice = cluster.choose(methods, default, method, device)
-    if not quiet:
-        say(cluster.line())
-    return choice

@@ -53,6 +53,16 @@ def endpoint_of(name: str, given: str | None, config: str | None) -> str:
     return endpoint
 
 
+def limit_records_by(config: str | None) -> None:
+    """Read no longer records than a configuration says, unless ``--max-record`` does."""
+    from streamer.sequences.record_limit import MOST_BASES, limit_records, most_bases
+
+    if config is not None and most_bases() == MOST_BASES:
+        from streamer.daemon.config import load
+
+        limit_records(load(config, check_files=False).ingest.max_record_bases)
+
+
 def keys_of(given: str | None, config: str | None, endpoint: str) -> ClientKeys | None:
     """The keys of a client: the given ones, or those of the configuration, None if it has none.
 

@@ -40,8 +40,8 @@ def devices(context: typer.Context, format_: FormatOption = "tsv") -> None:
         say(f"no CUDA: {problem}")
     if context.obj:  # --debug
         from streamer.protocol.header import ISA_L
-        from streamer.protocol.transport.frames import HELD, LIBZMQ
+        from streamer.protocol.transport.frames import LIBZMQ, LIBZMQ_MEMORY
         from streamer.sequences.bgzf import INFLATE
 
-        for borrowed in (LIBZMQ, HELD, ISA_L, INFLATE):
+        for borrowed in (LIBZMQ, LIBZMQ_MEMORY, ISA_L, INFLATE):
             say(f"{borrowed.library} symbols: {borrowed.choice}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,6 @@ from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles
 from streamer.sequences.files import (
     BATCH_READS,
-    Works,
     at_once,
     readers_of,
     runs_of_files,
@@ -42,7 +41,7 @@ from streamer.sequences.record_buffer import RecordText, TextPiece, first_apart,
 from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.compiling import compile_notice
 from trie.cpu.forks import CAN_FORK
-from trie.cpu.team import DoneAlready, Team
+from trie.cpu.team import Done, Part, Team, results_of
 from trie.cpu.threads import usable_cores
 
 R = TypeVar("R")
@@ -149,13 +148,16 @@ def _chosen(
             with team.stages.spent("match"):
                 return choose((pieces, [matcher.match_alone(one.reads) for one in pieces]))
 
-        works = (
-            (partial(work, *pieces) for pieces in _pairs(run, inputs))
-            if run.pairs
-            else inputs.works(work, forks=CAN_FORK)
-        )
-        return team.results(works, pulls="parse", works="match", takes="write")
-    batches = _pairs(run, inputs) if run.pairs else inputs.pieces()
+        stages = {"pulls": "parse", "works": "match", "takes": "write"}
+        if run.pairs:
+            pairs = (partial(work, *pieces) for pieces in _pairs(run, inputs))
+            return team.results(pairs, **stages)
+        return inputs.checked(team.results(inputs.works(work, forks=CAN_FORK), **stages))
+    batches = (
+        _pairs(run, inputs)
+        if run.pairs
+        else inputs.checked(results_of(inputs.works(lambda piece: (piece,))))
+    )
     parsed = team.line(batches, lambda pieces: pieces, 2, pulls="parse")
     matched = ((pieces, matcher.match_all([one.reads for one in pieces])) for pieces in parsed)
     return team.line(matched, choose, 2, pulls="match", works="format", takes="write")
@@ -194,6 +196,10 @@ def _mates_among(names: Sequence[str]) -> tuple[str, str] | None:
     return (some[0], some[1]) if len(some) > 1 else None
 
 
+_Tagged = tuple[str, bool, R]
+"""A result, with the file and whether that is FASTQ."""
+
+
 class _Inputs:
     """The files, and how much of each has been read."""
 
@@ -207,68 +213,62 @@ class _Inputs:
 
     def works(
         self, work: Callable[[TextPiece], R], *, forks: bool = False
-    ) -> Iterator[Callable[[], R]]:
+    ) -> Iterator[Part[_Tagged[R]]]:
         """The work on the records of all files; with ``forks``, of small ones in processes."""
+
+        def alone(path: str, team: Team, count: Callable[[int], None]) -> Iterator[_Tagged[R]]:
+            return results_of(self._works(path, work, team, count, batch_reads=BATCH_READS))
+
         index = 0
         for run in runs_of_files(self._paths, readers_of(self._team if forks else None)):
+            count = partial(self._count, index)
             if len(run) == 1:
-                yield from self._works(index, work, batch_reads=BATCH_READS)
+                yield from self._works(run[0], work, self._team, count, batch_reads=BATCH_READS)
             else:
-                yield from self._at_once(index, run, work)
+                for size, result in at_once(run, alone, self._team, forks=True):
+                    count(size)
+                    yield Done(result)
             index += len(run)
-
-    def _at_once(
-        self, first: int, paths: list[str], work: Callable[[TextPiece], R]
-    ) -> Iterator[Callable[[], R]]:
-        def works_on(path: str, alone: Team, count: Callable[[int], None]) -> Works[Any]:
-            format_: list[bool] = []
-            for made in work_on_records(
-                path, work, batch_reads=BATCH_READS, on_bytes=count, on_fastq=format_.append,
-                context=self._context, team=alone,
-            ):  # fmt: skip
-                yield partial(_with_format, path, format_, made)
-
-        for size, (path, fastq, made) in at_once(paths, works_on, self._team, forks=True):
-            self._check(path, fastq)
-            self._count(first, size)
-            yield DoneAlready(made)
-
-    def pieces(self) -> Generator[tuple[TextPiece, ...]]:
-        """The records of all files."""
-        return (made() for made in self.works(lambda piece: (piece,)))
 
     def by_number(self, index: int) -> Generator[TextPiece]:
         """The records of one file, the same number at a time."""
         limits = {"batch_bases": _ENDLESS, "batch_reads": _PAIRS, "full": True}
-        return (made() for made in self._works(index, lambda piece: piece, **limits))
+        count = partial(self._count, index)
+        works = self._works(self._paths[index], lambda piece: piece, self._team, count, **limits)
+        return self.checked(results_of(works))
 
     def _works(
-        self, index: int, work: Callable[[TextPiece], R], **limits: Any
-    ) -> Iterator[Callable[[], R]]:
-        """As ``work_on_records``; DataError if a file's format differs from those before it."""
-        path = self._paths[index]
+        self,
+        path: str,
+        work: Callable[[TextPiece], R],
+        team: Team,
+        count: Callable[[int], None],
+        **limits: Any,
+    ) -> Iterator[Part[_Tagged[R]]]:
+        def tagged(piece: TextPiece) -> _Tagged[R]:
+            assert piece.text is not None
+            return path, piece.text.fastq, work(piece)
+
         return work_on_records(
-            path, work, on_bytes=partial(self._count, index), on_fastq=partial(self._check, path),
-            context=self._context, team=self._team, **limits,
-        )  # fmt: skip
+            path, tagged, on_bytes=count, context=self._context, team=team, **limits
+        )
+
+    def checked(self, results: Iterable[_Tagged[R]]) -> Generator[R]:
+        """The results alone; DataError if a file's format differs from those before it."""
+        for path, fastq, result in results:
+            format_ = "FASTQ" if fastq else "FASTA"
+            self._format = self._format or format_
+            if format_ != self._format:
+                raise DataError(
+                    f"is {format_}, the files before it are {self._format}: give files of one "
+                    "format, and each file of the dictionary with its own -d",
+                    file=shown_name(path),
+                )
+            yield result
 
     def _count(self, index: int, size: int) -> None:
         self._done[index] = size
         self._on_bytes(sum(self._done))
-
-    def _check(self, path: str, fastq: bool) -> None:
-        format_ = "FASTQ" if fastq else "FASTA"
-        self._format = self._format or format_
-        if format_ != self._format:
-            raise DataError(
-                f"is {format_}, the files before it are {self._format}: give files of one format, "
-                "and each file of the dictionary with its own -d",
-                file=shown_name(path),
-            )
-
-
-def _with_format(path: str, fastq: Sequence[bool], made: Callable[[], R]) -> tuple[str, bool, R]:
-    return path, fastq[0], made()
 
 
 def _pairs(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:

@@ -51,50 +51,49 @@ def hamming(
     format_ = rows_format(format_, output)
     choices.name_provenance("hamming", k, [patterns, text], header, comments)
 
-    from streamer.batch.hamming import DEFAULT, METHODS, HammingSearch
+    from streamer.batch.hamming import DEFAULT, METHODS, HammingSearch, SearchedText
+    from streamer.batch.hamming.problem import orient
     from streamer.batch.hits import COLUMNS
     from streamer.batch.records import NamedSequence
     from streamer.output.text_table import Labels
     from trie.codes import GAP, encode
-    from trie.cpu.compiling import compile_notice
 
     source, names, codes = pattern_search.read_patterns(pattern, patterns, encode, quiet=quiet)
     records = list(map(NamedSequence, names, codes))
     gaps = [int((one == GAP).sum()) for one in codes]
     remedy = "write out their variants, or use asm --iupac"
     pattern_search.check_codes(gaps, names, k, source, remedy, quiet=quiet)
+    form = None if cluster is None else line_format(format_, "--cluster")
+    base = cost_model.hamming_base(len(codes), 1 + (strands == "both"))
+    work = cost_model.of_text(text, base)
     if cluster is not None:
-        form = line_format(format_, "--cluster")
-        from streamer.batch.hamming.problem import orient
-        from streamer.cluster import batch_tasks
-        from streamer.cluster.connecting import connected
-
+        # faults are known before a cluster starts
         length = orient(records, k, strands, source=source).length
-        with connected(cluster, threads) as where:
-            choice = cost_model.choose_there(where, METHODS, DEFAULT, method, device, quiet)
-            base = cost_model.hamming_base(len(codes), 1 + (strands == "both"))
+    with cost_model.search_run(
+        METHODS, DEFAULT, method, device, work, threads, gpus, cluster, quiet=quiet
+    ) as (choice, where):
+        size = None
+        if where is None:
+            search = HammingSearch(
+                records, k, strands=strands, choice=choice, free=method is None, threads=threads,
+                source=source,
+            )  # fmt: skip
+            length = search.length
+            cost_model.say_where(choice, device, quiet)
+        else:
+            from streamer.cluster import batch_tasks
+
             size = batch_tasks.piece_symbols(base, cost_model.bases_of_files([text]), where.cpus)
-            with pattern_search.searching(text, length - 1, output, form, COLUMNS, quiet, size) as (
-                writer,
-                pieces,
-            ):
+        with pattern_search.searching(
+            text, length - 1, output, form or format_, COLUMNS, quiet, size
+        ) as (writer, pieces):
+            if where is None:
+                pattern_names = Labels(names)
+                for piece, hits in search.find(map(SearchedText.of, pieces)):
+                    pattern_search.write_hits(writer, hits, piece.names, pattern_names)
+            else:
+                assert form is not None
                 for lines in batch_tasks.hamming_lines(
                     where, pieces, records, k, strands, choice, form, free=method is None
                 ):
                     writer.put(lines.data)
-        return
-    work = cost_model.hamming(text, len(codes), 1 + (strands == "both"))
-    choice = cost_model.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
-    with compile_notice(quiet=quiet):
-        search = HammingSearch(
-            records, k, strands=strands, choice=choice, free=method is None, threads=threads,
-            source=source,
-        )  # fmt: skip
-        cost_model.say_where(choice, device, quiet)
-        pattern_names = Labels(names)
-        with pattern_search.searching(
-            text, search.length - 1, output, format_, COLUMNS, quiet
-        ) as (writer, pieces):  # fmt: skip
-            texts = ((p.reads.names, p.reads.bases, p.reads.offsets, p.start) for p in pieces)
-            for text_names, hits in search.find_all(texts):
-                pattern_search.write_hits(writer, hits, text_names, pattern_names)

@@ -1,8 +1,6 @@
-"""``streamer jobs``: lists jobs, cancels them, runs them again, and gets their results.
+"""``streamer submit``: a command on files, run by a daemon as a job; ``streamer jobs``: its jobs.
 
-``streamer submit``: a command on files, run by a daemon as a job.
-
-Waits for a job, and writes its rows as its command would have written them.
+The rows of a job are written as its command would have written them.
 """
 
 from __future__ import annotations

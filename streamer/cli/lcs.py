@@ -102,6 +102,7 @@ def lcs(
 
         check_plot(plot, FORMATS, "plot")
 
+    from streamer.batch.choice import choose
     from streamer.batch.lcs import DEFAULT, METHODS
     from streamer.output.rows import open_rows
     from trie.cpu.compiling import compile_notice
@@ -109,9 +110,7 @@ def lcs(
 
     if cluster is not None:
         device = "cpu"
-    choice = cost_model.choose_method(
-        METHODS, DEFAULT, method, device, cost_model.lcs(a, b), threads
-    )
+    choice = choose(METHODS, DEFAULT, method, device, say, cost_model.lcs(a, b), threads, 1)
     one, other = (_text(path) if text else _record(path) for path in (a, b))
     with ExitStack() as stack:
         processors = None

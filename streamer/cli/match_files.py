@@ -1,7 +1,4 @@
-"""What ``streamer match`` does once its options are checked: files in, rows out.
-
-``streamer match --cluster``: the reads of files against a fixed dictionary, on Ray.
-"""
+"""``streamer match`` once its options are checked: files in, rows out, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -18,8 +15,6 @@ from streamer.cli import cost_model
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
 from streamer.cli.streams import progress
-from streamer.cluster.connecting import connected
-from streamer.cluster.match_tasks import TASK_READS, match_lines, match_results, task_bases
 from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.index import Index
 from streamer.dictionary.targets import Dictionary, is_saved, save_dictionary
@@ -35,13 +30,12 @@ from streamer.output.output_file import RowsFormat
 from streamer.output.rows import RowWriter, open_rows
 from streamer.output.text_table import Rows
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, work_on_batches
-from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch, joined_batches
 from streamer.sequences.source import size_of_files
 from trie.cpu.compiling import compile_notice
 from trie.cpu.forks import CAN_FORK
 from trie.cpu.team import Team
-from trie.cpu.threads import usable_cores
+from trie.cpu.threads import prefetched, usable_cores
 from trie.windows import codes_at, window_codes
 
 BATCHES_A_GPU = 2
@@ -208,7 +202,7 @@ class _Run:
     grown: StoredKmers
     notice: Callable[[str], None] | None
 
-    def work(self, batch: ReadBatch) -> list[Lines]:
+    def work(self, batch: ReadBatch) -> Iterable[Lines]:
         """Match and format a batch; each thread does this for its own batch."""
         with self.team.stages.spent("match"):
             return self._lines(self.matcher.match_alone(batch, want_depths=self.answer.depths))
@@ -290,6 +284,9 @@ def match_on_cluster(
     quiet: bool,
 ) -> None:
     """As ``match_files``; the dictionary is loaded here and put on every node."""
+    from streamer.cluster.connecting import connected
+    from streamer.cluster.match_tasks import TASK_READS, match_lines, match_results, task_bases
+
     notice = None if quiet else say
     with connected(address, spec.threads) as cluster, compile_notice(quiet=quiet):
         device: Device = "cuda" if spec.device == "cuda" or spec.cuda_kernel else "cpu"

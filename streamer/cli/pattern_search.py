@@ -112,8 +112,8 @@ def searching(
     from streamer.cli.streams import progress
     from streamer.output.rows import open_rows
     from streamer.sequences.files import read_pieces
-    from streamer.sequences.prefetch import prefetched
     from streamer.sequences.source import size_of_files
+    from trie.cpu.threads import prefetched
 
     with (
         open_rows(output, format_, columns) as writer,

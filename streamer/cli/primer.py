@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -113,9 +112,8 @@ def primer(
     from streamer.batch.primer.track import FORMATS, check_tracks
     from streamer.batch.records import pieces, records
     from streamer.cli.streams import progress
-    from streamer.sequences.prefetch import prefetched
     from streamer.sequences.source import shown_name, size_of_files
-    from trie.cpu.compiling import compile_notice
+    from trie.cpu.threads import prefetched
 
     given: dict[str, Any] = {
         "gc": _range("--gc", gc),
@@ -134,20 +132,17 @@ def primer(
     if plot is not None:
         check_plot(plot, FORMATS, "primer")
     both = strands == "both"
-    with ExitStack() as stack:
-        if cluster is not None:
-            from streamer.cluster.batch_tasks import reaches_there
-            from streamer.cluster.connecting import connected
-
-            where = stack.enter_context(connected(cluster, threads))
-            choice = cost_model.choose_there(where, METHODS, DEFAULT, method, device, quiet)
-            solve = partial(reaches_there, where, choice=choice, strands=strands)
-        else:
-            stack.enter_context(compile_notice(quiet=quiet))
-            work = cost_model.primer(alpha, beta, k)
-            choice = cost_model.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
+    work = cost_model.primer(alpha, beta, k)
+    with cost_model.search_run(
+        METHODS, DEFAULT, method, device, work, threads, gpus, cluster, quiet=quiet
+    ) as (choice, where):
+        if where is None:
             cost_model.say_where(choice, device, quiet)
             solve = partial(reaches, choice=choice, strands=strands, threads=threads)
+        else:
+            from streamer.cluster.batch_tasks import reaches_there
+
+            solve = partial(reaches_there, where, choice=choice, strands=strands)
         named = list(records(alpha))
         if plot is not None:
             check_tracks(alpha, len(named))
@@ -161,7 +156,7 @@ def primer(
             overlap = joined.longest() + joined.solvable(k)
             size = piece_symbols(overlap, both=both)
             host = _Host(pieces(beta, overlap, size, show))
-            reach = solve(joined, prefetched(host, depth=1), k)
+            reach = solve(joined, prefetched(host, ahead=1), k)
         if joined.longest() and not host.has_bases and not quiet:
             say(f"warning: {shown_name(beta)} holds no bases: nothing rules a candidate out")
         report = PrimerReport(named, joined, reach, k, PrimerLimits(**given) if given else None)

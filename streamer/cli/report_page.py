@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamer.cli.choices import QuietOption, ThreadsOption, check_files, dictionary_option
 from streamer.cli.daemon_options import ConfigOption
 from streamer.errors import UsageError
+
+if TYPE_CHECKING:
+    from streamer.reporting.collection import Source
+    from streamer.reporting.kept_reads import Recount
 
 
 def report(
@@ -72,10 +82,12 @@ def report(
     if not files:
         raise UsageError("name the files of reports, a journal folder, or --config")
 
-    from streamer.cli.report_files import PageOptions, write_report
     from streamer.matching.reports import Assignment
+    from streamer.output.output_file import OutputFiles
+    from streamer.reporting.collection import Collection
     from streamer.reporting.kept_reads import Recount, is_journal
-    from streamer.reporting.multiqc import multiqc_path
+    from streamer.reporting.multiqc import multiqc, multiqc_path
+    from streamer.reporting.page import page
 
     aside = None if output == "-" else multiqc_path(output)
     check_files([*files, *(dictionary or ())], output, {"the file for MultiQC": aside})
@@ -87,4 +99,55 @@ def report(
             raise UsageError(f"{option} is for a journal, and none is given")
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
     recount = Recount(tuple(dictionary or sources), rule, bins, threads)
-    write_report(PageOptions(files, output, aside, title, recount), quiet=quiet)
+    names = _names(files)
+    inputs = [_source(path, names[path], recount, quiet=quiet) for path in files]
+    name = "report" if output == "-" else PurePath(output).name.split(".")[0]
+    collection = Collection(title or name, inputs)
+    html = page(collection, [])
+    with OutputFiles() as outputs:
+        outputs.open(output).write(html.encode("utf-8", "replace"))
+        if aside is not None:
+            table = multiqc(collection, title or name)
+            outputs.open(aside).write(table.encode("utf-8", "replace"))
+
+
+def _names(paths: list[str]) -> dict[str, str]:
+    """Names for the page: without their folders, which may be private, if they stay distinct."""
+    from streamer.sequences.source import STDIN, shown_name
+
+    short = {path: PurePath(path).name or path for path in paths if path != STDIN}
+    counts = Counter(short.values())
+    return {
+        path: shown_name(path) if path == STDIN or counts[short[path]] > 1 else short[path]
+        for path in paths
+    }
+
+
+def _source(path: str, name: str, recount: Recount, *, quiet: bool) -> Source:
+    """What one input holds: a journal, or the rows of a report."""
+    from xopen import xopen
+
+    from streamer.cli.streams import progress
+    from streamer.reporting.collection import Source, of_journal, read_report
+    from streamer.reporting.kept_reads import count_again, is_journal
+    from streamer.sequences.source import STDIN, shown_name, size_of_files
+    from trie.cpu.compiling import compile_notice
+
+    if is_journal(path):
+        with compile_notice(quiet=quiet), progress("counting", 100, quiet=quiet, unit="share") as s:
+            return of_journal(name, count_again(path, recount, s))
+    packed = False
+    with ExitStack() as stack:
+        opened: Any = sys.stdin.buffer
+        if path != STDIN:
+            with open(path, "rb") as raw:
+                packed = raw.seekable() and raw.read(1) not in (b"#", b"{", b"")
+            opened = stack.enter_context(xopen(path, "rb", threads=0))
+        total = None if packed else size_of_files([path])
+        show = stack.enter_context(progress(f"reading {name}", total, quiet=quiet))
+        found = read_report(opened, shown_name(path), show)
+    facts = [("lines", f"{found.lines:,}"), ("bytes of text", f"{found.bytes:,}")]
+    if path != STDIN:
+        changed = datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
+        facts.append(("last changed", f"{changed:%Y-%m-%d %H:%M} UTC"))
+    return Source(name, f"rows of --report {found.kind}", [found.report], facts)

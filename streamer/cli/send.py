@@ -104,6 +104,7 @@ def send(
     if watch and threads > 1:
         raise UsageError("--threads goes with READS, --watch has one")
     endpoint = daemon_options.endpoint_of("ingest", to, config)
+    daemon_options.limit_records_by(config)
     answer_seconds = min(daemon_options.ANSWER_SECONDS, timeout)
     sizes: BatchSizes = {"batch_bases": batch_bases, "batch_reads": batch_reads}
     began = time.monotonic()

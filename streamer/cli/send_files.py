@@ -1,6 +1,6 @@
-"""``streamer send``: every read of the files acknowledged, or said how far it came.
+"""``streamer send`` of files: read, send, wait for acknowledgements, report the place to resume at.
 
-Where a run of ``streamer send`` stands, as a mark that the daemon keeps with each batch.
+The daemon keeps that place with each batch, as a mark (``SendMark``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from streamer.client import client_errors
 from streamer.client.producer import EncodedBatch, Mark, Producer, encoded, part_of
 from streamer.errors import DataError, StreamerError
 from streamer.sequences.files import work_on_batches
-from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.repeated_names import RepeatedNames
 from streamer.sequences.side_by_side import LEAST_THREADS
 from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.interrupts import interrupt_in
-from trie.cpu.team import Team
+from trie.cpu.team import Team, results_of
+from trie.cpu.threads import prefetched
 
 # of another form is a mark of another program
 _FORM = "streamer send 1"
@@ -217,7 +217,7 @@ class Files:
             team=team,
         )
         if team is None:
-            return (batch() for batch in made)
+            return results_of(made)
         return team.results(made, pulls="parse", works="encode")
 
     def _marks(self, file: int, before: int, names: Sequence[str]) -> Mark:

@@ -13,6 +13,7 @@ from streamer.cli.streams import signals_noted
 from streamer.client import client_errors
 from streamer.client.producer import Producer
 from streamer.errors import ReportedError, StreamerError
+from streamer.watching import PASSED_OVER
 from streamer.watching.file_visit import BatchSizes
 from streamer.watching.folder import UNTIL, Folder, Hints
 from streamer.watching.ledger import Ledger, digest_of_text, ledger_of
@@ -68,7 +69,7 @@ def send_folder(
     over: list[str] = []
 
     def pass_over(error: client_errors.TooLargeError, place: str) -> None:
-        say_error(f"{place} ({error.read}): {error.problem}: passed over")
+        say_error(f"{place} ({error.read}): {error.problem}{PASSED_OVER}")
         over.append(error.read)
 
     folder = Folder(path, until or UNTIL)

@@ -1,7 +1,4 @@
-"""The standard streams of a process whose readers may go away, and the signals that end it.
-
-A progress bar on a terminal for work that takes more than two seconds.
-"""
+"""The standard streams of a process whose readers may go away, its signals, and progress bars."""
 
 from __future__ import annotations
 

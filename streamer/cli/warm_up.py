@@ -1,13 +1,9 @@
 """``streamer warm-up``: compile all kernels for this machine, in parallel, before they are needed.
 
-Worker processes run small jobs of every command (``warm_up_jobs``). A record beside the compiled
-kernels lists their files, so that a second run has nothing to do.
-
-What ``streamer warm-up`` runs: small jobs of all commands, which compile all of their kernels.
-
-A kernel is compiled for the types of its arguments, so the surest way to compile what commands need
-is to run them. Jobs that take long to compile come first. ``tests/streamer/cli/test_warm_up.py``
-finds kernels that no job reaches.
+Worker processes run small jobs of every command: a kernel is compiled for the types of its
+arguments, so the surest way to compile what commands need is to run them. Jobs that take long to
+compile come first. A record beside the compiled kernels lists their files, so that a second run has
+nothing to do. ``tests/streamer/cli/test_warm_up.py`` finds kernels that no job reaches.
 """
 
 from __future__ import annotations

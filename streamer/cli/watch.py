@@ -1,7 +1,4 @@
-"""``streamer watch``: the live feed of a daemon as rows.
-
-The file in which ``streamer watch`` stores its position in the stream.
-"""
+"""``streamer watch``: the live feed of a daemon as rows, from a cursor in a file on if asked."""
 
 from __future__ import annotations
 

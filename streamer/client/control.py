@@ -238,7 +238,8 @@ class Control(Connection):
         try:
             names, _ = NAMED.of("decision", reply)
             columns = decode_columns(reply, frames)
-            check_columns(_DECISION, columns, reads=len(reads), k=0, known=names, limit=0)
+            keys = {"targets": names}
+            check_columns(_DECISION, columns, reads=len(reads), k=0, keys=keys, distance=0)
         except WireError as error:
             raise self._invalid(error) from None
         rows = zip(*(columns[column.name].tolist() for column in _DECISION.columns), strict=True)

@@ -1,27 +1,21 @@
-"""The messages of the feed as types; the arrays of a message have one length unless noted.
-
-The targets and sets of targets that a message of the feed names.
-
-Checks the columns of a message, so that readers can rely on every row.
+"""The messages of the feed as types, checked so that readers can rely on every row.
 
 A checksum shows that a message arrived as it was sent, not that it follows docs/protocol.md: a
 short column, an index without a name or a k-mer of more than k bases would lead to wrong rows, or
-to an error far from its cause.
-
-Converts decoded messages of the feed to their types, with every field and row checked.
+to an error far from its cause. The schema has the columns of each topic and their limits; here is
+what several columns of a row must have in common.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import label_of
 from streamer.protocol import schema
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
 from streamer.protocol.payloads import Columns, FeedMessage, described
@@ -46,7 +40,7 @@ class Named:
         targets, sets = header.get("targets", ()), header.get("sets", ())
         last_targets, last_sets, names, members = self._last[topic]
         if targets != last_targets or sets != last_sets:
-            names = named_in(header, "targets")
+            names = _named_in(header, "targets")
             members = _sets(header, names)
             # assigned in one step, as other threads may read it
             self._last[topic] = targets, sets, names, members
@@ -57,7 +51,7 @@ NAMED = Named()
 """Shared by all, since it is only a cache."""
 
 
-def named_in(header: Header, field: str) -> dict[int, str]:
+def _named_in(header: Header, field: str) -> dict[int, str]:
     """The names in a field, an array of [number, name], by number."""
     entries = header.get(field, [])
     try:
@@ -97,11 +91,6 @@ def _check_arrays(entries: object, of: type = list) -> None:
     """TypeError unless it is an array of arrays, or of another type."""
     if not isinstance(entries, list) or not set(map(type, entries)) <= {of}:
         raise TypeError
-
-
-def labels_of(sets: Sets) -> dict[int, str]:
-    """By set, the names of its targets joined by ``;``, at most 8 and then ``...``."""
-    return {number: label_of(names) for number, names in sets.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,57 +143,53 @@ class RecordMessage:
 class BatchMessage(RecordMessage):
     """A message about a batch.
 
-    The arrays of its subclasses are the columns of their topics: streamer/protocol/schema.py and
-    docs/protocol.md hold their units and meanings.
+    The columns of its topic are its attributes, as ``message.read``: arrays of one length, unless
+    noted. docs/protocol.md has their types, units and meanings.
     """
 
     origin: Origin
+    columns: Columns
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no column '{name}'") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Intervals(BatchMessage):
-    """``match`` and ``mismatch``: maximal runs of windows with one event and one target set.
-
-    sets: the names of the targets in each target set, by its number, which ``target`` holds.
-    ``mismatch`` has no targets.
-    """
-
-    read: NDArray[np.uint32]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    windows: NDArray[np.int64]
-    target: NDArray[np.uint32] | None
+class _MessageWithSets(BatchMessage):
     sets: Sets
 
     @property
     def labels(self) -> dict[int, str]:
         """By set, the names of its targets joined by ``;``, at most 8 and then ``...``."""
-        return labels_of(self.sets)
+        return {
+            number: ";".join(schema.shown_targets(names)) for number, names in self.sets.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class Near(BatchMessage):
+class Intervals(_MessageWithSets):
+    """``match`` and ``mismatch``: maximal runs of windows with one event and one target set.
+
+    sets: the names of the targets in each target set, by its number, which ``target`` holds.
+    """
+
+    @property
+    def target(self) -> NDArray[np.uint32] | None:
+        """The target set of each run; None for ``mismatch``."""
+        return self.columns.get("target")
+
+
+@dataclass(frozen=True, slots=True)
+class Near(_MessageWithSets):
     """``near``: for every end with a k-mer within ``limit`` edits, the nearest one.
 
     sets: as in Intervals.
     """
 
     limit: int
-    read: NDArray[np.uint32]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    distance: NDArray[np.uint8]
-    strand: NDArray[np.uint8]
-    code: NDArray[np.uint64]
-    target: NDArray[np.uint32]
-    snapshot: NDArray[np.int64]
-    best: NDArray[np.uint8]
-    sets: Sets
-
-    @property
-    def labels(self) -> dict[int, str]:
-        """As in Intervals."""
-        return labels_of(self.sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +197,6 @@ class Automaton(BatchMessage):
     """``ltb``: the bitmaps (thesis Fig. 31) of every end that has any, within ``limit`` edits."""
 
     limit: int
-    read: NDArray[np.uint32]
-    end: NDArray[np.int64]
-    distances: NDArray[np.uint32]
-    depths: NDArray[np.uint32]
-    snapshot: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,47 +207,27 @@ class NewKmers(BatchMessage):
     """
 
     seeded: int
-    code: NDArray[np.uint64]
-    read: NDArray[np.uint32]
-    start: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSummaries(BatchMessage):
     """``read``: one row for each read of the batch. labels: the names of targets by number.
 
-    channel, barcode, barcodes: as in ReadDecisions.
+    barcodes: as in ReadDecisions.
     """
 
-    read: NDArray[np.uint32]
-    length: NDArray[np.int64]
-    windows: NDArray[np.int64]
-    matches: NDArray[np.int64]
-    mismatches: NDArray[np.int64]
-    skipped: NDArray[np.int64]
-    best_target: NDArray[np.int32]
     labels: dict[int, str]
-    channel: NDArray[np.int32]
-    barcode: NDArray[np.int32]
     barcodes: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadDecisions(BatchMessage):
-    """``decision``: what to do with each read of the batch. labels: as in ReadSummaries.
+    """``decision``: what to do with each read of the batch.
 
-    channel: that of the sequencer; barcode: a key of ``barcodes``; both -1 for none.
-    action: an index into ``schema.ACTIONS``. target: 0xFFFFFFFF for none.
+    ``action`` is an index into ``schema.ACTIONS``. labels, barcodes: names by the numbers in the
+    columns ``target`` and ``barcode``.
     """
 
-    read: NDArray[np.uint32]
-    channel: NDArray[np.int32]
-    barcode: NDArray[np.int32]
-    action: NDArray[np.uint8]
-    target: NDArray[np.uint32]
-    matches: NDArray[np.int64]
-    windows: NDArray[np.int64]
-    bases: NDArray[np.int64]
     labels: dict[int, str]
     barcodes: dict[int, str]
 
@@ -279,10 +239,6 @@ class Words(BatchMessage):
     error: why there are no words although there were events, else empty.
     """
 
-    word: NDArray[np.uint64]
-    chunk_base: NDArray[np.int64]
-    chunk_version: NDArray[np.int64]
-    chunk_words: NDArray[np.int64]
     error: str
 
 
@@ -293,15 +249,13 @@ class Retract(BatchMessage):
     Its origin has the version of the dictionary that they were made with, and the new one.
     """
 
-    read: NDArray[np.uint32]
-
 
 @dataclass(frozen=True, slots=True)
 class Upgrade(BatchMessage):
     """``upgrade``: the new answers about the reads that the preceding Retract names.
 
     parts: by topic, the rows that its message would have for these reads; a topic without rows is
-    missing. totals: the changes of the totals.
+    missing. totals: the changes of the totals. Only its parts have columns.
     """
 
     parts: dict[str, BatchMessage]
@@ -419,85 +373,91 @@ Message = Known | Gap | NewEpoch | NewStream | Reset
 
 
 _DTYPES = {
-    name: {c.name: c.dtype for c in topic.columns} for name, topic in schema.BATCH_TOPICS.items()
+    topic.name: {column.name: column.dtype for column in topic.columns + topic.optional}
+    for topic in schema.BATCH_TOPICS.values()
 }
 
-_SIZES = {
-    name: [
-        [c.name for c in topic.columns if c.per_chunk == per_chunk] for per_chunk in (False, True)
-    ]
-    for name, topic in schema.BATCH_TOPICS.items()
+_LIMITS = {
+    topic.name: [(c.name, *c.limits) for c in topic.columns + topic.optional if c.limits]
+    for topic in schema.BATCH_TOPICS.values()
 }
-"""By topic: groups of columns of equal length, those of rows and those of chunks."""
+_PER_CHUNK = {
+    c.name for topic in schema.BATCH_TOPICS.values() for c in topic.columns if c.per_chunk
+}
 
 
 def check_columns(
-    topic: schema.Topic, columns: Columns, *, reads: int, k: int, known: Collection[int], limit: int
+    topic: schema.Topic,
+    columns: Columns,
+    *,
+    reads: int,
+    k: int,
+    keys: Mapping[str, Collection[int]],
+    distance: int,
 ) -> None:
     """WireError unless these are the columns of the topic and every row is consistent.
 
-    reads: how many the batch has. known: the numbers of the sets, or of the targets, that the
-    header names. limit: that of the distance, 0 without one.
+    reads: how many the batch has. keys: by header field, the numbers that it names. distance: the
+    limit, 0 without one.
     """
     _check_dtypes(topic, columns)
-    values = tuple(columns[column.name] for column in topic.columns)
+    most = {"reads": reads - 1, "k": 4**k - 1, "distance": distance}
+    checks: list[Check] = [
+        (_are_within, (columns[name],), (least, limit if isinstance(limit, int) else most[limit]))
+        for name, least, limit in _LIMITS[topic.name]
+        if name in columns
+    ]
+    if topic.name in _RELATIONS:
+        related, names = _RELATIONS[topic.name]
+        checks.append((related, tuple(columns[name] for name in names), (k,)))
+    for fine, values, limits in checks:
+        if not fine(*values, *limits):
+            bad = min(row for check in checks if (row := _first_bad(*check)) >= 0)
+            raise WireError(Reason.MALFORMED, f"row {bad + 1} has inconsistent values")
     if topic.name == "word":
-        bad, what = int(_first_bad_chunk(columns["chunk_words"], columns["word"].size)), "chunk"
-    else:
-        bad, what = _first_bad(_CHECKS[topic.name], values, reads, k, limit), "row"
-    if bad >= 0:
-        raise WireError(Reason.MALFORMED, f"{what} {bad + 1} has inconsistent values")
-    for name, none in (("target", schema.NO_TARGET), ("best_target", schema.NO_BEST_TARGET)):
-        if name in columns:
-            check_numbers(name, columns[name], known, none)
+        bad = int(_first_bad_chunk(columns["chunk_words"], columns["word"].size))
+        if bad >= 0:
+            raise WireError(Reason.MALFORMED, f"chunk {bad + 1} has inconsistent values")
+    for column in topic.columns + topic.optional:
+        if column.key_of in keys and column.name in columns:
+            _check_keys(column, columns[column.name], keys[column.key_of])
 
 
 def _check_dtypes(topic: schema.Topic, columns: Columns) -> None:
-    found = {name: values.dtype for name, values in columns.items()}
+    types = {name: values.dtype for name, values in columns.items()}
     wanted = _DTYPES[topic.name]
-    if found != wanted:
-        given, right = (", ".join(f"{n} {t}" for n, t in of.items()) for of in (found, wanted))
+    if types != wanted:
+        optional = {column.name for column in topic.optional} - columns.keys()
+        wanted = {name: dtype for name, dtype in wanted.items() if name not in optional}
+    if types != wanted:
+        given, right = (", ".join(f"{n} {t}" for n, t in of.items()) for of in (types, wanted))
         raise WireError(Reason.MALFORMED, f"its columns are {given or 'none'}, not {right}")
-    for names in _SIZES[topic.name]:
-        sizes = {columns[name].size for name in names}
-        if len(sizes) > 1:
-            given = ", ".join(f"{name} {values.size}" for name, values in columns.items())
-            raise WireError(Reason.MALFORMED, f"its columns differ in length: {given}")
+    # columns of rows, and columns of chunks
+    sizes = {(name in _PER_CHUNK, values.size) for name, values in columns.items()}
+    if len(sizes) > 1 + (topic.name == "word"):
+        given = ", ".join(f"{name} {values.size}" for name, values in columns.items())
+        raise WireError(Reason.MALFORMED, f"its columns differ in length: {given}")
 
 
-def optional_columns(topic: schema.Topic, columns: Columns, rows: int) -> Columns:
-    """The optional columns of a topic, filled with -1 if a message lacks them; or a WireError."""
-    found = {}
-    for column in topic.optional:
-        values = columns.get(column.name)
-        if values is None:
-            values = np.full(rows, -1, column.dtype)
-        if values.dtype != column.dtype or values.size != rows:
-            given = f"{values.size} values of {values.dtype}"
-            raise WireError(
-                Reason.MALFORMED,
-                f"column '{column.name}' has {given}, not {rows} of {column.type_name}",
-            )
-        if rows and values.min() < -1:
-            raise WireError(Reason.MALFORMED, f"column '{column.name}' has numbers below -1")
-        found[column.name] = values
-    return found
-
-
-def check_numbers(name: str, targets: NDArray[Any], known: Collection[int], none: int) -> None:
-    """WireError unless every number of the column is ``none`` or one of ``known``."""
-    if none in known:
+def _check_keys(column: schema.Column, values: NDArray[Any], keys: Collection[int]) -> None:
+    """WireError unless every value is one of ``keys`` or the column's ``no_key``."""
+    name, none = column.name, column.no_key
+    if none in keys:
         raise WireError(Reason.MALFORMED, f"{name} {none} is named, but is reserved for none")
-    numbers = np.array(sorted(known) or [none], dtype=np.int64)
-    bad = _first_bad(_are_known, (targets,), numbers, none)
+    numbers = np.array(sorted(keys) or [none], dtype=np.int64)
+    bad = _first_bad(_are_known, (values,), (numbers, none))
     if bad >= 0:
         raise WireError(
-            Reason.MALFORMED, f"row {bad + 1} of {name} is {targets[bad]}, which is not named"
+            Reason.MALFORMED, f"row {bad + 1} of {name} is {values[bad]}, which is not named"
         )
 
 
+Check = tuple[Callable[..., bool], tuple[NDArray[Any], ...], tuple[object, ...]]
+"""What checks rows, the columns that it takes, and what it takes after them."""
+
+
 def _first_bad(
-    fine: Callable[..., bool], columns: tuple[NDArray[Any], ...], *limits: object
+    fine: Callable[..., bool], columns: tuple[NDArray[Any], ...], limits: tuple[object, ...]
 ) -> int:
     """The index of the first row that is not ``fine``, -1 if all are."""
     if fine(*columns, *limits):
@@ -509,94 +469,62 @@ def _first_bad(
     )
 
 
-# Kernels that check whether all rows are consistent. They take the columns of a topic, then the
-# number of reads, k and the limit of the distance. They check all rows without a branch, so that
-# SIMD handles many at once; they are so short that releasing the GIL would take longer.
+# Kernels that check all rows without a branch, so that SIMD handles many at once; they are so short
+# that releasing the GIL would take longer.
 
 
 @njit(cache=True)
-def _are_runs(read, start, end, windows, reads, k, _limit):
+def _are_within(values, least, most):
     fine = True
-    for i in range(read.size):
-        fine &= (read[i] < reads) & (start[i] >= 0) & (windows[i] > 0) & (end[i] >= k)
-        fine &= end[i] - k - windows[i] + 1 == start[i]
+    for i in range(values.size):
+        # numba compares int64 and uint64 as floats; codes have 62 bits at most
+        value = np.int64(values[i])
+        fine &= (value >= least) & (value <= most)
     return fine
 
 
 @njit(cache=True)
-def _are_runs_with_target(read, start, end, windows, _target, reads, k, limit):
-    return _are_runs(read, start, end, windows, reads, k, limit)
+def _are_runs(start, end, windows, k):
+    fine = True
+    for i in range(start.size):
+        fine &= (end[i] >= k) & (end[i] - k - windows[i] + 1 == start[i])
+    return fine
 
 
 @njit(cache=True)
-def _are_summaries(
-    read, length, windows, matches, mismatches, skipped, _best_target, reads, k, _limit
-):
+def _are_summaries(length, windows, matches, mismatches, skipped, k):
     """Whether the windows of every read are its matches, mismatches and skipped windows."""
     fine = True
-    for i in range(read.size):
-        fine &= (read[i] < reads) & (length[i] >= 0) & (windows[i] >= 0) & (skipped[i] >= 0)
-        fine &= (matches[i] >= 0) & (mismatches[i] >= 0)
+    for i in range(length.size):
         fine &= windows[i] - mismatches[i] == matches[i]
         fine &= max(length[i] - k + 1, 0) - windows[i] == skipped[i]
     return fine
 
 
 @njit(cache=True)
-def _are_near(read, start, end, distance, strand, code, _target, _snapshot, best, reads, k, limit):
+def _are_spans(start, end, _k):
     fine = True
-    for i in range(read.size):
-        fine &= (read[i] < reads) & (start[i] >= 0) & (start[i] <= end[i])
-        fine &= (distance[i] <= limit) & (strand[i] <= 1) & (best[i] <= 1)
-        fine &= code[i] >> np.uint64(2 * k) == 0
+    for i in range(start.size):
+        fine &= start[i] <= end[i]
     return fine
 
 
 @njit(cache=True)
-def _are_ends(read, end, _distances, _depths, _snapshot, reads, _k, _limit):
+def _are_counts(matches, windows, bases, _k):
     fine = True
-    for i in range(read.size):
-        fine &= (read[i] < reads) & (end[i] >= 0)
-    return fine
-
-
-@njit(cache=True)
-def _are_reads(read, reads, _k, _limit):
-    fine = True
-    for i in range(read.size):
-        fine &= read[i] < reads
-    return fine
-
-
-@njit(cache=True)
-def _are_decisions(
-    read, channel, _barcode, action, _target, matches, windows, bases, reads, _k, _limit
-):
-    fine = True
-    for i in range(read.size):
-        fine &= (read[i] < reads) & (channel[i] >= -1) & (action[i] <= 2) & (matches[i] >= 0)
+    for i in range(matches.size):
         fine &= (matches[i] <= windows[i]) & (windows[i] <= bases[i])
     return fine
 
 
-@njit(cache=True)
-def _are_kmers(code, read, start, reads, k, _limit):
-    fine = True
-    for i in range(code.size):
-        fine &= (read[i] < reads) & (start[i] >= 0) & (code[i] >> np.uint64(2 * k) == 0)
-    return fine
-
-
-_CHECKS: dict[str, Callable[..., bool]] = {
-    "match": _are_runs_with_target,
-    "mismatch": _are_runs,
-    "near": _are_near,
-    "ltb": _are_ends,
-    "delta": _are_kmers,
-    "read": _are_summaries,
-    "decision": _are_decisions,
-    "retract": _are_reads,
+_RELATIONS: dict[str, tuple[Callable[..., bool], tuple[str, ...]]] = {
+    "match": (_are_runs, ("start", "end", "windows")),
+    "mismatch": (_are_runs, ("start", "end", "windows")),
+    "near": (_are_spans, ("start", "end")),
+    "read": (_are_summaries, ("length", "windows", "matches", "mismatches", "skipped")),
+    "decision": (_are_counts, ("matches", "windows", "bases")),
 }
+"""By topic: what its columns have in common, and the columns that the kernel takes before k."""
 
 
 @njit(cache=True)
@@ -689,7 +617,7 @@ def _about_batch(stamp: Stamp, message: FeedMessage) -> BatchMessage:
     producer = text(head, "producer")
     origin = Origin(batch, base, producer, epoch, sequence, before, version, k, message.names)
     if topic == "upgrade":
-        return Upgrade(stamp, origin, _parts(stamp, origin, head, columns), _changes(head))
+        return Upgrade(stamp, origin, {}, _parts(stamp, origin, head, columns), _changes(head))
     return _rows(stamp, origin, topic, head, columns)
 
 
@@ -698,42 +626,34 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
     names, sets = NAMED.of(topic, head)
     limit = integer(head, "distance") if topic in ("near", "ltb") else 0
     wanted = schema.TOPICS[topic]
-    given = columns
-    if len(columns) > len(wanted.columns):
-        # a later daemon may send more columns
-        known = {column.name for column in wanted.columns}
-        columns = {name: values for name, values in columns.items() if name in known}
-    named = sets if topic in schema.SETS_OF else names
-    check_columns(wanted, columns, reads=len(origin.names), k=origin.k, known=named, limit=limit)
+    # a later daemon may send more columns
+    columns = {name: values for name, values in columns.items() if name in _DTYPES[topic]}
+    barcodes = _named_in(head, "barcodes") if topic in ("read", "decision") else {}
+    keys: dict[str, Collection[int]] = {"sets": sets, "targets": names, "barcodes": barcodes}
+    check_columns(wanted, columns, reads=len(origin.names), k=origin.k, keys=keys, distance=limit)
+    for column in wanted.optional:
+        if column.name not in columns:
+            columns[column.name] = np.full(columns["read"].size, -1, column.dtype)
     match topic:
-        case "match":
-            return Intervals(stamp, origin, **columns, sets=sets)
-        case "mismatch":
-            return Intervals(stamp, origin, **columns, target=None, sets=sets)
+        case "match" | "mismatch":
+            return Intervals(stamp, origin, columns, sets)
         case "near":
-            return Near(stamp, origin, limit, **columns, sets=sets)
+            return Near(stamp, origin, columns, sets, limit)
         case "ltb":
-            return Automaton(stamp, origin, limit, **columns)
+            return Automaton(stamp, origin, columns, limit)
         case "delta":
             seeded = integer(head, "seeded", 0, columns["code"].size)
-            return NewKmers(stamp, origin, seeded, **columns)
+            return NewKmers(stamp, origin, columns, seeded)
         case "read":
-            context = optional_columns(wanted, given, columns["read"].size)
-            barcodes = named_in(head, "barcodes")
-            check_numbers("barcode", context["barcode"], barcodes, -1)
-            return ReadSummaries(
-                stamp, origin, **columns, labels=names, **context, barcodes=barcodes
-            )
+            return ReadSummaries(stamp, origin, columns, names, barcodes)
         case "decision":
-            barcodes = named_in(head, "barcodes")
-            check_numbers("barcode", columns["barcode"], barcodes, -1)
-            return ReadDecisions(stamp, origin, **columns, labels=names, barcodes=barcodes)
+            return ReadDecisions(stamp, origin, columns, names, barcodes)
         case "retract":
-            return Retract(stamp, origin, **columns)
+            return Retract(stamp, origin, columns)
     error = head.get("error", "")
     if not isinstance(error, str):
         raise WireError(Reason.MALFORMED, "field 'error' must be a string")
-    return Words(stamp, origin, **columns, error=error)
+    return Words(stamp, origin, columns, error)
 
 
 def _parts(stamp: Stamp, origin: Origin, head: Header, columns: Columns) -> dict[str, BatchMessage]:

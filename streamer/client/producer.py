@@ -1,8 +1,6 @@
 """``Producer``: sends batches of reads, keeps each until it is durable, and obeys credit.
 
-What the blocking and the asyncio ``Producer`` have in common: all but how they wait.
-
-Reads as batches that are small enough for the daemon.
+``ProducerSteps`` is what it has in common with the one for asyncio: all but how they wait.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """``Subscriber``: follows the feed, checks it, and notices which messages it missed.
 
-The common base of the blocking and the asyncio ``Subscriber``: everything except waiting.
-
-The clients' connection to sync.
+``FeedReader`` is what it has in common with the one for asyncio: all but how they wait.
+``SyncSocket`` is the clients' connection to sync.
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ Its runner sends back whether a message came. 0 seconds: only let other tasks ru
 
 _POLL_SECONDS = 0.2
 _RECEIVE_MESSAGES = 10_000
-# a message has at most 29 frames; one with more than this is damaged
 
 
 def topic_names(topics: Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from streamer.client.core import subscriber
 from streamer.client.messages import Gap, RecordMessage
 from streamer.client.subscriber import SyncSocket, topic_names
 from streamer.protocol.header import WireError, opened, request
-from streamer.protocol.schema import LIVE_ONLY
 
 _POLL_SECONDS = 0.2
 
@@ -119,13 +118,10 @@ class Sync(SyncSocket):
         sync cannot continue from the cursor. The arrays of a message are parts of one block of
         memory.
         """
-        names = topic_names(topics)
-        core = subscriber.PullCore(names, self._numbers)
         start = cursor or subscriber.Cursor("", 0)
-        at = self._positions = subscriber.Positions(names, start)
-        core.begin(start.stream, at.at, time.monotonic(), until)
-        # records were skipped; later messages show on which topics
-        left_out = False
+        core = subscriber.PullCore(topic_names(topics), self._numbers, start)
+        self._positions = core.received
+        core.begin(time.monotonic(), until)
         try:
             while True:
                 self.send(core.requests)
@@ -135,44 +131,22 @@ class Sync(SyncSocket):
                 if core.hopeless:
                     raise DaemonError(self.endpoint, f"invalid message: {core.damage}")
                 if core.overdue(now):
-                    left_out = False
-                    core.begin(at.stream, at.at, now, until)
+                    core.begin(now, until)
                 received = self.take()
                 if received is None:
                     self._poll(_POLL_SECONDS)
                     continue
                 frames, crc = received
-                match core.take(frames, now, crc):
-                    case subscriber.Reached(reached, extent):
-                        at.stream = extent.stream
-                        for topic in sorted(at.last.keys() - LIVE_ONLY):
-                            last, head = at.last[topic], extent.heads.get(topic, 0)
-                            if last < head <= reached:
-                                at.message(topic, head)
-                                yield Gap(topic, last, head)
-                        left_out = False
-                        at.complete(reached)
-                        if until is not None or not follow:
+                for event in core.take(frames, now, crc):
+                    match event:
+                        case RecordMessage() | Gap():
+                            yield event
+                        case subscriber.Reached() if until is not None or not follow:
                             return
-                    case subscriber.CursorRefused(reason, extent):
-                        raise CursorError(self.endpoint, reason, extent.oldest, extent.head)
-                    case subscriber.Refused(header):
-                        raise RefusedError(self.endpoint, header)
-                    case subscriber.Unreadable():
-                        left_out = True
-                    case RecordMessage() as message:
-                        stamp = message.stamp
-                        at.stream = stamp.stream
-                        if not left_out:
-                            # nothing more will come from earlier records
-                            at.passed(stamp.at - 1)
-                        last = at.last[stamp.topic]
-                        if stamp.previous > last:
-                            at.message(stamp.topic, stamp.previous)
-                            yield Gap(stamp.topic, last, stamp.previous)
-                        if stamp.at > last:
-                            at.message(stamp.topic, stamp.at)
-                            yield message
+                        case subscriber.CursorRefused(reason, extent):
+                            raise CursorError(self.endpoint, reason, extent.oldest, extent.head)
+                        case subscriber.Refused(header):
+                            raise RefusedError(self.endpoint, header)
         finally:
             core.end()
             self.send(core.requests)

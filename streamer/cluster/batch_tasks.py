@@ -1,23 +1,18 @@
-"""Tasks of ``asm`` and ``hamming``: each searches a piece of a text for all patterns.
+"""Tasks of ``asm``, ``hamming``, ``lcs`` and ``primer``.
 
-Pieces overlap by the symbols that an end can depend on, so any text can be cut finely enough for
-all workers, and pattern sets need not be split.
+``asm`` and ``hamming`` search a piece of a text for all patterns. Pieces overlap by the symbols
+that an end can depend on, so any text can be cut finely enough for all workers.
 
-Tasks of ``lcs``: tiles of the passes of Hirschberg's division.
+``lcs`` sweeps tiles of the passes of Hirschberg's division; the passes of a level run in parallel:
 
     columns ->    0  1  2     the number: the earliest step at which a tile can run
     rows    0     0  1  2     A tile takes the state of its rows from the tile to its left, and the
             1     1  2  3     carries of its columns from the tile above. Both are references to
                               results of tasks: Ray runs a tile once they are there.
 
-The passes of a level run in parallel. Small tables are solved in the calling process.
-
-Tasks of ``primer``: some starts of alpha against a chunk of beta; the largest reach wins.
-
-Reaches only grow with more texts of beta, so chunks can be searched in any order. A task gets the
-symbols of alpha after its starts that their prefixes are likely to need. If a prefix reaches the
-end of those, the task gets more: matching prefixes are short except where alpha and beta are
-similar.
+``primer`` searches a chunk of beta for some starts of alpha; the largest reach wins, so chunks can
+be searched in any order. A task gets the symbols of alpha after its starts that their prefixes are
+likely to need, and more if a prefix reaches the end of those.
 """
 
 from __future__ import annotations
@@ -31,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
-from streamer.batch.asm import Cutters, searched
+from streamer.batch.asm import AsmSearch
 from streamer.batch.asm.blocks import joined, of_pieces
 from streamer.batch.asm.hit_reports import BestEnds, BlockRuns, every_end, runs_of
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.choice import Choice
-from streamer.batch.hamming import HammingSearch
+from streamer.batch.hamming import HammingSearch, SearchedText
 from streamer.batch.hits import Hits
 from streamer.batch.lcs.passes import HostPool, Part, Passes, Waves, stretches
 from streamer.batch.lcs.solve import MakeProcessor, processor_of
@@ -79,34 +74,32 @@ class _Formatted:
         return np.frombuffer(b"".join(lines), dtype=np.uint8)
 
 
-@dataclass(frozen=True)
-class _Asm:
+@dataclass
+class AsmTask(cluster_tasks.Task):
+    """Searches a piece for patterns within an edit distance; ``best``: the best end of each run."""
+
     wanted: Searches
     choice: Choice
-    best: bool
     rows: _Formatted
+    best: bool = False
 
+    def prepare(self) -> None:
+        """Make the search of this process."""
+        self._search = AsmSearch(self.wanted, self.choice, 1, best=self.best)
 
-def _prepared_asm(shared: _Asm) -> tuple[_Asm, Cutters]:
-    return shared, Cutters(shared.choice, shared.wanted, 1, best=shared.best)
-
-
-def _run_asm(prepared: tuple[_Asm, Cutters], piece: TextPiece) -> Rows | list[BlockRuns]:
-    shared, cutters = prepared
-    if shared.best:
-        parts = searched(of_pieces([piece]), shared.wanted, cutters)
-        return [runs_of(part, joined(found), shared.wanted) for part, found in parts]
-    # names are relative to the piece
-    alone = of_pieces([replace(piece, first=0)])
-    hits = (
-        every_end(part, some, searches=shared.wanted)
-        for part, found in searched(alone, shared.wanted, cutters)
-        for some in found
-    )
-    return shared.rows.lines(hits, piece.reads.names)
-
-
-ASM = cluster_tasks.Work(_prepared_asm, _run_asm)
+    def run(self, piece: TextPiece) -> Rows | list[BlockRuns]:
+        """Return lines of rows, or the runs of each block."""
+        if self.best:
+            parts = self._search.ends(of_pieces([piece]))
+            return [runs_of(part, joined(found), self.wanted) for part, found in parts]
+        # names are relative to the piece
+        alone = of_pieces([replace(piece, first=0)])
+        hits = (
+            every_end(part, some, searches=self.wanted)
+            for part, found in self._search.ends(alone)
+            for some in found
+        )
+        return self.rows.lines(hits, piece.reads.names)
 
 
 def asm_lines(
@@ -114,30 +107,34 @@ def asm_lines(
     names: list[str], format_: Format,
 ) -> Iterator[Rows]:  # fmt: skip
     """Yield the formatted rows of every end, in order."""
-    shared = _Asm(wanted, choice, False, _Formatted(names, format_))
-    tasks = cluster_tasks.ClusterTasks(cluster, ASM, shared, gpu=choice.device == "cuda")
-    return tasks.in_order(pieces)
+    task = AsmTask(wanted, choice, _Formatted(names, format_))
+    return _tasks(cluster, task, choice).in_order(pieces)
 
 
 def asm_best(
     cluster: Cluster, pieces: Iterable[TextPiece], wanted: Searches, choice: Choice
 ) -> Iterator[tuple[int, Hits]]:
     """Yield the best end of each run, like ``asm.find``: workers align, this process joins runs."""
-    tasks = cluster_tasks.ClusterTasks(
-        cluster, ASM, _Asm(wanted, choice, True, _Formatted([], "tsv")),
-        gpu=choice.device == "cuda",
-    )  # fmt: skip
+    task = AsmTask(wanted, choice, _Formatted([], "tsv"), best=True)
     best = BestEnds(wanted)
     first = 0
-    for blocks in tasks.in_order(pieces):
+    for blocks in _tasks(cluster, task, choice).in_order(pieces):
         for runs in blocks:
             first = runs.first
             yield first, best.add(runs)
     yield first, best.finish()
 
 
-@dataclass(frozen=True)
-class _Hamming:
+def _tasks(
+    cluster: Cluster, task: cluster_tasks.Task, choice: Choice
+) -> cluster_tasks.ClusterTasks:
+    return cluster_tasks.ClusterTasks(cluster, task, gpu=choice.device == "cuda")
+
+
+@dataclass
+class HammingTask(cluster_tasks.Task):
+    """Searches a piece for patterns within a Hamming distance; fields as of ``HammingSearch``."""
+
     patterns: list[NamedSequence]
     k: int
     strands: str
@@ -145,23 +142,17 @@ class _Hamming:
     free: bool
     rows: _Formatted
 
+    def prepare(self) -> None:
+        """Make the search of this process."""
+        self._search = HammingSearch(
+            self.patterns, self.k, strands=self.strands, choice=self.choice,
+            free=self.free, threads=1,
+        )  # fmt: skip
 
-def _prepared_hamming(shared: _Hamming) -> tuple[_Hamming, HammingSearch]:
-    search = HammingSearch(
-        shared.patterns, shared.k, strands=shared.strands, choice=shared.choice,
-        free=shared.free, threads=1,
-    )  # fmt: skip
-    return shared, search
-
-
-def _run_hamming(prepared: tuple[_Hamming, HammingSearch], piece: TextPiece) -> Rows:
-    shared, search = prepared
-    reads = piece.reads
-    hits = search.find(reads.bases, reads.offsets, before=piece.start)
-    return shared.rows.lines(hits, reads.names)
-
-
-HAMMING = cluster_tasks.Work(_prepared_hamming, _run_hamming)
+    def run(self, piece: TextPiece) -> Rows:
+        """Return lines of rows."""
+        found = self._search.find([SearchedText.of(piece)])
+        return self.rows.lines((hits for _, hits in found), piece.reads.names)
 
 
 def hamming_lines(
@@ -170,9 +161,8 @@ def hamming_lines(
 ) -> Iterator[Rows]:  # fmt: skip
     """Yield the formatted rows in order; arguments as for ``HammingSearch``."""
     rows = _Formatted([pattern.name for pattern in patterns], format_)
-    shared = _Hamming(patterns, k, strands, choice, free, rows)
-    tasks = cluster_tasks.ClusterTasks(cluster, HAMMING, shared, gpu=choice.device == "cuda")
-    return tasks.in_order(pieces)
+    task = HammingTask(patterns, k, strands, choice, free, rows)
+    return _tasks(cluster, task, choice).in_order(pieces)
 
 
 TILE_CELLS = 6e11  # two seconds of a thread
@@ -304,40 +294,34 @@ BEHIND = 1 << 12  # initial symbols of alpha after the starts of a task
 GROWTH = 8  # growth factor of these where prefixes continue
 
 
-@dataclass(frozen=True)
-class _Primer:
+Starts = tuple[int, int, int]
+"""First start, one past the last, and the end of their record, in the codes of alpha."""
+
+
+@dataclass
+class PrimerTask(cluster_tasks.Task):
+    """Finds the reaches of some starts for a chunk of beta."""
+
     codes: Codes
     k: int
     choice: Choice
     strands: str
     behind: int
 
-
-Starts = tuple[int, int, int]
-"""First start, one past the last, and the end of their record, in the codes of alpha."""
-
-
-def _run(shared: _Primer, part: tuple[Starts, list[Codes]]) -> Columns:
-    """Return the reaches of some starts for a chunk of beta: int64."""
-    (first, stop, end), beta = part
-    behind = shared.behind
-    while True:
-        until = min(end, stop + behind)
-        alpha = Alpha.of([shared.codes[first:until]])
-        found = reaches(
-            alpha, beta, shared.k, shared.choice, strands=shared.strands, threads=1
-        )[: stop - first]  # fmt: skip
-        # reaches increase with the starts
-        if until == end or not found.size or found[-1] < until - first:
-            return found + first
-        behind *= GROWTH
-
-
-def _kept(shared: _Primer) -> _Primer:
-    return shared
-
-
-PRIMER = cluster_tasks.Work(_kept, _run)
+    def run(self, part: tuple[Starts, list[Codes]]) -> Columns:
+        """Return the reaches: int64."""
+        (first, stop, end), beta = part
+        behind = self.behind
+        while True:
+            until = min(end, stop + behind)
+            alpha = Alpha.of([self.codes[first:until]])
+            found = reaches(
+                alpha, beta, self.k, self.choice, strands=self.strands, threads=1
+            )[: stop - first]  # fmt: skip
+            # reaches increase with the starts
+            if until == end or not found.size or found[-1] < until - first:
+                return found + first
+            behind *= GROWTH
 
 
 def starts_of(alpha: Alpha, k: int, symbols: int) -> list[Starts]:
@@ -359,8 +343,7 @@ def reaches_there(
     if k > alpha.longest():
         deque(beta, maxlen=0)
         return reach
-    shared = _Primer(alpha.codes, k, choice, strands, BEHIND)
-    tasks = cluster_tasks.ClusterTasks(cluster, PRIMER, shared, gpu=choice.device == "cuda")
+    tasks = _tasks(cluster, PrimerTask(alpha.codes, k, choice, strands, BEHIND), choice)
     given: list[Starts] = []
 
     def parts() -> Iterator[tuple[Starts, list[Codes]]]:

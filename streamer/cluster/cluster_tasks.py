@@ -1,8 +1,8 @@
 """Tasks of a few seconds on a cluster: results come in order, even if workers fail.
 
-A task is a function, an object shared by all tasks of a command (patterns, a dictionary), and its
-own part of the work. The shared object is stored once per node; each worker prepares it once and
-keeps it. A task has no side effects, so a lost one is simply run again.
+A ``Task`` holds what all tasks of a command share (patterns, a dictionary), and runs on one part of
+the work after the other. It is stored once per node; each worker prepares it once and keeps it. A
+run has no side effects, so a lost one is simply repeated.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ RETRIES = 7
 
 _CHECK_SECONDS = 1.0  # how long to wait for results before checking that the head is alive
 
-_kept: dict[str, Any] = {}
+_kept: dict[str, Task] = {}
 
 
-class Work(NamedTuple):
-    """Functions from modules that workers can import.
+class Task:
+    """Work of a class from a module that workers can import."""
 
-    prepare: converts the shared object into the first argument of ``run``; called once per process.
-    """
+    def prepare(self) -> None:
+        """Called once per process, before ``run``."""
 
-    prepare: Callable[[Any], Any]
-    run: Callable[[Any, Any], Any]
+    def run(self, part: Any) -> Any:
+        """Return the result of a part."""
+        raise NotImplementedError
 
 
 TASKS_A_WORKER = 8
@@ -75,32 +76,30 @@ def check_version(version: str) -> None:
         )
 
 
-def perform(version: str, work: Work, key: str, shared: Parts, part: Parts) -> Parts:
-    """On a worker: run one task on one thread; return the packed result."""
+def perform(version: str, key: str, task: Parts, part: Parts) -> Parts:
+    """On a worker: run a task on one part, on one thread; return the packed result."""
     try:
         check_version(version)
         with Team(1):
             if key not in _kept:
                 # drop what another command has left
                 _kept.clear()
-                _kept[key] = work.prepare(unpacked(shared))
-            return packed(work.run(_kept[key], unpacked(part)))
+                made: Task = unpacked(task)
+                made.prepare()
+                _kept[key] = made
+            return packed(_kept[key].run(unpacked(part)))
     except StreamerError as error:
         return packed(TaskFailed(error.lines(), error.exit_code))
 
 
 class ClusterTasks:
-    """Tasks of one kind of work, which share an object.
+    """Runs of one task. gpu: each needs a GPU."""
 
-    gpu: each task needs a GPU.
-    """
-
-    def __init__(self, cluster: Cluster, work: Work, shared: Any, *, gpu: bool = False) -> None:
+    def __init__(self, cluster: Cluster, task: Task, *, gpu: bool = False) -> None:
         self.cluster = cluster
         self._gpu = gpu
-        self._work = work
         self._key = secrets.token_hex(8)
-        self._shared = cluster.ray.put(packed(shared))
+        self._task = cluster.ray.put(packed(task))
         self._remote = cluster.ray.remote(perform).options(
             num_cpus=1, num_gpus=int(gpu), max_retries=RETRIES, scheduling_strategy="SPREAD"
         )
@@ -117,7 +116,7 @@ class ClusterTasks:
 
     def submit(self, part: Any) -> Any:
         """Submit a task; return a reference to its result."""
-        return self._remote.remote(__version__, self._work, self._key, self._shared, packed(part))
+        return self._remote.remote(__version__, self._key, self._task, packed(part))
 
     def result(self, reference: Any) -> Any:
         """Wait for the result and return it; raise StreamerError if the task failed."""

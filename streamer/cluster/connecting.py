@@ -1,9 +1,8 @@
 """Connect to a Ray cluster: one started on this machine for one command, or a running one.
 
-Objects as byte arrays, which Ray passes to all processes of a node without a copy.
-
-Ray's arrays are read-only, for which numba would compile each kernel again. So arrays are rebuilt
-over the same memory with their original flags: writable if they were. Nobody writes to them.
+Objects are byte arrays, which all processes of a node share without a copy. Ray's arrays
+are read-only, for which numba would compile each kernel again. So arrays are rebuilt over the same
+memory with their original flags: writable if they were. Nobody writes to them.
 """
 
 from __future__ import annotations
@@ -344,8 +343,9 @@ class _Pickler(pickle.Pickler):
     """Pickles locks as new locks, and memoryviews as arrays to view."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, type(threading.Lock())):
-            return threading.Lock, ()
+        for new_lock in (threading.Lock, threading.RLock):
+            if isinstance(obj, type(new_lock())):
+                return new_lock, ()
         if isinstance(obj, memoryview):
             return memoryview, (pickle.PickleBuffer(obj),)
         return NotImplemented

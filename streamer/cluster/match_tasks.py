@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.cluster.cluster_tasks import ClusterTasks, Work, part_size
+from streamer.cluster.cluster_tasks import ClusterTasks, Task, part_size
 from streamer.cluster.connecting import Cluster
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
@@ -30,13 +30,13 @@ from streamer.matching.running_report import RowAnswer
 from streamer.matching.spec import MatchSpec
 from streamer.output.text_table import Format
 from streamer.sequences.files import read_batches, work_on_batches
-from streamer.sequences.prefetch import prefetched
 from streamer.sequences.raw_file import FileRegion
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import RecordBuffer
 from streamer.sequences.side_by_side import Parsed, Worked, file_regions, parsed
 from trie.cpu.stages import Stages
 from trie.cpu.team import results_of
+from trie.cpu.threads import prefetched
 
 TASK_BASES = 1 << 24
 """Bases per batch: a tenth of a second of work, as reading them from a file takes as long."""
@@ -47,48 +47,6 @@ LEAST_BASES = 1 << 18
 TASK_READS = 1_000_000
 TEXT_OF_A_BASE = 2
 """Approximate bytes of FASTQ."""
-
-
-@dataclass(frozen=True)
-class _Match:
-    """matcher: ready-made, or else dictionary and spec. report: of rows, None for results."""
-
-    matcher: StreamMatcher | None
-    dictionary: Dictionary | None
-    spec: MatchSpec
-    report: str | None
-    format_: Format
-
-
-class _Prepared:
-    def __init__(self, shared: _Match) -> None:
-        matcher = shared.matcher
-        if matcher is None:
-            assert shared.dictionary is not None
-            matcher = StreamMatcher(shared.dictionary, shared.spec)
-        self.matcher = matcher
-        self.format: Format = shared.format_
-        self.answer: RowAnswer | None = None
-        if shared.report is not None:
-            near = matcher.spec.near
-            targets = (matcher.stored if near else matcher.dictionary).targets
-            self.answer = RowAnswer(REPORTS[shared.report], targets, matcher.spec.k)
-
-
-def _run(prepared: _Prepared, batch: ReadBatch) -> NDArray[np.uint8] | BatchResult:
-    """Return lines of rows; or the result without the reads, which the caller has."""
-    matcher, answer = prepared.matcher, prepared.answer
-    depths = answer is not None and answer.depths
-    if matcher.side_by_side:
-        result = matcher.match_alone(batch, want_depths=depths)
-    else:
-        result = matcher.match(batch, want_depths=depths, want_nodes=False)
-    if answer is None:
-        nothing = ReadBatch([], np.zeros(1, np.int64), np.zeros(0, np.uint8))
-        return replace(result, batch=nothing)
-    tables = answer.after(result)
-    lines = [data for table in tables for data in table.formatted(prepared.format)]
-    return np.frombuffer(b"".join(lines), dtype=np.uint8)
 
 
 class FilePart(NamedTuple):
@@ -122,35 +80,77 @@ def _version_of(path: str) -> tuple[int, int] | None:
         return None
 
 
-def _run_file(prepared: _Prepared, file: SmallFile) -> list[Any] | None:
-    """Return the results of all reads of a file; None if it is missing or there is any fault."""
-    if file.version is None or _version_of(file.path) != file.version:
-        return None
-    try:
-        batches = read_batches([file.path], batch_bases=file.bases, batch_reads=TASK_READS)
-        return [_run(prepared, some) for some in batches]
-    except StreamerError:
-        return None
+@dataclass
+class MatchTask(Task):
+    """Matches a batch, a small file or a part of a file.
 
+    matcher: ready-made, or else dictionary and spec. report: of rows, None for results.
+    """
 
-def _run_part(
-    prepared: _Prepared, part: ReadBatch | FilePart | SmallFile
-) -> NDArray[np.uint8] | BatchResult | list[Any] | tuple[list[Worked[Any]], int, int] | None:
-    """Like ``_run``, ``_run_file`` or, for a file part, ``Parsed``: None if the file is missing."""
-    if isinstance(part, ReadBatch):
-        return _run(prepared, part)
-    if isinstance(part, SmallFile):
-        return _run_file(prepared, part)
-    try:
-        with open(part.path, "rb") as file:
-            if _version(file.fileno()) != part.version:
-                return None
-            region = FileRegion(file.fileno(), part.first, part.stop)
-            buffer = RecordBuffer(part.path, part.stop - part.first, TASK_READS)
-            done = parsed(region, buffer, lambda piece: _run(prepared, piece.reads), Stages())
-    except OSError:
-        return None
-    return None if done.worked is None else (done.worked, done.lines, done.plus)
+    matcher: StreamMatcher | None
+    dictionary: Dictionary | None
+    spec: MatchSpec
+    report: str | None
+    format_: Format
+
+    def prepare(self) -> None:
+        """Make the matcher of this process."""
+        matcher = self.matcher
+        if matcher is None:
+            assert self.dictionary is not None
+            matcher = StreamMatcher(self.dictionary, self.spec)
+        self._matcher = matcher
+        self._answer: RowAnswer | None = None
+        if self.report is not None:
+            near = matcher.spec.near
+            targets = (matcher.stored if near else matcher.dictionary).targets
+            self._answer = RowAnswer(REPORTS[self.report], targets, matcher.spec.k)
+
+    def run(
+        self, part: ReadBatch | FilePart | SmallFile
+    ) -> NDArray[np.uint8] | BatchResult | list[Any] | tuple[list[Worked[Any]], int, int] | None:
+        """Return what is found in a batch, in all batches of a file, or as in ``Parsed``.
+
+        None if a file is missing or has any fault.
+        """
+        if isinstance(part, ReadBatch):
+            return self._run(part)
+        if isinstance(part, SmallFile):
+            return self._run_file(part)
+        try:
+            with open(part.path, "rb") as file:
+                if _version(file.fileno()) != part.version:
+                    return None
+                region = FileRegion(file.fileno(), part.first, part.stop)
+                buffer = RecordBuffer(part.path, part.stop - part.first, TASK_READS)
+                done = parsed(region, buffer, lambda piece: self._run(piece.reads), Stages())
+        except OSError:
+            return None
+        return None if done.worked is None else (done.worked, done.lines, done.plus)
+
+    def _run(self, batch: ReadBatch) -> NDArray[np.uint8] | BatchResult:
+        """Return lines of rows; or the result without the reads, which the caller has."""
+        matcher, answer = self._matcher, self._answer
+        depths = answer is not None and answer.depths
+        if matcher.side_by_side:
+            result = matcher.match_alone(batch, want_depths=depths)
+        else:
+            result = matcher.match(batch, want_depths=depths, want_nodes=False)
+        if answer is None:
+            nothing = ReadBatch([], np.zeros(1, np.int64), np.zeros(0, np.uint8))
+            return replace(result, batch=nothing)
+        tables = answer.after(result)
+        lines = [data for table in tables for data in table.formatted(self.format_)]
+        return np.frombuffer(b"".join(lines), dtype=np.uint8)
+
+    def _run_file(self, file: SmallFile) -> list[Any] | None:
+        if file.version is None or _version_of(file.path) != file.version:
+            return None
+        try:
+            batches = read_batches([file.path], batch_bases=file.bases, batch_reads=TASK_READS)
+            return [self._run(some) for some in batches]
+        except StreamerError:
+            return None
 
 
 class _ByWorkers:
@@ -183,9 +183,6 @@ class _ByWorkers:
             yield Parsed(sent.popleft(), worked, lines, plus=plus)
 
 
-MATCH = Work(_Prepared, _run_part)
-
-
 def task_bases(spec: MatchSpec, bases: int | None, workers: int, *, depths: bool) -> int:
     """Return the bases per task; ``bases``: the approximate total."""
     usual = TASK_BASES_OF_MANY_ROWS if depths else TASK_BASES
@@ -200,10 +197,8 @@ def _tasks(
 ) -> ClusterTasks:  # fmt: skip
     spec = replace(spec, threads=1)
     alone = matcher.side_by_side and spec.device == "cpu"
-    shared = _Match(
-        matcher if alone else None, None if alone else stored, spec, report, format_
-    )  # fmt: skip
-    return ClusterTasks(cluster, MATCH, shared, gpu=spec.device == "cuda")
+    task = MatchTask(matcher if alone else None, None if alone else stored, spec, report, format_)
+    return ClusterTasks(cluster, task, gpu=spec.device == "cuda")
 
 
 def match_lines(

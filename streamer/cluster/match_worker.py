@@ -1,11 +1,10 @@
 """A worker of a daemon: holds a dictionary and matches parts of batches against it.
 
-A line between the daemon and a worker on its node: two pipes, and memory that both share.
-
-For a request and its answer, a call of Ray takes 3 ms of CPU time and its object store as much
-again, in which a worker matches a million bases. Here requests are written to memory that is used
-again and again, and a pipe says where. The memory is divided into slots, and an answer takes the
-slot of its request.
+If it is on the daemon's node, the two talk by a ``NodeLine``: two pipes, and memory that both
+share. For a request and its answer, a call of Ray takes 3 ms of CPU time and its object store as
+much again, in which a worker matches a million bases. Here requests are written to memory that is
+used again and again, and a pipe says where. The memory is divided into slots, and an answer takes
+the slot of its request.
 
 Pipes and memory have no names: the daemon finds them among the open files of the worker. So nothing
 is left of them after a kill, and the pipe of a worker that has ended says so.

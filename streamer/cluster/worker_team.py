@@ -4,16 +4,11 @@ Every part of a batch goes to the least busy worker of each shard: by a line if 
 else through Ray. A worker that dies, or does not answer for HANG_SECONDS, is given up: its parts go
 to others, it is replaced, and late answers are ignored. A worker learns k-mers in call order; after
 starting, it first learns those added meanwhile. So at each request it knows everything that the
-stream added before. While it loads its dictionary, which may take minutes, it sends heartbeats;
-``shard_starts`` decides how long to wait.
+stream added before.
 
-A worker as seen by the daemon, and the messages of its errors.
-
-When to start the workers of a shard, and when to give up; without I/O.
-
-A start that shows signs of life is waited for. After a killed start, another follows immediately
-while the shard has no other worker. A worker that raised an error would raise it again, so the next
-start is delayed.
+While it loads its dictionary, which may take minutes, it sends heartbeats. ``ShardStarts`` decides
+how long to wait. After a killed start, another follows immediately while the shard has no other
+worker. A worker that raised an error would raise it again, so the next start is delayed.
 """
 
 from __future__ import annotations

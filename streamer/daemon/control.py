@@ -68,17 +68,17 @@ _RETRY_MILLISECONDS = 5
 
 
 class _Request(NamedTuple):
-    """A request: the route of its reply, the reply (except a status), its size, further frames.
+    """A request: the route of its reply, its size, the reply (except a status), further frames.
 
-    key: the key of the client that asked and that may have the reply.
+    key: the key of the client that asked and that may have the reply. status: None if the reply has
+    none, else whether it lists the subscriptions.
     """
 
     envelope: list[bytes]
     key: str
-    reply: Header
-    status: bool
-    subscriptions: bool
     size: int
+    reply: Header
+    status: bool | None = None
     frames: Sequence[Buffer] = ()
 
 
@@ -193,8 +193,8 @@ class ControlWorker(SocketWorker):
                 self._drop(waiting)
                 continue
             reply = request.reply
-            if request.status:
-                reply = reply | {"status": self._fields(request.subscriptions)}
+            if request.status is not None:
+                reply = reply | {"status": self._fields(subscriptions=request.status)}
             try:
                 frames = answer(reply, request.frames)
                 socket.send_multipart([*request.envelope, *frames], zmq.NOBLOCK)
@@ -211,7 +211,7 @@ class ControlWorker(SocketWorker):
         self._bytes -= waiting.popleft().size
         self._count -= 1
 
-    def _fields(self, subscriptions: bool) -> Header:
+    def _fields(self, *, subscriptions: bool) -> Header:
         if subscriptions not in self._replies:
             fields = self._status.fields(subscriptions=subscriptions)
             gpus = self._memory.fields(self._status.cards)
@@ -228,14 +228,13 @@ class ControlWorker(SocketWorker):
         if frames and not frames[0]:
             envelope.append(frames.pop(0))
         reply: Header = {"v": PROTOCOL}
-        command, subscriptions = None, False
-        columns: Sequence[Buffer] = ()
+        request = _Request(envelope, key, size, reply)
         try:
             header, *data = unseal(frames)
-            request = unpack(header)
-            if "id" in request:
-                reply["id"] = request["id"]
-            command = request.get("command")
+            fields = unpack(header)
+            if "id" in fields:
+                reply["id"] = fields["id"]
+            command = fields.get("command")
             if isinstance(rights, WireError):
                 raise rights
             # an unknown command is refused as unknown, not as denied
@@ -247,64 +246,62 @@ class ControlWorker(SocketWorker):
                     Reason.MALFORMED,
                     f"a request is a header and its checksum, not {len(frames)} frames",
                 )
-            if command == "status":
-                subscriptions = flag(request, "subscriptions")
-            elif command == "drain":
+            return self._do(request, fields, data, rights)
+        except WireError as error:
+            return request._replace(reply=reply | _refusal(error))
+
+    def _do(
+        self, request: _Request, fields: Header, data: Sequence[Buffer], rights: Rights
+    ) -> _Request | None:
+        """Execute a command; returns the request with its reply, None if that comes later."""
+        status, later = self._status, partial(self._later, request)
+        reply: Header = {}
+        columns: Sequence[Buffer] = ()
+        match fields.get("command"):
+            case "status":
+                request = request._replace(status=flag(fields, "subscriptions"))
+            case "drain":
                 self._drain("command on the control socket")
-            elif command == "reload":
-                later = partial(self._later, envelope, key, reply, size)
-                self._reload(self._status.state, key_of(request), later)
+            case "reload":
+                self._reload(status.state, key_of(fields), later)
                 return None
-            elif command == "ask":
-                batch, _ = decode_batch(request, data)
-                self._ask(batch, partial(self._later, envelope, key, reply, size))
+            case "ask":
+                batch, _ = decode_batch(fields, data)
+                self._ask(batch, later)
                 return None
-            elif command in JOB_COMMANDS:
+            case "targets":
+                reply = _rows(status, fields)
+            case "panel":
+                reply = {"panel": status.config.panel.fields()}
+            case "coverage":
+                reply, columns = _coverage(status, fields)
+            case "novelty":
+                reply, columns = _curve(status)
+            case command if command in JOB_COMMANDS:
                 if self._jobs is None:
                     raise WireError(
                         Reason.DENIED,
                         "there are no jobs: set jobs.directories in the configuration",
                     )
-                later = partial(self._later, envelope, key, reply, size)
-                self._jobs(command, request, rights, later)
+                self._jobs(command, fields, rights, later)
                 return None
-            elif command == "targets":
-                reply |= _rows(self._status, request)
-            elif command == "panel":
-                reply["panel"] = self._status.config.panel.fields()
-            elif command == "coverage":
-                fields, columns = _coverage(self._status, request)
-                reply |= fields
-            elif command == "novelty":
-                fields, columns = _curve(self._status)
-                reply |= fields
-            else:
+            case command:
                 known = ", ".join(COMMANDS)
                 raise WireError(
                     Reason.MALFORMED, f"unknown command {shown(command)} (known: {known})"
                 )
-            reply |= {"type": "reply", "ok": True}
-        except WireError as error:
-            command = None
-            reply |= _refusal(error)
-        status = command == "status"
-        return _Request(envelope, key, reply, status, subscriptions, size, columns)
+        reply = request.reply | reply | {"type": "reply", "ok": True}
+        return request._replace(reply=reply, frames=columns)
 
     def _later(
-        self,
-        envelope: list[bytes],
-        key: str,
-        reply: Header,
-        size: int,
-        outcome: Header | WireError,
-        frames: Sequence[Buffer] = (),
+        self, request: _Request, outcome: Header | WireError, frames: Sequence[Buffer] = ()
     ) -> None:
         """Reply to a request that was answered later; from any thread."""
         if isinstance(outcome, WireError):
             outcome = _refusal(outcome)
-        reply = reply | {"type": "reply", "ok": True} | outcome
-        size += sum(map(len, frames))
-        self.inbox.put(_Request(envelope, key, reply, False, False, size, frames))
+        reply = request.reply | {"type": "reply", "ok": True} | outcome
+        size = request.size + sum(map(len, frames))
+        self.inbox.put(request._replace(size=size, reply=reply, frames=frames))
 
 
 def _rows(status: DaemonStatus, request: Header) -> Header:

@@ -177,6 +177,8 @@ class DaemonStatus:
         self.topics: frozenset[str] = frozenset()
         self.subscriptions: dict[str, int] = {}
         self.ignored_subscriptions = 0
+        # reads of the watched folder that are larger than a batch
+        self.passed_over = 0
         # bytes that wait for subscribers, and how many slow subscribers were disconnected
         self.feed_waiting = 0
         self.slow_subscribers = 0
@@ -257,6 +259,7 @@ class DaemonStatus:
             },
             "producers": {"known": self.producers, "active": self.active_producers},
             "refused": self.refused,
+            "passed_over": self.passed_over,
             "security": None if self.key_counts is None else self.key_counts(),
             "jobs": None if self.jobs is None else dict(self.jobs),
             "job_keys": self.jobs is not None,

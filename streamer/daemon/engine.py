@@ -18,17 +18,10 @@ import structlog
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.config import Config
-from streamer.daemon.control_records import (
-    AnyGroup,
-    ControlGroup,
-    ControlRecord,
-    dictionary_record,
-    settled_record,
-)
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.kept_batches import KeptBatches
-from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.publish import ControlRecord, Group, dictionary_record, settled_record
 from streamer.daemon.read_decisions import Answer, DecisionStage
 from streamer.daemon.reload import Reloaded, Reply, ending, not_loaded
 from streamer.daemon.restore import Restored, fingerprint
@@ -112,7 +105,7 @@ def make_matcher(
 # groups matched but not yet published; few, since results are larger than reads
 _AHEAD = 3
 # bases of waiting batches that are matched together, since a GPU works on millions at a time
-_TOGETHER = 1 << 24
+_GROUP_BASES = 1 << 24
 # the engine waits for unpublished results, but no longer than this while decisions are due
 _SLOT_SECONDS = 0.005
 # seconds until a journal that could not be read is tried again
@@ -136,7 +129,7 @@ class EngineWorker(Worker):
         restored: Restored,
         *,
         kept: KeptBatches | None,
-        forward: Callable[[AnyGroup], None],
+        forward: Callable[[Group], None],
         wants: Callable[[str], bool],
         warm_up: Callable[[Config, MatchSpec], None],
     ) -> None:
@@ -279,7 +272,7 @@ class EngineWorker(Worker):
             )
             for at, (item, result) in pairs
         ]  # fmt: skip
-        self._forward(MatchedGroup(matched, self._heads))
+        self._forward(Group(self._heads, matched))
 
     def _note(self, matcher: StreamMatcher) -> None:
         self.make_batch, self.make_together = matcher.make_batch, matcher.make_together
@@ -506,15 +499,15 @@ class EngineWorker(Worker):
     ) -> None:
         if control_records and self._take_slot():
             self._at += len(control_records)
-            self._forward(ControlGroup(control_records, self._heads, done))
+            self._forward(Group(self._heads, control=control_records, done=done))
 
 
 def group_batches(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
-    """Split batches into groups of about ``_TOGETHER`` bases, with at least one batch each."""
+    """Split batches into groups of about ``_GROUP_BASES`` bases, with at least one batch each."""
     group: list[Accepted] = []
     bases = 0
     for item in items:
-        if group and bases + item.batch.symbols > _TOGETHER:
+        if group and bases + item.batch.symbols > _GROUP_BASES:
             yield group
             group, bases = [], 0
         group.append(item)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import structlog
 import zmq
 
-from streamer.daemon.control_records import AnyGroup
 from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.daemon_status import DaemonStatus
+from streamer.daemon.publish import Group
 from streamer.daemon.security import guarded_subscriptions
 from streamer.daemon.security.guarded_subscriptions import (
     MAX_MESSAGES,
@@ -32,8 +32,8 @@ from streamer.protocol.transport.curve import HANDSHAKE_BYTES, descriptor_of
 from streamer.protocol.transport.frames import (
     FRAME_BYTES,
     MESSAGE_BYTES,
-    HeldBytes,
     Message,
+    UnsentBytes,
     measure,
     send_all,
 )
@@ -48,8 +48,8 @@ _REPORT_SECONDS = 10.0
 # message about a batch of one megabyte
 _LARGE_MESSAGE_BYTES = 128 * 1024
 _LEAST_MESSAGES, _MOST_MESSAGES = 16, 1 << 30
-# messages are sent together up to this fraction (1/n) of the limit
-_TOGETHER = 64
+# messages are sent in parts of up to this fraction (1/n) of the limit
+_PARTS = 64
 # while there is no room: between two checks, for libzmq to free memory, and until messages are lost
 _CHECK_SECONDS, _RELEASE_SECONDS, _LOSE_SECONDS = 0.0005, 0.02, 2.0
 
@@ -67,14 +67,14 @@ class FeedWorker(SocketWorker):
         status: DaemonStatus,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
-        done: Callable[[AnyGroup], None],
+        done: Callable[[Group], None],
         *,
         at: int = 0,
         heads: Mapping[str, int] | None = None,
         gate: Gatekeeper | None = None,
     ) -> None:
         super().__init__("feed", status, context, notify, gate)
-        self.inbox: Mailbox[AnyGroup] = Mailbox()
+        self.inbox: Mailbox[Group] = Mailbox()
         self._done = done
         self._core = FeedCore(
             stream=status.stream,
@@ -86,12 +86,12 @@ class FeedWorker(SocketWorker):
         )
         peers = KnownPeers(gate, "feed", strict=True)
         self._guarded = GuardedSubscriptions(peers, self._core.subscriptions)
-        self._held = HeldBytes()
+        self._unsent = UnsentBytes()
         self._limit = status.config.feed.buffer_bytes
         self._backlog = Backlog(self._limit)
         self._sent = 0
         self._reported = -_REPORT_SECONDS
-        self._novelty_told: list[int] = []
+        self._last_novelty: list[int] = []
 
     def wants(self, topic: str) -> bool:
         """Whether somebody subscribes to the topic (a subscription is a prefix)."""
@@ -104,7 +104,7 @@ class FeedWorker(SocketWorker):
         # half the mark, so a subscriber that has read everything can still count as full
         most = min(max(_LEAST_MESSAGES, self._limit // _LARGE_MESSAGE_BYTES), _MOST_MESSAGES)
         options = {
-            zmq.SNDHWM: most if self._held.missing else 0,
+            zmq.SNDHWM: most if self._unsent.missing else 0,
             zmq.MAXMSGSIZE: MAX_SUBSCRIPTION if self.gate is None else HANDSHAKE_BYTES,
             **guarded_subscriptions.OPTIONS,
         }
@@ -141,28 +141,28 @@ class FeedWorker(SocketWorker):
                 self._publish(socket, group)
             work.taken -= 1
             work.done += 1
-        self._status.feed_waiting = self._held.bytes
+        self._status.feed_waiting = self._unsent.bytes
 
-    def _publish(self, socket: zmq.Socket[bytes], group: AnyGroup) -> None:
+    def _publish(self, socket: zmq.Socket[bytes], group: Group) -> None:
         """Publish a group that was matched or drafted together."""
         made = group.publications(intervals=self.wants("match") or self.wants("mismatch"))
         messages = self._core.publish(made, time.time_ns())
         counts = Counter[str]()
-        for one in made:
-            counts.update(one.counts)
+        for record in made:
+            counts.update(record.counts)
         totals = self._status.totals
         if group.matched:
             totals.add(group.matched[0].accepted.at, **counts)
         else:
             totals.correct(counts)
         self._send(socket, messages)
-        self._status.durations.add([one.accepted.at for one in group.matched])
+        self._status.durations.add([batch.accepted.at for batch in group.matched])
         tally, matched = self._status.tally, group.matched
         # batches matched with another dictionary will be matched again
         if tally is not None and matched and matched[0].dictionary is tally.dictionary:
-            tally.add([one.result for one in matched])
+            tally.add([batch.result for batch in matched])
         if self._status.novelty is not None:
-            for result in (one.result for one in matched):
+            for result in (batch.result for batch in matched):
                 self._status.novelty.add(result.batch.offsets, result.new_starts)
         self._done(group)
 
@@ -176,10 +176,10 @@ class FeedWorker(SocketWorker):
         # for a gap
         self._send(socket, self._core.denials(time.time_ns()))
         self._send(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
-        self._tell_counts(socket)
-        self._tell_novelty(socket)
+        self._publish_counts(socket)
+        self._publish_novelty(socket)
 
-    def _tell_counts(self, socket: zmq.Socket[bytes]) -> None:
+    def _publish_counts(self, socket: zmq.Socket[bytes]) -> None:
         """Publish the target counts that have changed."""
         tally, core, fields = self._status.tally, self._core, self._status.answers()
         if tally is None:
@@ -191,14 +191,14 @@ class FeedWorker(SocketWorker):
         if "enough" in self._status.published:
             self._send(socket, core.tally("enough", tally.enough(), time.time_ns(), **fields))
 
-    def _tell_novelty(self, socket: zmq.Socket[bytes]) -> None:
+    def _publish_novelty(self, socket: zmq.Socket[bytes]) -> None:
         """Publish the end of the novelty curve, if it has moved."""
         curve, core = self._status.novelty, self._core
         if curve is None or not core.wants("novelty"):
             return
         row = curve.last()
-        if row is not None and row != self._novelty_told:
-            self._novelty_told = row
+        if row is not None and row != self._last_novelty:
+            self._last_novelty = row
             version = self._status.version
             self._send(socket, core.tally("novelty", [row], time.time_ns(), version=version))
 
@@ -208,17 +208,17 @@ class FeedWorker(SocketWorker):
         shares: list[int] = []
         size = 0
         for message in messages:
-            held, frames = measure(message)
+            own, frames = measure(message)
             # in libzmq each connection has an entry of its own for each frame
             listeners = self._core.subscriptions.listeners[bytes(message[0]).decode()]
             share = frames * MESSAGE_BYTES * listeners
-            held += frames * FRAME_BYTES + share
-            if part and size + held > self._limit // _TOGETHER:
+            own += frames * FRAME_BYTES + share
+            if part and size + own > self._limit // _PARTS:
                 self._send_part(socket, part, shares, size)
                 part, shares, size = [], [], 0
             part.append(message)
             shares.append(share)
-            size += held
+            size += own
         self._send_part(socket, part, shares, size)
 
     def _send_part(
@@ -226,7 +226,7 @@ class FeedWorker(SocketWorker):
     ) -> None:
         # an XPUB socket never blocks
         if self._make_room(socket, size):
-            send_all(socket, part, self._held, shares)
+            send_all(socket, part, self._unsent, shares)
             self._sent += size
         else:
             log.error("messages of the feed are lost: no memory becomes free", bytes=size)
@@ -238,9 +238,9 @@ class FeedWorker(SocketWorker):
         """
         begun = judged = time.monotonic()
         since, now = begun, begun
-        if self._backlog.wants_look(self._held.bytes, self._sent, now):
+        if self._backlog.wants_look(self._unsent.bytes, self._sent, now):
             self._look(now)
-        while (held := self._held.bytes) and held + size > self._limit:
+        while (unsent := self._unsent.bytes) and unsent + size > self._limit:
             now = time.monotonic()
             if now - begun > _LOSE_SECONDS:
                 return False
@@ -255,7 +255,7 @@ class FeedWorker(SocketWorker):
                     self._report(
                         "slow subscribers: their connections are ended",
                         connections=len(ended),
-                        waiting_bytes=held,
+                        waiting_bytes=unsent,
                         buffer_bytes=self._limit,
                     )
             # libzmq frees what an ended connection left when it is called
@@ -281,8 +281,8 @@ class FeedWorker(SocketWorker):
             log.warning(event, **fields)
 
     def _subscriptions(self, socket: zmq.Socket[bytes]) -> None:
-        held, guarded = self._core.subscriptions, self._guarded
-        before = held.topics
+        subscriptions, guarded = self._core.subscriptions, self._guarded
+        before = subscriptions.topics
         for _ in range(_SUBSCRIPTIONS_AT_ONCE):
             try:
                 frame = socket.recv(zmq.NOBLOCK, copy=False)
@@ -298,14 +298,15 @@ class FeedWorker(SocketWorker):
                 )
         for connection in guarded.descriptors:
             self._backlog.add(connection, self._sent, time.monotonic())
-        if held.topics != before:
-            log.debug("subscriptions", topics=sorted(held.topics))
+        if subscriptions.topics != before:
+            log.debug("subscriptions", topics=sorted(subscriptions.topics))
         self._note_subscriptions()
 
     def _note_subscriptions(self) -> None:
-        held = self._core.subscriptions
-        self._status.topics, self._status.subscriptions = held.topics, held.prefixes.copy()
-        self._status.ignored_subscriptions = held.ignored
+        subscriptions = self._core.subscriptions
+        self._status.topics = subscriptions.topics
+        self._status.subscriptions = subscriptions.prefixes.copy()
+        self._status.ignored_subscriptions = subscriptions.ignored
 
 
 def _queued(descriptor: int) -> int:

@@ -1,10 +1,8 @@
 """The ingest thread: batches of reads in, acknowledgements, refusals and credit out.
 
-Checks and decodes batches that came together with a few kernel calls, whatever their number.
-
-If batches are decoded one by one, each checksum and each pass over letters releases and retakes the
-GIL, and the GIL limits a daemon on a GPU. Damage and unusual names are left to ``decode_batch``,
-which reports errors.
+Batches that came together are checked and decoded by a few kernel calls: one by one, each checksum
+and each pass over letters would release and retake the GIL, which limits a daemon on a GPU. Damage
+and unusual names are left to ``decode_batch``, which reports errors.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import structlog
@@ -65,7 +63,7 @@ _FRAMES = 5
 _NAMES, _OFFSETS, _LETTERS = range(1, _FRAMES - 1)
 
 
-def decode_together(
+def decode_batches(
     messages: Sequence[tuple[Header, Sequence[memoryview]]], make: MakeTogether
 ) -> list[tuple[ReadBatch, bytes] | None]:
     """What ``decode_batch`` returns for each batch, or None: then call ``unseal`` and that.
@@ -75,7 +73,7 @@ def decode_together(
     """
     decoded: list[tuple[ReadBatch, bytes] | None] = [None] * len(messages)
     address = crc32c_address()
-    which = [
+    regular = [
         at
         for at, (header, frames) in enumerate(messages)
         if header.get("form") == "columns"
@@ -84,37 +82,36 @@ def decode_together(
         and not len(frames[_OFFSETS]) % 8
         and len(frames[-1]) == SEAL_BYTES
     ]
-    if not (address and which) or sys.byteorder == "big":
+    if not (address and regular) or sys.byteorder == "big":
         return decoded
-    frames = [messages[at][1] for at in which]
-    sizes = np.array([[*map(len, of_one[:_FRAMES])] for of_one in frames], dtype=np.int64)
-    places = np.array([[*map(_address, of_one[:_LETTERS])] for of_one in frames], dtype=np.uint64)
-    ends = np.zeros(len(which) + 1, dtype=np.int64)
+    sent = [messages[at][1] for at in regular]
+    sizes = np.array([[*map(len, frames[:_FRAMES])] for frames in sent], dtype=np.int64)
+    places = np.array([[*map(_address, frames[:_LETTERS])] for frames in sent], dtype=np.uint64)
+    ends = np.zeros(len(regular) + 1, dtype=np.int64)
     np.cumsum(sizes[:, _OFFSETS] // 8, out=ends[1:])
     # frames may be unaligned
     offsets = np.empty(ends[-1], dtype=np.int64)
-    sums = np.empty(len(which), dtype=np.uint32)
-    names = np.empty(len(which), dtype=np.int64)
+    sums = np.empty(len(regular), dtype=np.uint32)
+    names = np.empty(len(regular), dtype=np.int64)
     _inspect(np.uint64(address), places, sizes, ends, offsets, sums, names)
-    fine = names >= 0
-    told = zip(which, names.tolist(), ends.tolist(), frames, strict=False)
+    found = zip(regular, names.tolist(), ends.tolist(), sent, strict=False)
     columns = [
         (
             at,
-            PackedNames(bytes(of_one[_NAMES]), count),
+            PackedNames(bytes(frames[_NAMES]), count),
             offsets[begin : begin + count + 1],
-            of_one[_LETTERS],
+            frames[_LETTERS],
         )
-        for at, count, begin, of_one in told
+        for at, count, begin, frames in found
         if count >= 0
     ]
     if not columns:
         return decoded
-    sums = sums[fine]
-    batches = make([own[1:] for own in columns], sums)
-    for (at, packed, *_), batch, found in zip(columns, batches, sums.tolist(), strict=True):
+    sums = sums[names >= 0]
+    batches = make([column[1:] for column in columns], sums)
+    for (at, packed, *_), batch, checksum in zip(columns, batches, sums.tolist(), strict=True):
         *further, seal = messages[at][1][_LETTERS + 1 :]
-        if batch is None or crc32c(further, found) != int.from_bytes(seal, "little"):
+        if batch is None or crc32c(further, checksum) != int.from_bytes(seal, "little"):
             continue
         # ``decode_batch`` reports what is wrong with a context
         with suppress(WireError):
@@ -226,7 +223,7 @@ class IngestWorker(SocketWorker):
     ) -> None:
         super().__init__("ingest", status, context, notify, gate)
         self._peers = KnownPeers(gate, "ingest")
-        # events that concern batches, for the core
+        # calls of the core
         self.inbox: Mailbox[Callable[[], None]] = Mailbox()
         # routes of connections that are ended after one answer
         self._unknown: set[bytes] = set()
@@ -244,31 +241,13 @@ class IngestWorker(SocketWorker):
             forget_seconds=forget_seconds,
             decides=bool(status.config.decision.names),
         )
-        self._core = IngestCore(settings, known=known, number=number, content_of=content_of)
-        self._begin = begin or self._core.begun
-        self._forget = forget or self._core.forgotten
+        self.core = IngestCore(settings, known=known, number=number, content_of=content_of)
+        self._begin = begin or self.core.begun
+        self._forget = forget or self.core.forgotten
 
-    # ---- reports of other threads --------------------------------------------------------------
-
-    def begun(self, epochs: Sequence[tuple[str, int]]) -> None:
-        """These epochs of producers have been stored."""
-        self.inbox.put(partial(self._core.begun, epochs))
-
-    def forgotten(self, names: Sequence[str]) -> None:
-        """Nothing is stored of these producers any more."""
-        self.inbox.put(partial(self._core.forgotten, names))
-
-    def published(self, items: Sequence[Accepted]) -> None:
-        """The results of durable batches are out, in order: their credit becomes free."""
-        self.inbox.put(partial(self._core.published, items))
-
-    def journal_full(self, full: bool) -> None:
-        """The journal has no room for more, or has room again."""
-        self.inbox.put(partial(self._core.journal_full, full))
-
-    def at_limit(self) -> None:
-        """The dictionary has reached a limit at which batches are refused."""
-        self.inbox.put(self._core.at_limit)
+    def tell(self, happened: Callable[..., None], *arguments: Any) -> None:
+        """Call this method of ``core`` in the next turn; from any thread."""
+        self.inbox.put(partial(happened, *arguments))
 
     # ---- the thread ----------------------------------------------------------------------------
 
@@ -295,7 +274,7 @@ class IngestWorker(SocketWorker):
             deadline = time.monotonic() + _END_SECONDS
             while self._turn(socket) and time.monotonic() < deadline:
                 pass
-            if len(self._core.producers):
+            if len(self.core.producers):
                 time.sleep(_READ_SECONDS)
         finally:
             self.release(socket)
@@ -309,9 +288,9 @@ class IngestWorker(SocketWorker):
         with self.stage_work.step("messages to be taken and answered"):
             self._take_in()
             taken = self._receive(socket)
-            if epochs := self._core.epochs():
+            if epochs := self.core.epochs():
                 self._begin(epochs)
-            if names := self._core.silent():
+            if names := self.core.silent():
                 self._forget(names)
             self._send(socket)
         self.stage_work.done += 1
@@ -320,8 +299,8 @@ class IngestWorker(SocketWorker):
     def _take_in(self) -> None:
         now = time.monotonic()
         self._peers.sweep(now)
-        self._core.tick(now, time.time_ns() // 1_000_000)
-        self._core.life(self._status.state)
+        self.core.tick(now, time.time_ns() // 1_000_000)
+        self.core.life(self._status.state)
         waiting = self.inbox.take()
         self.stage_work.taken = len(waiting)
         for happened in waiting:
@@ -353,7 +332,7 @@ class IngestWorker(SocketWorker):
             try:
                 rights = self._peers.rights(route, sender)
             except WireError as error:
-                self._core.refuse(route, error, {})
+                self.core.refuse(route, error, {})
                 self._unknown.add(route)
                 continue
             if rights is not None:
@@ -366,14 +345,14 @@ class IngestWorker(SocketWorker):
         if make is None:
             return
         likely = [message for message in burst if self._is_likely(message)]
-        decoded = decode_together([(m.header, m.sealed) for m in likely], make)
-        for message, found in zip(likely, decoded, strict=True):
-            message.decoded = found
+        decoded = decode_batches([(m.header, m.sealed) for m in likely], make)
+        for message, content in zip(likely, decoded, strict=True):
+            message.decoded = content
 
     def _is_likely(self, message: _Message) -> bool:
         try:
             size = size_of(message.frames)
-            return self._core.is_likely(message.header, size, message.rights)
+            return self.core.is_likely(message.header, size, message.rights)
         except WireError:
             return False
 
@@ -382,28 +361,28 @@ class IngestWorker(SocketWorker):
             # the checksum comes first: no field of a damaged message is trusted
             content, header = message.content, message.header
         except WireError as error:
-            self._core.refuse(message.route, error, {})
+            self.core.refuse(message.route, error, {})
             return
         if message.frames and header.get("type") == "hello":
             problem = f"a hello is a header and its checksum, not {len(message.sealed)} frames"
             longer = WireError(Reason.MALFORMED, problem)
-            self._core.refuse(message.route, longer, header, message.rights)
+            self.core.refuse(message.route, longer, header, message.rights)
             return
         size = size_of(message.frames)
-        offer = self._core.message(message.route, header, size, content, message.rights)
+        offer = self.core.message(message.route, header, size, content, message.rights)
         if offer is None:
             return
         make, _ = self._makers()
         try:
             batch, names = message.decoded or decode_batch(header, message.frames, make)
         except WireError as error:
-            self._core.refuse(message.route, error, header)
+            self.core.refuse(message.route, error, header)
             return
         growing = None
         if offer.growing:
             growing = GrowingReads(batch, names)
             batch, names = make([], np.zeros(1, dtype=np.int64), b""), NO_NAMES
-        self._forward(self._core.accept(offer, batch, names, growing))
+        self._forward(self.core.accept(offer, batch, names, growing))
 
     def _may_have(self, route: bytes, header: Header) -> bool:
         """Whether the client that now has the route may get an answer."""
@@ -417,7 +396,7 @@ class IngestWorker(SocketWorker):
         messages: list[list[Buffer]] = []
         frames: list[Buffer] = []
         last: Header | None = None
-        for route, header in self._core.answers():
+        for route, header in self.core.answers():
             if not self._may_have(route, header):
                 continue
             if header is not last:
@@ -427,7 +406,7 @@ class IngestWorker(SocketWorker):
                     log.debug("refused", **about, why=header["message"])
             messages.append([route, *frames])
         # the status first: a client that has an answer finds its message counted there
-        status, core = self._status, self._core
+        status, core = self._status, self.core
         producers = core.producers
         status.refused = core.refused
         status.queued_bytes, status.queued_batches = (

@@ -12,12 +12,10 @@ from contextlib import suppress
 import structlog
 
 from streamer.daemon.config import Config
-from streamer.daemon.control_records import AnyGroup
 from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.daemon_status import DaemonStatus
-from streamer.daemon.publish import Publication
+from streamer.daemon.publish import Group
 from streamer.daemon.restore import identity, put_snapshot
-from streamer.daemon.stored_batch import to_record
 from streamer.daemon.worker import POLL_SECONDS, Inbox, Worker
 from streamer.journal.record import Begun, JournalDamage, JournalFull, JournalUnread, Record
 from streamer.journal.store import Journal
@@ -37,7 +35,7 @@ def open_journal(config: Config, *, accept_loss: bool) -> Journal | None:
     table = config.journal
     if table.durability == "none":
         return None
-    journal = Journal.open(
+    journal = Journal(
         table.directory,
         identity(config.spec),
         table.durability,
@@ -67,14 +65,14 @@ class JournalWorker(Worker):
         journal: Journal,
         *,
         replayed: Sequence[int],
-        forward: Callable[[AnyGroup], None],
+        forward: Callable[[Group], None],
         committed: Callable[[], None],
         begun: Callable[[Epochs], None],
         forgotten: Callable[[Sequence[str]], None],
         full: Callable[[bool], None],
     ) -> None:
         super().__init__("journal", notify)
-        self.inbox: Inbox[AnyGroup | Epochs] = Inbox()
+        self.inbox: Inbox[Group | Epochs] = Inbox()
         self._status = status
         self._journal = journal
         self._forward = forward
@@ -88,7 +86,7 @@ class JournalWorker(Worker):
         self._snapshot_thread: threading.Thread | None = None
         # the outcome of a snapshot: whether it is stored, or an error
         self._snapshot_end: bool | BaseException = False
-        self._core: LogCore[AnyGroup | Epochs, Record | Begun] = LogCore(
+        self._core: LogCore[Group | Epochs, Record | Begun] = LogCore(
             lambda group: entries_of(group, time.time_ns()), Replay(*replayed)
         )
 
@@ -144,7 +142,7 @@ class JournalWorker(Worker):
             self._full(False)
             log.info("there is room again: batches are accepted")
         for group in core.appended():
-            if isinstance(group, AnyGroup):
+            if isinstance(group, Group):
                 # a producer learns that it is durable once it is published, a moment later
                 self._forward(group)
             else:
@@ -216,14 +214,11 @@ def _log_put_off(error: Exception) -> None:
     log.warning("no snapshot could be stored", why=str(error) or "out of memory")
 
 
-def entries_of(group: AnyGroup | Epochs, now: int) -> tuple[Sequence[Record | Begun], Replay]:
+def entries_of(group: Group | Epochs, now: int) -> tuple[Sequence[Record | Begun], Replay]:
     """What to store of a group, and what it adds to a restart; now: in nanoseconds."""
-    if not isinstance(group, AnyGroup):
+    if not isinstance(group, Group):
         return [Begun(name, epoch, now) for name, epoch in group], Replay()
-    records = [
-        to_record(one, now) if isinstance(one, Publication) else one.record(now)
-        for one in group.publications(intervals=True)
-    ]
+    records = [publication.record(now) for publication in group.publications(intervals=True)]
     size = sum(size_of(record.frames) for record in records)
     kmers = sum(matched.result.new_kmers.size for matched in group.matched)
     return records, Replay(size, kmers, len(records))

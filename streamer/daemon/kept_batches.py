@@ -15,15 +15,14 @@ import structlog
 from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.control_records import ControlRecord, settled_record
 from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.core.revision import Revision
 from streamer.daemon.layout import lay_out
-from streamer.daemon.publish import Content, Findings
+from streamer.daemon.publish import ControlRecord, Publication, settled_record
 from streamer.daemon.stored_batch import StoredBatch
-from streamer.daemon.stored_messages import BATCH, REVISION
+from streamer.daemon.stored_messages import BATCH, REVISION, Content, stored_contents
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import JournalDamage, JournalExpired, Outline, Record
+from streamer.journal.record import JournalDamage, JournalExpired, Record
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
@@ -84,7 +83,7 @@ class Answers:
 
 def chosen(topic: str, content: Content, reads: NDArray[np.bool_]) -> Content:
     """The part of a message's content about these reads."""
-    columns = _columns(content)
+    columns = content.columns()
     kept = reads[columns["read"]]
     columns = {name: values[kept] for name, values in columns.items()}
     described = [(name, kind, int(kept.sum())) for name, kind, _ in content.described]
@@ -106,15 +105,10 @@ def _chosen_fields(topic: str, fields: Header, columns: Mapping[str, NDArray[Any
     return fields
 
 
-def _columns(content: Content) -> Rows:
-    described = zip(content.described, content.frames, strict=True)
-    return {name: np.frombuffer(frame, kind) for (name, kind, _), frame in described}
-
-
 def _rows(topic: str, content: Content | None, meanings: Meanings) -> Rows:
     if content is None:
         return {c.name: np.zeros(0, _kind(topic, c.name, c.dtype)) for c in TOPICS[topic].columns}
-    found = _columns(content)
+    found = content.columns()
     rows = {column.name: found[column.name] for column in TOPICS[topic].columns}
     if (column := _TARGETS.get(topic)) is not None:
         rows[column] = _meant(rows[column], content.fields, meanings)
@@ -208,12 +202,10 @@ class KeptBatches:
         batches, after = self._read(after, until)
         control_records: list[ControlRecord] = []
         uncounted: list[BatchResult] = []
-        for batch, findings in zip(batches, _found(batches, matcher, stored), strict=True):
+        for batch, again in zip(batches, _matched(batches, matcher, stored), strict=True):
             if tally is not None and batch.at > tally.until:
-                uncounted.append(findings.matched.result)
-            control_record = self._revised(
-                at + len(control_records), batch, findings, matcher.version
-            )
+                uncounted.append(again.matched.result)
+            control_record = self._revised(at + len(control_records), batch, again, matcher.version)
             if control_record is not None:
                 control_records.append(control_record)
         if settled := after >= until:
@@ -257,18 +249,18 @@ class KeptBatches:
         return batches, after
 
     def _revised(
-        self, at: int, batch: StoredBatch, findings: Findings, version: int
+        self, at: int, batch: StoredBatch, again: Publication, version: int
     ) -> ControlRecord | None:
         """The revision of a batch; None if nothing has changed."""
         reads = batch.about["reads"]
         meanings: Meanings = {}
-        contents = {topic: findings.content(topic) for topic in findings.topics if topic in PARTS}
+        contents = {topic: again.content(topic) for topic in again.topics if topic in PARTS}
         before, now = Answers(batch.contents(), meanings), Answers(contents.items(), meanings)
         said = batch.about["version"]
         known = True
         try:
             for record in self._journal.about(batch.at):
-                if isinstance(record, Outline):
+                if record.lost:
                     known = False  # it was given up
                     continue
                 meta, retracted, upgraded = _stored_revision(record)
@@ -287,10 +279,10 @@ class KeptBatches:
         return _revision_record(at, batch, about, contents, changed, totals)
 
 
-def _found(
+def _matched(
     batches: Sequence[StoredBatch], matcher: StreamMatcher, stored: Dictionary | None
-) -> list[Findings]:
-    """The current findings of batches."""
+) -> list[Publication]:
+    """The batches matched with the dictionary in use."""
     if not batches:
         return []
     results = matcher.match_again([batch.reads for batch in batches])
@@ -298,8 +290,7 @@ def _found(
         Matched(0, _accepted(batch, result.batch), result, matcher.dictionary, stored)
         for batch, result in zip(batches, results, strict=True)
     ]
-    laid = lay_out(matched, intervals=True)
-    return [Findings(*found) for found in zip(matched, laid, strict=True)]
+    return [*map(Publication, matched, lay_out(matched, intervals=True))]
 
 
 def _revision_record(
@@ -334,16 +325,16 @@ def _stored_revision(
 ) -> tuple[Header, NDArray[np.uint32], Iterator[tuple[str, Content]]]:
     """The meta of a revision, the reads that it names, and its contents."""
     meta = msgpack.unpackb(record.meta)
-    _, (_, _, fields, described) = meta["topics"]
-    _, retracted, *columns = record.frames
+    (_, _, retract), (_, _, upgrade) = stored_contents(record, meta)
 
     def upgraded() -> Iterator[tuple[str, Content]]:
-        for wire, further in fields["parts"].items():
-            own = [n for n, (name, *_) in enumerate(described) if name.startswith(wire)]
-            names = [(described[n][0].removeprefix(wire), *described[n][1:]) for n in own]
-            yield wire.removesuffix("."), Content(further, names, [columns[n] for n in own])
+        columns = [*zip(upgrade.described, upgrade.frames, strict=True)]
+        for wire, fields in upgrade.fields["parts"].items():
+            own = [(column, frame) for column, frame in columns if column[0].startswith(wire)]
+            described = [(name.removeprefix(wire), kind, rows) for (name, kind, rows), _ in own]
+            yield wire.removesuffix("."), Content(fields, described, [frame for _, frame in own])
 
-    return meta, np.frombuffer(retracted, np.uint32), upgraded()
+    return meta, np.frombuffer(retract.frames[0], np.uint32), upgraded()
 
 
 def _accepted(batch: StoredBatch, reads: ReadBatch) -> Accepted:

@@ -5,11 +5,9 @@ and one kernel lays out all such batches. The others are laid out from their rep
 topic becomes frames in memory, the names of the reads and then its columns, which are sent without
 a copy.
 
-The kernel that lays out a group of batches for the feed (streamer/daemon/layout.py).
-
-Without the GIL it passes over the bits of all batches: it counts the starts of runs of windows (an
-upper bound of the rows), allocates all columns, writes them in one pass, run by run, and computes
-their checksums:
+Without the GIL the kernel passes over the bits of all batches: it counts the starts of runs of
+windows (an upper bound of the rows), allocates all columns, writes them in one pass, run by run,
+and computes their checksums:
 
     names read start end windows target                                           match
     names read start end windows                                                  mismatch
@@ -385,15 +383,15 @@ def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
     A single thread lays out all batches with one target set: it processes 20 billion symbols a
     second, and waking another thread takes as long as a million symbols.
     """
-    together = _lay_out_together([m for m in group if m.result.sets is None], intervals)
+    from_bits = _lay_out_bits([m for m in group if m.result.sets is None], intervals)
     others = [m for m in group if m.result.sets is not None]
     symbols = sum(m.result.batch.symbols for m in others)
     threads = min(_THREADS, usable_cores() // 2, symbols // _PER_THREAD)
-    alone = iter(run_all([partial(_lay_out_reports, m, intervals) for m in others], threads))
-    return [next(together if m.result.sets is None else alone) for m in group]
+    from_reports = iter(run_all([partial(_lay_out_reports, m, intervals) for m in others], threads))
+    return [next(from_bits if m.result.sets is None else from_reports) for m in group]
 
 
-def _lay_out_together(group: Sequence[Matched], intervals: bool) -> Iterator[Laid]:
+def _lay_out_bits(group: Sequence[Matched], intervals: bool) -> Iterator[Laid]:
     if not group:
         return
     table = np.empty((len(group), TABLE), np.int64)
@@ -401,24 +399,25 @@ def _lay_out_together(group: Sequence[Matched], intervals: bool) -> Iterator[Lai
     only: list[tuple[int, int]] = []
     for at, matched in enumerate(group):
         result, names = matched.result, np.frombuffer(matched.accepted.names, np.uint8)
-        held, target = int(result.only_set), reports.only_target(result, matched.dictionary.targets)
+        only_set = int(result.only_set)
+        target = reports.only_target(result, matched.dictionary.targets)
         arrays = (*result.found.bytes_of_bits, result.batch.offsets, names)
-        describe(table, at, *arrays, result.k, held, target)
+        describe(table, at, *arrays, result.k, only_set, target)
         inputs.append(arrays)
-        only.append((held, target))
+        only.append((only_set, target))
     memory, counts, frames = lay_out_all(table, np.uint64(crc32c_address()), intervals)
     owner = (memory, frames, inputs)
     address = frames.ctypes.data
-    for matched, (held, target), numbers in zip(group, only, counts.tolist(), strict=True):
+    for matched, (only_set, target), numbers in zip(group, only, counts.tolist(), strict=True):
         *sums, hits, misses, crc_match, crc_mismatch, crc_read = numbers
-        found = reports.Sums(*sums)
+        totals = reports.Sums(*sums)
         yield Laid(
-            found,
+            totals,
             len(matched.accepted.names),
             {"match": hits, "mismatch": misses, "read": len(matched.result.batch)},
             {
-                "match": [held] if hits and held != NO_SET else [],
-                "read": [target] if found.reads_on_target else [],
+                "match": [only_set] if hits and only_set != NO_SET else [],
+                "read": [target] if totals.reads_on_target else [],
             },
             [crc_match, crc_mismatch, crc_read],
             address,

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 
 from streamer.daemon.process import spare
-from streamer.protocol.endpoints import socket_path
+from streamer.protocol.endpoints import EndpointError, socket_path, split_http_address
 
 _WAITING = 128
 # TCP keep-alive, in seconds: a connection whose peer vanished silently, for example because its
@@ -155,3 +155,25 @@ def _bound(endpoint: str, path: Path | None) -> socket.socket:
 def parked_path(path: Path) -> Path:
     """Where the socket file lies while its listener is shut."""
     return path.with_name(path.name + ".full")
+
+
+def http_socket(key: str, address: str, waiting: int) -> socket.socket:
+    """A socket that listens at HOST:PORT, the value of ``key``; EndpointError if it cannot.
+
+    waiting: how many connections may wait to be accepted.
+    """
+    try:
+        found = socket.getaddrinfo(*split_http_address(address), type=socket.SOCK_STREAM)
+        family, _, _, _, place = found[0]
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(place)
+            made.listen(waiting)
+        except BaseException:
+            made.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise EndpointError(key, address, why.lower()) from None
+    return made

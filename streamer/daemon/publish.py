@@ -1,24 +1,28 @@
-"""The messages of the feed about one batch: which topics, in which order, with which columns."""
+"""The records of the stream: which messages they have, and what of them the journal stores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.layout import LAID_OUT, Laid, distinct, lay_out
-from streamer.dictionary.targets import NO_SET, TargetSets
+from streamer.daemon.stored_messages import BATCH, DICTIONARY, SETTLED, Content
+from streamer.dictionary.targets import NO_SET, Dictionary, TargetSets
 from streamer.errors import StreamerError
+from streamer.journal.record import Key, Record
 from streamer.matching.decisions import Decisions
 from streamer.protocol.checksum_kernels import combine
-from streamer.protocol.header import SEAL_BYTES, Buffer, Header, crc32c, raw, size_of
-from streamer.protocol.payloads import Columns, describe, encode_feed, encode_head
-from streamer.protocol.schema import TOPICS
+from streamer.protocol.header import SEAL_BYTES, Buffer, Header, crc32c, raw, seal, size_of
+from streamer.protocol.payloads import Columns, describe, encode_context, encode_feed, encode_head
+from streamer.protocol.schema import LIVE_ONLY, TOPICS
 from streamer.protocol.transport.frames import Message
 from streamer.sequences.context import ReadContext
 from streamer.sequences.read_batch import ReadBatch
@@ -28,43 +32,142 @@ from streamer.sequences.read_batch import ReadBatch
 _SET_TARGETS = 64
 
 
-class MatchedGroup:
-    """Batches that were matched together; their messages are made when first asked for.
+class Group:
+    """Records that are committed and published together; ``done`` is called afterwards.
 
-    heads: the last record on each topic, up to the records that messages were made of.
+    matched: batches that were matched together. control: other records. heads: the last record on
+    each topic, up to the records that messages were made of.
     """
 
-    def __init__(self, matched: Sequence[Matched], heads: Heads) -> None:
+    def __init__(
+        self,
+        heads: Heads,
+        matched: Sequence[Matched] = (),
+        control: Sequence[ControlRecord] = (),
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
         self.matched = matched
+        self.done = done
         self._heads = heads
-        self._made: list[Publication] | None = None
+        self._control = control
+        self._made: list[Publication | ControlRecord] = []
 
-    def publications(self, *, intervals: bool) -> list[Publication]:
-        """One publication for each batch, with ``match`` and ``mismatch`` only if ``intervals``.
+    def publications(self, *, intervals: bool) -> Sequence[Publication | ControlRecord]:
+        """The records, made on the first call; ``match`` and ``mismatch`` only if ``intervals``.
 
         Call it for one group after the other, in order.
         """
-        if self._made is None:
+        if not self._made:
             laid = lay_out(self.matched, intervals=intervals)
-            self._made = [
-                Publication(*pair, self._heads) for pair in zip(self.matched, laid, strict=True)
-            ]
+            self._made += map(Publication, self.matched, laid)
+            self._made += self._control
+            for record in self._made:
+                record.prev = self._heads.take(record.at, record.topics)
         return self._made
 
 
-class Content(NamedTuple):
-    """The content of a message about a batch: header fields, described columns, their frames."""
+@dataclass(slots=True)
+class ControlRecord:
+    """A record of the stream that is no new batch: a dictionary, a revision, the end of one.
 
-    fields: Header
-    described: Sequence[tuple[str, str, int]]
-    frames: Sequence[Buffer]
+    meta: fields of the record that its messages lack. about: the header fields that its messages
+    share. contents: those of its messages, by topic. frames: those before the frames of its
+    messages; if it is about a batch, the first has the names of the reads. subject: the record that
+    it is about. counts: added to the totals. prev: as in ``Publication``.
+    """
+
+    at: int
+    kind: str
+    meta: Header = field(default_factory=dict)
+    about: Header = field(default_factory=dict)
+    contents: Mapping[str, Content] = field(default_factory=dict)
+    frames: Sequence[Buffer] = ()
+    subject: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    prev: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> Iterable[str]:
+        """The topics that it has messages on, in order."""
+        return self.contents
+
+    def message(self, topic: str, header: Header) -> Message:
+        """The frames of the message for a topic, ``header`` first in its header."""
+        names = None if self.subject is None else self.frames[0]
+        return seal(self.contents[topic].message(topic, header | self.about, names))
+
+    def record(self, now: int) -> Record:
+        """As the journal stores it; ``now`` is in nanoseconds since 1970."""
+        meta, frames = _stored(self, self.contents)
+        meta = msgpack.packb(meta | self.meta)
+        return Record(self.at, self.kind, meta, (*self.frames, *frames), None, now, self.subject)
 
 
-class Findings:
-    """The results of a batch. topics: those that have any, in order."""
+# of a topic that is live only
+_LIVE = Content({}, (), ())
+
+
+def _stored(
+    record: Publication | ControlRecord, contents: Mapping[str, Content]
+) -> tuple[Header, list[Buffer]]:
+    """The meta of a record, and the columns of its messages; live-only topics have no content."""
+    topics: list[Any] = []
+    columns: list[Buffer] = []
+    for topic, prev in record.prev.items():
+        content = contents.get(topic, _LIVE)
+        topics.append([topic, prev, content.fields, content.described])
+        columns += content.frames
+    return {"about": record.about, "counts": record.counts, "topics": topics}, columns
+
+
+def dictionary_record(
+    at: int,
+    version: int,
+    fingerprint: int,
+    dictionary: Dictionary,
+    batch: int,
+    *,
+    grows: bool,
+    sources: Sequence[str] = (),
+) -> ControlRecord:
+    """The record of a dictionary in use from batch ``batch`` on; a growing one keeps all k-mers.
+
+    at: number of the record. fingerprint: that of the dictionary. sources: the files it was read
+    from.
+    """
+    kmers = int(dictionary.kmers)
+    meta = {
+        "version": version,
+        "fingerprint": fingerprint,
+        "kmers": kmers,
+        "batch": batch,
+        "sources": list(sources),
+        # these are in its frames
+        "sourced": kmers if grows else 0,
+    }
+    names = msgpack.packb(list(dictionary.targets.names))
+    codes = raw(dictionary.codes) if grows else b""
+    return ControlRecord(at, DICTIONARY, meta, frames=(names, codes))
+
+
+def settled_record(at: int, version: int, batch: int) -> ControlRecord:
+    """The record that all answers from batch ``batch`` on are of this dictionary version."""
+    content = Content({"version": version, "from_batch": batch}, (), ())
+    return ControlRecord(at, SETTLED, contents={"settled": content})
+
+
+class Publication:
+    """A matched batch as a record of the stream, with its messages.
+
+    at: number of the record. topics: those that have a message, in order. prev: the same, each with
+    the last record before on that topic; they depend on the stream, not on the subscribers. counts:
+    added to the totals.
+    """
 
     def __init__(self, matched: Matched, laid: Laid) -> None:
+        self.at = matched.at
         self.matched = matched
+        self.prev: Mapping[str, int] = {}
         self._laid = laid
         self._contents: dict[str, tuple[Header, Columns]] = {}
         result, near = matched.result, matched.result.near
@@ -94,7 +197,7 @@ class Findings:
         self.topics = [topic for topic, there in present.items() if there]
 
     def content(self, topic: str) -> Content:
-        """The content of the message on a topic. Its frames live as long as the findings."""
+        """The content of the message on a topic. Its frames live as long as this."""
         if topic in LAID_OUT:
             laid = self._laid
             _, *views = laid.frames(topic)[0].views()
@@ -129,19 +232,6 @@ class Findings:
             _sets(targets, numbers) if topic == "match" else {"targets": _named(targets, numbers)}
         )
 
-
-class Publication(Findings):
-    """The messages of a batch.
-
-    at: number of the record. prev: the topics that have a message, in order, each with the last
-    record before on that topic. They depend on the stream, not on the subscribers.
-    """
-
-    def __init__(self, matched: Matched, laid: Laid, heads: Heads) -> None:
-        super().__init__(matched, laid)
-        self.at = matched.at
-        self.prev = heads.take(matched.at, self.topics)
-
     @cached_property
     def about(self) -> Header:
         """The fields that the headers of all messages share."""
@@ -159,31 +249,46 @@ class Publication(Findings):
             "k": result.k,
         }
 
-    def _has(self, topic: str) -> bool:
-        """Whether a live-only topic had subscribers when the batch was matched."""
-        match topic:
-            case "word":
-                return self.matched.result.depths is not None
-            case "decision":
-                return self.matched.decisions is not None
-        return True
-
     def message(self, topic: str, header: Header) -> Message | None:
         """The frames of the message for a topic, ``header`` first in its header.
 
         None for a topic that nobody subscribed to when the batch was matched.
         """
-        if not self._has(topic):
+        matched = self.matched
+        if topic == "word" and matched.result.depths is None:
+            return None
+        if topic == "decision" and matched.decisions is None:
             return None
         header = header | self.about
         if topic in LAID_OUT:
             return self._laid_out(topic, header)
         fields, columns = self._content(topic)
-        names, growing = self.matched.accepted.names, self.matched.accepted.growing
+        names, growing = matched.accepted.names, matched.accepted.growing
         if topic == "decision" and growing is not None:
             names = growing.names
             header |= {"reads": len(growing.batch), "bases": growing.batch.symbols}
         return encode_feed(topic, header | fields, names, columns)
+
+    def record(self, now: int) -> Record:
+        """As the journal stores it, see ``StoredBatch``; now: in nanoseconds since 1970."""
+        accepted, result = self.matched.accepted, self.matched.result
+        packed, gaps = result.batch.two_bits()
+        reads = accepted.names, raw(result.batch.offsets), packed.data, raw(gaps)
+        stored = {topic: self.content(topic) for topic in self.prev if topic not in LIVE_ONLY}
+        meta, frames = _stored(self, stored)
+        context = encode_context(accepted.batch.context)
+        if context is not None:
+            meta["context"] = True
+            frames.append(context)
+        key = Key(
+            accepted.producer.name,
+            accepted.epoch,
+            accepted.sequence,
+            accepted.content,
+            accepted.mark,
+        )
+        frames = [*reads, raw(result.learned), *frames]
+        return Record(self.at, BATCH, msgpack.packb(meta), tuple(frames), key, now)
 
     def _laid_out(self, topic: str, header: Header) -> Message:
         laid = self._laid

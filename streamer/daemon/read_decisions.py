@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +27,6 @@ _DECIDED = 1 << 16
 
 Answer = Callable[[Header | WireError, Sequence[Buffer]], None]
 """Takes the header fields and frames of a reply, or the reason why there is none."""
-
-
-class _Ask(NamedTuple):
-    batch: ReadBatch
-    answer: Answer
 
 
 class _Decided:
@@ -85,7 +79,7 @@ class DecisionStage:
         self._rule = _rule(config)
         self._decider: Decider | None = None
         self._version = 0
-        self._asked: deque[_Ask] = deque()
+        self._asked: deque[tuple[ReadBatch, Answer]] = deque()
         self._decided = _Decided()
 
     @property
@@ -136,21 +130,22 @@ class DecisionStage:
             raise WireError(Reason.DENIED, NOTHING_DECIDED)
         if len(self._asked) >= _WAITING:
             raise WireError(Reason.BUSY, f"{_WAITING} requests wait for decisions: ask again later")
-        self._asked.append(_Ask(batch, answer))
+        self._asked.append((batch, answer))
 
     def answer(self) -> None:
         """Decide on the queued reads, and reply."""
         while self._asked:
-            ask = self._asked.popleft()
-            fields, columns = self._decide(ask.batch)
+            batch, answer = self._asked.popleft()
+            fields, columns = self._decide(batch)
             fields |= {"version": self._version, "columns": describe(columns)}
-            ask.answer(fields, [raw(values) for values in columns.values()])
+            answer(fields, [raw(values) for values in columns.values()])
 
     def close(self) -> None:
         """Refuse the queued requests."""
         while self._asked:
             gone = WireError(Reason.DRAINING, "the daemon ends: nothing is decided any more")
-            self._asked.popleft().answer(gone, ())
+            _, answer = self._asked.popleft()
+            answer(gone, ())
         if self._decider is not None:
             self._decider.close()
 

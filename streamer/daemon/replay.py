@@ -17,9 +17,9 @@ import structlog
 from streamer.daemon.core import sync
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.stored_messages import StoredMessages, stored_topics
+from streamer.journal.data_files import PIECE_BYTES, SnapshotFile
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalDamage, JournalError, JournalExpired, Record
-from streamer.journal.stored_snapshots import PIECE_BYTES, SnapshotFile
 from streamer.protocol.header import Buffer, Reason, WireError
 
 # bytes of cached records, which several pulls may read, and positions where pulls continue
@@ -59,8 +59,8 @@ class ReplayedJournal:
         reader, unread = self._reader, None
         try:
             if reader.refresh() > self._at:
-                for at, kind, meta in reader.outlines(self._at):
-                    self._heads.take(at, stored_topics(kind, meta))
+                for record in reader.outlines(self._at):
+                    self._heads.take(record.at, stored_topics(record.kind, record.meta))
                 self._at = reader.head
             if reader.oldest > self._oldest:
                 self._oldest = reader.oldest

@@ -22,7 +22,7 @@ from streamer.daemon import stored_batch, stored_messages
 from streamer.daemon.core.log import SNAPSHOT_AFTER
 from streamer.daemon.core.revision import Revision, RevisionCore
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import JournalFull, Outline, Record, Skimmed
+from streamer.journal.record import JournalFull, Record
 from streamer.journal.store import Journal
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
@@ -97,11 +97,11 @@ class Restored:
         learned = concatenated([*self.learned, *([sourced] if spec.near else [])], _NO_CODES)
         return Start(self.number, self.position, self.version, grown, learned)
 
-    def add(self, records: Iterable[Record | Outline | Skimmed]) -> None:
+    def add(self, records: Iterable[Record]) -> None:
         """Take in the records that follow.
 
-        An Outline has only its numbers left. A Skimmed record brought no k-mers and is missing from
-        the curve.
+        A batch without its frames brought no k-mers, and is missing from the curve unless it was
+        given up.
         """
         for record in records:
             self.at = record.at
@@ -121,15 +121,13 @@ class Restored:
                 self.counts.update(meta["counts"])
             elif record.kind == stored_messages.SETTLED:
                 self.core.settled()
-            if isinstance(record, Outline):
+            if record.lost:
                 self.loss.add(meta)
                 if record.kind == stored_messages.BATCH:
                     self.novelty.add_lump(*_lump(meta["counts"]))
                 continue
-            if isinstance(record, Skimmed):
-                continue
             self.replayed[0] += size_of(record.frames)
-            if record.kind == stored_messages.BATCH:
+            if record.kind == stored_messages.BATCH and record.frames:
                 self._learn(stored_batch.StoredBatch(record))
             elif record.kind == stored_messages.DICTIONARY:
                 self.keep_sourced(np.frombuffer(record.frames[1], np.uint64))
@@ -196,15 +194,9 @@ def restore(
         restored.loss.unknown = True
     until = journal.head
     first = max(restored.at, journal.oldest - 1)
-    records: Iterable[Record | Outline | Skimmed]
-    records = (
-        journal.history(first, until)
-        if learns
-        else journal.skim(first, until, stored_messages.BATCH)
-    )
-    for record in records:
+    for record in journal.history(first, until, skimmed="" if learns else stored_messages.BATCH):
         restored.add([record])
-        if not (isinstance(record, Skimmed) and record.at % _SKIMMED_TOGETHER):
+        if record.frames or not record.at % _SKIMMED_TOGETHER:
             pause()
     restored.at = until
     restored.version += bool(restored.loss)

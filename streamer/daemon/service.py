@@ -1,11 +1,4 @@
-"""The life of the daemon: start, run, drain, end.
-
-Sends a few reads through all stages of a batch before the first batch comes.
-
-This compiles every kernel on the way and wakes a GPU and its driver.
-
-A daemon as a process: it runs until a signal or a command has drained it.
-"""
+"""The life of the daemon: start, run, drain, end; and a daemon as a process."""
 
 from __future__ import annotations
 
@@ -28,7 +21,6 @@ from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
-from streamer.daemon.control_records import AnyGroup, ControlGroup
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.life import Life
 from streamer.daemon.core.producers import KnownProducer, ProducerState
@@ -37,27 +29,24 @@ from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.engine import EngineWorker, make_matcher
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.folder_sender import WatchWorker
-from streamer.daemon.ingest import IngestWorker, decode_together
+from streamer.daemon.ingest import IngestWorker, decode_batches
 from streamer.daemon.jobs.job_requests import Parse
 from streamer.daemon.jobs.jobs_worker import JobsWorker
 from streamer.daemon.journal import JournalWorker, open_journal
 from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.listener import parked_path
 from streamer.daemon.process import keep_freed_memory, raise_limit
-from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.publish import Group
 from streamer.daemon.reload import Reloader
 from streamer.daemon.restore import Restored, restored_of
 from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.socket_worker import SocketWorker
-from streamer.daemon.stored_batch import to_record
 from streamer.daemon.sync import SyncWorker
 from streamer.daemon.web import WebWorker
 from streamer.daemon.worker import Inbox, Worker
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.journal.data_writer import Gatherer
 from streamer.journal.record import JournalError
-from streamer.journal.record_index import flat
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.endpoints import reachable, socket_path
 from streamer.protocol.header import pack, seal, size_of
@@ -66,14 +55,16 @@ from streamer.protocol.payloads import decode_batch, encode_reads
 from streamer.sequences.read_batch import ReadBatch
 
 if TYPE_CHECKING:
-    from streamer.daemon.jobs.job_requests import Parse
     from streamer.daemon.metrics.metrics_server import MetricsServer
 
 _READS = [("warm-up", "ACGT" * 16), ("none", "")]
 
 
 def warm_up(config: Config, spec: MatchSpec) -> None:
-    """Decode, match, publish and store two reads, with a small dictionary made for them."""
+    """Decode, match, publish and store two reads, with a small dictionary made for them.
+
+    This compiles every kernel on the way of a batch, and wakes a GPU and its driver.
+    """
     few = ReadBatch.from_sequences(*zip(*_READS, strict=True))
     stored = Dictionary.from_batches([few], spec.k, "forward" if spec.near else spec.strands)
     matcher = make_matcher(config, stored, spec)
@@ -83,7 +74,7 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
         batch, names = decode_batch(header, frames, matcher.make_batch)
         if matcher.make_together is not None:
             message = [memoryview(frame) for frame in seal([pack(header), *frames])]
-            decode_together([(header, message)], matcher.make_together)
+            decode_batches([(header, message)], matcher.make_together)
         (result,) = matcher.match_all([batch])
     finally:
         matcher.close()
@@ -91,12 +82,11 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
     now = time.monotonic()
     accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
     matched = Matched(0, accepted, result, matcher.dictionary, stored if spec.near else None)
-    (publication,) = MatchedGroup([matched], Heads()).publications(intervals=True)
+    (publication,) = Group(Heads(), [matched]).publications(intervals=True)
     for topic in publication.prev:
         publication.message(topic, {})
     if config.journal.durability != "none":
-        frames_of_record = [flat(frame) for frame in to_record(publication, 0).frames]
-        Gatherer().gather([frames_of_record], before=0, size=size_of(frames_of_record))
+        publication.record(0)
 
 
 # longer than both parts of the self-test with keys, which reports what is wrong
@@ -146,17 +136,19 @@ class Service:
             gate=gate,
         )
         self._recorder: JournalWorker | None = None
+        self._sync: SyncWorker | None = None
         journal = self._journal
         if journal is not None:
+            self._sync = SyncWorker(self.status, self._context, notify, gate)
             self._recorder = JournalWorker(
                 self.status,
                 notify,
                 journal,
                 replayed=restored.replayed,
                 forward=self._feed.inbox.put,
-                committed=self._committed,
-                begun=lambda epochs: self._ingest.begun(epochs),
-                forgotten=lambda names: self._ingest.forgotten(names),
+                committed=self._sync.committed,
+                begun=lambda epochs: self._ingest.tell(self._ingest.core.begun, epochs),
+                forgotten=lambda names: self._ingest.tell(self._ingest.core.forgotten, names),
                 full=self._full,
             )
         self._engine = EngineWorker(
@@ -191,22 +183,13 @@ class Service:
             jobs=None if self._jobs is None else self._jobs.ask,
             gate=gate,
         )
-        self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
-        self._sync: SyncWorker | None = None
-        if self._journal is not None:
-            self._sync = SyncWorker(self.status, self._context, notify, gate)
-            self._sockets.append(self._sync)
-        self._workers: list[Worker] = [*self._sockets, self._engine]
+        sockets = self._feed, self._control, self._ingest, self._sync
+        self._sockets: list[SocketWorker] = [*filter(None, sockets)]
+        further = self._engine, gate, self._recorder, self._jobs
+        self._workers: list[Worker] = [*self._sockets, *filter(None, further)]
         if gate is not None:
-            self._workers.append(gate)
             self.status.key_counts = gate.counts
-        if self._recorder is not None:
-            self._workers.append(self._recorder)
-        if self._jobs is not None:
-            self._workers.append(self._jobs)
         self._watch: WatchWorker | None = None
-        # whether the journal is full, set from its thread
-        self._disk_full = False
         self._connections: Connections | None = None
         self._stages = stages = self._watched()
         self._metrics: MetricsServer | None = None
@@ -223,6 +206,15 @@ class Service:
 
         StreamerError if a socket cannot be bound; nothing is then left behind.
         """
+        try:
+            self._start()
+        except StreamerError:
+            self._life.fail()
+            self._stop()
+            raise
+        return dict(self.status.endpoints)
+
+    def _start(self) -> None:
         keep_freed_memory()
         if (limit := raise_limit()) < _LEAST_DESCRIPTORS:
             # libzmq would abort the process
@@ -236,10 +228,7 @@ class Service:
             if not worker.ready.wait(_BIND_SECONDS):
                 worker.error = TimeoutError(f"not bound within {_BIND_SECONDS:g} s")
             if worker.error is not None:
-                error = worker.error
-                self._life.fail()
-                self._stop()
-                raise _as_streamer_error(worker, error)
+                raise _as_streamer_error(worker, worker.error)
             self.status.endpoints[worker.name] = worker.endpoint
         self._guard(limit)
         self._serve_metrics()
@@ -250,19 +239,13 @@ class Service:
         if self._jobs is not None:
             self._jobs.start()
         self._engine.start()
-        return dict(self.status.endpoints)
 
     def _guard(self, limit: int) -> None:
         """From now on, refuse connections that would take the last descriptors."""
         # control is shut last
         order = (self._feed, self._ingest, self._control)
         listeners = [worker.listener for worker in order if worker.listener is not None]
-        try:
-            self._connections = Connections(self._changed.wake, listeners, limit)
-        except StreamerError:
-            self._life.fail()
-            self._stop()
-            raise
+        self._connections = Connections(self._changed.wake, listeners, limit)
         self._workers.append(self._connections)
         self._connections.start()
 
@@ -272,12 +255,7 @@ class Service:
         # this import takes a fifth of a second, so only daemons with metrics pay for it
         from streamer.daemon.metrics.metrics_server import MetricsServer
 
-        try:
-            self._metrics = MetricsServer(self.status, self._stages)
-        except StreamerError:
-            self._life.fail()
-            self._stop()
-            raise
+        self._metrics = MetricsServer(self.status, self._stages)
         self.status.endpoints["metrics"] = self._metrics.endpoint
         self._metrics.start()
 
@@ -287,21 +265,16 @@ class Service:
             endpoint = reachable(self.status.endpoints["ingest"])
             keys = self._issue(Rights("watcher", send=("*",)))
             bound_as = self.status.config.ingest.endpoint
-            self._watch = WatchWorker(watch, endpoint, self._changed.wake, keys, bound_as)
+            self._watch = WatchWorker(self.status, endpoint, self._changed.wake, keys, bound_as)
             self._workers.append(self._watch)
             self._watch.start()
 
     def _serve_page(self) -> None:
         if not self.status.config.web.endpoint:
             return
-        try:
-            asks = ("status", "targets", "coverage", "novelty")
-            keys = self._issue(Rights("page", watch=("*",), control=asks))
-            self._web = web = WebWorker(self.status, self._changed.wake, keys)
-        except StreamerError:
-            self._life.fail()
-            self._stop()
-            raise
+        asks = ("status", "targets", "coverage", "novelty")
+        keys = self._issue(Rights("page", watch=("*",), control=asks))
+        self._web = web = WebWorker(self.status, self._changed.wake, keys)
         self._workers.append(web)
         self.status.endpoints[web.name] = web.endpoint
         web.start()
@@ -393,21 +366,16 @@ class Service:
 
     def _full(self, full: bool) -> None:
         """The journal has no room, or has room again; called in its thread."""
-        self._disk_full = self.status.journal_full = full
-        self._ingest.journal_full(full)
+        self.status.journal_full = full
+        self._ingest.tell(self._ingest.core.journal_full, full)
         self._changed.wake()
 
-    def _committed(self) -> None:
-        """Records were committed; called in the journal's thread."""
-        if self._sync is not None:
-            self._sync.committed()
-
-    def _finished(self, group: AnyGroup) -> None:
+    def _finished(self, group: Group) -> None:
         self._engine.slots.release()
-        if isinstance(group, ControlGroup):
-            group.done()
-        else:
-            self._ingest.published([matched.accepted for matched in group.matched])
+        group.done()
+        if group.matched:
+            items = [matched.accepted for matched in group.matched]
+            self._ingest.tell(self._ingest.core.published, items)
 
     def _check(self) -> None:
         for worker in self._workers:
@@ -417,12 +385,16 @@ class Service:
     def _advance(self) -> None:
         if self.status.limited and not self._limit_announced:
             self._limit_announced = True
-            self._at_limit()
+            if self.status.config.dictionary.at_limit == "freeze":
+                self.status.announce()
+            else:
+                self._life.at_limit()
+                self._ingest.tell(self._ingest.core.at_limit)
         if self._engine.ready.is_set() and self._life.ready():
             self._ingest.inbox.wake()
             log.info("ready", **self.status.fields()["dictionary"])
             self._watch_folder()
-        self._life.journal_full(self._disk_full)
+        self._life.journal_full(self.status.journal_full)
         if self._drain_wanted and self._life.drain():
             log.info("draining", why=self._drain_wanted, batches=self.status.queued_batches)
             self._ingest.inbox.wake()
@@ -432,13 +404,6 @@ class Service:
             if self._jobs is not None:
                 self._jobs.end()
         self._guard_of_stages.look()
-
-    def _at_limit(self) -> None:
-        if self.status.config.dictionary.at_limit == "freeze":
-            self.status.announce()
-            return
-        self._life.at_limit()
-        self._ingest.at_limit()
 
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS

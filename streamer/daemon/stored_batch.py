@@ -1,4 +1,4 @@
-"""Converts a matched batch to a record of the journal, and back.
+"""A batch as stored in a record of the journal.
 
 A record's meta is a msgpack map; its frames are
 
@@ -19,45 +19,13 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.daemon.publish import Content, Publication
-from streamer.daemon.stored_messages import BATCH, FRAMES_OF_READS
-from streamer.journal.record import Key, Record
-from streamer.protocol.header import Buffer, Header, raw
-from streamer.protocol.payloads import decode_context, decode_names, encode_context
+from streamer.daemon.stored_messages import Content, stored_contents
+from streamer.journal.record import Record
+from streamer.protocol.header import Buffer, Header
+from streamer.protocol.payloads import decode_context, decode_names
 from streamer.protocol.schema import LIVE_ONLY
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import unpack_codes
-
-
-def to_record(publication: Publication, now: int) -> Record:
-    """The record of a batch; ``now`` is in nanoseconds since 1970."""
-    matched = publication.matched
-    accepted, result = matched.accepted, matched.result
-    packed, gaps = result.batch.two_bits()
-    frames: list[Buffer] = [
-        accepted.names,
-        raw(result.batch.offsets),
-        packed.data,
-        raw(gaps),
-        raw(result.learned),
-    ]
-    topics = []
-    for topic, prev in publication.prev.items():
-        if topic in LIVE_ONLY:
-            topics.append([topic, prev, {}, []])
-            continue
-        fields, described, columns = publication.content(topic)
-        topics.append([topic, prev, fields, described])
-        frames += columns
-    meta: Header = {"about": publication.about, "counts": publication.counts, "topics": topics}
-    context = encode_context(accepted.batch.context)
-    if context is not None:
-        meta["context"] = True
-        frames.append(context)
-    key = Key(
-        accepted.producer.name, accepted.epoch, accepted.sequence, accepted.content, accepted.mark
-    )
-    return Record(matched.at, BATCH, msgpack.packb(meta), tuple(frames), key, now)
 
 
 class StoredBatch:
@@ -112,13 +80,9 @@ class StoredBatch:
 
     def contents(self) -> Iterator[tuple[str, Content]]:
         """Its messages by topic, in order."""
-        first = FRAMES_OF_READS
-        for topic, _, fields, described in self._meta["topics"]:
-            if topic in LIVE_ONLY:
-                continue
-            stop = first + len(described)
-            yield topic, Content(fields, described, self._record.frames[first:stop])
-            first = stop
+        for topic, _, content in stored_contents(self._record, self._meta):
+            if topic not in LIVE_ONLY:
+                yield topic, content
 
     def _delta(self) -> Sequence[Buffer]:
         for topic, content in self.contents():

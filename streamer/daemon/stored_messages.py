@@ -10,10 +10,12 @@ that are not batches have no messages with columns. This module does not import 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgpack
+import numpy as np
+from numpy.typing import NDArray
 
 from streamer.journal.record import Record
 from streamer.protocol.header import PROTOCOL, Buffer, Header, size_of
@@ -28,6 +30,26 @@ _FRAMES_BEFORE = {BATCH: FRAMES_OF_READS, REVISION: 1, SETTLED: 0}
 """The same for each kind of record that has messages."""
 
 
+class Content(NamedTuple):
+    """The content of a message: header fields, described columns, their frames."""
+
+    fields: Header
+    described: Sequence[tuple[str, str, int]]
+    frames: Sequence[Buffer]
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns by name."""
+        described = zip(self.described, self.frames, strict=True)
+        return {name: np.frombuffer(frame, kind) for (name, kind, _), frame in described}
+
+    def message(self, topic: str, header: Header, names: Buffer | None) -> list[Buffer]:
+        """The message without its checksum; names: those of the reads, None without a batch."""
+        wire, header = f"{topic}.".encode(), header | self.fields
+        if names is None:
+            return [wire, msgpack.packb(header)]
+        return [wire, msgpack.packb(header | {"columns": self.described}), names, *self.frames]
+
+
 def stored_topics(kind: str, meta: bytes) -> dict[str, int]:
     """The topics that a record has messages on, each with the last record before on that topic."""
     if kind not in _FRAMES_BEFORE:
@@ -35,18 +57,13 @@ def stored_topics(kind: str, meta: bytes) -> dict[str, int]:
     return {topic: prev for topic, prev, *_ in msgpack.unpackb(meta)["topics"]}
 
 
-def frames_of(
-    topic: str,
-    header: Header,
-    names: Buffer | None,
-    described: Sequence[Any],
-    columns: Sequence[Buffer],
-) -> list[Buffer]:
-    """A message without its checksum; names: those of the reads, None if there is no batch."""
-    wire = f"{topic}.".encode()
-    if names is None:
-        return [wire, msgpack.packb(header)]
-    return [wire, msgpack.packb(header | {"columns": described}), names, *columns]
+def stored_contents(record: Record, meta: Header) -> Iterator[tuple[str, int, Content]]:
+    """Each topic with the last record before on it, and the content; meta: unpacked."""
+    first = _FRAMES_BEFORE[record.kind]
+    for topic, prev, fields, described in meta["topics"]:
+        stop = first + len(described)
+        yield topic, prev, Content(fields, described, record.frames[first:stop])
+        first = stop
 
 
 class StoredMessages:
@@ -62,12 +79,14 @@ class StoredMessages:
         self._record = record
         self._stamp = {"v": PROTOCOL, "stream": stream, "epoch": epoch}
         self._stamp |= {"at": record.at, "time": record.time}
+        self._contents: dict[str, Content] = {}
         self._made: dict[str, list[Buffer]] = {}
         if record.kind in _FRAMES_BEFORE:
-            meta = msgpack.unpackb(record.meta)
+            meta: Any = msgpack.unpackb(record.meta)
             self._about = meta["about"]
-            self._topics = {topic: more for topic, *more in meta["topics"]}
-            self.prev = {topic: prev for topic, (prev, *_) in self._topics.items()}
+            stored = list(stored_contents(record, meta))
+            self.prev = {topic: prev for topic, prev, _ in stored}
+            self._contents = {topic: content for topic, _, content in stored}
 
     def message(self, topic: str) -> Sequence[Buffer]:
         """The frames of the feed's message, without their checksum; KeyError if there is none.
@@ -75,17 +94,8 @@ class StoredMessages:
         ``epoch`` is the current one, ``time`` that of the record; all else is as it was.
         """
         if topic not in self._made:
-            self._made[topic] = self._make(topic)
+            header = {"topic": f"{topic}.", "prev": self.prev[topic]}
+            names = self._record.frames[0] if _FRAMES_BEFORE[self._record.kind] else None
+            header = self._stamp | header | self._about
+            self._made[topic] = self._contents[topic].message(topic, header, names)
         return self._made[topic]
-
-    def _make(self, topic: str) -> list[Buffer]:
-        prev, fields, described = self._topics[topic]
-        header = self._stamp | {"topic": f"{topic}.", "prev": prev} | self._about | fields
-        first = _FRAMES_BEFORE[self._record.kind]
-        names = self._record.frames[0] if first else None
-        for before, (*_, columns) in self._topics.items():
-            if before == topic:
-                break
-            first += len(columns)
-        columns = self._record.frames[first : first + len(described)]
-        return frames_of(topic, header, names, described, columns)

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import select
-import subprocess
 import sys
 import termios
 import threading
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 import structlog
 import zmq
 
+from streamer.daemon.child import Child
 from streamer.daemon.core.watchdog import StageLook
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.listener import Listener
@@ -61,7 +61,7 @@ class SyncWorker(SocketWorker):
         # the process has its own gatekeeper, which begins with the keys of this one
         super().__init__("sync", status, context, notify, gate)
         self._wake: Mailbox[None] = Mailbox()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._lock = threading.Lock()
         # the end of the pipe that notifies the process of commits
         self._pipe: int | None = None
@@ -76,7 +76,7 @@ class SyncWorker(SocketWorker):
     def process(self) -> int | None:
         """The PID of the process, None while there is none."""
         child = self._child
-        return None if child is None else child.pid
+        return None if child is None else child.process.pid
 
     def committed(self) -> None:
         """There are new records. From any thread; never waits."""
@@ -146,8 +146,6 @@ class SyncWorker(SocketWorker):
 
     def _start(self, listener: Listener) -> None:
         self._begun = time.monotonic()
-        # -P: nothing of the working directory is imported
-        launcher = [sys.executable, "-P", "-m", "streamer.daemon.sync_process"]
         # the signal handling of the process, not of this one
         inherited: list[int] = []
         writer = held = -1
@@ -159,13 +157,9 @@ class SyncWorker(SocketWorker):
                 held = in_memory(self.gate.held.to_json())
                 inherited.append(held)
             task = self._task(listener.fileno(), reader, held)
-            self._child = subprocess.Popen(
-                [*launcher, str(os.getpid()), task.to_json()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(task.listener, *inherited),
-                start_new_session=True,
-            )
+            arguments = str(os.getpid()), task.to_json()
+            descriptors = task.listener, *inherited
+            self._child = Child("streamer.daemon.sync_process", *arguments, pass_fds=descriptors)
         except OSError as error:
             if writer >= 0:
                 os.close(writer)
@@ -176,7 +170,7 @@ class SyncWorker(SocketWorker):
                 os.close(descriptor)
         with self._lock:
             self._pipe = writer
-        log.debug("process started", process=self._child.pid)
+        log.debug("process started", process=self.process)
 
     def _task(self, listener: int, wake: int, held: int) -> SyncTask:
         config = self._status.config
@@ -200,21 +194,15 @@ class SyncWorker(SocketWorker):
         assert self._child is not None
         waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
-        try:
-            descriptor = os.pidfd_open(self._child.pid)
-        except OSError:
-            waiting.poll(POLL_MILLISECONDS)
-        else:
-            waiting.register(descriptor, select.POLLIN)
-            waiting.poll(POLL_MILLISECONDS)
-            os.close(descriptor)
+        waiting.register(self._child.ended, select.POLLIN)
+        waiting.poll(POLL_MILLISECONDS)
         self._wake.take()
-        return self._child.poll() is not None
+        return self._child.process.poll() is not None
 
     def _monitor(self) -> None:
         """Note how busy the process was, and ask it now and then for a sign of life."""
         assert self._child is not None
-        self._cpu = cpu_seconds(self._child.pid)
+        self._cpu = cpu_seconds(self._child.process.pid)
         now = time.monotonic()
         if now - self._asked >= _ASK_SECONDS:
             self._asked = now
@@ -224,7 +212,9 @@ class SyncWorker(SocketWorker):
         assert self._child is not None
         self._close_pipe()
         self._cpu_before, self._cpu = self._cpu_before + self._cpu, 0.0
-        log.warning("process ended: the next client starts another", exit=self._child.returncode)
+        self._child.end(0.0)
+        code = self._child.process.returncode
+        log.warning("process ended: the next client starts another", exit=code)
         self._child = None
         listener.reopen()
 
@@ -241,12 +231,9 @@ class SyncWorker(SocketWorker):
             if self._pipe is not None:
                 os.write(self._pipe, ENDING)
         self._close_pipe()
-        try:
-            self._child.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            log.warning("process did not end", process=self._child.pid)
-            self._child.kill()
-            self._child.wait()
+        if not self._child.end(_END_SECONDS):
+            log.warning("process did not end", process=self.process)
+        self._child = None
 
 
 def _unread(pipe: int) -> int:

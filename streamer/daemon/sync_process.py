@@ -238,7 +238,7 @@ def main() -> None:
 def run(task: SyncTask) -> None:
     """Serve until the daemon ends; StreamerError if the journal cannot be read."""
     limits = SyncLimits(task.connections, task.pulls, task.pull_bytes, task.memory_bytes)
-    journal = ReplayedJournal(JournalReader.open(task.directory))
+    journal = ReplayedJournal(JournalReader(task.directory))
     listener = Listener(task.endpoint, socket.socket(fileno=task.listener))
     connections = Connections(lambda: None, [listener], raise_limit())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -13,12 +13,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from trie.cpu.stages import StageWork
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 

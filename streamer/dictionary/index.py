@@ -27,13 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import (
-    SHOWN_TARGETS,
     TargetSets,
     bounds_of,
     first_names,
     intern_runs,
 )
 from streamer.errors import DataError, StreamerError
+from streamer.protocol.schema import SHOWN_TARGETS
 from streamer.sequences.files import read_pieces
 from streamer.sequences.source import STDIN, shown_name
 from trie.codes import check_k

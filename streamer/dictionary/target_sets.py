@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import StreamerError
+from streamer.protocol.schema import SHOWN_TARGETS, shown_targets
 from trie.cpu.jit import njit
 from trie.windows import NO_SET
-
-SHOWN_TARGETS = 8
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class TargetSets:
             return None
         if index not in self._shown:
             members = self.members_of(index)[: SHOWN_TARGETS + 1]
-            self._shown[index] = _shown([self.names[i] for i in members])
+            self._shown[index] = shown_targets([self.names[i] for i in members])
         return self._shown[index]
 
     def label(self, index: int) -> str | None:
@@ -64,15 +63,6 @@ class TargetSets:
     def empty(cls) -> TargetSets:
         """Return no targets, for a dictionary that grows from the reads alone."""
         return cls((), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
-
-
-def label_of(names: Sequence[str]) -> str:
-    """Join the names of a set's targets by ``;``: at most 8 and then ``...``."""
-    return ";".join(_shown(names))
-
-
-def _shown(names: Sequence[str]) -> list[str]:
-    return [*names[:SHOWN_TARGETS], *["..."][: len(names) > SHOWN_TARGETS]]
 
 
 def unknown_names(names: Iterable[str], targets: TargetSets) -> str:

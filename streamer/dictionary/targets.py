@@ -38,7 +38,6 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.index import Index, kmerless, listed, records_of
 from streamer.dictionary.target_sets import (
-    SHOWN_TARGETS,
     TargetSets,
     bounds_of,
     confusing_names,
@@ -49,6 +48,7 @@ from streamer.dictionary.target_sets import (
     united,
 )
 from streamer.errors import StreamerError, UsageError, check_choice
+from streamer.protocol.schema import SHOWN_TARGETS
 from streamer.sequences.files import read_pieces
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import TextPiece
@@ -405,7 +405,7 @@ def _renumber(sets, singles, numbers, first):
             sets[i] = singles[sets[i]]
 
 
-__all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "TargetSets"]
+__all__ = ["NO_SET", "Dictionary", "TargetSets"]
 
 _PIECE = 1 << 21
 """Symbols read at once; their windows and the memory to group them take 33 bytes each."""

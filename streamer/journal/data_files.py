@@ -1,6 +1,7 @@
-"""Data files: groups of frames, each with the rows that the index has of them.
+"""The files of a journal that hold frames: data files and snapshots.
 
-A group begins at a page boundary::
+A data file is a sequence of groups of frames, each with the rows that the index has of them. A
+group begins at a page boundary::
 
     64 header: 8 magic | 16 seal | 8 serial | 4 sum of the group before | 8 bytes of frames |
                4 bytes of rows | 4 records | 4 CRC-32C of rows and sums | 4 CRC-32C of the header
@@ -14,38 +15,84 @@ changes of order. No group is written before the one in front of it is committed
 beginning of a file has the rows of all producers and of the snapshot, so older files can be
 deleted. The seal is secret, so no frame can pass for a header.
 
-Internal sizes of a journal; tests make them small.
+A snapshot is a file of its own, complete before the index names it.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.journal.disk import file_numbers, unread
-from streamer.journal.record import JournalDamage, JournalUnread
+import numpy as np
+
+from streamer.journal.disk import Disk, file_numbers, storing, unread
+from streamer.journal.record import (
+    Frame,
+    JournalDamage,
+    JournalError,
+    JournalFailed,
+    JournalFull,
+    Key,
+    Record,
+    Snapshot,
+)
 from streamer.journal.record_index import (
-    ForgottenRow,
     RecordRow,
     Row,
+    SnapshotRow,
     State,
-    lost,
+    is_lost,
+    pack_lengths,
+    pack_rows,
     unpack_lengths,
     unpack_rows,
 )
 from streamer.protocol.header import crc32c
+from trie.cpu.threads import GIL_BYTES
 
 HEADER_BYTES = 64
 
-_PREFIX = "records-"
+PIECE_BYTES = 1 << 20
+"""Bytes that ``SnapshotFile`` reads at a time."""
+
+_PREFIX, _SNAPSHOT = "records-", "snapshot-"
 _HEADER = struct.Struct("<8s16sQIQIII")
 _SUM = struct.Struct("<I")
 _MAGIC, _MAGIC_BEFORE = b"kmer-lg3", b"kmer-log"
 _OPEN_FILES = 1
 _SEARCHED_BYTES = 1 << 20
+_UNREAD = "snapshot cannot be read"
+# more than most groups need; memory beyond this is released
+_KEPT_BYTES = 64 << 20
+# small groups are written with trailing zeros, to be overwritten by the next groups
+_SMALL_BYTES, _FILL_BYTES = 1 << 18, 1 << 20
+
+
+class Sizes(NamedTuple):
+    """Sizes of a journal; tests make them small.
+
+    file_bytes: reserved per data file. page_bytes: of SQLite, and the alignment of groups.
+    checkpoint_rows: SQLite's log is copied into the index whenever so many rows were stored.
+    """
+
+    file_bytes: int = 256 << 20
+    page_bytes: int = 4096
+    checkpoint_rows: int = 2500
+
+    def page_after(self, offset: int) -> int:
+        """Return the first page boundary at or after an offset."""
+        return -(-offset // self.page_bytes) * self.page_bytes
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes at the end of a data file for groups without records."""
+        return max(4 * self.page_bytes, self.file_bytes >> 10)
 
 
 class DataGroup(NamedTuple):
@@ -86,11 +133,6 @@ def data_file_numbers(directory: Path) -> list[int]:
     return file_numbers(directory, _PREFIX)
 
 
-def pack_sums(sums: Sequence[int]) -> bytes:
-    """Encode the checksums behind the rows of a group."""
-    return struct.pack(f"<{len(sums)}I", *sums)
-
-
 def pack_header(group: DataGroup) -> tuple[bytes, int]:
     """Encode the header of a group whose sum is unknown; return it and the sum."""
     fields = _HEADER.pack(_MAGIC, *group[2:-1])
@@ -111,81 +153,91 @@ def unpack_header(file: int, begin: int, data: bytes) -> DataGroup | None:
 
 
 class DataReader:
-    """Reads and verifies frames."""
+    """Reads and verifies frames and groups. Raises JournalDamage, or JournalUnread."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._open: dict[int, int] = {}
 
+    def record(self, row: RecordRow, *, frames: bool = True) -> Record:
+        """Return the record of a row, with its frames unless it was given up."""
+        key, lost, kind = None, is_lost(row), row.kind.decode()
+        if row.producer is not None:
+            assert row.epoch is not None
+            assert row.sequence is not None
+            assert row.content is not None
+            assert row.mark is not None
+            key = Key(row.producer.decode(), row.epoch, row.sequence, row.content, row.mark)
+        if lost:
+            kind = kind.partition(" ")[2]
+        read = self.frames(row) if frames and not lost else ()
+        return Record(row.at, kind, row.meta, read, key, row.time, row.about, lost)
+
     def frames(self, row: RecordRow) -> tuple[memoryview, ...]:
-        """Return the frames of a record; raise JournalDamage if they have changed."""
+        """Return the frames of a record."""
         path = data_file(self._directory, row.file)
-        if not row.size:
-            data = b""
-        else:
-            try:
-                data = self.read(row.file, row.offset, row.size)
-            except OSError as error:
-                raise unread(path, error, offset=row.offset, record=row.at) from error
+        data = self.read(row.file, row.offset, row.size, row.at) if row.size else b""
         if len(data) != row.size or crc32c([data]) != row.sum:
             raise JournalDamage("wrong checksum", file=str(path), offset=row.offset, record=row.at)
         return split(data, row.lengths)
 
     def group(self, file: int, offset: int) -> DataGroup | None:
-        """Return the group at a place; None if there is no whole header. Raises JournalUnread."""
-        try:
-            return unpack_header(file, offset, self.read(file, offset, HEADER_BYTES))
-        except OSError as error:
-            why = unread(data_file(self._directory, file), error, offset=offset)
-            if isinstance(why, JournalUnread):
-                raise why from error
-            return None
+        """Return the group at a place; None if there is no whole header."""
+        return unpack_header(file, offset, self.peek(file, offset, HEADER_BYTES))
 
-    def was_group(self, file: int, offset: int, seal: bytes | None) -> bool:
-        """Whether part of a header is at a place."""
-        try:
-            data = self.read(file, offset, HEADER_BYTES)
-        except OSError:
-            return False
-        return data.startswith(_MAGIC) or (seal is not None and data[8:24] == seal)
-
-    def rows(self, group: DataGroup) -> list[Row | ForgottenRow] | None:
+    def rows(self, group: DataGroup) -> list[Row] | None:
         """Return the rows of a group, with their places; None if they have changed."""
         offset = group.frames + group.size
-        try:
-            data = self.read(group.file, offset, group.end - offset)
-        except OSError as error:
-            raise unread(data_file(self._directory, group.file), error, offset=offset) from error
+        data = self.read(group.file, offset, group.end - offset)
         if len(data) != group.end - offset or crc32c([data]) != group.rows_sum:
             return None
         sums = iter(struct.unpack(f"<{group.records}I", data[group.rows :]))
         return [placed(row, group, sums) for row in unpack_rows(data[: group.rows])]
 
-    def is_of_before(self, file: int) -> bool:
-        """Whether a file is of the format before this one."""
-        try:
-            return self.read(file, 0, len(_MAGIC)) == _MAGIC_BEFORE
-        except OSError:
-            return False
-
     def search(self, file: int, offset: int, page: int) -> int | None:
         """Return the first place at or after ``offset`` where a header may begin."""
         try:
             while True:
-                # space that was never written is skipped
-                offset = os.lseek(self._file(file), offset, os.SEEK_DATA) // page * page
+                with self._reading(file, offset):
+                    # space that was never written is skipped; an error after the last data
+                    offset = os.lseek(self._file(file), offset, os.SEEK_DATA) // page * page
                 data = self.read(file, offset, _SEARCHED_BYTES)
-                found = data.find(_MAGIC)
-                while found >= 0:
-                    if not found % page:
-                        return offset + found
-                    found = data.find(_MAGIC, found + 1)
+                place = data.find(_MAGIC)
+                while place >= 0:
+                    if not place % page:
+                        return offset + place
+                    place = data.find(_MAGIC, place + 1)
                 offset += _SEARCHED_BYTES
+        except JournalDamage:
+            return None
+
+    def peek(self, file: int, offset: int, size: int) -> bytes:
+        """Read up to ``size`` bytes of a file, none if they are damaged."""
+        try:
+            return self.read(file, offset, size)
+        except JournalDamage:
+            return b""
+
+    def read(self, file: int, offset: int, size: int, record: int | None = None) -> bytes:
+        """Read up to ``size`` bytes of a file. record: whose they are, for an error."""
+        parts = []
+        with self._reading(file, offset, record):
+            fd = self._file(file)
+            while size:
+                part = os.pread(fd, min(size, 1 << 30), offset)
+                if not part:
+                    break
+                parts.append(part)
+                offset, size = offset + len(part), size - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @contextmanager
+    def _reading(self, file: int, offset: int, record: int | None = None) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            why = unread(data_file(self._directory, file), error, offset=offset)
-            if isinstance(why, JournalUnread):
-                raise why from error
-            return None  # after the last data
+            path = data_file(self._directory, file)
+            raise unread(path, error, offset=offset, record=record) from error
 
     def _file(self, file: int) -> int:
         fd = self._open.get(file)
@@ -195,31 +247,19 @@ class DataReader:
             fd = self._open[file] = os.open(data_file(self._directory, file), os.O_RDONLY)
         return fd
 
-    def read(self, file: int, offset: int, size: int) -> bytes:
-        """Read up to ``size`` bytes of a file."""
-        fd = self._file(file)
-        parts = []
-        while size:
-            part = os.pread(fd, min(size, 1 << 30), offset)
-            if not part:
-                break
-            parts.append(part)
-            offset, size = offset + len(part), size - len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
     def close(self) -> None:
         """Close all files."""
         while self._open:
             os.close(self._open.popitem()[1])
 
 
-def placed(row: Row | ForgottenRow, group: DataGroup, sums: Iterator[int]) -> Row | ForgottenRow:
+def placed(row: Row, group: DataGroup, sums: Iterator[int]) -> Row:
     """Return a row of a group with its place in the data files."""
     if isinstance(row, State):
         return row._replace(
             serial=group.serial, sum=group.sum, file=group.file, begin=group.begin, end=group.end
         )
-    if isinstance(row, RecordRow) and lost(row) is None:
+    if isinstance(row, RecordRow) and not is_lost(row):
         return row._replace(file=group.file, offset=group.frames + row.offset, sum=next(sums))
     return row
 
@@ -233,21 +273,454 @@ def split(data: bytes, lengths: bytes) -> tuple[memoryview, ...]:
     return tuple(frames)
 
 
-class Sizes(NamedTuple):
-    """file_bytes: reserved per data file. page_bytes: of SQLite, and the alignment of groups.
+class DataLog:
+    """The data files as one sequence of groups.
 
-    checkpoint_pages: SQLite's log is copied into the index whenever it has grown by this.
+    numbers: of the files. After ``changes``: state, snapshot: the last rows. notes: each place
+    where something is damaged. incomplete: the last group, if it is not whole, as a power failure
+    may leave it. cut: nothing whole follows a damaged header. Raises JournalError for files of
+    another format.
     """
 
-    file_bytes: int = 256 << 20
-    page_bytes: int = 4096
-    checkpoint_pages: int = 4000
-
-    def page_after(self, offset: int) -> int:
-        """Return the first page boundary at or after an offset."""
-        return -(-offset // self.page_bytes) * self.page_bytes
+    def __init__(self, directory: Path, sizes: Sizes) -> None:
+        self.state: State | None = None
+        self.snapshot: SnapshotRow | None = None
+        self.notes: list[JournalDamage] = []
+        self.incomplete: list[JournalDamage] = []
+        self.cut = False
+        self.numbers = data_file_numbers(directory)
+        self._directory, self._sizes = directory, sizes
+        self._files = DataReader(directory)
+        for number in self.numbers:
+            if self._files.peek(number, 0, len(_MAGIC)) == _MAGIC_BEFORE:
+                raise JournalError(
+                    f"{data_file(directory, number)}: format 2, this version of the program reads "
+                    "3: use another directory or another version"
+                )
+        self.seal = next((group.seal for group in self._headers() if group is not None), None)
 
     @property
-    def spare_bytes(self) -> int:
-        """Bytes at the end of a data file for groups without records."""
-        return max(4 * self.page_bytes, self.file_bytes >> 10)
+    def damages(self) -> list[JournalDamage]:
+        """All that was wrong."""
+        return [*self.notes, *self.incomplete]
+
+    def has(self, state: State) -> bool:
+        """Whether the last group of a state is where the state says."""
+        group = self._files.group(state.file, state.begin)
+        if group is None:
+            return False
+        there = group.seal, group.serial, group.sum
+        return there == (state.seal, state.serial, state.sum)
+
+    def _headers(self) -> Iterator[DataGroup | None]:
+        """Yield whole headers; first those at the beginning of a file, where no frame can be."""
+        page = self._sizes.page_bytes
+        yield from (self._files.group(number, 0) for number in self.numbers)
+        for number in self.numbers:
+            at = self._files.search(number, page, page)
+            while at is not None:
+                yield self._files.group(number, at)
+                at = self._files.search(number, at + page, page)
+
+    def changes(self, state: State | None = None) -> Iterator[tuple[DataGroup, list[Row]]]:
+        """Yield the groups after a state, or all, with their rows; in order, the last one whole."""
+        self.state, self.snapshot, self.cut = state, None, False
+        self.notes, self.incomplete = [], []
+        last = None
+        for change in self._changes(state):
+            if last is not None:
+                yield self._taken(*last)
+            last = change
+        if last is None:
+            return
+        group, rows = last
+        records = [row for row in rows if isinstance(row, RecordRow)]
+        try:
+            for row in records:
+                self._files.record(row)
+        except JournalDamage:
+            problem = f"records {records[0].at} to {records[-1].at} are incomplete: "
+            self.incomplete.append(
+                self._damage(group.file, group.begin, f"{problem}never acknowledged, or damaged")
+            )
+        else:
+            yield self._taken(group, rows)
+
+    def _taken(self, group: DataGroup, rows: list[Row]) -> tuple[DataGroup, list[Row]]:
+        if not group.begin:
+            self.snapshot = None
+        for row in rows:
+            if isinstance(row, State):
+                self.state = row
+            elif isinstance(row, SnapshotRow):
+                self.snapshot = row
+        return group, rows
+
+    def _changes(self, state: State | None) -> Iterator[tuple[DataGroup, list[Row]]]:
+        serial, before = (0, 0) if state is None else (state.serial, state.sum)
+        page = self._sizes.page_bytes
+        for number in self.numbers:
+            if state is not None and number < state.file:
+                continue
+            begin = 0
+            if state is not None and number == state.file:
+                begin = self._sizes.page_after(state.end)
+            at: int | None = begin
+            first = self._first_serial(number)
+            while at is not None:
+                group = self._files.group(number, at)
+                rows = None if group is None else self._files.rows(group)
+                if group is None or rows is None or not self._follows(group, serial):
+                    following = self._files.search(number, at + page, page)
+                    # it may have been written meanwhile
+                    was = group is None and self._was_group(number, at)
+                    again = group or self._files.group(number, at)
+                    if (following or was) and rows is None and again and self._files.rows(again):
+                        continue
+                    if was or (group is None and not at and following):
+                        problem = "the header of a group is damaged: left out"
+                        self.notes.append(self._damage(number, at, problem))
+                        self.cut = True
+                    elif group is not None and rows is None and self._follows(group, serial):
+                        problem = "a group is incomplete: never acknowledged, or damaged"
+                        self.incomplete.append(self._damage(number, at, problem))
+                    at = following
+                    continue
+                if first is not None and group.serial >= first:
+                    break  # never committed: the next file has another one in its place
+                if (group.serial, group.before) != (serial + 1, before) and (serial or state):
+                    problem = f"groups {serial + 1} to {group.serial - 1} are missing"
+                    self.notes.append(self._damage(number, at, problem))
+                # a group is written once the one in front of it is whole
+                self.notes += self.incomplete
+                self.incomplete.clear()
+                self.cut = False
+                yield group, rows
+                serial, before = group.serial, group.sum
+                at = self._sizes.page_after(group.end)
+
+    def _follows(self, group: DataGroup, serial: int) -> bool:
+        """Whether a group is of this journal, and not one that was written over."""
+        return group.seal == self.seal and group.serial > serial
+
+    def _first_serial(self, number: int) -> int | None:
+        """Return the serial at the beginning of the next file that has one."""
+        for other in self.numbers:
+            if other > number and (group := self._files.group(other, 0)) is not None:
+                return group.serial
+        return None
+
+    def _was_group(self, number: int, offset: int) -> bool:
+        """Whether part of a header is at a place."""
+        data = self._files.peek(number, offset, HEADER_BYTES)
+        return data.startswith(_MAGIC) or (self.seal is not None and data[8:24] == self.seal)
+
+    def _damage(self, number: int, offset: int, problem: str) -> JournalDamage:
+        path = str(data_file(self._directory, number))
+        return JournalDamage(problem, file=path, offset=offset)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._files.close()
+
+
+class DataWriter:
+    """The end of the data: where the next group goes.
+
+    If the file no longer exists, a new one is started. ``synced``: whether content and names are on
+    disk when ``write`` returns.
+    """
+
+    def __init__(self, disk: Disk, directory: Path, *, sizes: Sizes, synced: bool) -> None:
+        self.file = self.end = 0
+        self._begin = 0
+        self._disk = disk
+        self._directory = directory
+        self._sizes = sizes
+        self._synced = synced
+        self._memory = np.zeros(0, np.uint8)
+        self._fd: int | None = None
+        # of the file: its size, and up to where it has been written completely
+        self._room = self._filled = 0
+
+    def start(self, file: int, begin: int, end: int) -> None:
+        """Continue behind a group; without one, with a new file.
+
+        A sync of this group may have failed in an earlier life, so it is written again.
+        """
+        self.file, self.end = file, end
+        if not end:
+            return
+        with storing(self.path):
+            fd = self._disk.open(self.path)
+            data = os.pread(fd, end - begin, begin)
+        self._use(fd)
+        if self._synced and len(data) == end - begin:
+            size = self._sizes.page_after(len(data))
+            self._begin = begin
+            self._write(self._gather([[data]], before=0, size=size)[0])
+
+    @property
+    def path(self) -> Path:
+        """The path of the current file."""
+        return data_file(self._directory, self.file)
+
+    def is_there(self) -> bool:
+        """Return whether the path of the file is still that of the file being written."""
+        if self._fd is None:
+            return True
+        try:
+            return os.path.samestat(os.fstat(self._fd), self.path.stat())
+        except OSError:
+            return False
+
+    def write(
+        self,
+        state: State,
+        rows: Sequence[Row],
+        records: Sequence[Sequence[Frame]],
+        everything: Callable[[], list[Row]],
+    ) -> tuple[DataGroup, list[int]]:
+        """Store a group behind that of ``state``; return it and the CRC-32C of each record.
+
+        rows: what it changes, with the frames of ``records``. everything: returns all that a new
+        file begins with. Raises JournalFull or JournalFailed. The next group is written
+        there, too, unless ``end`` is set behind it.
+        """
+        size = sum(len(frame) for record in records for frame in record)
+        packed = pack_rows(rows)
+        begin = self._sizes.page_after(self.end)
+        # room is left for groups without records, so that a full disk does not stop retention
+        spare = self._sizes.spare_bytes if records else 0
+        fits = self._stop(begin, size, packed, records) + spare <= self._room
+        if self._fd is None or not begin or not fits:
+            packed = pack_rows([*everything(), *rows])
+            least = self._stop(0, size, packed, records) + self._sizes.spare_bytes
+            if self._fd is None or begin or least > self._room:
+                self._next_file(least)
+            begin = 0
+        assert self._fd is not None
+        self._begin, stop = begin, self._stop(begin, size, packed, records)
+        if stop > self._filled and stop - begin <= _SMALL_BYTES:
+            # syncing a page that was never written costs a commit of the file system's own journal
+            stop = max(stop, min(begin + _FILL_BYTES, self._room))
+        content, sums = self._gather(records, before=HEADER_BYTES, size=stop - begin)
+        packed += struct.pack(f"<{len(sums)}I", *sums)
+        serial, before = state.serial + 1, state.sum
+        fields = serial, before, size, len(packed) - 4 * len(sums), len(sums), crc32c([packed])
+        group = DataGroup(self.file, begin, state.seal, *fields, 0)
+        header, crc = pack_header(group)
+        content[: len(header)] = header
+        content[HEADER_BYTES + size : HEADER_BYTES + size + len(packed)] = packed
+        self._write(content)
+        self._filled = max(self._filled, stop)
+        return group._replace(sum=crc), sums
+
+    def take_back(self) -> None:
+        """Erase the header of the last group: nothing is stored."""
+        with suppress(JournalFull):  # what is overwritten has its room
+            self._write(self._gather([], before=0, size=self._sizes.page_bytes)[0])
+            return
+        raise JournalFailed(f"{self.path}: cannot be stored: start again")
+
+    def _stop(
+        self, begin: int, size: int, packed: bytes, records: Sequence[Sequence[Frame]]
+    ) -> int:
+        return self._sizes.page_after(begin + HEADER_BYTES + size + len(packed) + 4 * len(records))
+
+    def _gather(
+        self, records: Sequence[Sequence[Frame]], *, before: int, size: int
+    ) -> tuple[memoryview, list[int]]:
+        """Return ``size`` bytes with the frames from ``before`` on, and the CRC-32C of each record.
+
+        The rest is 0. The bytes are valid until the next call. They are whole pages of aligned
+        memory, as a write needs that bypasses the page cache; this copy costs less than the
+        kernel's.
+        """
+        memory = self._memory
+        if size > memory.size:
+            # a power of two, so that few groups need a larger one
+            memory = np.frombuffer(mmap.mmap(-1, 1 << (size - 1).bit_length()), np.uint8)
+            if memory.size <= _KEPT_BYTES:
+                self._memory = memory
+        content, at, sums = memory[:size].data, before, []
+        memory[:before] = 0
+        for frames in records:
+            begin = at
+            for frame in frames:
+                end = at + len(frame)
+                if len(frame) > GIL_BYTES:  # NumPy releases the GIL
+                    memory[at:end] = np.frombuffer(frame, np.uint8)
+                else:
+                    content[at:end] = frame
+                at = end
+            sums.append(crc32c([content[begin:at]]))
+        memory[at:size] = 0
+        return content, sums
+
+    def _write(self, content: memoryview) -> None:
+        assert self._fd is not None
+        with storing(self.path):
+            self._disk.write(self._fd, self._begin, content)
+        if self._synced:
+            with storing(self.path, sync=True):
+                self._disk.sync(self._fd)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _next_file(self, size: int) -> None:
+        """Create a file and sync its name; a smaller one if there is little room.
+
+        After JournalFull there is none.
+        """
+        least, size = size, max(size, self._sizes.file_bytes)
+        path = data_file(self._directory, self.file + 1)
+        while True:
+            try:
+                with storing(path):
+                    fd = self._disk.create(path, size)
+                break
+            except JournalFull:
+                if size == least:
+                    raise
+                size = max(least, size // 2)
+        if self._synced:
+            try:
+                with storing(path, sync=True):
+                    self._disk.sync_directory(self._directory)
+            except JournalFull:
+                os.close(fd)
+                self._disk.delete(path)
+                raise
+        if self._fd is not None:
+            with suppress(OSError):  # space reserved after the end is no longer needed
+                self._disk.truncate(self._fd, self.end)
+            os.close(self._fd)
+        self.file, self.end = self.file + 1, 0
+        self._use(fd)
+
+    def _use(self, fd: int) -> None:
+        self._disk.bypass_cache(fd)
+        self._fd, self._room, self._filled = fd, os.fstat(fd).st_size, 0
+
+
+def snapshot_file(directory: Path, number: int) -> Path:
+    """Return the path of a snapshot, numbered from 1."""
+    return directory / f"{_SNAPSHOT}{number:08d}"
+
+
+def snapshot_numbers(directory: Path) -> list[int]:
+    """Return the numbers of the existing snapshots, ascending."""
+    return file_numbers(directory, _SNAPSHOT)
+
+
+def write_snapshot(
+    disk: Disk, directory: Path, number: int, snapshot: Snapshot, *, synced: bool
+) -> SnapshotRow:
+    """Store the file of a snapshot and return the row that names it; JournalFull leaves no file."""
+    path = snapshot_file(directory, number)
+    with storing(path):
+        fd = disk.create(path, sum(map(len, snapshot.frames)))
+    try:
+        with storing(path):
+            offset = 0
+            for frame in snapshot.frames:
+                disk.write(fd, offset, frame)
+                offset += len(frame)
+        if synced:
+            with storing(path, sync=True):
+                disk.sync(fd)
+                disk.sync_directory(directory)
+    except JournalFull:
+        disk.delete(path)
+        raise
+    finally:
+        os.close(fd)
+    lengths, content = pack_lengths(snapshot.frames), crc32c(snapshot.frames)
+    return SnapshotRow(1, snapshot.at, number, lengths, content, snapshot.meta)
+
+
+def read_snapshot(directory: Path, row: SnapshotRow) -> Snapshot:
+    """Read the snapshot that a row names; raise JournalDamage if it has changed."""
+    path = snapshot_file(directory, row.file)
+    if not row.file:
+        return Snapshot(row.at, row.meta, ())
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unread(path, error, _UNREAD) from error
+    frames = split(data, row.lengths)
+    if sum(map(len, frames)) != len(data) or crc32c([data]) != row.sum:
+        raise _wrong(path)
+    return Snapshot(row.at, row.meta, frames)
+
+
+class SnapshotFile:
+    """The snapshot of a row, read piece by piece; it stays readable after being replaced.
+
+    Raises JournalDamage if anything cannot be read or has changed.
+    """
+
+    def __init__(self, directory: Path, row: SnapshotRow) -> None:
+        self.row = row
+        self._path = snapshot_file(directory, row.file)
+        try:
+            self._fd = os.open(self._path, os.O_RDONLY)
+            size = os.fstat(self._fd).st_size
+        except OSError as error:
+            raise unread(self._path, error, _UNREAD) from error
+        # a reader that still uses the file keeps it open
+        weakref.finalize(self, os.close, self._fd)
+        if sum(unpack_lengths(row.lengths)) != size:
+            raise _wrong(self._path)
+        self._unchecked = self._places()
+        self._sums: dict[int, int] = {}
+        self._sum = 0
+
+    def size(self, frame: int) -> int:
+        """Return the size of a frame in bytes."""
+        return unpack_lengths(self.row.lengths)[frame]
+
+    def check(self, most: int) -> bool:
+        """Verify about ``most`` more bytes against the checksum; return whether all are done."""
+        for offset, size in self._unchecked:
+            piece = self._read(offset, size)
+            self._sums[offset] = crc32c([piece])
+            self._sum = crc32c([piece], self._sum)
+            most -= size
+            if most <= 0:
+                return False
+        if self._sum != self.row.sum:
+            raise _wrong(self._path)
+        return True
+
+    def pieces(self, frame: int) -> Iterator[bytes]:
+        """Yield a frame of a verified snapshot in pieces of ``PIECE_BYTES``."""
+        for offset, size in self._places(frame):
+            piece = self._read(offset, size)
+            if crc32c([piece]) != self._sums[offset]:
+                raise _wrong(self._path, offset)
+            yield piece
+
+    def _places(self, only: int | None = None) -> Iterator[tuple[int, int]]:
+        """Yield offset and size of the pieces of all frames, or of one."""
+        begin = 0
+        for number, length in enumerate(unpack_lengths(self.row.lengths)):
+            if only in (None, number):
+                for offset in range(begin, begin + length, PIECE_BYTES):
+                    yield offset, min(PIECE_BYTES, begin + length - offset)
+            begin += length
+
+    def _read(self, offset: int, size: int) -> bytes:
+        try:
+            return os.pread(self._fd, size, offset)
+        except OSError as error:
+            raise unread(self._path, error, _UNREAD) from error
+
+
+def _wrong(path: Path, offset: int = 0) -> JournalDamage:
+    return JournalDamage("snapshot: wrong checksum", file=str(path), offset=offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,14 +22,12 @@ from trie.new_file import make_private
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of an OSError that ends once there is room."""
 
-# raised where a file is opened, so before anything was written or synced
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 # not about stored data: this process lacks descriptors, memory or permissions
 _NO_MEANS = (*_NO_DESCRIPTORS, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
-# IOV_MAX of Linux, and less than the limit of 2 GiB per call
-_BUFFERS, _CALL_BYTES = 1024, 1 << 30
+_CALL_BYTES = 1 << 30  # Linux has a limit of 2 GiB per call
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
@@ -69,33 +67,20 @@ class Disk:
         with suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | _DIRECT)
 
-    def write(self, fd: int, offset: int, frames: Sequence[Frame]) -> None:
-        """Write all frames, one after another."""
-        left = [memoryview(frame) for frame in frames if len(frame)]
-        while left:
-            part, size = [], 0
-            for frame in left[:_BUFFERS]:
-                part.append(frame[: _CALL_BYTES - size])
-                size += len(part[-1])
-                if size == _CALL_BYTES:
-                    break
+    def write(self, fd: int, offset: int, data: Frame) -> None:
+        """Write all bytes at a place."""
+        view = memoryview(data)
+        while view:
             # a nearly full disk writes less than requested, without an error
             try:
-                written = os.pwritev(fd, part, offset)
+                written = os.pwrite(fd, view[:_CALL_BYTES], offset)
             except OSError as error:
                 if error.errno != errno.EINVAL or not _use_cache(fd):
                     raise
                 continue
             if not written:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            offset += written
-            done = 0
-            while done < len(left) and written >= len(left[done]):
-                written -= len(left[done])
-                done += 1
-            left = left[done:]
-            if written:
-                left[0] = left[0][written:]
+            offset, view = offset + written, view[written:]
 
     def sync(self, fd: int) -> None:
         """Return once the content is on disk."""
@@ -130,26 +115,21 @@ def _use_cache(fd: int) -> bool:
 
 
 @contextmanager
-def storing(path: Path) -> Iterator[None]:
-    """Convert errors of storing to ``path``: JournalFull if more room helps, else JournalFailed."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            raise full(path) from error
-        raise _failed_or_unopened(path, error) from error
+def storing(path: Path, *, sync: bool = False) -> Iterator[None]:
+    """Convert errors of storing to ``path``: JournalFull if more room helps, else JournalFailed.
 
-
-@contextmanager
-def syncing(path: Path) -> Iterator[None]:
-    """Convert errors of syncing: written data may be lost, whatever a second sync returns.
-
-    JournalFull if the directory could not be opened to be synced.
+    sync: no room helps then, as written data may be lost, whatever a second sync returns.
     """
     try:
         yield
     except OSError as error:
-        raise _failed_or_unopened(path, error) from error
+        if error.errno in NO_ROOM and not sync:
+            raise full(path) from error
+        # raised where a file is opened, so before anything was written or synced
+        if error.errno in _NO_DESCRIPTORS:
+            why = f"{error.strerror}: end some clients, or raise the limit (ulimit -n)"
+            raise JournalFull(f"{path}: {why}") from error
+        raise failed(path, error) from error
 
 
 def file_numbers(directory: Path, prefix: str) -> list[int]:
@@ -180,14 +160,6 @@ def unread(
 def full(path: Path) -> JournalFull:
     """Return the error for a full disk."""
     return JournalFull(f"{path}: no room on the disk: delete something, or lower keep_bytes")
-
-
-def _failed_or_unopened(path: Path, error: OSError) -> JournalError:
-    if error.errno not in _NO_DESCRIPTORS:
-        return failed(path, error)
-    return JournalFull(
-        f"{path}: {error.strerror}: end some clients, or raise the limit (ulimit -n)"
-    )
 
 
 def failed(path: Path, error: Exception) -> JournalFailed:

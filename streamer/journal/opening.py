@@ -1,323 +1,47 @@
-"""Open a directory's index: exclusive, ours, private, and with the expected identity.
+"""Open the directory of a journal: lock it, find what is damaged, go on without it.
 
-Find what is damaged in a journal, and continue without it.
-
-The data files as one sequence of groups, from which the index is made.
+Its index is made from the data files whenever it differs from them. Also what ``streamer journal``
+does with a journal from outside its daemon.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from itertools import islice
 from pathlib import Path
 
 from streamer.journal.data_files import (
-    DataGroup,
+    DataLog,
     DataReader,
     Sizes,
     data_file,
     data_file_numbers,
+    read_snapshot,
+    snapshot_file,
+    snapshot_numbers,
 )
-from streamer.journal.disk import Disk, storing, syncing
-from streamer.journal.reader import RecordReader
-from streamer.journal.record import LOST, JournalDamage, JournalError, JournalFull, JournalInUse
+from streamer.journal.disk import Disk, storing
+from streamer.journal.record import JournalDamage, JournalError, JournalFull, JournalInUse
 from streamer.journal.record_index import (
     NAME,
-    ForgottenRow,
     Index,
     ProducerRow,
-    RecordRow,
     Row,
     State,
-    lost,
+    lost_row,
     pack_lengths,
     row_checksum,
 )
-from streamer.journal.stored_snapshots import read_snapshot, snapshot_file, snapshot_numbers
 from streamer.protocol.header import crc32c
 
-_ALWAYS_CHECKED = 32 << 20
-"""SQLite checks an index up to this size at each start, a larger one only in ``verify``."""
-
-
-class Checked:
-    """Checks a journal against its checksums."""
-
-    def __init__(self, index: Index, directory: Path) -> None:
-        self._index, self._directory = index, directory
-        self._reader = RecordReader(index, directory)
-
-    def damages(self, *, everything: bool) -> Iterator[JournalDamage]:
-        """Yield the damage that would stop recovery, or ``everything``; nothing if intact.
-
-        Raises JournalDamage if the state itself cannot be read.
-        """
-        state = self._index.state()
-        if everything or self._is_small():
-            yield from self._index.integrity()
-        yield from self._producers(state)
-        after = state.oldest - 1
-        try:
-            if (row := self._index.snapshot()) is not None:
-                read_snapshot(self._directory, row)
-                after = after if everything or not row.file else max(after, row.at)
-        except JournalDamage as damage:
-            yield damage
-        for _, record in self._reader.checked(after, state.head):
-            if isinstance(record, JournalDamage):
-                yield record
-
-    def index_damage(self) -> JournalDamage | None:
-        """Return damage of the index itself, as far as a start looks for it.
-
-        In a large one, rows that recovery does not need are left to ``verify``.
-        """
-        try:
-            path, state = str(self._index.path), self._index.state()
-            if self._is_small():
-                for row in self._index.records(state.oldest - 1, state.head):
-                    if isinstance(row, JournalDamage):
-                        return row
-            return next((one for one in self.damages(everything=False) if one.file == path), None)
-        except JournalDamage as damage:
-            return damage
-
-    def mended(self) -> tuple[list[JournalDamage], State, list[Row]]:
-        """Return what is damaged, and the state and the rows that give it up.
-
-        A damaged record keeps its number. For records and snapshots, what the index knows of them
-        is kept; a lost producer is rebuilt from its records. If nothing tells how far batches had
-        got, they continue under a new stream: no number is used twice within a stream.
-        """
-        found = list(self.damages(everything=True))
-        index, state = self._index, self._index.state()
-        if not found:
-            return found, state, []
-        producers = self._known_producers(state)
-        rows: list[Row] = [*producers]
-        snapshot, given_up = 0, index.snapshot()
-        if given_up is not None:
-            snapshot = given_up.at
-            try:
-                read_snapshot(self._directory, given_up)
-            except JournalDamage:
-                rows.append(given_up._replace(file=0, lengths=pack_lengths([]), sum=crc32c([])))
-        # whether we know, up to the current record, how far batches had got
-        known = snapshot > 0 or state.oldest == 1
-        kept = 0
-        for row, record in self._reader.checked(state.oldest - 1, state.head):
-            if row is not None:
-                known = known or row.producer is not None
-            elif isinstance(record, JournalDamage) and (record.record or state.head) > snapshot:
-                known = False
-            if isinstance(record, JournalDamage) and record.record is not None:
-                row = _given_up(record.record, row)
-                rows.append(row)
-            kept += row.size + len(row.meta) if row is not None else 0
-        state = state._replace(
-            bytes=kept, producers=len(producers), digest=producers_digest(producers)
-        )
-        return found, state if known else state._replace(stream=os.urandom(8)), rows
-
-    def _is_small(self) -> bool:
-        return self._index.file_bytes() <= _ALWAYS_CHECKED
-
-    def _known_producers(self, state: State) -> list[ProducerRow]:
-        """Return the intact rows, and the others as rebuilt from retained records."""
-        known = {r.name: r for r in self._index.producers() if isinstance(r, ProducerRow)}
-        for row in self._index.records(state.oldest - 1, state.head):
-            if not isinstance(row, RecordRow) or row.producer is None:
-                continue
-            assert row.epoch is not None
-            assert row.sequence is not None
-            place = row.epoch, row.sequence
-            before = known.get(row.producer)
-            if before is None or place > before[1:3]:
-                known[row.producer] = ProducerRow(row.producer, *place, row.mark or b"", row.time)
-        return list(known.values())
-
-    def _producers(self, state: State) -> Iterator[JournalDamage]:
-        rows = self._index.producers()
-        good = [row for row in rows if isinstance(row, ProducerRow)]
-        yield from (row for row in rows if isinstance(row, JournalDamage))
-        whole = (len(good), producers_digest(good)) == (state.producers, state.digest)
-        if len(good) == len(rows) and not whole:
-            yield JournalDamage("a producer is missing", file=str(self._index.path))
-
-
-def producers_digest(rows: Iterable[ProducerRow]) -> int:
-    """Return a checksum over producers: it changes if one changes or vanishes."""
-    return sum(row_checksum(ProducerRow, row) for row in rows) & 0xFFFFFFFF
-
-
-def _given_up(at: int, row: RecordRow | None) -> RecordRow:
-    """Return the row of a record that is given up, with what is known from its old row."""
-    kind, time, meta = (f" {row.kind.decode()}", row.time, row.meta) if row else ("", 0, b"")
-    nothing = None, None, None, None, None
-    about = row and row.about
-    end = 0, meta, *nothing, about
-    return RecordRow(at, (LOST + kind).encode(), time, 0, 0, 0, pack_lengths([]), *end)
-
-
+_ALWAYS_CHECKED = 32 << 20  # a start checks each row of an index up to this size
 _TOGETHER = 500  # groups in a transaction
-
-Change = tuple[DataGroup, list[Row | ForgottenRow]]
-
-
-class DataLog:
-    """Reads the groups of a directory. notes: each place where something is damaged.
-
-    incomplete: the last group, if it is not whole, as a power failure may leave it. cut: nothing
-    whole follows a damaged header. Raises JournalError for files of another format.
-    """
-
-    def __init__(self, directory: Path, sizes: Sizes) -> None:
-        self.notes: list[JournalDamage] = []
-        self.incomplete: list[JournalDamage] = []
-        self.cut = False
-        self.numbers = data_file_numbers(directory)
-        self._directory, self._sizes = directory, sizes
-        self._files = DataReader(directory)
-        for number in self.numbers:
-            if self._files.is_of_before(number):
-                raise JournalError(
-                    f"{data_file(directory, number)}: format 2, this version of the program reads "
-                    "3: use another directory or another version"
-                )
-        self.seal = next((group.seal for group in self._headers() if group is not None), None)
-
-    def has(self, state: State) -> bool:
-        """Whether the last group of a state is where the state says."""
-        group = self._files.group(state.file, state.begin)
-        if group is None:
-            return False
-        there = group.seal, group.serial, group.sum
-        return there == (state.seal, state.serial, state.sum)
-
-    def _headers(self) -> Iterator[DataGroup | None]:
-        """Yield whole headers; first those at the beginning of a file, where no frame can be."""
-        page = self._sizes.page_bytes
-        yield from (self._files.group(number, 0) for number in self.numbers)
-        for number in self.numbers:
-            at = self._files.search(number, page, page)
-            while at is not None:
-                yield self._files.group(number, at)
-                at = self._files.search(number, at + page, page)
-
-    def changes(self, state: State | None = None) -> Iterator[Change]:
-        """Yield the groups after a state, or all, with their rows; in order, the last one whole."""
-        last: Change | None = None
-        for change in self._changes(state):
-            if last is not None:
-                yield last
-            last = change
-        if last is None:
-            return
-        if self._is_whole(last):
-            yield last
-            return
-        group, rows = last
-        at = [row.at for row in rows if isinstance(row, RecordRow)]
-        problem = f"records {at[0]} to {at[-1]} are incomplete: never acknowledged, or damaged"
-        self.incomplete.append(self._damage(group.file, group.begin, problem))
-
-    def _changes(self, state: State | None) -> Iterator[Change]:
-        serial, before = (0, 0) if state is None else (state.serial, state.sum)
-        page = self._sizes.page_bytes
-        for number in self.numbers:
-            if state is not None and number < state.file:
-                continue
-            begin = 0
-            if state is not None and number == state.file:
-                begin = self._sizes.page_after(state.end)
-            at: int | None = begin
-            first = self._first_serial(number)
-            while at is not None:
-                group = self._files.group(number, at)
-                rows = None if group is None else self._files.rows(group)
-                if group is None or rows is None or not self._follows(group, serial):
-                    found = self._files.search(number, at + page, page)
-                    # it may have been written meanwhile
-                    was = group is None and self._files.was_group(number, at, self.seal)
-                    again = group or self._files.group(number, at)
-                    if (found or was) and rows is None and again and self._files.rows(again):
-                        continue
-                    if was or (group is None and not at and found):
-                        self._note(number, at, "the header of a group is damaged: left out")
-                        self.cut = True
-                    elif group is not None and rows is None and self._follows(group, serial):
-                        problem = "a group is incomplete: never acknowledged, or damaged"
-                        self.incomplete.append(self._damage(number, at, problem))
-                    at = found
-                    continue
-                if first is not None and group.serial >= first:
-                    break  # never committed: the next file has another one in its place
-                if (group.serial, group.before) != (serial + 1, before) and (serial or state):
-                    self._note(number, at, f"groups {serial + 1} to {group.serial - 1} are missing")
-                # a group is written once the one in front of it is whole
-                self.notes += self.incomplete
-                self.incomplete.clear()
-                self.cut = False
-                yield group, rows
-                serial, before = group.serial, group.sum
-                at = self._sizes.page_after(group.end)
-
-    def _follows(self, group: DataGroup, serial: int) -> bool:
-        """Whether a group is of this journal, and not one that was written over."""
-        return group.seal == self.seal and group.serial > serial
-
-    def _first_serial(self, number: int) -> int | None:
-        """Return the serial at the beginning of the next file that has one."""
-        for other in self.numbers:
-            if other > number and (group := self._files.group(other, 0)) is not None:
-                return group.serial
-        return None
-
-    def _is_whole(self, change: Change) -> bool:
-        try:
-            for row in change[1]:
-                if isinstance(row, RecordRow) and lost(row) is None:
-                    self._files.frames(row)
-        except JournalDamage:
-            return False
-        return True
-
-    def _note(self, number: int, offset: int, problem: str) -> None:
-        self.notes.append(self._damage(number, offset, problem))
-
-    def _damage(self, number: int, offset: int, problem: str) -> JournalDamage:
-        path = str(data_file(self._directory, number))
-        return JournalDamage(problem, file=path, offset=offset)
-
-    def replay(self, index: Index, state: State | None = None) -> State | None:
-        """Bring an index up to date from its state, or fill an empty one; return the last state."""
-        changes = self.changes(state)
-        done = False
-        while not done:
-            with index.transaction():
-                for _ in range(_TOGETHER):
-                    change = next(changes, None)
-                    if change is None:
-                        done = True
-                        break
-                    group, rows = change
-                    if not group.begin:
-                        index.clear("producers")
-                        index.clear("snapshots")
-                    index.put(*rows)
-                    state = next((row for row in rows if isinstance(row, State)), state)
-                if state is not None:
-                    index.delete_records(state.oldest - 1)
-        return state
-
-    def close(self) -> None:
-        """Close all files."""
-        self._files.close()
-
-
 _LEAVE = "use an empty directory"
 _MACHINE = Path("/etc/machine-id")
+_TRIES = 10  # a copy begins again if a new snapshot has replaced the one it needs
 
 
 class Lock:
@@ -360,9 +84,9 @@ def own(disk: Disk, directory: Path) -> Lock:
     """Create the directory if needed, and lock it; raise JournalError if it has other content."""
     try:
         disk.make_directory(directory)
-        names = [path.name for path in directory.iterdir()]
+        others = [path for path in directory.iterdir() if not path.name.startswith(NAME)]
         # an interrupted start may have left the index alone
-        if names and not _leftovers(directory) and not all(map(_is_of_index, names)):
+        if others and not (data_file_numbers(directory) or snapshot_numbers(directory)):
             raise JournalError(f"{directory}: holds other files: {_LEAVE}")
         if directory.stat().st_mode & 0o077:
             directory.chmod(0o700)
@@ -387,91 +111,156 @@ def new_state(directory: Path, identity: bytes, *, synced: bool) -> State:
     return State(1, stream, here, seal, identity, 0, int(synced), 1, *[0] * 9)
 
 
-def recover(
-    disk: Disk, directory: Path, log: DataLog, *, sizes: Sizes
-) -> tuple[Index, State | None, list[str]]:
-    """Open the index, made anew if anything is wrong with it; also the last state, and notes.
+def damages(
+    index: Index, directory: Path, *, everything: bool, rows: bool = False
+) -> Iterator[JournalDamage]:
+    """Yield the damage that would stop recovery, or ``everything``; nothing if intact.
 
-    Without data files, there is nothing to make it from: JournalError or JournalDamage.
+    rows: also of those rows of the index that recovery does not need. Raises JournalDamage if the
+    index is of no use.
     """
+    state = index.state()
+    if everything or rows:
+        yield from index.integrity()
+    producers, snapshot = index.producers(), index.snapshot()
+    if (len(producers), producers_digest(producers)) != (state.producers, state.digest):
+        yield JournalDamage("a producer is missing", file=str(index.path))
+    after = first = state.oldest - 1
     try:
-        index, state = open_index(disk, directory, log, sizes=sizes)
-        problem: JournalError | None = None
-        if state is not None and log.numbers:
-            problem = Checked(index, directory).index_damage()
-        if problem is None:
-            return index, state, [str(note) for note in [*log.notes, *log.incomplete]]
+        if snapshot is not None:
+            read_snapshot(directory, snapshot)
+            after = after if everything or not snapshot.file else max(after, snapshot.at)
+    except JournalDamage as damage:
+        yield damage
+    with closing(DataReader(directory)) as files:
+        for row in index.records(first if rows else after, state.head):
+            try:
+                if isinstance(row, JournalDamage):
+                    yield row
+                elif row.at > after:
+                    files.record(row)
+            except JournalDamage as damage:
+                yield damage
+
+
+def give_up(
+    index: Index, directory: Path, damaged: Sequence[JournalDamage]
+) -> tuple[State, list[Row]]:
+    """Return the state and the rows that give up all that is damaged.
+
+    A damaged record keeps its number. Of records and snapshots, what the index knows is kept. If
+    nothing tells how far batches had got, they continue under a new stream: no number is used twice
+    within a stream.
+    """
+    state, snapshot, producers = index.state(), index.snapshot(), index.producers()
+    numbers = {damage.record for damage in damaged}
+    rows: list[Row] = []
+    if snapshot and str(snapshot_file(directory, snapshot.file)) in {d.file for d in damaged}:
+        rows.append(snapshot._replace(file=0, lengths=pack_lengths([]), sum=crc32c([])))
+    last = snapshot.at if snapshot else 0
+    # whether we know, up to the current record, how far batches had got
+    known = last > 0 or state.oldest == 1
+    kept = 0
+    for row in index.records(state.oldest - 1, state.head):
+        record = None if isinstance(row, JournalDamage) else row
+        at = row.record if isinstance(row, JournalDamage) else row.at
+        assert at is not None
+        if record is None:
+            known = known and at <= last
+        elif record.producer is not None:
+            known = True
+        if at in numbers:
+            record = lost_row(at, record)
+            rows.append(record)
+        kept += record.size + len(record.meta) if record else 0
+    state = state._replace(bytes=kept, producers=len(producers), digest=producers_digest(producers))
+    return state if known else state._replace(stream=os.urandom(8)), rows
+
+
+def producers_digest(rows: Iterable[ProducerRow]) -> int:
+    """Return a checksum over producers: it changes if one changes or vanishes."""
+    return sum(map(row_checksum, rows)) & 0xFFFFFFFF
+
+
+def recover(
+    disk: Disk, directory: Path, log: DataLog, *, sizes: Sizes, everything: bool
+) -> tuple[Index, list[JournalDamage], list[str]]:
+    """Open the index, made anew if anything is wrong with it; also ``damages``, and notes.
+
+    log: has the last state, None for a new journal. Without data files, there is nothing to make
+    the index from: JournalError or JournalDamage.
+    """
+    problem: JournalError | None = None
+    for anew in (False, True):
+        index = None
+        try:
+            index = open_index(disk, directory, log, sizes=sizes, anew=anew)
+            rows = not anew and index.file_bytes() <= _ALWAYS_CHECKED
+            new = log.state is None
+            found = [] if new else [*damages(index, directory, everything=everything, rows=rows)]
+        except JournalError as error:
+            if index is not None:
+                index.close()
+            # others say nothing about the content
+            if anew or not log.numbers or type(error) not in (JournalError, JournalDamage):
+                raise
+            problem = error
+            continue
+        of_index = [damage for damage in found if damage.file == str(index.path)]
+        if anew or not of_index or not log.numbers:
+            break
+        problem = of_index[0]
         index.close()
-    except JournalError as error:
-        # others say nothing about the content
-        if not log.numbers or type(error) not in (JournalError, JournalDamage):
-            raise
-        problem = error
-    log.notes.clear()
-    log.incomplete.clear()
-    index, state = make_index(disk, directory, log, sizes=sizes)
-    notes = [f"{problem}: the index was made anew", *log.notes, *log.incomplete]
-    return index, state, [str(note) for note in notes]
+    assert index is not None
+    notes = [f"{problem}: the index was made anew"] if problem else []
+    return index, found, [*notes, *map(str, log.damages)]
 
 
-def open_index(
-    disk: Disk, directory: Path, log: DataLog, *, sizes: Sizes
-) -> tuple[Index, State | None]:
-    """Open the index and bring it up to date with the data files.
+def open_index(disk: Disk, directory: Path, log: DataLog, *, sizes: Sizes, anew: bool) -> Index:
+    """Open the index and bring it up to date with the data files, or make it ``anew`` from them.
 
-    Returns the last state, None for a new journal. Raises JournalDamage if the index is of no use.
+    log: has the last state afterwards, None if nothing was ever stored. Raises JournalDamage if the
+    index is of no use, or no group is whole.
     """
     path = directory / NAME
-    if log.numbers and not (path.exists() and (directory / f"{NAME}-wal").exists()):
+    if log.numbers and not anew and not (path.exists() and Path(f"{path}-wal").exists()):
         raise JournalDamage("the index or its log is missing", file=str(path))
-    if not path.exists():
-        _new_index(disk, directory)
+    if anew or not path.exists():
+        anew = True
+        with storing(path):
+            for old in directory.glob(f"{NAME}*"):
+                disk.delete(old)
+            os.close(disk.create(path, 0))
     index = Index(directory, vfs=disk.vfs, write=True, page_bytes=sizes.page_bytes)
     try:
-        if index.empty():
+        state = None
+        if not anew and not index.empty():
+            state = index.state()
+            if log.seal not in (None, state.seal):
+                raise JournalDamage("it is of other data files", file=str(path))
+        elif not anew:
             if log.numbers:
                 raise JournalDamage("the index is empty", file=str(path))
-            index.prepare()
+            # a start ended before it had stored anything
+            index.close()
+            return open_index(disk, directory, log, sizes=sizes, anew=True)
+        index.prepare()
+        if state is None:
             index.create()
-            return index, None
-        index.prepare()
-        state = index.state() if log.numbers or index.has_state() else None
-        if state is not None:
-            if log.seal not in (None, state.seal):
-                raise JournalDamage("it is of other data files", file=str(index.path))
-            state = log.replay(index, state)
-    except BaseException:
-        index.close()
-        raise
-    return index, state
-
-
-def make_index(
-    disk: Disk, directory: Path, log: DataLog, *, sizes: Sizes
-) -> tuple[Index, State | None]:
-    """Make the index from the data files, and return their last state.
-
-    None if the first start ended before it had stored anything. JournalDamage if nothing is whole.
-    """
-    _new_index(disk, directory)
-    index = Index(directory, vfs=disk.vfs, write=True, page_bytes=sizes.page_bytes)
-    try:
-        index.prepare()
-        index.create()
-        state = log.replay(index)
-        if state is None and (log.notes or snapshot_numbers(directory)):
+        changes = log.changes(state)
+        while groups := list(islice(changes, _TOGETHER)):
+            with index.transaction():
+                for group, rows in groups:
+                    if not group.begin:
+                        index.clear("producers")
+                        index.clear("snapshots")
+                    index.put(rows)
+        if log.state is None and (log.notes or snapshot_numbers(directory)):
             raise JournalDamage(f"no records can be read: {_LEAVE}", file=str(directory))
     except BaseException:
         index.close()
         raise
-    return index, state
-
-
-def _new_index(disk: Disk, directory: Path) -> None:
-    for path in directory.glob(f"{NAME}*"):
-        disk.delete(path)
-    with storing(directory / NAME):
-        os.close(disk.create(directory / NAME, 0))
+    return index
 
 
 def check_identity(directory: Path, stored: bytes, asked: bytes) -> None:
@@ -492,22 +281,14 @@ def sync_all(disk: Disk, directory: Path) -> None:
     paths = [data_file(directory, number) for number in data_file_numbers(directory)]
     paths += [snapshot_file(directory, number) for number in snapshot_numbers(directory)]
     for path in paths:
-        with syncing(path):
+        with storing(path, sync=True):
             fd = disk.open(path)
             try:
                 disk.sync(fd)
             finally:
                 os.close(fd)
-    with syncing(directory):
+    with storing(directory, sync=True):
         disk.sync_directory(directory)
-
-
-def _leftovers(directory: Path) -> bool:
-    return bool(data_file_numbers(directory) or snapshot_numbers(directory))
-
-
-def _is_of_index(name: str) -> bool:
-    return name.startswith(NAME)
 
 
 def _words(identity: bytes) -> list[str]:
@@ -515,3 +296,114 @@ def _words(identity: bytes) -> list[str]:
         return identity.decode().split()
     except UnicodeDecodeError:
         return [identity.hex()]
+
+
+class JournalDamages(JournalError):
+    """All that is wrong with a journal, a line each."""
+
+    def __init__(self, damages: list[JournalDamage]) -> None:
+        self._damages = damages
+        super().__init__(str(damages[0]))
+
+    def lines(self) -> list[str]:
+        return [str(damage) for damage in self._damages]
+
+
+def check_journal(directory: str, sizes: Sizes | None = None) -> str:
+    """Read everything; return what there is. Raises JournalDamages."""
+    path = Path(directory)
+    with _alone(path, sizes) as log:
+        for _ in log.changes():
+            pass
+        found = log.damages
+        try:
+            problem = "is missing, or not that of the data files: run streamer journal rebuild"
+            differs = JournalDamage(problem, file=str(path / NAME))
+            if not (path / NAME).exists():
+                raise differs
+            with closing(Index(path)) as index:
+                if index.empty() or (index.state() != log.state and not found):
+                    raise differs
+                found += damages(index, path, everything=True)
+        except JournalDamage as damage:
+            found.append(damage)
+        return _described(path, log.state, found, "nothing is damaged")
+
+
+def rebuild_index(directory: str, sizes: Sizes | None = None) -> str:
+    """Make the index anew; return what there is. Raises JournalDamages for what is missing."""
+    path = Path(directory)
+    with _alone(path, sizes) as log:
+        open_index(Disk(), path, log, sizes=sizes or Sizes(), anew=True).close()
+        return _described(path, log.state, log.damages, "the index was made anew")
+
+
+def copy_journal(directory: str, target: str, sizes: Sizes | None = None) -> str:
+    """Copy what is stored now; return what that is. The index is left out."""
+    source, copy = Path(directory), Path(target)
+    if copy.exists() and (not copy.is_dir() or any(copy.iterdir())):
+        raise JournalError(f"{copy}: is not empty: copy to a new folder")
+    _check_folder(source)
+    damaged: list[JournalDamage] = []
+    for _ in range(_TRIES):
+        with ExitStack() as stack, closing(DataLog(source, sizes or Sizes())) as log:
+            for _ in log.changes():
+                pass
+            state, snapshot, damaged = log.state, log.snapshot, log.notes
+            if damaged:
+                continue
+            if state is None:
+                raise JournalError(f"{source}: nothing is stored")
+            paths = [data_file(source, number) for number in log.numbers if number <= state.file]
+            if snapshot is not None and snapshot.file:
+                paths.append(snapshot_file(source, snapshot.file))
+            try:
+                files = [stack.enter_context(path.open("rb")) for path in paths]
+            except FileNotFoundError:
+                continue
+            copy.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path, file in zip(paths, files, strict=True):
+                last = path == data_file(source, state.file)
+                _copy(file.fileno(), copy / path.name, state.end if last else None)
+            Disk().sync_directory(copy)
+            return _described(copy, state, [], "copied; it is another stream")
+    if damaged:
+        raise JournalDamages(damaged)
+    raise JournalError(f"{source}: its files change too fast: try again")
+
+
+def _copy(source: int, path: Path, end: int | None) -> None:
+    """Copy a file, up to ``end``; space that was never written stays so."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        size = os.fstat(source).st_size if end is None else end
+        at = 0
+        while at < size:
+            done = os.sendfile(file.fileno(), source, at, min(size - at, 1 << 26))
+            if not done:
+                break
+            at += done
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _alone(path: Path, sizes: Sizes | None) -> Iterator[DataLog]:
+    """The data files of a journal that no daemon uses."""
+    _check_folder(path)
+    with closing(Lock(path)), closing(DataLog(path, sizes or Sizes())) as log:
+        if not log.numbers:
+            raise JournalError(f"{path}: there is no journal")
+        yield log
+
+
+def _check_folder(path: Path) -> None:
+    if not path.is_dir():
+        raise JournalError(f"{path}: there is no journal")
+
+
+def _described(path: Path, state: State | None, damaged: list[JournalDamage], what: str) -> str:
+    if damaged:
+        raise JournalDamages(damaged)
+    if state is None:
+        return f"{path}: nothing is stored"
+    records = f"records {state.oldest} to {state.head}" if state.head >= state.oldest else "none"
+    return f"{path}: {records}, {state.producers} producers: {what}"

@@ -8,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamer.errors import StreamerError
+from streamer.errors import PlacedError, StreamerError
 
 Frame = bytes | memoryview
-
-LOST = "lost"
-"""Prefix, in the index, of the kind of a record that was damaged and given up."""
 
 
 class Key(NamedTuple):
@@ -35,8 +32,9 @@ class Record:
     """One record. The journal does not interpret ``meta`` and ``frames``.
 
     at: 1, 2, 3, ... without gaps. meta: everything that is not an array; it is stored in the index,
-    so large data belongs in a frame. time: nanoseconds since 1970. about: the earlier record that
-    this one refers to, if any.
+    so large data belongs in a frame. frames: none if they were not requested. time: nanoseconds
+    since 1970. about: the earlier record that this one refers to, if any. lost: it was given up,
+    and has no frames and no key; kind and meta are empty if unknown.
     """
 
     at: int
@@ -46,22 +44,7 @@ class Record:
     key: Key | None
     time: int
     about: int | None = None
-
-
-class Outline(NamedTuple):
-    """A record without its frames; kind and meta are empty if unknown."""
-
-    at: int
-    kind: str
-    meta: bytes
-
-
-class Skimmed(NamedTuple):
-    """A record whose frames were not requested."""
-
-    at: int
-    kind: str
-    meta: bytes
+    lost: bool = False
 
 
 class Snapshot(NamedTuple):
@@ -134,7 +117,7 @@ class JournalExpired(JournalError):
         super().__init__(message)
 
 
-class JournalDamage(JournalError):
+class JournalDamage(PlacedError, JournalError):
     """Stored bytes have changed: in which file, where, and of which record.
 
     ``offset`` is None for rows of the index, ``record`` is None for what belongs to no record.
@@ -143,16 +126,8 @@ class JournalDamage(JournalError):
     def __init__(
         self, problem: str, *, file: str, offset: int | None = None, record: int | None = None
     ) -> None:
-        self.problem = problem
-        self.file = file
-        self.offset = offset
-        self.record = record
-        place = file
-        if offset is not None:
-            place += f", offset {offset}"
-        if record is not None:
-            place += f", record {record}"
-        super().__init__(f"{place}: {problem}")
+        self.offset, self.record = offset, record
+        super().__init__(problem, file, {"offset": offset, "record": record})
 
     def of(self, damages: int) -> JournalDamage:
         """Return this error as the first of several, with advice."""

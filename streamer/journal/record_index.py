@@ -13,20 +13,18 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 import msgpack
 
 from streamer.journal.disk import failed, full, has_room
 from streamer.journal.record import (
-    LOST,
     Frame,
     JournalDamage,
     JournalError,
     JournalFull,
     JournalUnread,
-    Outline,
     Record,
 )
 from streamer.protocol.header import crc32c
@@ -137,95 +135,82 @@ class ForgottenRow(NamedTuple):
     name: bytes
 
 
-Row = State | RecordRow | ProducerRow | SnapshotRow
+Row = State | RecordRow | ProducerRow | SnapshotRow | ForgottenRow
+
+_KINDS: tuple[type[Any], ...] = (State, RecordRow, ProducerRow, SnapshotRow, ForgottenRow)
 
 _NAMES: dict[type[Any], bytes] = {
     State: b"state",
     RecordRow: b"records",
     ProducerRow: b"producers",
     SnapshotRow: b"snapshots",
+    ForgottenRow: b"forgotten",
 }
 
+_LOST = b"lost"  # the first word of the kind of a record that was given up
 
-_WIDTH = 2 + max(len(kind._fields) for kind in _NAMES)
-
-
-def _verb(kind: type[Any], *, given_up: bool = False) -> str:
-    """A row replaces the one of the same number; a record's only if it is being given up."""
-    return "INSERT" if kind is RecordRow and not given_up else "REPLACE"
+_WIDTH = 2 + max(map(len, (kind._fields for kind in _KINDS)))
 
 
 def _entries() -> tuple[str, str]:
-    """The view of a writer whose inserted rows go to the table in their first column."""
+    """The view of a writer whose inserted rows are stored as the table in their first column.
+
+    Thus one statement, in which SQLite releases the GIL once, stores all rows of a group.
+    """
     columns = [f"c{number}" for number in range(_WIDTH)]
     steps = []
-    for kind, name in _NAMES.items():
-        own = ", ".join(f"new.{column}" for column in columns[1 : len(kind._fields) + 2])
-        table = name.decode()
-        into = f"{_verb(kind)} INTO {table}"
-        steps.append(f"{into} SELECT {own} WHERE new.c0 = CAST('{table}' AS BLOB);")
+    for kind, table, condition in (
+        (State, "state", "state"),
+        (RecordRow, "records", "records"),
+        (RecordRow, "records", "lost"),
+        (ProducerRow, "producers", "producers"),
+        (SnapshotRow, "snapshots", "snapshots"),
+    ):
+        # a second row of a record is an error, unless it is being given up
+        verb = "INSERT" if condition == "records" else "REPLACE"
+        values = ", ".join(f"new.{column}" for column in columns[1 : len(kind._fields) + 2])
+        steps.append(
+            f"{verb} INTO {table} SELECT {values} WHERE new.c0 = CAST('{condition}' AS BLOB)"
+        )
+    forgotten, state = (f"new.c0 = CAST('{name}' AS BLOB)" for name in ("forgotten", "state"))
+    oldest = columns[1 + State._fields.index("oldest")]
+    steps.append(f"DELETE FROM producers WHERE name = new.c1 AND {forgotten}")
+    steps.append(f"DELETE FROM records WHERE at < new.{oldest} AND {state}")
     nothing = ", ".join(["NULL"] * _WIDTH)
     return (
         f"CREATE TEMP VIEW entries ({', '.join(columns)}) AS SELECT {nothing}",
-        f"CREATE TEMP TRIGGER entry INSTEAD OF INSERT ON entries BEGIN {' '.join(steps)} END",
+        "CREATE TEMP TRIGGER entry INSTEAD OF INSERT ON entries BEGIN "
+        f"{' '.join(f'{step};' for step in steps)} END",
     )
 
 
-ENTRIES = _entries()
-
-
-_PACKED: tuple[type[Any], ...] = (State, RecordRow, ProducerRow, SnapshotRow, ForgottenRow)
-
-
-def pack_rows(rows: Sequence[Row | ForgottenRow]) -> bytes:
+def pack_rows(rows: Sequence[Row]) -> bytes:
     """Encode rows for the data files."""
-    packed: bytes = msgpack.packb([(_PACKED.index(type(row)), *row) for row in rows])
+    packed: bytes = msgpack.packb([(_KINDS.index(type(row)), *row) for row in rows])
     return packed
 
 
-def unpack_rows(packed: bytes) -> list[Row | ForgottenRow]:
+def unpack_rows(packed: bytes) -> list[Row]:
     """The inverse of ``pack_rows``."""
-    return [_PACKED[kind](*row) for kind, *row in msgpack.unpackb(packed)]
+    return [_KINDS[kind](*row) for kind, *row in msgpack.unpackb(packed)]
 
 
-def lost(row: RecordRow) -> Outline | None:
-    """Return what is still known of a record if it was given up, else None."""
-    word, _, kind = row.kind.decode().partition(" ")
-    return Outline(row.at, kind, row.meta) if word == LOST else None
+def is_lost(row: RecordRow) -> bool:
+    """Return whether a record was given up."""
+    return row.kind.split(b" ")[0] == _LOST
 
 
-def row_checksum(kind: type[Row], values: Sequence[Any]) -> int:
+def lost_row(at: int, row: RecordRow | None) -> RecordRow:
+    """Return the row of a record that is given up, with what is known from its old row."""
+    kind, time, meta = (b" " + row.kind, row.time, row.meta) if row else (b"", 0, b"")
+    no_key = None, None, None, None, None
+    about = row and row.about
+    return RecordRow(at, _LOST + kind, time, 0, 0, 0, pack_lengths([]), 0, meta, *no_key, about)
+
+
+def row_checksum(row: Row) -> int:
     """Return the CRC-32C of a row with values of any SQLite type."""
-    return crc32c([msgpack.packb((_NAMES[kind], *values))])
-
-
-def is_plain(row: Row | ForgottenRow) -> bool:
-    """Return whether ``put_together`` takes a row."""
-    return not isinstance(row, ForgottenRow) and not _is_given_up(row)
-
-
-def _is_given_up(row: Row) -> bool:
-    return isinstance(row, RecordRow) and lost(row) is not None
-
-
-def put(row: Row | ForgottenRow) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement that stores a row, or deletes a producer, and its values."""
-    if isinstance(row, ForgottenRow):
-        return "DELETE FROM producers WHERE name = ?", (row.name,)
-    verb = _verb(type(row), given_up=_is_given_up(row))
-    table = _NAMES[type(row)].decode()
-    marks = ", ".join("?" * (len(row) + 1))
-    return f"{verb} INTO {table} VALUES ({marks})", (*row, row_checksum(type(row), row))
-
-
-def put_together(rows: Sequence[Row]) -> tuple[str, tuple[Any, ...]]:
-    """Return one statement that stores all rows through the view ``entries``, and its values."""
-    values: list[Any] = []
-    for row in rows:
-        filled = (_NAMES[type(row)], *row, row_checksum(type(row), row))
-        values += filled + (None,) * (_WIDTH - len(filled))
-    marks = f"({', '.join('?' * _WIDTH)})"
-    return f"INSERT INTO entries VALUES {', '.join([marks] * len(rows))}", tuple(values)
+    return crc32c([msgpack.packb((_NAMES[type(row)], *row))])
 
 
 def pack_lengths(frames: Sequence[Frame]) -> bytes:
@@ -273,7 +258,7 @@ NAME = "index.sqlite"
 
 _AT_ONCE = 256  # rows per query: a reader must not keep old pages alive for long
 _BUSY_MS = 60_000
-_FEW = 64  # SQLite limits the values of a statement
+_FEW = 64  # rows per statement: SQLite limits its values
 # not about stored data: the file is in use, or descriptors or memory have run out
 _PASSING = apsw.BusyError, apsw.CantOpenError, apsw.NoMemError, apsw.ProtocolError
 _PASSING_CODES = apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_SHMMAP
@@ -290,7 +275,7 @@ class Index:
         self.path = directory / NAME
         self._directory = directory
         self._lock = threading.RLock()
-        self._pages = self._checkpointed = 0
+        self._rows_since = 0  # the last checkpoint
         flags = apsw.SQLITE_OPEN_READONLY
         if write:
             flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -302,9 +287,9 @@ class Index:
             if write:
                 self._db.pragma("page_size", page_bytes)
                 # errors in SQLite's automatic checkpoints, such as failed syncs, would go unnoticed
-                self._db.set_wal_hook(self._committed)
+                self._db.wal_autocheckpoint(0)
                 self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                for sql in ENTRIES:
+                for sql in _entries():
                     self._db.execute(sql)
 
     # ---- the file ---------------------------------------------------------------------------
@@ -317,25 +302,21 @@ class Index:
                     f"{self.path}: this file system cannot hold a journal (no shared memory)"
                 )
             self._db.pragma("synchronous", "NORMAL")
+            if self._db.readonly("main"):  # as a flipped bit in its header says
+                raise JournalDamage("cannot be written", file=str(self.path))
 
     def empty(self) -> bool:
         """Whether nothing was ever stored; JournalError for another program's file or format."""
         with self._reading():
-            application = self._db.pragma("application_id")
-            version = self._db.pragma("user_version")
-            found = list(self._db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"))
-        if not found and not application:
+            marks = self._db.pragma("application_id"), self._db.pragma("user_version")
+            tables = {sql for (sql,) in self._db.execute("SELECT sql FROM sqlite_schema") if sql}
+        if not tables and marks == (0, 0):
             return True
-        if application != APPLICATION:
-            raise JournalError(f"{self.path}: not a journal of this program: use another directory")
-        if version != FORMAT:
+        if marks != (APPLICATION, FORMAT) or tables != set(TABLES):
             raise JournalError(
-                f"{self.path}: format {version}, this version of the program reads {FORMAT}: "
-                "use another directory or another version"
+                f"{self.path}: not of this program, or of another version: use another directory"
             )
-        if sorted(sql for (sql,) in found) != sorted(TABLES):
-            raise JournalDamage("tables are not those of a journal", file=str(self.path))
-        return False
+        return not self._query("SELECT 1 FROM state")
 
     def create(self) -> None:
         """Store the tables."""
@@ -370,51 +351,44 @@ class Index:
                         self._db.execute("ROLLBACK")
                 raise
 
-    def commit(self, rows: Sequence[Row | ForgottenRow], *, until: int = 0) -> None:
-        """Store rows, and delete records up to ``until``, in a transaction of their own.
+    def put(self, rows: Sequence[Row]) -> None:
+        """Store rows, delete forgotten producers, and records that a state no longer retains.
 
-        Few rows take one statement, in which SQLite gives the GIL up once.
+        All of that atomically, also outside a transaction.
         """
-        if len(rows) <= _FEW and not until and all(map(is_plain, rows)):
-            sql, values = put_together(cast(Sequence[Row], rows))
-            with self._lock, self._writing():
-                self._db.execute(sql, values)
-            return
-        with self.transaction():
-            self.put(*rows)
-            if until:
-                self.delete_records(until)
+        with self._lock, self._writing():
+            if len(rows) > _FEW and not self._db.in_transaction:
+                with self.transaction():
+                    self.put(rows)
+                return
+            for begin in range(0, len(rows), _FEW):
+                self._put(rows[begin : begin + _FEW])
+            self._rows_since += len(rows)
 
-    def put(self, *rows: Row | ForgottenRow) -> None:
-        """Store rows, or delete a producer, within a transaction."""
+    def _put(self, rows: Sequence[Row]) -> None:
+        values: list[Any] = []
         for row in rows:
-            self._db.execute(*put(row))
-
-    def delete_records(self, until: int) -> None:
-        """Delete records with a number up to ``until`` within a transaction."""
-        self._db.execute("DELETE FROM records WHERE at <= ?", (until,))
+            lost = isinstance(row, RecordRow) and is_lost(row)
+            entry = (_LOST if lost else _NAMES[type(row)], *row, row_checksum(row))
+            values += entry + (None,) * (_WIDTH - len(entry))
+        marks = f"({', '.join('?' * _WIDTH)})"
+        self._db.execute(f"INSERT INTO entries VALUES {', '.join([marks] * len(rows))}", values)
 
     def clear(self, table: str) -> None:
         """Delete all rows of a table within a transaction."""
         self._db.execute(f"DELETE FROM {table}")
 
-    def checkpoint(self, pages: int) -> None:
-        """Copy committed pages into the main file if there are ``pages`` or more."""
+    def checkpoint(self, rows: int) -> None:
+        """Copy committed pages into the main file if ``rows`` or more were stored since."""
         with self._lock:
-            if self._pages < self._checkpointed:  # the log has restarted at its beginning
-                self._checkpointed = 0
-            if self._pages - self._checkpointed < pages:
+            if self._rows_since < rows:
                 return
             try:
                 with self._writing():
                     self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             except JournalFull:
                 return  # the log keeps growing; an append fails when it cannot
-            self._checkpointed = self._pages
-
-    def _committed(self, _: apsw.Connection, __: str, pages: int) -> int:
-        self._pages = pages
-        return apsw.SQLITE_OK
+            self._rows_since = 0
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -440,38 +414,33 @@ class Index:
             raise JournalDamage("no row of state", file=str(self.path))
         return self._checked(State, rows[0])
 
-    def has_state(self) -> bool:
-        """Return whether there is a state."""
-        return bool(self._query("SELECT 1 FROM state"))
-
-    def producers(self) -> list[ProducerRow | JournalDamage]:
+    def producers(self) -> list[ProducerRow]:
         """Return all rows; the caller checks their number and digest."""
-        return [self._or_damage(ProducerRow, row) for row in self._query("SELECT * FROM producers")]
+        return [self._checked(ProducerRow, row) for row in self._query("SELECT * FROM producers")]
 
     def snapshot(self) -> SnapshotRow | None:
         """Return the row of the last snapshot."""
         rows = self._query("SELECT * FROM snapshots")
-        if len(rows) > 1:
-            raise JournalDamage("more than one snapshot", file=str(self.path))
         return self._checked(SnapshotRow, rows[0]) if rows else None
 
     def records(self, after: int, until: int) -> Iterator[RecordRow | JournalDamage]:
         """Yield for each number in (after, until] the row or its damage, ascending."""
+        query = "SELECT * FROM records WHERE at > ? AND at <= ?"
         size = 1
         while after < until:
             size = min(2 * size, _AT_ONCE)
             upper = min(after + size, until)
-            for row in self._rows(after, upper):
-                at = row.at if isinstance(row, RecordRow) else row.record
-                if at is None or not after < at <= upper:
-                    yield JournalDamage(f"row {at} is out of order", file=str(self.path))
-                    continue
-                for missing in range(after + 1, at):
-                    yield self._missing(missing)
+            rows = {row[0]: row for row in self._query(query, (after, upper))}
+            for at in range(after + 1, upper + 1):
+                try:
+                    if at not in rows:
+                        raise JournalDamage(
+                            "is missing from the index", file=str(self.path), record=at
+                        )
+                    row: RecordRow | JournalDamage = self._checked(RecordRow, rows[at])
+                except JournalDamage as damage:
+                    row = damage
                 yield row
-                after = at
-            for missing in range(after + 1, upper + 1):
-                yield self._missing(missing)
             after = upper
 
     def key(self, producer: bytes, epoch: int, sequence: int) -> RecordRow | None:
@@ -493,50 +462,20 @@ class Index:
 
     def integrity(self) -> list[JournalDamage]:
         """What SQLite finds wrong with its file, and keys that do not lead to their record."""
-        try:
-            rows = self._query("PRAGMA integrity_check(8)")
-        except JournalDamage as damage:
-            return [damage]
-        found = [str(text) for (text,) in rows if text != "ok"]
-        return [JournalDamage(text, file=str(self.path)) for text in found]
+        rows = self._query("PRAGMA integrity_check(8)")
+        return [JournalDamage(text, file=str(self.path)) for (text,) in rows if text != "ok"]
 
     def file_bytes(self) -> int:
         """Return the size of the main file."""
         return self.path.stat().st_size
 
-    def _missing(self, at: int) -> JournalDamage:
-        return JournalDamage("is missing from the index", file=str(self.path), record=at)
-
-    def _rows(self, after: int, until: int) -> list[RecordRow | JournalDamage]:
-        query = "SELECT * FROM records WHERE at > ? AND at <= ? ORDER BY at"
-        try:
-            return [self._or_damage(RecordRow, row) for row in self._query(query, (after, until))]
-        except JournalDamage:
-            found: list[RecordRow | JournalDamage] = []
-            for at in range(after + 1, until + 1):
-                try:
-                    found += [
-                        self._or_damage(RecordRow, row)
-                        for row in self._query("SELECT * FROM records WHERE at = ?", (at,))
-                    ]
-                except JournalDamage as damage:
-                    damage = JournalDamage(damage.problem, file=str(self.path), record=at)
-                    found.append(damage)
-            return found
-
-    def _or_damage(self, kind: type[AnyRow], values: tuple[Any, ...]) -> AnyRow | JournalDamage:
-        try:
-            return self._checked(kind, values)
-        except JournalDamage as damage:
-            return damage
-
     def _checked(self, kind: type[AnyRow], values: tuple[Any, ...]) -> AnyRow:
         """Return a row without its checksum, which is verified."""
-        if values[-1] == row_checksum(kind, values[:-1]) and type(values[-1]) is int:
-            return kind(*values[:-1])
-        number = values[0] if kind is RecordRow and isinstance(values[0], int) else None
-        table = kind.__name__
-        raise JournalDamage(f"{table}: wrong checksum", file=str(self.path), record=number)
+        row = kind(*values[:-1])
+        if type(values[-1]) is int and values[-1] == row_checksum(row):
+            return row
+        number = row.at if isinstance(row, RecordRow) else None
+        raise JournalDamage(f"{kind.__name__}: wrong checksum", file=str(self.path), record=number)
 
     def _query(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._reading():

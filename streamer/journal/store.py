@@ -13,17 +13,26 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from streamer.journal.data_files import Sizes, data_file, data_file_numbers, placed
-from streamer.journal.data_writer import DataWriter
-from streamer.journal.disk import Disk, syncing, unread
-from streamer.journal.opening import (
-    Checked,
+from streamer.journal.data_files import (
     DataLog,
+    DataWriter,
+    Sizes,
+    data_file,
+    data_file_numbers,
+    placed,
+    read_snapshot,
+    snapshot_file,
+    snapshot_numbers,
+    write_snapshot,
+)
+from streamer.journal.disk import Disk, storing, unread
+from streamer.journal.opening import (
     check_identity,
+    give_up,
     home_of,
     new_state,
     own,
@@ -31,7 +40,7 @@ from streamer.journal.opening import (
     recover,
     sync_all,
 )
-from streamer.journal.reader import JournalView, RecordReader
+from streamer.journal.reader import JournalView
 from streamer.journal.record import (
     Begun,
     Frame,
@@ -40,86 +49,29 @@ from streamer.journal.record import (
     JournalFailed,
     JournalFull,
     Key,
-    Outline,
     Received,
     Record,
-    Skimmed,
     Snapshot,
     Usage,
 )
 from streamer.journal.record_index import (
     ForgottenRow,
-    Index,
     ProducerRow,
     Row,
-    SnapshotRow,
     State,
     flat,
     record_row,
-)
-from streamer.journal.stored_snapshots import (
-    read_snapshot,
-    snapshot_file,
-    snapshot_numbers,
-    write_snapshot,
 )
 
 _HOUR = 3600 * 10**9
 _AT_ONCE = 1024  # records per call; appends wait for it
 
 
-class Limits(NamedTuple):
-    """Limits on the retention of records that recovery does not need; 0: no limit."""
-
-    bytes: int
-    hours: float
-
-    def expired(self, index: Index, state: State, snapshot: SnapshotRow | None, now: int) -> State:
-        """Return the state without the oldest records beyond the limits, or unchanged."""
-        needed = min(state.oldest - 1 + _AT_ONCE, snapshot.at if snapshot and snapshot.file else 0)
-        oldest, kept = state.oldest, state.bytes
-        if needed < oldest or not (self.bytes or self.hours):
-            return state
-        for row in index.records(oldest - 1, needed):
-            # nothing is known about it, so it expires with the oldest
-            if isinstance(row, JournalDamage):
-                oldest += 1
-                continue
-            too_old = self.hours and row.time < now - int(self.hours * _HOUR)
-            if not too_old and not (self.bytes and kept > self.bytes):
-                break
-            oldest, kept = row.at + 1, max(0, kept - row.size - len(row.meta))
-        return state._replace(oldest=oldest, bytes=kept)
-
-
-def delete_data_files(disk: Disk, directory: Path, index: Index, state: State, last: int) -> bool:
-    """Delete data files before those that rows name and ``last``; return whether there were any."""
-    first = state.file
-    for row in index.records(state.oldest - 1, state.head):
-        if isinstance(row, JournalDamage):
-            first = 0  # a damaged row may name any file
-            break
-        if row.file:
-            first = row.file
-            break
-    gone = [number for number in data_file_numbers(directory) if number < min(first, last)]
-    for number in gone:
-        disk.delete(data_file(directory, number))
-    return bool(gone)
-
-
-def delete_snapshots(disk: Disk, directory: Path, kept: SnapshotRow | None) -> None:
-    """Delete all snapshots but one."""
-    for number in snapshot_numbers(directory):
-        if kept is None or number != kept.file:
-            disk.delete(snapshot_file(directory, number))
-
-
 Durability = Literal["fsync", "os"]
 
 
 class Journal(JournalView):
-    """Created by ``Journal.open``. One thread appends; another may store a snapshot concurrently.
+    """One thread appends; another may store a snapshot concurrently.
 
     accepted: the damage given up by ``accept_loss``. notes: what else was wrong at the start, a
     line each. After JournalFailed, nothing can be stored. What meets a damaged index raises
@@ -127,23 +79,7 @@ class Journal(JournalView):
     """
 
     def __init__(
-        self, directory: Path, *, synced: bool, limits: Limits, sizes: Sizes, disk: Disk
-    ) -> None:
-        self.accepted: list[JournalDamage] = []
-        self.notes: list[str] = []
-        self._directory, self._disk, self._limits, self._sizes = directory, disk, limits, sizes
-        self._synced = synced
-        self._failure: str | None = None
-        self._one = threading.Lock()
-        self._lock = own(disk, directory)
-        self._index: Index | None = None
-        self._producers: dict[bytes, ProducerRow] = {}
-        self._snapshot: SnapshotRow | None = None
-        self._data = DataWriter(disk, directory, sizes=sizes, synced=synced)
-
-    @classmethod
-    def open(
-        cls,
+        self,
         directory: str | Path,
         identity: bytes,
         durability: Durability = "fsync",
@@ -153,7 +89,7 @@ class Journal(JournalView):
         *,
         sizes: Sizes | None = None,
         disk: Disk | None = None,
-    ) -> Journal:
+    ) -> None:
         """Open a directory, created if needed, and begin a new epoch in it.
 
         identity: the meaning of the records, words like ``name=value`` in UTF-8; refused if a
@@ -161,62 +97,53 @@ class Journal(JournalView):
         JournalInUse, JournalFull, JournalDamage for damage in what recovery needs (unless
         ``accept_loss``), and JournalError for a directory or a format that is not ours.
         """
-        journal = cls(
-            Path(directory),
-            synced=durability == "fsync",
-            limits=Limits(keep_bytes, keep_hours),
-            sizes=sizes or Sizes(),
-            disk=disk or Disk(),
-        )
-        try:
-            journal._start(identity, accept_loss=accept_loss)
-        except BaseException:
-            journal._failure = "not open"
-            journal.close()
-            raise
-        return journal
+        self.accepted: list[JournalDamage] = []
+        self.notes: list[str] = []
+        self.directory = Path(directory)
+        self._disk, self._sizes = disk or Disk(), sizes or Sizes()
+        self._synced = durability == "fsync"
+        self._keep_bytes, self._keep_hours = keep_bytes, keep_hours
+        self._failure: str | None = None
+        self._one = threading.Lock()
+        self._data = DataWriter(self._disk, self.directory, sizes=self._sizes, synced=self._synced)
+        self._lock = own(self._disk, self.directory)
+        with ExitStack() as opened:
+            opened.callback(self._lock.close)
+            opened.callback(self._data.close)
+            self._start(identity, opened, accept_loss=accept_loss)
+            self._closing = opened.pop_all()
 
-    def _start(self, identity: bytes, *, accept_loss: bool) -> None:
-        disk, directory = self._disk, self._directory
-        log = DataLog(directory, self._sizes)
-        try:
-            self._index, state, remade = recover(disk, directory, log, sizes=self._sizes)
-            index = self._index
-            self.notes += remade
-            rows: list[Row | ForgottenRow] = []
-            new = state is None
-            if state is None:
-                state, goes_on = new_state(directory, identity, synced=self._synced), False
-            else:
-                check_identity(directory, state.identity, identity)
-                goes_on = log.has(state)
-                if not goes_on:
-                    path = data_file(directory, state.file)
-                    self.notes.append(f"{path}, offset {state.begin}: the last group is damaged")
-                goes_on = goes_on and not log.notes
-        finally:
-            log.close()
-        if not new:
-            checked = Checked(index, directory)
-            if accept_loss:
-                self.accepted, state, given_up = checked.mended()
-                rows += given_up
-                goes_on = goes_on and not rows
-            elif found := list(checked.damages(everything=False)):
-                raise found[0].of(len(found))
-            self._producers = {
-                row.name: row for row in [*index.producers(), *rows] if isinstance(row, ProducerRow)
-            }
-            self._snapshot = index.snapshot()
+    def _start(self, identity: bytes, opened: ExitStack, *, accept_loss: bool) -> None:
+        disk, directory = self._disk, self.directory
+        rows: list[Row] = []
+        with closing(DataLog(directory, self._sizes)) as log:
+            self._index, damaged, self.notes = recover(
+                disk, directory, log, sizes=self._sizes, everything=accept_loss
+            )
+            index, stored = self._index, log.state
+            opened.callback(index.close)
+            state = stored or new_state(directory, identity, synced=self._synced)
+            check_identity(directory, state.identity, identity)
+            goes_on = stored is not None and log.has(state)
+            if stored is not None and not goes_on:
+                path = data_file(directory, state.file)
+                self.notes.append(f"{path}: offset {state.begin}: the last group is damaged")
+        if damaged and not accept_loss:
+            raise damaged[0].of(len(damaged))
+        if damaged:
+            self.accepted = damaged
+            state, rows = give_up(index, directory, damaged)
+        self._producers = {row.name: row for row in index.producers()}
+        self._snapshot = index.snapshot()
         if self._synced and not state.synced:
             sync_all(disk, directory)
-        self._reader = RecordReader(index, directory)
         here = home_of(directory)
         if log.cut or state.home != here:
             why = "its end is damaged" if state.home == here else "a copy of a journal"
             state = state._replace(home=here, stream=os.urandom(8))
             self.notes.append(f"{directory}: {why}: it goes on as another stream")
         # what is damaged is not written over
+        goes_on = goes_on and not log.notes and not rows
         file = state.file if goes_on else max([state.file, *log.numbers])
         for number in log.numbers:
             if number > file:
@@ -224,12 +151,12 @@ class Journal(JournalView):
         self._data.start(file, state.begin, state.end if goes_on else 0)
         self._state = state
         self._commit(state._replace(epoch=state.epoch + 1, synced=int(self._synced)), rows)
-        if new:
-            with syncing(directory):
+        if stored is None:
+            with storing(directory, sync=True):
                 disk.sync_directory(directory.parent)
         self._snapshot = index.snapshot()
         self._delete_data_files(self._state)
-        delete_snapshots(disk, directory, self._snapshot)
+        self._delete_snapshots()
 
     # ---- what is stored ---------------------------------------------------------------------
 
@@ -242,52 +169,21 @@ class Journal(JournalView):
 
     def content(self, producer: str, epoch: int, sequence: int) -> int | None:
         """The ``content`` of a stored batch's key; None if its record is no longer retained."""
-        row = self._opened.key(producer.encode(), epoch, sequence)
+        row = self._index.key(producer.encode(), epoch, sequence)
         return None if row is None else row.content
 
     def snapshot(self) -> Snapshot | None:
         """Return the last snapshot."""
-        row = self._opened.snapshot()
-        return None if row is None else read_snapshot(self._directory, row)
-
-    def records(self, after: int, until: int | None = None) -> Iterator[Record]:
-        """Yield records with numbers in (after, until], ascending; ``until``: the current head.
-
-        Raises JournalDamage, with its place, for a record that has changed, and JournalExpired if
-        some of the records are no longer retained.
-        """
-        until = self.head if until is None else min(until, self.head)
-        return self._reader.records(after, until, lambda: self.oldest)
-
-    def about(self, at: int) -> Iterator[Record | Outline]:
-        """Yield the records about record ``at``, ascending, as in ``history``."""
-        return self._reader.about(at)
-
-    def history(self, after: int, until: int) -> Iterator[Record | Outline]:
-        """Like ``records``, with an Outline in place of each record that was given up."""
-        return self._reader.history(after, until, lambda: self.oldest)
-
-    def skim(self, after: int, until: int, kind: str) -> Iterator[Record | Outline | Skimmed]:
-        """Like ``history``, but for records of this kind only rows are read."""
-        return self._reader.skim(after, until, kind, lambda: self.oldest)
-
-    def verify(self) -> list[JournalDamage]:
-        """Return all damage; reads everything stored."""
-        log = DataLog(self._directory, self._sizes)
-        try:
-            for _ in log.changes():
-                pass
-        finally:
-            log.close()
-        return [*log.notes, *Checked(self._opened, self._directory).damages(everything=True)]
+        row = self._index.snapshot()
+        return None if row is None else read_snapshot(self.directory, row)
 
     def usage(self) -> Usage:
         """Return how much is stored; raises JournalUnread."""
         disk = 0
         try:
-            paths = list(self._directory.iterdir())
+            paths = list(self.directory.iterdir())
         except OSError as error:
-            raise unread(self._directory, error) from error
+            raise unread(self.directory, error) from error
         for path in paths:
             # another thread may have replaced the snapshot
             with suppress(FileNotFoundError):
@@ -309,7 +205,7 @@ class Journal(JournalView):
             state, producers = self._state, self._followers(entries)
             records = [entry for entry in entries if isinstance(entry, Record)]
             group = [tuple(map(flat, record.frames)) for record in records]
-            rows: list[Row | ForgottenRow] = []
+            rows: list[Row] = []
             offset = added = 0
             for record, frames in zip(records, group, strict=True):
                 row = record_row(record, frames, offset)
@@ -334,11 +230,11 @@ class Journal(JournalView):
     def _commit(
         self,
         state: State,
-        rows: Sequence[Row | ForgottenRow] = (),
+        rows: Sequence[Row] = (),
         records: Sequence[Sequence[Frame]] = (),
     ) -> None:
         """Store rows, the frames of those that are of records, and a new state; atomically."""
-        index, oldest = self._opened, self._state.oldest
+        index, oldest = self._index, self._state.oldest
         rows = [*rows, state._replace(serial=0, sum=0, file=0, begin=0, end=0)]
         self._check_place()
         group, sums = self._data.write(self._state, rows, records, self._everything)
@@ -346,25 +242,42 @@ class Journal(JournalView):
             self._check_place()
             left = iter(sums)
             rows = [placed(row, group, left) for row in rows]
-            until = state.oldest - 1 if state.oldest > oldest else 0
             try:
-                index.commit(rows, until=until)
+                index.put(rows)
             except JournalFull:
                 # files of expired records make room
-                oldest = state.oldest
-                if not until or not self._delete_data_files(self._state._replace(oldest=oldest)):
+                expired = self._state._replace(oldest=state.oldest)
+                if state.oldest == oldest or not self._delete_data_files(expired):
                     raise
-                index.commit(rows, until=until)
+                index.put(rows)
         except JournalError:
             self._data.take_back()
             raise
-        self._data.taken(group.end)
+        self._data.end = group.end
         assert isinstance(rows[-1], State)
         self._state = rows[-1]
 
     def _delete_data_files(self, state: State) -> bool:
-        disk, directory = self._disk, self._directory
-        return delete_data_files(disk, directory, self._opened, state, self._data.file)
+        """Delete files before those that rows name and the last; return whether there were any."""
+        first = state.file
+        for row in self._index.records(state.oldest - 1, state.head):
+            if isinstance(row, JournalDamage):
+                first = 0  # a damaged row may name any file
+                break
+            if row.file:
+                first = row.file
+                break
+        numbers = data_file_numbers(self.directory)
+        gone = [number for number in numbers if number < min(first, self._data.file)]
+        for number in gone:
+            self._disk.delete(data_file(self.directory, number))
+        return bool(gone)
+
+    def _delete_snapshots(self) -> None:
+        """Delete all snapshots but the last one."""
+        for number in snapshot_numbers(self.directory):
+            if self._snapshot is None or number != self._snapshot.file:
+                self._disk.delete(snapshot_file(self.directory, number))
 
     def _check_place(self) -> None:
         """Raise JournalFull if a restart would not find what is stored now."""
@@ -374,7 +287,7 @@ class Journal(JournalView):
                 f"{self._data.path}: was deleted or replaced: put it back, or start again"
             )
 
-    def _everything(self) -> list[Row | ForgottenRow]:
+    def _everything(self) -> list[Row]:
         """Return what a new data file begins with."""
         snapshot = [] if self._snapshot is None else [self._snapshot]
         return [*self._producers.values(), *snapshot]
@@ -384,15 +297,15 @@ class Journal(JournalView):
 
         This takes milliseconds, which should not delay an answer.
         """
-        with self._working() as index:
-            index.checkpoint(self._sizes.checkpoint_pages)
+        with self._working():
+            self._index.checkpoint(self._sizes.checkpoint_rows)
 
     def forget(self, producers: Iterable[str]) -> list[str]:
         """Forget those producers that have no retained record; return them."""
-        with self._working() as index:
+        with self._working():
             names = {name.encode() for name in producers}
             rows = [row for name in names if (row := self._producers.get(name))]
-            rows = [row for row in rows if not index.has_records_of(row.name)]
+            rows = [row for row in rows if not self._index.has_records_of(row.name)]
             if not rows:
                 return []
             state = self._state._replace(
@@ -416,52 +329,61 @@ class Journal(JournalView):
             )
         with self._working(alone=False):
             snapshot = Snapshot(at, meta, tuple(map(flat, frames)))
-            number = max([0, *snapshot_numbers(self._directory)]) + 1
-            row = write_snapshot(self._disk, self._directory, number, snapshot, synced=self._synced)
+            number = max([0, *snapshot_numbers(self.directory)]) + 1
+            row = write_snapshot(self._disk, self.directory, number, snapshot, synced=self._synced)
             with self._one:
                 self._commit(self._state, [row])
                 self._snapshot = row
-            delete_snapshots(self._disk, self._directory, row)
+            self._delete_snapshots()
 
     def expire(self, now: int) -> int:
         """Delete the oldest records beyond the limits, a limited number per call; return how many.
 
         now: nanoseconds since 1970. Records after the last snapshot stay; without one, all do.
         """
-        with self._working() as index:
+        with self._working():
             before = self._state
-            state = self._limits.expired(index, before, self._snapshot, now)
-            if state.oldest == before.oldest:
-                return 0
-            self._commit(state)
-            self._delete_data_files(self._state)
-            index.checkpoint(self._sizes.checkpoint_pages)
-            return state.oldest - before.oldest
+            oldest, kept = self._expired(now)
+            if oldest > before.oldest:
+                self._commit(before._replace(oldest=oldest, bytes=kept))
+                self._delete_data_files(self._state)
+                self._index.checkpoint(self._sizes.checkpoint_rows)
+            return oldest - before.oldest
+
+    def _expired(self, now: int) -> tuple[int, int]:
+        """Return which record is the oldest within the limits, and the bytes of it and later ones.
+
+        A limit of 0 is none.
+        """
+        state, snapshot = self._state, self._snapshot
+        oldest, kept = state.oldest, state.bytes
+        if not snapshot or not snapshot.file or not (self._keep_bytes or self._keep_hours):
+            return oldest, kept
+        for row in self._index.records(oldest - 1, min(oldest - 1 + _AT_ONCE, snapshot.at)):
+            # nothing is known about it, so it expires with the oldest
+            if isinstance(row, JournalDamage):
+                oldest += 1
+                continue
+            too_old = self._keep_hours and row.time < now - int(self._keep_hours * _HOUR)
+            if not too_old and not (self._keep_bytes and kept > self._keep_bytes):
+                break
+            oldest, kept = row.at + 1, max(0, kept - row.size - len(row.meta))
+        return oldest, kept
 
     def close(self) -> None:
         """Close the journal and release the directory."""
-        try:
-            if self._index is not None and self._failure is None:
+        with self._closing:
+            if self._failure is None:
                 self._index.checkpoint(0)
-        finally:
-            if self._index is not None:
-                self._index.close()
-            self._data.close()
-            self._lock.close()
-
-    @property
-    def _opened(self) -> Index:
-        assert self._index is not None
-        return self._index
 
     @contextmanager
-    def _working(self, *, alone: bool = True) -> Iterator[Index]:
-        """Yield the index to store in, unless a failure has occurred before; remember failures."""
+    def _working(self, *, alone: bool = True) -> Iterator[None]:
+        """Raise if a failure has occurred before; remember one that occurs now."""
         if self._failure is not None:
             raise JournalFailed(self._failure)
         try:
             with self._one if alone else nullcontext():
-                yield self._opened
+                yield
         except JournalFailed as error:
             self._failure = str(error)
             raise

@@ -2,8 +2,7 @@
 
 Unix-domain sockets (``ipc:///path``), which the file system protects, and TCP are allowed.
 Addresses that other machines can reach, unlike ``tcp://127.0.0.1:port``, need keys (``is_local``).
-
-Addresses of HTTP servers: ``HOST:PORT``, an IPv6 host in brackets, port 0 for a free one.
+HTTP servers have addresses: ``HOST:PORT``, an IPv6 host in brackets, port 0 for a free one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Headers of messages, which are msgpack maps, checked field by field; and errors in messages.
+"""Headers of messages, which are msgpack maps, checked field by field; errors; and checksums.
 
 docs/protocol.md specifies what this package implements; the two change together.
 
-Messages on the sync socket: requests of a client, and the parts of any message.
-
-CRC-32C of frames, the checksum of iSCSI and ext4.
-
-It is the usual one: inverted before and after, 0 for no data, 0xE3069283 for ``123456789``. For
-kernels see ``checksum_kernels``; this module does not import numba.
+The checksum of frames is CRC-32C, that of iSCSI and ext4: inverted before and after, 0 for no data,
+0xE3069283 for ``123456789``. Kernels have it from ``checksum_kernels``; this module does not import
+numba.
 """
 
 from __future__ import annotations

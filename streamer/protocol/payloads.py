@@ -1,11 +1,10 @@
-"""Batches of reads as messages: as columns (names, offsets, letters) or as a list of pairs.
+"""Batches of reads and messages of the feed as frames, and back.
 
-The context of the reads of a batch as a frame: a msgpack map with a key for each known column.
+A batch comes as columns (names, offsets, letters) or as a list of pairs, perhaps with the context
+of its reads: a msgpack map with a key for each column of ``schema.BATCH_CONTEXT``. Its texts are a
+table of distinct texts and an index for each read, so a barcode costs four bytes a read.
 
-Texts are a table of distinct texts and an index for each read, so a barcode costs four bytes a
-read. ``BATCH_CONTEXT`` of ``streamer.protocol.schema`` lists the columns.
-
-Messages of the feed: topic, header, then the names of a batch and columns of numbers.
+A message of the feed is a topic and a header, then the names of a batch and columns of numbers.
 """
 
 from __future__ import annotations

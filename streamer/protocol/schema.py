@@ -6,15 +6,13 @@ takes its columns from it, and the tables of docs/protocol.md are generated from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 NO_TARGET = 0xFFFFFFFF
 """In a column ``target``: no target."""
-
-NO_BEST_TARGET = -1
-"""In the column ``best_target``: no target."""
 
 
 ACTIONS = ("proceed", "stop_receiving", "unblock")
@@ -29,13 +27,26 @@ class Field(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a topic; of ``word``, some columns have a value for each chunk of windows."""
+    """A column of a topic.
+
+    limits: its least and its most value, the latter a number or what in the message gives it:
+    ``reads`` (an index of a read), ``k`` (the code of a k-mer) or ``distance``. key_of: the header
+    field whose keys its values are, besides ``no_key``. per_chunk: it has a value for each chunk of
+    windows.
+    """
 
     name: str
     type_name: str
     unit: str
     meaning: str
+    limits: tuple[int, int | str] | None = None
+    key_of: str = ""
     per_chunk: bool = False
+
+    @property
+    def no_key(self) -> int:
+        """The value that is no key: -1, or the greatest value of an unsigned type."""
+        return -1 if self.dtype.kind == "i" else int(np.iinfo(self.dtype).max)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -68,19 +79,29 @@ class Topic(NamedTuple):
         return f"{self.name}."
 
 
-_READ = Column("read", "uint32", "index", "the read, as an index into the names")
-_START = Column("start", "int64", "bases", "where it starts in the read")
-_END = Column("end", "int64", "bases", "where it ends in the read, exclusive")
+_COUNT = 0, 2**63 - 1
+_FLAG = 0, 1
+_CODE = 0, "k"
+
+_READ = Column("read", "uint32", "index", "the read, as an index into the names", (0, "reads"))
+_START = Column("start", "int64", "bases", "where it starts in the read", _COUNT)
+_END = Column("end", "int64", "bases", "where it ends in the read, exclusive", _COUNT)
 _RUN = (
     _READ,
-    Column("start", "int64", "bases", "start of the first window in the read"),
-    Column("end", "int64", "bases", "start of the last window in the read + k"),
-    Column("windows", "int64", "windows", "length of the run"),
+    Column("start", "int64", "bases", "start of the first window in the read", _COUNT),
+    Column("end", "int64", "bases", "start of the last window in the read + k", _COUNT),
+    Column("windows", "int64", "windows", "length of the run", (1, 2**63 - 1)),
 )
-_TARGET = Column("target", "uint32", "number", "key of `sets`; 0xFFFFFFFF: no target")
+_SET = Column("target", "uint32", "number", "key of `sets`; 0xFFFFFFFF: no target", key_of="sets")
+_TARGET = Column(
+    "target", "uint32", "number", "key of `targets`; 0xFFFFFFFF: no target", key_of="targets"
+)
+_BEST = Column(
+    "best_target", "int32", "number", "key of `targets`; -1: no target", key_of="targets"
+)
 _CONTEXT = (
-    Column("channel", "int32", "number", "of the sequencer; -1: unknown"),
-    Column("barcode", "int32", "number", "key of `barcodes`; -1: none"),
+    Column("channel", "int32", "number", "of the sequencer; -1: unknown", (-1, 2**31 - 1)),
+    Column("barcode", "int32", "number", "key of `barcodes`; -1: none", key_of="barcodes"),
 )
 _SNAPSHOT = Column("snapshot", "int64", "version", "of the dictionary that was searched")
 
@@ -101,7 +122,7 @@ _TOTALS_SHOWN = (
 )
 
 _ANSWERS = (
-    Topic("match", "the batch has a match", (*_RUN, _TARGET), (_SETS, _TARGETS), _RUN_SHOWN),
+    Topic("match", "the batch has a match", (*_RUN, _SET), (_SETS, _TARGETS), _RUN_SHOWN),
     Topic("mismatch", "the batch has a mismatch", _RUN, (), _RUN_SHOWN),
     Topic(
         "near",
@@ -110,12 +131,18 @@ _ANSWERS = (
             _READ,
             _START,
             _END,
-            Column("distance", "uint8", "edits", "least distance of a k-mer at this end"),
-            Column("strand", "uint8", "0 or 1", "0: `+`, 1: `-`"),
-            Column("code", "uint64", "code", "the k-mer, as stored"),
-            _TARGET,
+            Column(
+                "distance",
+                "uint8",
+                "edits",
+                "least distance of a k-mer at this end",
+                (0, "distance"),
+            ),
+            Column("strand", "uint8", "0 or 1", "0: `+`, 1: `-`", _FLAG),
+            Column("code", "uint64", "code", "the k-mer, as stored", _CODE),
+            _SET,
             _SNAPSHOT,
-            Column("best", "uint8", "0 or 1", "1: the best of a run of adjacent ends"),
+            Column("best", "uint8", "0 or 1", "1: the best of a run of adjacent ends", _FLAG),
         ),
         (_SETS, _TARGETS, _DISTANCE),
         "read start end distance strand kmer target best snapshot",
@@ -139,9 +166,9 @@ _ANSWERS = (
         "delta",
         "the batch added k-mers to the dictionary",
         (
-            Column("code", "uint64", "code", "the new k-mer"),
+            Column("code", "uint64", "code", "the new k-mer", _CODE),
             _READ,
-            Column("start", "int64", "bases", "start of the window in the read"),
+            Column("start", "int64", "bases", "start of the window in the read", _COUNT),
         ),
         (Field("seeded", "how many of the first rows are seeds"),),
         "read start end kmer",
@@ -152,9 +179,15 @@ _ANSWERS = (
         "the batch has a window, and somebody subscribes",
         (
             Column("word", "uint64", "word", "event word of a window, see below"),
-            Column("chunk_base", "int64", "bases", "first symbol of the chunk in the stream", True),
-            Column("chunk_version", "int64", "version", "of the chunk's snapshot", True),
-            Column("chunk_words", "int64", "words", "how many words the chunk has", True),
+            Column(
+                "chunk_base",
+                "int64",
+                "bases",
+                "first symbol of the chunk in the stream",
+                per_chunk=True,
+            ),
+            Column("chunk_version", "int64", "version", "of the chunk's snapshot", per_chunk=True),
+            Column("chunk_words", "int64", "words", "how many words the chunk has", per_chunk=True),
         ),
         (Field("error", "only if words cannot express the events: why"),),
         "word chunk_base chunk_version",
@@ -164,12 +197,12 @@ _ANSWERS = (
         "every batch",
         (
             _READ,
-            Column("length", "int64", "bases", "length of the read"),
-            Column("windows", "int64", "windows", "without an ambiguity code"),
-            Column("matches", "int64", "windows", "that match"),
-            Column("mismatches", "int64", "windows", "that do not"),
-            Column("skipped", "int64", "windows", "with an ambiguity code"),
-            Column("best_target", "int32", "number", "key of `targets`; -1: no target"),
+            Column("length", "int64", "bases", "length of the read", _COUNT),
+            Column("windows", "int64", "windows", "without an ambiguity code", _COUNT),
+            Column("matches", "int64", "windows", "that match", _COUNT),
+            Column("mismatches", "int64", "windows", "that do not", _COUNT),
+            Column("skipped", "int64", "windows", "with an ambiguity code", _COUNT),
+            _BEST,
         ),
         (_TARGETS, _BARCODES),
         "read length windows matches mismatches skipped best_target channel barcode",
@@ -181,11 +214,17 @@ _ANSWERS = (
         (
             _READ,
             *_CONTEXT,
-            Column("action", "uint8", "0 to 2", "0: `proceed`, 1: `stop_receiving`, 2: `unblock`"),
-            Column("target", "uint32", "number", "key of `targets`; 0xFFFFFFFF: no target"),
-            Column("matches", "int64", "windows", "that match the best target"),
-            Column("windows", "int64", "windows", "without an ambiguity code"),
-            Column("bases", "int64", "bases", "that were looked at"),
+            Column(
+                "action",
+                "uint8",
+                "0 to 2",
+                "0: `proceed`, 1: `stop_receiving`, 2: `unblock`",
+                (0, 2),
+            ),
+            _TARGET,
+            Column("matches", "int64", "windows", "that match the best target", _COUNT),
+            Column("windows", "int64", "windows", "without an ambiguity code", _COUNT),
+            Column("bases", "int64", "bases", "that were looked at", _COUNT),
         ),
         (_TARGETS, _BARCODES),
         "read channel barcode action target matches windows bases",
@@ -306,10 +345,17 @@ TALLY_TYPES: dict[str, tuple[str, set[type]]] = {
 """The types of values in such rows by column, unless they are nil; integers in all others."""
 RECORD_TOPICS = {n: t for n, t in TOPICS.items() if n not in {"beat", "status", *TALLIES}}
 """Topics whose messages have ``prev``: those about a batch or about the stream."""
-SETS_OF = frozenset(topic.name for topic in FEED if _SETS in topic.fields)
-"""Topics whose targets are sets."""
 NAMES = {topic.wire: topic.name for topic in FEED}
 """Topics by their names on the wire."""
+
+SHOWN_TARGETS = 8
+"""The most targets of a set that rows and messages name."""
+
+
+def shown_targets(names: Sequence[str]) -> list[str]:
+    """Return the names of a set's targets, at most SHOWN_TARGETS and then ``...``."""
+    return [*names[:SHOWN_TARGETS], *["..."][: len(names) > SHOWN_TARGETS]]
+
 
 MAX_LABELS = 1024
 """The most distinct texts of a context column in one batch."""

@@ -1,7 +1,4 @@
-"""All reports given, each with the name of its source.
-
-Read an open file of rows as the report that its columns identify.
-"""
+"""All reports given, each with the name of its source; what a file of rows is, its columns say."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,7 +28,7 @@ _R = TypeVar("_R", bound=AnyReport)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Source:
     """An input file or folder, its kind, and the reports from it. facts: names and values."""
 
     name: str
@@ -43,35 +40,35 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The content of a page, in the order given."""
+    """The content of a page, in the order source."""
 
     title: str
-    given: list[Given]
+    sources: list[Source]
 
-    def all(self, kind: type[_R]) -> Iterator[tuple[Given, _R]]:
+    def all(self, kind: type[_R]) -> Iterator[tuple[Source, _R]]:
         """Yield the reports of a kind, each with its source."""
-        for given in self.given:
-            for report in given.reports:
+        for source in self.sources:
+            for report in source.reports:
                 if isinstance(report, kind):
-                    yield given, report
+                    yield source, report
 
-    def targets(self, *, by_barcode: bool) -> list[tuple[Given, TargetReport]]:
+    def targets(self, *, by_barcode: bool) -> list[tuple[Source, TargetReport]]:
         """Return the target reports, with barcodes or without."""
-        return [(given, report) for given, report in self.all(TargetReport)
+        return [(source, report) for source, report in self.all(TargetReport)
                 if report.by_barcode == by_barcode]  # fmt: skip
 
     @property
     def counted(self) -> Iterator[tuple[str, int, int]]:
         """Yield name, reads and bases of every report that counts all reads of a run."""
-        for given in self.given:
-            for report in given.reports:
+        for source in self.sources:
+            for report in source.reports:
                 if isinstance(report, TargetReport):
-                    yield given.name, report.reads, report.bases
+                    yield source.name, report.reads, report.bases
                 elif isinstance(report, ReadsReport):
                     every = report.all
-                    yield given.name, every.reads, every.bases
+                    yield source.name, every.reads, every.bases
                 elif isinstance(report, NoveltyReport) and report.points:
-                    yield given.name, report.points[-1].reads, report.points[-1].bases
+                    yield source.name, report.points[-1].reads, report.points[-1].bases
 
     def disagreement(self) -> str | None:
         """Return a warning if two reports count different reads."""
@@ -86,11 +83,11 @@ class Collection:
         return None
 
 
-def of_journal(name: str, kept: KeptReads) -> Given:
+def of_journal(name: str, kept: KeptReads) -> Source:
     """Return the reports from a journal."""
     rest = (kept.coverage, kept.reads, kept.novelty)
     reports = [*kept.targets, *(report for report in rest if report is not None)]
-    return Given(name, "journal", reports, kept.facts, kept.gone)
+    return Source(name, "journal", reports, kept.facts, kept.gone)
 
 
 _READERS: dict[str, Callable[[RowFile], AnyReport]] = {

@@ -1,21 +1,8 @@
-"""A frame with axes as inline SVG that fits any width.
+"""HTML and SVG as text, escaped so that no data can become markup: tables and figures of a page.
 
-The SVG has no viewBox: horizontal positions are percentages, so text keeps its size. Curves are in
-a nested SVG that is stretched, 1000 units in either direction.
-
-Coverage along each target: depth as an area, breadth as a strip below.
-
-Targets by barcode: the breadth of each pair as a cell.
-
-Reads by length: a histogram with four bins an octave, and its table.
-
-New k-mers against bases, and its table.
-
-Human-readable numbers, and round numbers along an axis.
-
-Tables of targets: counts, and a bar for breadth; many targets are summed in one row.
-
-HTML and SVG as text, escaped so that no data can become markup.
+A frame with axes is an inline SVG that fits any width. It has no viewBox: horizontal positions are
+percentages, so text keeps its size. Curves are in a nested SVG that is stretched, 1000 units in
+either direction.
 """
 
 import math

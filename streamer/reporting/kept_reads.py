@@ -85,7 +85,7 @@ def count_again(
 
     Raises StreamerError if the dictionary does not exist. show: called with the percentage done.
     """
-    with closing(JournalReader.open(directory)) as reader:
+    with closing(JournalReader(directory)) as reader:
         try:
             return _Counting(directory, reader, recount, show).result()
         except JournalExpired as expired:
@@ -184,9 +184,7 @@ class _Counting:
     def _take_stored(self, batch: StoredBatch) -> None:
         for topic, content in batch.contents():
             if topic == "read":
-                pairs = zip(content.described, content.frames, strict=True)
-                columns = {name: np.frombuffer(frame, kind) for (name, kind, _), frame in pairs}
-                self._reads.add(columns, dict(content.fields["targets"]))
+                self._reads.add(content.columns(), dict(content.fields["targets"]))
 
     def _coverage(self, covered: CoverageCounts, counts: TargetCounts) -> reports.CoverageReport:
         report = reports.CoverageReport()
@@ -248,11 +246,11 @@ def _known(reader: JournalReader, spec: MatchSpec) -> _Known:
         known.novelty_at = after = snapshot.at
         if known.curve is not None and "novelty" in meta:
             known.curve = NoveltyCurve(meta["novelty"])
-    for _, kind, packed in reader.outlines(after):
-        if kind == BATCH:
-            known.reads += msgpack.unpackb(packed)["counts"]["reads"]
-        elif kind == DICTIONARY:
-            meta = msgpack.unpackb(packed)
+    for record in reader.outlines(after):
+        if record.kind == BATCH:
+            known.reads += msgpack.unpackb(record.meta)["counts"]["reads"]
+        elif record.kind == DICTIONARY:
+            meta = msgpack.unpackb(record.meta)
             known.fingerprint, known.version = meta["fingerprint"], meta["version"]
             known.sources = tuple(meta.get("sources", ()))
     return known

@@ -89,10 +89,10 @@ def multiqc(collection: Collection, sample: str) -> str:
 def _samples(collection: Collection, sample: str) -> tuple[dict[str, dict[str, Any]], int]:
     """Return the rows, and how many are omitted."""
     rows: list[tuple[str, dict[str, Any]]] = []
-    several = len(collection.given) > 1
+    several = len(collection.sources) > 1
     left = 0
-    for at, given in enumerate(collection.given, 1):
-        for report in given.reports:
+    for at, source in enumerate(collection.sources, 1):
+        for report in source.reports:
             first = f"{sample} {at}" if several and _repeated(collection, report) else sample
             if isinstance(report, TargetReport):
                 found = _of_targets(report, first)

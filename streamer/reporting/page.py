@@ -1,7 +1,4 @@
-"""The page: one self-contained HTML file without scripts.
-
-The sections of a page, top to bottom; those without input are omitted.
-"""
+"""The page: one self-contained HTML file without scripts; sections without input are omitted."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +8,7 @@ from typing import TypeVar
 
 from streamer import __version__
 from streamer.reporting import figures
-from streamer.reporting.collection import AnyReport, Collection, Given
+from streamer.reporting.collection import AnyReport, Collection, Source
 from streamer.reporting.reports import CoverageReport, NoveltyReport, ReadsReport, TargetReport, top
 
 _R = TypeVar("_R", bound=AnyReport)
@@ -21,7 +18,7 @@ def sections(collection: Collection) -> Iterator[tuple[str, str, figures.Markup]
     """Yield id, heading and content of each section."""
     yield "summary", "Summary", _summary(collection)
     targets, barcodes = (collection.targets(by_barcode=by) for by in (False, True))
-    reads = [(given, report) for given, report in collection.all(ReadsReport) if report.targets]
+    reads = [(source, report) for source, report in collection.all(ReadsReport) if report.targets]
     if targets:
         yield "targets", "Targets", _each(targets, _targets)
     elif reads and not barcodes:
@@ -37,24 +34,24 @@ def sections(collection: Collection) -> Iterator[tuple[str, str, figures.Markup]
 
 
 def _each(
-    found: Sequence[tuple[Given, _R]], show: Callable[[_R, str], figures.Markup]
+    found: Sequence[tuple[Source, _R]], show: Callable[[_R, str], figures.Markup]
 ) -> figures.Markup:
     """Show one report after the other, each under its file name if there are several."""
     parts = []
-    for at, (given, report) in enumerate(found):
+    for at, (source, report) in enumerate(found):
         if len(found) > 1:
-            parts.append(figures.tag("h3", given.name))
+            parts.append(figures.tag("h3", source.name))
         parts.append(show(report, f"{show.__name__[1:]}-{at}"))
     return figures.joined(*parts)
 
 
 def _summary(collection: Collection) -> figures.Markup:
     parts = []
-    if (problem := collection.disagreement()) and len(collection.given) > 1:
+    if (problem := collection.disagreement()) and len(collection.sources) > 1:
         parts.append(figures.tag("p", f"Note: {problem}", class_="note"))
-    for given in collection.given:
-        if given.gone:
-            gone = f"Note: {given.gone:,} earlier reads are no longer in {given.name}, nor here."
+    for source in collection.sources:
+        if source.gone:
+            gone = f"Note: {source.gone:,} earlier reads are no longer in {source.name}, nor here."
             parts.append(figures.tag("p", gone, class_="note"))
     if problem is None:
         tiles = [
@@ -62,8 +59,8 @@ def _summary(collection: Collection) -> figures.Markup:
             for name, value, exact in _tiles(collection)
         ]
         parts.append(figures.tag("dl", *tiles, class_="tiles"))
-    if len(collection.given) > 1:
-        parts.append(_files(collection.given))
+    if len(collection.sources) > 1:
+        parts.append(_files(collection.sources))
     return figures.joined(*parts)
 
 
@@ -101,19 +98,19 @@ def _tiles(collection: Collection) -> Iterator[tuple[str, str, str]]:
         break
 
 
-def _files(given: list[Given]) -> figures.Markup:
+def _files(sources: list[Source]) -> figures.Markup:
     head: list[figures.Child] = ["From", "Report", "Reads", "Bases", "Unassigned"]
     rows: list[list[figures.Child]] = []
-    for one in given:
-        for report in one.reports:
-            counts = [*Collection("", [Given(one.name, one.kind, [report])]).counted]
+    for source in sources:
+        for report in source.reports:
+            counts = [*Collection("", [Source(source.name, source.kind, [report])]).counted]
             reads, bases = (f"{value:,}" for value in counts[0][1:]) if counts else ("", "")
             off = ""
             if isinstance(report, TargetReport):
                 off = f"{report.unassigned:,}"
             elif isinstance(report, ReadsReport):
                 off = f"{report.off.reads:,}"
-            rows.append([one.name, _kind_of(report), reads, bases, off])
+            rows.append([source.name, _kind_of(report), reads, bases, off])
     return figures.table(head, rows, caption="What this page is made of", numbers_from=2)
 
 
@@ -253,7 +250,7 @@ def page(collection: Collection, options: Iterable[tuple[str, str]]) -> str:
     body = figures.tag(
         "body",
         figures.tag("header", figures.tag("h1", collection.title),
-            figures.tag("p", ", ".join(given.name for given in collection.given)),
+            figures.tag("p", ", ".join(source.name for source in collection.sources)),
             figures.tag("nav", *links, aria_label="Sections")),
         figures.tag("main", *content),
         figures.tag("footer", figures.tag("p", f"Made by streamer {__version__} on {_now()}.")),
@@ -263,8 +260,11 @@ def page(collection: Collection, options: Iterable[tuple[str, str]]) -> str:
 
 def _about(collection: Collection, options: Iterable[tuple[str, str]]) -> figures.Markup:
     parts = [_facts([("streamer", __version__), *options])]
-    for given in collection.given:
-        parts += [figures.tag("h3", given.name), _facts([("what it is", given.kind), *given.facts])]
+    for source in collection.sources:
+        parts += [
+            figures.tag("h3", source.name),
+            _facts([("what it is", source.kind), *source.facts]),
+        ]
     return figures.joined(*parts)
 
 

@@ -1,12 +1,8 @@
-"""The part of ``--report coverage`` that a page shows: bins of the targets with most matches.
+"""Files of rows written by ``match --report``, TSV or jsonl, as what a page shows of them.
 
-The part of ``--report novelty`` that a page shows: points of the curve of new k-mers.
-
-The part of ``--report reads`` that a page shows: totals, lengths, and reads by target.
-
-The part of ``--report targets`` that a page shows: counts by target, in all or by barcode.
-
-Read files of rows written by ``match --report``, TSV or jsonl; errors have a position.
+``RowFile`` reads and checks rows; errors have a position. Of ``--report targets`` a page shows
+counts by target, in all or by barcode; of ``reads`` totals, lengths, and reads by target; of
+``coverage`` bins of the targets with most matches; of ``novelty`` points of the curve.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.errors import StreamerError
+from streamer.errors import PlacedError
 from streamer.matching.novelty import NOVELTY_COLUMNS
 from streamer.matching.reports import READ_COLUMNS
 from streamer.matching.target_counts import COVERAGE_COLUMNS, TARGET_COLUMNS
@@ -30,22 +26,14 @@ Row = list[Any]
 """One value per column: str, int or float, None for null."""
 
 
-class RowError(StreamerError):
+class RowError(PlacedError):
     """An error in a file of rows: file, line (from 1) and, if known, column."""
 
     def __init__(
         self, problem: str, *, file: str, line: int | None = None, column: str | None = None
     ) -> None:
-        self.problem = problem
-        self.file = file
-        self.line = line
-        self.column = column
-        place = file
-        if line is not None:
-            place += f": line {line}"
-        if column is not None:
-            place += f", column {column}"
-        super().__init__(f"{place}: {problem}")
+        self.line, self.column = line, column
+        super().__init__(problem, file, {"line": line, "column": column})
 
 
 class ColumnType(NamedTuple):

@@ -1,16 +1,14 @@
-"""BGZF, the gzip variant of BAM files (SAM specification 4.1): blocks with their sizes.
+"""BGZF, the gzip variant of BAM files (SAM specification 4.1), and ISA-L's functions for gzip.
 
     1f 8b 08 04  6 bytes  06 00 'BC' 02 00  size - 1 of the block  deflated text  CRC  size of it
 
 Each block is a gzip member of at most 64 KB, so blocks can be decompressed in parallel. An empty
 block ends the file; without it the file was truncated, even if its last block is whole.
 
-Call ISA-L's gzip functions, taken from isal's wheel, in kernels that run without the GIL.
-
 A call of isal decompresses at most 64 KB of BGZF, or 128 KB of other gzip, and releases and
-reacquires the GIL each time. When several threads compete for the GIL, waiting for it takes longer
-than the call. So a kernel makes the calls for megabytes of text, and writes the text directly to
-its destination. If these functions are unavailable, isal's Python interface is used.
+reacquires the GIL each time: with several threads, waiting for it takes longer than the call. So
+kernels, without the GIL, call the functions in isal's wheel for megabytes of text, and write the
+text directly to its destination. If these functions are missing, isal's Python interface is used.
 
 Only the first fields of ISA-L's ``inflate_state`` are used here:
 
@@ -20,6 +18,7 @@ Only the first fields of ISA-L's ``inflate_state`` are used here:
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -277,7 +276,7 @@ def inflate_members(
 
 @inner
 def _may_begin(packed, at, size):
-    """Return whether a member begins here, perhaps with a damaged byte (``bz2_xz.Members``)."""
+    """Return whether a member begins here, perhaps with a damaged byte, as ``Members``."""
     same = np.int64(0)
     for i in range(size):
         same += packed[at + i] == (_BEGIN >> 8 * i) & 0xFF
@@ -305,7 +304,7 @@ def _push_back(words, halves, stream, packed):
 
 
 igzip_lib: Any = None
-with suppress(ImportError):  # as in bz2_xz
+with suppress(ImportError):  # as in streamer.sequences.decompression
     from isal import igzip_lib
 
 GZIP_WITH_EXTRA = END_BLOCK[:4]
@@ -317,7 +316,7 @@ _ZEROS = len(END_BLOCK) - len(_TO_ZEROS)
 _ENOUGH = 4 * len(END_BLOCK)  # bytes at the end of a file that usually suffice to recognize it
 
 
-class Watched:
+class Watched(io.RawIOBase):
     """Records the first and last bytes of a file as it is read, since a pipe is read only once."""
 
     def __init__(self, file: Packed) -> None:
@@ -337,6 +336,10 @@ class Watched:
         count = self._file.readinto(buffer)
         self._watch(buffer[:count])
         return count
+
+    def readable(self) -> bool:
+        """Implement ``RawIOBase``."""
+        return True
 
     def _watch(self, data: Any) -> None:
         if len(self._begin) < _EXTRA.stop:

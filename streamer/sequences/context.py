@@ -8,17 +8,13 @@ For each of them, the first source with a valid value wins:
     barcode      BC, barcode, SM if that is a barcode; the suffix of the read group; the folder
     sample       SM if that is no barcode; LB, sample_id; SM
 
-Dorado and MinKNOW put the barcode into SM and the sample ID into LB (their SAM specification).
-
-Kernels for the context of reads: find fields in headers and tags, and number distinct values.
-
     @read7 runid=8f3c ch=12 start_time=2024-02-22T15:52:51Z barcode=barcode04 sample_id=two
     @read8<TAB>ch:i:12<TAB>st:Z:2025-01-06T10:06:36.778+00:00<TAB>RG:Z:8f3c_hac@v5.0.0_barcode04
 
 Guppy and older MinKNOW write the first form (key=value); Dorado, and MinKNOW since 26.01, the
-second (SAM tags; nanoporetech.github.io/ont-output-specifications). Fields are separated by blanks
-or tabs, in any order. If a field is repeated, the first one counts; for channel and time, the first
-valid one.
+second (SAM tags; nanoporetech.github.io/ont-output-specifications), with the barcode in SM and the
+sample ID in LB. Kernels find the fields, which are separated by blanks or tabs, in any order. If a
+field is repeated, the first one counts; for channel and time, the first valid one.
 """
 
 from __future__ import annotations

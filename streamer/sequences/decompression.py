@@ -1,31 +1,24 @@
-"""Blocks of decompressed text, produced ahead of the parser by one thread or by a team.
+"""Blocks of decompressed text, made ahead of the parser by one thread or by a team.
 
-``streamer.sequences.decompression`` decompresses most formats, xopen decompresses zstd. BGZF
-(``streamer.sequences.bgzf``) is read in groups of blocks, which the threads of a team decompress in
-parallel.
+    gzip      ISA-L's own functions in kernels (``bgzf``), or isal's for each piece
+              several threads: rapidgzip, in a process of its own (extra parallel-gzip)
+    BGZF      groups of blocks, which the threads of a team decompress (``bgzf``)
+    bz2, xz   Python's decompressors, member by member, to the last byte
+    zstd      xopen
 
-Decompress gzip members into blocks with ISA-L's own functions (``inflate``).
+Python's bzip2 and xz readers take anything after a member that does not start another one for the
+end of the file: after padding, which xz allows, or a damaged header, reads would be lost silently.
+Its gzip reader loses up to a megabyte before the point of truncation.
 
-Text and errors are the same as those of ``bz2_xz.Members``, which calls isal for each piece.
-
-Decompress one gzip file in several threads: those of rapidgzip (extra parallel-gzip).
-
-Rapidgzip runs in a process of its own: in this one its threads would take the GIL for every 128 KB
-of the file, several times as often as all others.
+In this process the threads of rapidgzip would take the GIL for every 128 KB of the file.
 
     file | member of _END ─▶ pipe ─▶ rapidgzip ─▶ pipe ─▶ text ... | _END
 
-It takes a file truncated within its deflate data for one that ends there. So a member with a known
+It takes a file truncated within its deflate data for one that ends there, so a member with a known
 text follows the file. If that text comes out last, the file was complete. Otherwise, and after any
 error, ``rest`` starts over and skips what has been delivered: it finds the fault, its place and the
 text before it. The last block is held back until then, as the member behind a truncated file may
 decode to garbage. Header checksums are not verified.
-
-Decompress bzip2, xz and gzip streams member by member, to the last byte.
-
-Python's bzip2 and xz readers treat anything after a member that does not start another one as the
-end of the file: after padding, which xz allows, or a damaged header, reads would be lost silently.
-Its gzip reader loses up to a megabyte before the point of truncation.
 """
 
 from __future__ import annotations
@@ -34,6 +27,7 @@ import bz2
 import ctypes
 import fcntl
 import gzip
+import io
 import lzma
 import os
 import random
@@ -52,12 +46,11 @@ from xopen import xopen
 
 from streamer.errors import warn
 from streamer.sequences import bgzf, raw_file
-from streamer.sequences.prefetch import prefetched
 from streamer.sequences.sam import MAGIC as CRAM_MAGIC
 from streamer.sequences.sam import cram_blocks
 from trie.cpu.intrinsics import array_address
 from trie.cpu.team import Line, Team
-from trie.cpu.threads import usable_cores
+from trie.cpu.threads import prefetched, usable_cores
 
 _READ_BYTES = 1 << 17
 
@@ -441,7 +434,7 @@ def text_blocks(
         return _Bgzf(watched, team, size, shown, whole=raw.regular), watched
     if compression is None:
         cram = raw.magic.startswith(CRAM_MAGIC)
-        blocks = cram_blocks(raw, shown) if cram else raw_file.plain_blocks(raw, size, team)
+        blocks = cram_blocks(raw, shown) if cram else raw_file.plain_blocks(raw, size)
     elif watched is not None and "gz" in COMPRESSIONS:
         blocks = _without_rest(_gzip(watched, raw, size, team), watched, shown)
     else:
@@ -475,7 +468,9 @@ def _decompressed(
         return Members(raw, compression)
     # zstd in this process, since a child process would report every error alike
     threads = 1 if compression == "gz" else 0
-    file: Any = xopen(raw_file.Buffered(raw), "rb", format=compression, threads=threads)
+    file: Any = xopen(
+        io.BufferedReader(raw, _READ_BYTES), "rb", format=compression, threads=threads
+    )
     return stack.enter_context(file)
 
 

@@ -2,15 +2,13 @@
 
 Lines end with LF or CRLF; blank lines before, between and after records are skipped. A kernel takes
 records as long as they are valid; the one it stops at is read again line by line to produce an
-error message.
+error message. ``WholeRecords`` reads a file that is still being written.
 
     @name and more LF letters LF + LF qualities LF
     └ 64 bytes at a time, each line to its LF; letters become codes on the way
 
 Cost of a record of 150 letters: one 64-byte step each for the name and the header, three for the
 letters, three for the qualities.
-
-Read the whole records of a FASTQ file that is still being written, from a given offset on.
 """
 
 from __future__ import annotations

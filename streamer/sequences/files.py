@@ -4,10 +4,8 @@ Format and compression (gzip, bzip2, xz, zstd or none) are recognized by content
 input (``streamer.sequences.source``). This module adds batching, and errors that name file, record
 and position. Letters become codes, one byte each, a few megabytes at a time.
 
-Read many small files at the same time, each in a thread or a forked process of its own.
-
-As sequencers write them: compressed, so that the threads of a team would wait for the one that
-decompresses a file.
+A large team reads small files, as sequencers write them, at the same time, each in a thread or
+process of its own: they are compressed, so threads would wait for the one that decompresses.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TypedDict, TypeVar, Unpack
 
 from streamer.errors import DataError
 from streamer.sequences.read_batch import ReadBatch
@@ -33,12 +31,9 @@ from streamer.sequences.source import (
     size_of_files,
 )
 from trie.cpu.forks import forked
-from trie.cpu.team import DoneAlready, Team
+from trie.cpu.team import Done, Part, Team, results_of
 
 R = TypeVar("R")
-
-Works = Iterator[Callable[[], R]]
-"""The work on the reads of a file, batch after batch."""
 
 SMALL_BYTES = 1 << 26
 """The largest such file: nobody helps with the last one, and results of a thread wait in memory."""
@@ -69,23 +64,23 @@ def _is_small(path: str) -> bool:
 
 def at_once(
     paths: list[str],
-    works_on: Callable[[str, Team, Callable[[int], None]], Works[R]],
+    works_on: Callable[[str, Team, Callable[[int], None]], Iterator[R]],
     team: Team,
     *,
     forks: bool,
 ) -> Iterator[tuple[int, R]]:
     """Yield the results of the work on the files, in order, with the bytes read so far.
 
-    works_on: returns the work on a file for a team of one, and calls a function with the bytes
-    read. forks: in processes, where the work has no effect but its results; else in threads, where
-    those of a whole file are kept in memory.
+    works_on: yields the results of a file, made by a team of one, and calls a function with the
+    bytes read. forks: in processes, where the work has no effect but its results; else in threads,
+    where those of a whole file are kept in memory.
     """
 
     def work_on_file(number: int) -> Iterator[tuple[int, int, R]]:
         read = deque([0], maxlen=1)
         with Team(1, stages=team.stages) as alone:
-            for made in works_on(paths[number], alone, read.append):
-                yield number, read[0], made()
+            for result in works_on(paths[number], alone, read.append):
+                yield number, read[0], result
 
     team.stages.shared |= {"read", "decompress"}
     numbers = range(len(paths))
@@ -112,34 +107,32 @@ BATCH_READS = 100_000
 PIECE_BASES = 1 << 24  # approximate new symbols per piece; several pieces are in memory at once
 
 
-def read_batches(
-    paths: Iterable[str],
-    *,
-    batch_bases: int = BATCH_BASES,
-    batch_reads: int = BATCH_READS,
-    on_bytes: Callable[[int], None] | None = None,
-    opened: BinaryIO | None = None,
-    context: bool = False,
-    flush_seconds: float | None = None,
-    team: Team | None = None,
-    full: bool = False,
-) -> Generator[ReadBatch]:
+class BatchOptions(TypedDict, total=False):
+    """The options of ``read_batches``, all optional."""
+
+    batch_bases: int
+    batch_reads: int
+    on_bytes: Callable[[int], None] | None
+    opened: BinaryIO | None
+    context: bool
+    flush_seconds: float | None
+    team: Team | None
+    full: bool
+
+
+def read_batches(paths: Iterable[str], **options: Unpack[BatchOptions]) -> Generator[ReadBatch]:
     """Yield all reads of the files, in order, in batches that end at ``batch_bases`` bases.
 
-    A batch holds reads of one file only, so that its errors can be located. The reads before a
-    faulty record are yielded before DataError is raised, so nothing that was read is lost.
-    ``on_bytes`` is called with the number of (compressed) bytes read from the files so far. opened:
-    read this instead of the file at the only path; it stays open. context: give each batch its
-    context. flush_seconds: about the longest time that a record from a pipe waits for others; the
-    batch ends then (not for FASTA, whose records have no end mark). team: decompresses ahead, and
-    parses in parallel if it has enough threads; batches may then end earlier, unless ``full``,
-    which makes them the same for any number of threads.
+    A batch holds reads of one file only, so that its errors can be located, and at most
+    ``batch_reads``. The reads before a faulty record are yielded before DataError is raised, so
+    nothing that was read is lost. ``on_bytes`` is called with the number of (compressed) bytes read
+    from the files so far. opened: read this instead of the file at the only path; it stays open.
+    context: give each batch its context. flush_seconds: about the longest time that a record from a
+    pipe waits for others; the batch ends then (not for FASTA, whose records have no end mark).
+    team: decompresses ahead, and parses in parallel if it has enough threads; batches may then end
+    earlier, unless ``full``, which makes them the same for any number of threads.
     """
-    works = work_on_batches(
-        paths, _itself, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=on_bytes,
-        opened=opened, context=context, flush_seconds=flush_seconds, team=team, full=full,
-    )  # fmt: skip
-    return (made() for made in works)
+    return results_of(work_on_batches(paths, lambda batch: batch, **options))
 
 
 def work_on_batches(
@@ -157,21 +150,24 @@ def work_on_batches(
     forks: bool = False,
     small: bool = False,
     remote_readers: RemoteReaders | None = None,
-) -> Iterator[Callable[[], R]]:
+) -> Iterator[Part[R]]:
     """Yield the batches of ``read_batches`` as calls that do the work on them, in any thread.
 
-    Where a team parses in parallel, the thread that parsed a batch has already done the work on it,
+    Where a team parses in parallel, the thread that parsed a batch has done the work on it,
     possibly also on batches after a faulty record. forks: a large team may use forked processes, as
     the work has no effect but its result, which can be pickled. small: it may read many files at
     the same time, since the results take hardly any memory. remote_readers: workers that read and
     do the work instead; their results are used.
     """
 
-    def works_on(path: str, alone: Team | None, count: Callable[[int], None]) -> Works[R]:
+    def parts_of(path: str, alone: Team | None, count: Callable[[int], None]) -> Iterator[Part[R]]:
         return work_on_batches(
             [path], work, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=count,
             context=context, team=alone, full=full, remote_readers=remote_readers,
         )  # fmt: skip
+
+    def works_on(path: str, alone: Team, count: Callable[[int], None]) -> Iterator[R]:
+        return results_of(parts_of(path, alone, count))
 
     done = 0
 
@@ -189,16 +185,16 @@ def work_on_batches(
             with closing(remote_readers.whole(files)) as whole:
                 for one, results in zip(files, whole, strict=True):
                     if results is None:
-                        yield from works_on(one, None, has_read)
+                        yield from parts_of(one, None, has_read)
                     else:
-                        yield from map(DoneAlready, results)
+                        yield from map(Done, results)
                     done += size_of_files([one]) or 0
                     has_read(0)
             continue
         if team is not None and others:
             for size, result in at_once([path, *others], works_on, team, forks=forks):
                 has_read(size)
-                yield DoneAlready(result)
+                yield Done(result)
             done += size_of_files([path, *others]) or 0
             continue
         with ExitStack() as stack:
@@ -225,15 +221,13 @@ def work_on_records(
     batch_bases: int = BATCH_BASES,
     batch_reads: int = BATCH_READS,
     on_bytes: Callable[[int], None] | None = None,
-    on_fastq: Callable[[bool], None] | None = None,
     context: bool = False,
     team: Team | None = None,
     full: bool = False,
-) -> Iterator[Callable[[], R]]:
+) -> Iterator[Part[R]]:
     """Yield the records of a file with their text, like ``work_on_batches``.
 
-    Raises DataError for alignments. on_fastq: called before the first record with whether the file
-    is FASTQ rather than FASTA.
+    Raises DataError for alignments.
     """
     with ExitStack() as stack:
         source = SequenceSource(path, stack, team=team, full=full)
@@ -244,9 +238,6 @@ def work_on_records(
 
         for made in _works(source, buffer, on_piece, team):
             _check_text(path, source)
-            if on_fastq is not None:
-                on_fastq(source.fastq)
-                on_fastq = None
             if on_bytes is not None:
                 on_bytes(source.bytes_read())
             yield made
@@ -255,22 +246,18 @@ def work_on_records(
 
 def _works(
     source: SequenceSource, buffer: RecordBuffer, work: Callable[[TextPiece], R], team: Team | None
-) -> Iterator[Callable[[], R]]:
+) -> Iterator[Part[R]]:
     """Yield the work on each piece of whole records, done or still to be done."""
     for worked in source.side_by_side(buffer, work):
         if team is not None:
             team.stages.count("parse", worked.symbols)
-        yield DoneAlready(worked.result)
+        yield Done(worked.result)
     for number, piece in enumerate(_pieces(source, buffer)):
         if not number and piece.text is not None:
             source.read_header(piece.text)
         if team is not None:
             team.stages.count("parse", piece.reads.symbols)
         yield partial(work, piece)
-
-
-def _itself(made: R) -> R:
-    return made
 
 
 def _check_text(path: str, source: SequenceSource) -> None:

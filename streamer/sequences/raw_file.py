@@ -1,8 +1,7 @@
-"""A stored file, read from its first byte even after its magic number was examined.
+"""A file as stored, its blocks and regions, and the window of text that a parser sees.
 
-Blocks of text of an uncompressed file, read in turn or by several threads in parallel.
-
-The decompressed text of a file being parsed: a window that blocks are added to.
+``RawFile`` is read from its first byte on, after its magic number was examined. ``FileRegion`` is a
+part of a plain file that a thread reads by itself. ``Text`` adds decompressed blocks to a window:
 
     array   ...... done | AT  not parsed yet  STOP | bytes after the end, which may be read
 
@@ -24,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu import array_pool
-from trie.cpu.team import Team
 from trie.cpu.vectors import SLACK
 
 BLOCK_BYTES = 1 << 19
@@ -147,7 +145,7 @@ class Packed(Readable, Protocol):
         """Read at most as many bytes as fit; 0 at the end."""
 
 
-class RawFile:
+class RawFile(io.RawIOBase):
     """A buffered binary file or pipe; ``magic`` holds its first bytes.
 
     Opening waits for them, because a pipe may deliver them one by one.
@@ -183,6 +181,10 @@ class RawFile:
         except (OSError, ValueError, AttributeError):  # a file in memory
             return None
 
+    def readable(self) -> bool:
+        """Implement ``RawIOBase``, for readers that need more of a file."""
+        return True
+
     def go_to(self, place: int) -> None:
         """Continue reading at ``place``."""
         self._start = b""
@@ -204,32 +206,6 @@ class RawFile:
         count: int = self._file.readinto1(buffer)
         self.bytes_read += count
         return count
-
-
-class Buffered(io.BufferedReader):
-    """A file for callers that need more than ``Readable``."""
-
-    def __init__(self, file: Readable) -> None:
-        super().__init__(_Raw(file), _READ_BYTES)
-
-
-class _Raw(io.RawIOBase):
-    def __init__(self, file: Readable) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = self._file.read1(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-_LEAST_THREADS = 3
-"""The smallest team that reads in parallel: one copying thread keeps up with two that parse."""
-
-_AHEAD = 4
 
 
 class FileRegion(NamedTuple):
@@ -277,30 +253,8 @@ class FileRegion(NamedTuple):
         return TextBlock(array, self.first - begin, self.stop - begin)
 
 
-def plain_blocks(raw: RawFile, size: int, team: Team | None) -> Iterator[TextBlock]:
-    """Yield blocks of at most ``size`` bytes; a team's threads read those of a regular file."""
-    if team is not None and team.threads >= _LEAST_THREADS and (extent := raw.extent):
-        descriptor, first, stop = extent
-
-        def read(at: int) -> tuple[TextBlock, OSError | None]:
-            return FileRegion(descriptor, at, min(at + size, stop)).read()
-
-        ahead = _AHEAD + team.threads // 2
-        line = team.line(range(first, stop, size), read, ahead, pulls="read", works="read")
-        try:
-            for block, error in line:
-                count = block.stop - block.first
-                raw.bytes_read += count
-                first += count
-                if count:
-                    yield block
-                if error is not None:
-                    raise error
-                if count < size:  # the last one, or the file has been truncated meanwhile
-                    break
-        finally:
-            line.close()
-        raw.go_to(first)
+def plain_blocks(raw: RawFile, size: int) -> Iterator[TextBlock]:
+    """Yield blocks of at most ``size`` bytes."""
     while True:
         block = new_block(size)
         count = raw.readinto(block.array.data[block.first : block.stop])

@@ -1,6 +1,6 @@
 """A batch of reads in columns: names, offsets and one array of base codes.
 
-Read names as a msgpack array of strings, which is decoded only on demand.
+Names are a msgpack array of strings, which is decoded only on demand.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Records being read: columns that parsers fill with names, and with codes of one byte a letter.
+"""Records being read: names and codes in columns that parsers fill, and their text if it is kept.
 
-Verbatim records, to be written again byte for byte.
-
-Constants shared by the parsers and the ``RecordBuffer`` that they fill.
-
-The base of parsers: a kernel takes records, the one it stops at is read again for its error.
-
-For formats whose records count once they are complete; ``SequenceSource`` calls ``parse``.
+A kernel takes records until the buffer is full; the one it stops at is parsed again for its error
+(``RecordParser``).
 """
 
 from __future__ import annotations

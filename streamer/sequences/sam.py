@@ -1,26 +1,18 @@
-"""Parse SAM (specification 1): header lines, then one tab-separated line per record.
+"""Parse SAM (specification 1), BAM (4.2) and CRAM: names and letters of reads as sequenced.
 
     @RG ID:run_model_barcode04 ...
     name FLAG ref pos mapq CIGAR rnext pnext tlen letters qualities ch:i:12 st:Z:... RG:Z:...
     └ a kernel takes primary records as long as they are valid; the one it stops at is read again
 
-The last line may lack its line end. Without a header, the first line identifies the file as SAM.
-
-What SAM and BAM share: restoring aligned reads as sequenced (SAM specification 1.4).
-
 Only primary records count; secondary and supplementary ones repeat a read or parts of it. Reads on
-the reverse strand are reverse-complemented. Hard-clipped reads cannot be restored, because bases
-are missing.
+the reverse strand are reverse-complemented (1.4). Hard-clipped reads cannot be restored, because
+bases are missing.
 
-CRAM as SAM text, decoded by pysam (htslib): its codecs are not worth a second implementation.
+SAM without a header is identified by its first line; its last line may lack the line end. In BAM
+the lengths in a record are checked against its size before the record is read. pysam (htslib)
+decodes CRAM to SAM text, through a pipe since its start has been read to recognize the format:
 
-    file -> thread -> pipe -> pysam -> lines -> streamer.sequences.sam
-
-A pipe is needed because standard input has already been read to recognize the format.
-
-Parse decompressed BAM (SAM specification 4.2): names and letters of primary records.
-
-The lengths in a record are checked against its size before the record is read.
+    file -> thread -> pipe -> pysam -> lines
 """
 
 from __future__ import annotations

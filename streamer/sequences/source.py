@@ -1,7 +1,7 @@
 """Open a sequence file, decompress it, recognize it by content, and fill record buffers.
 
 ``streamer.sequences.decompression`` makes blocks of text ahead of the parser, which is ``fastq``,
-``fasta``, ``sam`` or ``bam``; CRAM is converted to SAM (``cram``).
+``fasta`` or ``sam``, for SAM, BAM and CRAM.
 """
 
 from __future__ import annotations
@@ -147,11 +147,6 @@ class SequenceSource:
     def alignments(self) -> bool:
         """Whether it is SAM, BAM or CRAM, as far as is known yet."""
         return isinstance(self._parser, (sam.BamParser, sam.SamParser))
-
-    @property
-    def fastq(self) -> bool:
-        """Whether it is FASTQ."""
-        return isinstance(self._parser, FastqParser)
 
     @property
     def fasta(self) -> bool:
@@ -335,10 +330,9 @@ class SequenceSource:
             if (known and not sam.may_begin_sam(start)) or text.ended:
                 break
             text.more()
-        if text.start(2) in _UTF_16:
-            raise DataError(
-                "is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8", file=self._shown
-            )
+        if encoding := wide_encoding(text.start(4)):
+            problem = f"is {encoding} text: convert it with iconv -f {encoding} -t UTF-8"
+            raise DataError(problem, file=self._shown)
         if start[:1] in (b">", b"#"):
             return FastaParser(text)
         if sam.begins_sam(start):
@@ -380,7 +374,7 @@ class SequenceSource:
         assert self._raw is not None
         self._has_read(at)
         self._raw.go_to(at)
-        blocks = raw_file.plain_blocks(self._raw, raw_file.BLOCK_BYTES, None)
+        blocks = raw_file.plain_blocks(self._raw, raw_file.BLOCK_BYTES)
         yield from blocks if self._team is None else counted(blocks, self._team, "read")
 
     def _has_read(self, stop: int) -> None:
@@ -439,8 +433,26 @@ def _read_errors() -> tuple[type[Exception], ...]:
 
 _READ_ERRORS = _read_errors()
 
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b">\0", b"\0>", b"@\0", b"\0@")
-"""How FASTA and FASTQ begin in UTF-16, with its mark or without."""
+_WIDE = (
+    # that of UTF-16LE begins that of UTF-32LE
+    (codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"),
+)  # fmt: skip
+
+
+def wide_encoding(start: bytes) -> str | None:
+    """Return the encoding, for iconv, of FASTA or FASTQ that starts so; None for one byte a letter.
+
+    start: the first four bytes. Without a mark, iconv needs the order of bytes.
+    """
+    for mark, encoding in _WIDE:
+        if start.startswith(mark):
+            return encoding
+    for encoding in "UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE":
+        if start.startswith((">".encode(encoding), "@".encode(encoding))):
+            return encoding
+    return None
+
 
 _PROBLEMS: dict[type, str] = {
     EOFError: "the compressed stream is truncated, or other bytes follow it",

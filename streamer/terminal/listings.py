@@ -1,8 +1,7 @@
-"""The tables of the page: what is in a row, which columns there is room for, and their order.
+"""What the page of a terminal shows: an overview of state, speed, queues and faults, and tables.
 
-The upper part of the page: state, throughput, latency, queues, GPUs, and what is wrong.
-
-Numbers, sizes, times, bars and curves as text.
+A table has a row for each target, barcode, producer or the like, the columns that there is room
+for, and an order. Numbers, sizes, times, bars and curves are text.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

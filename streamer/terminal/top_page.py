@@ -1,7 +1,4 @@
-"""The page itself: what is drawn where, and what the keys do.
-
-The page of one daemon, until that ends, is lost, or the user leaves.
-"""
+"""The page of one daemon: what is drawn where, what the keys do, and when it ends."""
 
 import asyncio
 import contextlib

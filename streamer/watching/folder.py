@@ -5,6 +5,7 @@ Tell whether a file is complete, as far as its compression shows.
 Change events from the file system: hints that may be missing or wrong.
 """
 
+import io
 import os
 import re
 import stat
@@ -20,7 +21,7 @@ from xopen import xopen
 from streamer.errors import StreamerError
 from streamer.output.output_file import END_BLOCK
 from streamer.sequences.decompression import COMPRESSIONS, Members, compression_at
-from streamer.sequences.raw_file import Buffered, RawFile
+from streamer.sequences.raw_file import RawFile
 from streamer.sequences.sam import END as CRAM_END
 from streamer.sequences.sam import MAGIC as CRAM
 from streamer.sequences.sam import MOST_START, begins_sam
@@ -280,7 +281,7 @@ def has_end(file: BinaryIO, *, patient: bool) -> bool:
         if compression in COMPRESSIONS:
             unpacked: Any = Members(packed, compression)
         else:
-            unpacked = xopen(Buffered(packed), "rb", format=compression, threads=0)
+            unpacked = xopen(io.BufferedReader(packed), "rb", format=compression, threads=0)
         while unpacked.read1(_AT_ONCE):
             pass
     except EOFError:

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.faults.plain_client import Header
+from tests.faults.plain_client import Header, Key, PlainHealer, PlainPuller
 from tests.faults.plain_fold import PlainFold
-from tests.faults.plain_healer import Key, PlainHealer
-from tests.faults.plain_sync import PlainPuller
 
 
 def compare_feeds(

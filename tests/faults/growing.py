@@ -27,7 +27,7 @@ class Growing(Round):
         return "".join(self.rng.choices("ACGTN", (9, 9, 9, 9, 1), k=self.rng.randrange(60)))
 
     def check(self) -> int:
-        with closing(JournalReader.open(self.folder / "journal")) as reader:
+        with closing(JournalReader(self.folder / "journal")) as reader:
             records = [record for record in reader.records(0) if record.kind == BATCH]
             stored = [StoredBatch(record) for record in records]
         keys = [(record.key.producer, record.key.sequence) for record in records if record.key]

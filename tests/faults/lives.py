@@ -19,7 +19,7 @@ from tests.faults.recording import Log, RecordingDisk
 
 IDENTITY = b"k=31 mode=grow"
 
-SIZES = Sizes(file_bytes=1 << 14, page_bytes=512, checkpoint_pages=12)
+SIZES = Sizes(file_bytes=1 << 14, page_bytes=512, checkpoint_rows=8)
 """Limits so small that a life reaches the end of files and of SQLite's log."""
 
 KEEP_BYTES = 20_000
@@ -123,7 +123,7 @@ class Life:
     def _open(self) -> Journal:
         disk = RecordingDisk(self._log, self._vfs)
         with self._event():
-            journal = Journal.open(
+            journal = Journal(
                 self._directory,
                 IDENTITY,
                 self._durability,

@@ -25,6 +25,7 @@ from streamer.journal.store import Journal
 from tests.faults.disk_model import DiskModel
 from tests.faults.lives import IDENTITY, NOTHING, SIZES, Event, Known, Life, kill, new_record
 from tests.faults.recording import SYNCS, Log, RecordingFiles
+from tests.streamer.journal.kit import verify
 
 LIVES, CUTS = 8, 50  # lives of a chain, cuts of a life
 
@@ -107,7 +108,7 @@ class Cutter:
         begun = [event.after for event in events if event.begin < place < event.end]
         put_files(self._after, content)
         try:
-            journal = Journal.open(self._after, IDENTITY, "os", sizes=SIZES)
+            journal = Journal(self._after, IDENTITY, "os", sizes=SIZES)
         except JournalError as error:
             return f"lost: {error}"
         try:
@@ -122,7 +123,7 @@ class Cutter:
             )
             if chance.random() < 0.1:
                 journal.append([new_record(held, chance)])
-                if damages := journal.verify():
+                if damages := verify(journal):
                     return f"wrong: {damages[0]}"
             return held
         except JournalError as error:

@@ -94,11 +94,10 @@ class RecordingDisk(Disk):
         self._open[fd] = path.name
         return fd
 
-    def write(self, fd: int, offset: int, frames: Any) -> None:
-        super().write(fd, offset, frames)
-        data = b"".join(frames)
-        if data:
-            self._log.add("write", self._log.files[self._open[fd]], offset, data)
+    def write(self, fd: int, offset: int, data: Any) -> None:
+        super().write(fd, offset, data)
+        if len(data):
+            self._log.add("write", self._log.files[self._open[fd]], offset, bytes(data))
 
     def sync(self, fd: int) -> None:
         name = self._open[fd]

@@ -75,7 +75,7 @@ class Revising(Round):
 
     def check(self) -> int:
         """Check each batch against its dictionary, and at each ``settled`` all against the last."""
-        with closing(JournalReader.open(self.folder / "journal")) as reader:
+        with closing(JournalReader(self.folder / "journal")) as reader:
             records = list(reader.records(0))
         keys = [(r.key.producer, r.key.sequence) for r in records if r.kind == BATCH and r.key]
         assert len(set(keys)) == len(keys), "twice"

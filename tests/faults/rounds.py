@@ -18,10 +18,13 @@ import zmq
 from tests.daemon_kit import Reads
 from tests.faults.feeds import compare_feeds
 from tests.faults.nursery import POINTS, REVISE, Nursery
-from tests.faults.plain_client import PlainProducer
-from tests.faults.plain_control import PlainControl
-from tests.faults.plain_healer import PlainHealer
-from tests.faults.plain_sync import PlainPuller, fetch_state
+from tests.faults.plain_client import (
+    PlainControl,
+    PlainHealer,
+    PlainProducer,
+    PlainPuller,
+    fetch_state,
+)
 from tests.waiting import DEADLINE
 
 PRODUCERS = 2

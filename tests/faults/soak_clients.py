@@ -19,8 +19,7 @@ import msgpack
 import numpy as np
 import zmq
 
-from tests.faults.plain_client import PlainProducer, seal
-from tests.faults.plain_sync import PlainPuller
+from tests.faults.plain_client import PlainProducer, PlainPuller, seal
 
 READS, LENGTH = 200, 500
 GENOME_BASES = 200_000

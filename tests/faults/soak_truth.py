@@ -16,8 +16,7 @@ import msgpack
 
 from streamer.daemon.stored_messages import BATCH
 from streamer.journal.reader import JournalReader
-from tests.faults.plain_healer import Key, PlainHealer
-from tests.faults.plain_sync import PlainPuller
+from tests.faults.plain_client import Key, PlainHealer, PlainPuller
 
 # compared messages to remember, as the feed may bring one of them again later
 _REMEMBERED = 20_000
@@ -118,7 +117,7 @@ class Truth:
         for run, count in self.acked.items():
             there = len(self._at.get(run, ()))
             assert there >= count, f"lost: {run} has {count} acknowledged, {there} stored"
-        with closing(JournalReader.open(directory)) as reader:
+        with closing(JournalReader(directory)) as reader:
             oldest = reader.oldest
             found = [
                 (record.key.producer, record.key.epoch, record.key.sequence, record.at)

@@ -28,8 +28,7 @@ import zmq
 
 from tests.daemon_kit import write_fasta
 from tests.faults.nursery import ROOT
-from tests.faults.plain_control import PlainControl
-from tests.faults.plain_sync import PlainPuller
+from tests.faults.plain_client import PlainControl, PlainPuller
 from tests.faults.soak_clients import GENOME_BASES, TOPICS, genome
 from tests.faults.soak_jobs import SoakJobs, write_inputs
 from tests.faults.soak_samples import Row, draw, sample, write_tsv

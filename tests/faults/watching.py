@@ -213,7 +213,7 @@ def _round(
     assert status == 0, f"it ended by itself, with {status}"
     os.kill(daemon, signal.SIGTERM)
     assert daemons.wait(daemon) == 0
-    with closing(JournalReader.open(folder / "journal")) as reader:
+    with closing(JournalReader(folder / "journal")) as reader:
         stored = [StoredBatch(record) for record in reader.records(0) if record.kind == BATCH]
     counts = Counter(name for batch in stored for name in batch.reads.names)
     lost = set(names) - set(counts)

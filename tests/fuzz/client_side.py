@@ -13,7 +13,14 @@ from typing import Any
 
 from streamer.client.client_errors import DaemonError, RefusedError
 from streamer.client.core.producer import Batch, ProducerCore
-from streamer.client.core.subscriber import Cursor, FetchCore, HealingCore, PullCore, SubscriberCore
+from streamer.client.core.subscriber import (
+    Cursor,
+    FetchCore,
+    HealingCore,
+    Positions,
+    PullCore,
+    SubscriberCore,
+)
 from streamer.client.message_tables import tables
 from streamer.client.messages import RecordMessage
 from streamer.protocol.header import WireError, unpack, unseal
@@ -24,6 +31,7 @@ from tests.fuzz.wire_seeds import EPOCH, STREAM
 _HELD = 3
 _LASTS = 40
 _SHOWN, _HEALED = 0.1, 0.3
+_PULLED = ["match", "read"]
 
 
 class ClientSide:
@@ -45,8 +53,8 @@ class ClientSide:
         topics = [*TOPICS]
         self.subscriber = SubscriberCore(topics, 5.0)
         self.healing = HealingCore(topics, 5.0, Cursor(STREAM, 3))
-        self.pull = PullCore([t for t in topics if t == "read" or t == "match"], count(1))
-        self.pull.begin(STREAM, 0, self.now)
+        self.pull = PullCore(_PULLED, count(1), Cursor(STREAM, 0))
+        self.pull.begin(self.now)
         self.fetch = FetchCore(2)
         self._left = _LASTS
 
@@ -112,7 +120,9 @@ class ClientSide:
     def replay(self, frames: Sequence[bytes]) -> str:
         """Take an answer of sync, as a pull and as a fetch of a state."""
         pull, before = self.pull, self.pull.damaged
-        event = pull.take(frames, self.now)
+        pull.received = Positions(_PULLED, Cursor(STREAM, 0))
+        events = [*pull.take(frames, self.now)]
+        event = events[-1] if events else None
         self.healing.answer(frames, self.now)
         if isinstance(event, RecordMessage):
             self._show(event)
@@ -121,7 +131,7 @@ class ClientSide:
         elif event is not None:
             page.opened(frames)
         if not pull.active or pull.damaged > before + 5:
-            pull.begin(STREAM, 0, self.now)
+            pull.begin(self.now)
             pull._number = 1
         with suppress(WireError):
             state = self.fetch.take(frames)

@@ -4,37 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "data" / "fuzz"
-MOST_BYTES = 120_000
-"""The most bytes of a target's file."""
-
-_LONGEST = 4000
 
 
 def kept(target: str) -> list[bytes]:
     """The inputs of a target."""
     path = FOLDER / f"{target}.txt"
     return [b64decode(line) for line in path.read_text().split()] if path.exists() else []
-
-
-def keep(target: str, found: Iterable[bytes]) -> int:
-    """Add inputs, the shortest first, while there is room; returns how many are new."""
-    lines = [b64encode(data).decode() for data in kept(target)]
-    size, before = sum(map(len, lines)), len(lines)
-    there = {*lines}
-    for data in sorted(found, key=len):
-        line = b64encode(data).decode()
-        if line in there or len(data) > _LONGEST or size + len(line) > MOST_BYTES:
-            continue
-        lines.append(line)
-        there.add(line)
-        size += len(line) + 1
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / f"{target}.txt").write_text("".join(f"{line}\n" for line in lines))
-    return len(lines) - before
 
 
 def save_failure(target: str, seed: int, inputs: Sequence[bytes]) -> Path:

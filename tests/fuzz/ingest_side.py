@@ -140,13 +140,13 @@ class IngestSide:
             forget=lambda names: None,
         )
         # there is no configured journal, so this alone declares it as synced
-        worker._core._settings = worker._core._settings._replace(durability="fsync")
+        worker.core._settings = worker.core._settings._replace(durability="fsync")
         self._tick(worker)
         return worker
 
     def _tick(self, worker: IngestWorker) -> None:
-        worker._core.tick(self.now, NOW)
-        worker._core.life(RUNNING)
+        worker.core.tick(self.now, NOW)
+        worker.core.life(RUNNING)
 
     def close(self) -> None:
         """Close what the worker has open."""
@@ -162,7 +162,7 @@ class IngestSide:
             if self.durable.get(name, (-1,))[0] < epoch:
                 mark = self.durable[name][2] if name in self.durable else b""
                 self.durable[name] = epoch, 0, mark
-        self.worker._core.begun(epochs)
+        self.worker.core.begun(epochs)
 
     # ---- messages --------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class IngestSide:
         return self._handle(_ROUTE, frames, RIGHTS)
 
     def _handle(self, route: bytes, frames: Sequence[bytes], rights: Rights) -> str:
-        core = self.worker._core
+        core = self.worker.core
         wanted, reasons = self._judge(frames, rights)
         # at most nine frames of a message are read; the first is the route
         message = _Message(route, [memoryview(frame) for frame in frames[:8]], rights)
@@ -315,10 +315,10 @@ class IngestSide:
                 self._say(one, message)
                 if rng.random() < 0.3:
                     break
-        if epochs := worker._core.epochs():
+        if epochs := worker.core.epochs():
             self._begin(epochs)
         routes = {one.route: one for one in self.honest}
-        for route, header in worker._core.answers():
+        for route, header in worker.core.answers():
             frames = answer(header)
             if (one := routes.get(route)) is not None and rng.random() < 0.95:
                 one.hear(frames, self.now)
@@ -348,7 +348,7 @@ class IngestSide:
             if self.durable[name][0] <= item.epoch:
                 self.durable[name] = item.epoch, item.sequence, item.mark
         if items:
-            self.worker._core.published(items)
+            self.worker.core.published(items)
 
     def _restart(self) -> None:
         """Kill and restart the daemon: unstored batches are lost, and producers greet again."""

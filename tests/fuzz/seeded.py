@@ -1,7 +1,4 @@
-"""Fuzzing from a seed, without coverage: structured changes of the seeds and the corpus.
-
-It is several times as fast as with coverage, and a seed always gives the same inputs.
-"""
+"""Fuzzing from a seed, which always gives the same inputs: changes of the seeds and the corpus."""
 
 from __future__ import annotations
 

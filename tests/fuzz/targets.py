@@ -122,7 +122,6 @@ def _journal() -> Target:
     return JournalFiles()
 
 
-# each imports only what it needs, so that a driver can instrument that alone
 TARGETS: dict[str, Callable[[], Target]] = {
     "wire": _wire,
     "sequences": _sequences,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -14,8 +11,6 @@ from streamer.daemon.core.ingest import IngestCore
 from streamer.daemon.core.producers import Producers
 from streamer.daemon.core.rights import Rights
 from streamer.protocol import header
-from tests.data_files import ROOT
-from tests.fuzz.corpus import FOLDER, MOST_BYTES
 from tests.fuzz.seeded import Failed, fuzz
 from tests.fuzz.targets import TARGETS, replay_kept
 
@@ -75,22 +70,8 @@ def test_a_mistake_is_found(what, monkeypatch):
         fuzz("wire", runs=20_000)
 
 
-def test_corpora_are_small():
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 4 * MOST_BYTES
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_minute(name):
     became: Counter[str] = fuzz(name, seconds=SECONDS[name], seed=2).became
     assert became.keys() >= ALWAYS[name]
-
-
-@pytest.mark.slow
-@pytest.mark.whole
-@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="no atheris")
-@pytest.mark.parametrize("name", ["wire", "config"])
-def test_by_coverage(name):
-    call = [sys.executable, "-m", "tests.fuzz", name, "--driver", "atheris", "--seconds", "15"]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout

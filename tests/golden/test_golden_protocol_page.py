@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
-from streamer.client import messages
 from streamer.protocol.schema import BATCH_CONTEXT, FEED, NAMES, ORIGIN, STAMP, TOPICS
 
 # fields that the recorded sessions leave out
@@ -96,20 +94,3 @@ def test_answers_of_ingest_have_the_fields_of_the_page():
         else:
             assert header["type"] == "refused"
             assert state - welcome - VARYING <= header.keys() <= (state - welcome) | refused
-
-
-def test_the_types_of_messages_have_the_columns():
-    types = {
-        "match": messages.Intervals,
-        "mismatch": messages.Intervals,
-        "near": messages.Near,
-        "ltb": messages.Automaton,
-        "delta": messages.NewKmers,
-        "word": messages.Words,
-        "read": messages.ReadSummaries,
-        "retract": messages.Retract,
-    }
-    for name, type_ in types.items():
-        annotated = {field.name: str(field.type) for field in dataclasses.fields(type_)}
-        for column in TOPICS[name].columns + TOPICS[name].optional:
-            assert column.type_name in annotated[column.name]

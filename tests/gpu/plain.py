@@ -7,6 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu.card.packing import PackedChunk
+from gpu.exact.chunk_match import ChunkBuffers
+from gpu.levenshtein import DeviceIndex, NearBuffers
+from gpu.levenshtein.search import PLANES, plane_words
+from gpu.ltb import LtbBuffers
 from trie.levenshtein import NOTHING
 from trie.windows import check_batch
 
@@ -37,7 +41,7 @@ def match_chunk(tree, chunk, *, with_words=False, word_capacity=None, **options)
     word_capacity: of the match buffer at first, by default a word a window. A buffer that fills is
     replaced by one of the size that the counter asks for, and the chunk is matched again.
     """
-    from gpu.exact.chunk_match import ChunkBuffers, launch
+    from gpu.exact.chunk_match import launch
 
     capacity = (chunk.windows() if word_capacity is None else word_capacity) if with_words else 0
     while True:
@@ -61,8 +65,8 @@ def match_chunk(tree, chunk, *, with_words=False, word_capacity=None, **options)
 
 def nearest_words(patterns, bases, offsets, *, first=0, scheme=None):
     """uint32[n - first]: the words of the ends first + 1 .. n (trie/levenshtein)."""
-    from gpu.levenshtein import DeviceIndex, NearBuffers, launch
-    from gpu.levenshtein.search import PLANES, packing, plane_words
+    from gpu.levenshtein import launch
+    from gpu.levenshtein.search import packing
 
     bases, offsets = check_batch(bases, offsets)
     symbols = bases.size
@@ -80,7 +84,7 @@ def nearest_words(patterns, bases, offsets, *, first=0, scheme=None):
 
 def ltb_bitmaps(tree, bases, offsets, distance, *, method="ltb-sliced"):
     """Match and mismatch bitmaps of a chunk, as ``trie.ltb.approximate`` gives them."""
-    from gpu.ltb import LtbBuffers, launch, packing
+    from gpu.ltb import launch, packing
 
     bases, offsets = check_batch(bases, offsets)
     symbols = np.empty_like(bases)

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import exact_on_gpu
+from benchmarks.primer import Size
+from gpu import hamming as plane_search
+from gpu.card import device
+from gpu.exact import bucket_table, chunk_match, device_tree, walk
+from gpu.hamming import paper, sorting
+from gpu.levenshtein import search
+from gpu.ltb import sliced, sweeping
 from tests.gpu import placement
 
 pytestmark = [
@@ -17,13 +25,7 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def one_run_each():
     """Blocks that the simulator can carry, and no run twice: nothing is timed here."""
-    from benchmarks import asm, exact_on_gpu, hamming, lcs, levenshtein, ltb, primer
-    from gpu import hamming as plane_search
-    from gpu.card import device
-    from gpu.exact import bucket_table, chunk_match, device_tree, walk
-    from gpu.hamming import paper, sorting
-    from gpu.levenshtein import search
-    from gpu.ltb import sliced, sweeping
+    from benchmarks import asm, hamming, lcs, levenshtein, ltb, primer
 
     def once(run, *_, **__):
         run()
@@ -63,15 +65,11 @@ def hamming(patch):
 
 
 def kernels(patch):
-    from benchmarks import exact_on_gpu
-
     patch.setattr(exact_on_gpu, "CANONICAL_KS", (7,))
     yield from exact_on_gpu.kernels(100, 200, (6,))
 
 
 def engine(patch):
-    from benchmarks import exact_on_gpu
-
     yield from exact_on_gpu.frozen(100, 2000, (6,), (1 << 10,), (1,))
     yield from exact_on_gpu.growing_stages(600, 7, 1 << 8)
     yield from exact_on_gpu.thesis_stages((300, 7, 100))
@@ -140,8 +138,6 @@ def several_gpus(patch):
 
 
 def several_gpus_batch(patch):
-    from benchmarks.primer import Size
-
     suite, uses = _on_several(patch)
     yield from suite.asm_texts(uses, 1, 600, ((2, 8, 1, 1),))
     yield from suite.primer_sizes(uses, 1, (Size(40, 120, 3),))

@@ -10,6 +10,20 @@ import re
 import numpy as np
 import pytest
 
+from gpu import asm, lcs
+from gpu import hamming as plane_search
+from gpu import primer as gpu_primer
+from gpu.asm import bit_parallel, listing, paper
+from gpu.exact import bucket_table, chunk_match, device_tree, walk
+from gpu.hamming import paper as result_table
+from gpu.lcs import systolic
+from gpu.levenshtein import search
+from gpu.primer import seeds, window_scan
+from streamer.batch import hamming, primer
+from streamer.batch.lcs import solve
+from streamer.batch.primer import on_gpu
+from streamer.cli.app import main
+from streamer.matching import cuda, match_engine, near
 from tests.gpu import faults, placement
 
 pytestmark = [
@@ -60,19 +74,6 @@ def grouped(names):
 @pytest.fixture(scope="module", autouse=True)
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
-    from gpu import asm, lcs
-    from gpu import hamming as plane_search
-    from gpu.asm import bit_parallel, listing, paper
-    from gpu.exact import bucket_table, chunk_match, device_tree, walk
-    from gpu.hamming import paper as result_table
-    from gpu.lcs import systolic
-    from gpu.levenshtein import search
-    from gpu.primer import seeds, window_scan
-    from streamer.batch import hamming, primer
-    from streamer.batch.lcs import solve
-    from streamer.batch.primer import on_gpu
-    from streamer.matching import cuda, match_engine, near
-
     modules = (
         listing, paper, bit_parallel, bucket_table, device_tree, chunk_match, walk, systolic,
         window_scan, seeds,
@@ -115,7 +116,7 @@ def folder(tmp_path_factory):
         "one": (60,),
         "other": (50,),
         "some": (1500,),
-        "long": (99_000,),
+        "long": (50_000,),
     }
     for name, lengths in sizes.items():
         records = (
@@ -127,8 +128,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run(folder, capsys):
-    from streamer.cli.app import main
-
     def command(name, device, gpu=None):
         words = [
             str(folder / word) if word.endswith(".fa") else word for word in COMMANDS[name].split()
@@ -165,9 +164,19 @@ def usual(run, known):
     return look_up
 
 
-def check(case, name, run, rows, fails, problem):
-    """With ``auto`` the rows, with ``cuda`` an error; one line each where a call has failed."""
-    for device in ("auto", "cuda"):
+def check(name, run, usual, kind, message, problem):
+    """Calls of that kind (None: all) fail from any on, for one ``--device`` and the other in turn.
+
+    With ``auto`` the rows, with ``cuda`` an error; one line each where a call has failed.
+    """
+    kinds, rows = usual(name)
+    calls = [number for number, one in enumerate(kinds) if kind in (None, one)]
+    for turn, first in enumerate(calls):
+
+        def fails(number, one, first=first):
+            return message if kind in (None, one) and number >= first else None
+
+        device, case = ("auto", "cuda")[turn % 2], f"{name}: call {first} ({kinds[first]})"
         gpu = faults.FailingGpu(fails)
         code, found, said = run(name, device, gpu)
         if code == 0:
@@ -184,25 +193,12 @@ def check(case, name, run, rows, fails, problem):
 @pytest.mark.parametrize("name", grouped(COMMANDS))
 def test_a_gpu_that_is_lost_at_any_call(name, run, usual):
     """No call works after it. Rows that are out already are not written again."""
-    kinds, rows = usual(name)
-    for lost in range(len(kinds)):
-
-        def fails(number, kind, lost=lost):
-            return faults.LOST if number >= lost else None
-
-        case = f"{name}: call {lost} ({kinds[lost]})"
-        check(case, name, run, rows, fails, "the CUDA device failed")
+    check(name, run, usual, None, faults.LOST, "the CUDA device failed")
 
 
 @pytest.mark.parametrize("name", grouped(COMMANDS))
 def test_memory_that_is_gone_from_any_call_on(name, run, usual):
-    kinds, rows = usual(name)
-    for gone in [number for number, kind in enumerate(kinds) if kind == "memory"]:
-
-        def fails(number, kind, gone=gone):
-            return faults.OUT_OF_MEMORY if kind == "memory" and number >= gone else None
-
-        check(f"{name}: call {gone}", name, run, rows, fails, "the GPU is out of memory")
+    check(name, run, usual, "memory", faults.OUT_OF_MEMORY, "the GPU is out of memory")
 
 
 @pytest.mark.parametrize("name", grouped(COMMANDS))
@@ -250,8 +246,6 @@ def test_two_gpus_of_which_one_is_lost(name, run, usual):
 
 
 def test_a_growing_dictionary_says_that_it_uses_one_gpu(folder, capsys):
-    from streamer.cli.app import main
-
     words = ["match", str(folder / "text.fa"), "--seed", "20", "-k", "5", "--chunk", "30"]
     words += ["--device", "cuda"]
     for gpus, lines in (("0", 1), ("2", 1), ("1", 0)):
@@ -288,13 +282,9 @@ LONG = {
 
 @pytest.mark.parametrize("name", grouped(LONG))
 def test_a_gpu_with_little_memory_takes_smaller_pieces(name, folder, capsys, monkeypatch):
-    from gpu import asm, primer
-    from streamer.batch.primer import on_gpu
-    from streamer.cli.app import main
-
     monkeypatch.setattr(asm, "BLOCK_SIZES", dict.fromkeys(asm.METHODS, 1 << 28))
-    placement.small_pieces(monkeypatch, 1 << 16)
-    monkeypatch.setattr(primer, "LEAST_HITS", 64)
+    placement.small_pieces(monkeypatch, 1 << 15)
+    monkeypatch.setattr(gpu_primer, "LEAST_HITS", 64)
     monkeypatch.setattr(on_gpu, "LEAST_TEXT", 64)
     words = [str(folder / word) if word.endswith(".fa") else word for word in LONG[name]]
     gpu = faults.FailingGpu()

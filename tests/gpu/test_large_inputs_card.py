@@ -7,6 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from gpu.levenshtein import NearEngine
 from streamer.batch import asm, hamming, lcs, primer
 from streamer.batch.choice import Choice
 from streamer.batch.primer.problem import Alpha
@@ -130,8 +131,6 @@ DENSE = np.unique(np.random.default_rng(5).integers(0, 4**5, 1000, dtype=np.uint
     ids=["one in poly-A", "alike in poly-A", "alike in repeats of 3", "all 4-mers", "D = 1"],
 )
 def test_levenshtein_where_everything_is_near(codes, k, distance, symbols):
-    from gpu.levenshtein import NearEngine
-
     total, stop = 1_000_000, 60_000
     text = np.random.default_rng(5).integers(0, 4, total, dtype=np.uint8)
     if symbols is not None:

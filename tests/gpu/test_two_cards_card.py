@@ -6,10 +6,17 @@ import threading
 
 import numpy as np
 import pytest
+from numba import cuda
 
+from gpu.card.device import devices
+from streamer.batch import asm, hamming, primer
+from streamer.cli.app import main
 from streamer.client import Intervals, Producer, Subscriber
 from streamer.daemon import config
 from streamer.daemon.service import Service
+from streamer.matching import cuda as cuda_packed
+from streamer.matching import match_engine
+from streamer.sequences.files import read_batches
 from tests.gpu import placement
 from tests.waiting import DEADLINE
 
@@ -44,8 +51,6 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def two():
-    from gpu.card.device import devices
-
     found = len(devices())
     if found < 2:
         pytest.skip(f"two GPUs are needed, there is {found}")
@@ -54,10 +59,6 @@ def two():
 @pytest.fixture(scope="module", autouse=True)
 def small_parts():
     """Parts so small that both GPUs have many."""
-    from streamer.batch import asm, hamming, primer
-    from streamer.matching import cuda, match_engine
-    from streamer.matching import cuda as cuda_packed
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asm, "SHARED_BLOCK", 1 << 16)
         patch.setattr(hamming, "LEAST_SHARE", 1 << 14)
@@ -65,8 +66,8 @@ def small_parts():
         patch.setattr(cuda_packed, "_STEP", 1 << 12)
         patch.setattr(cuda_packed, "_PER_CARD", 1 << 14)
         patch.setattr(cuda_packed, "_PER_ROUND", 1 << 15)
-        patch.setattr(cuda, "PACKED_SPANS", 1)
-        for module in (match_engine, cuda):
+        patch.setattr(cuda_packed, "PACKED_SPANS", 1)
+        for module in (match_engine, cuda_packed):
             patch.setattr(module, "LONG_SPAN", 1 << 15)
         yield
 
@@ -103,8 +104,6 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_gives_the_rows_of_one(command, folder, two, capfd):
-    from streamer.cli.app import main
-
     words = [str(folder / word) if word.endswith(".fa") else word for word in command.split()]
     rows = []
     for gpus in (1, 2, 2):
@@ -119,10 +118,6 @@ def test_a_command_gives_the_rows_of_one(command, folder, two, capfd):
 
 def test_both_gpus_work(folder, two, monkeypatch):
     """As seen by the driver: each has had memory taken by every kind of search."""
-    from numba import cuda
-
-    from streamer.cli.app import main
-
     used = set()
     make = cuda.device_array
 
@@ -141,8 +136,6 @@ def test_both_gpus_work(folder, two, monkeypatch):
 
 @pytest.mark.parametrize("mode", ["frozen", "grow"])
 def test_the_feed_of_a_daemon(mode, folder, two):
-    from streamer.sequences.files import read_batches
-
     batches = list(read_batches([str(folder / "reads.fa")], batch_bases=20_000))
     rows = [_feed(mode, gpus, folder, batches) for gpus in (1, 2)]
     assert rows[0] == rows[1]

@@ -18,7 +18,7 @@ from streamer.sequences.decompression import COMPRESSIONS, Members, TrailingByte
 from streamer.sequences.fastq import record_of
 from streamer.sequences.raw_file import FormatError
 from streamer.sequences.read_batch import ReadBatch, bad_name, name_of
-from streamer.sequences.source import _PROBLEMS, _READ_ERRORS, _UTF_16
+from streamer.sequences.source import _PROBLEMS, _READ_ERRORS, wide_encoding
 
 MAGICS = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 MAGICS |= {bytes([number]) + b"\x2a\x4d\x18": "zst" for number in range(0x50, 0x60)}
@@ -84,8 +84,9 @@ def _records(path):
     """(name, letters) of every record; DataError in the place of one that cannot be read."""
     packed, text, fault = _content(path)
     text = text.removeprefix(codecs.BOM_UTF8)
-    if text[:2] in _UTF_16:
-        raise DataError("is UTF-16 text: convert it with iconv -f UTF-16 -t UTF-8", file=path)
+    if encoding := wide_encoding(text[:4]):
+        problem = f"is {encoding} text: convert it with iconv -f {encoding} -t UTF-8"
+        raise DataError(problem, file=path)
     start = text.lstrip()[:6]
     record, found = 0, iter(())
     if start[:1] in (b">", b"#"):

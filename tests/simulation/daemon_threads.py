@@ -11,12 +11,12 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamer.daemon.control_records import AnyGroup, ControlGroup
 from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import FeedCore
 from streamer.daemon.core.ingest import IngestCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.journal import Epochs
+from streamer.daemon.publish import Group
 from streamer.protocol.header import Header, WireError, answer, crc32c, size_of, unpack, unseal
 from streamer.protocol.payloads import decode_batch
 from streamer.protocol.transport.frames import Message, Placed
@@ -180,7 +180,7 @@ class FeedThread(DaemonThread):
         while self.inbox:
             yield from self._publish(self.inbox.popleft())
 
-    def _publish(self, group: AnyGroup) -> Steps:
+    def _publish(self, group: Group) -> Steps:
         made = group.publications(intervals=True)
         messages = self.core.publish(made, self.daemon.clock.wall)
         for publication in made:
@@ -193,11 +193,10 @@ class FeedThread(DaemonThread):
         self.daemon.engine.release()
         self.finished(group)
 
-    def finished(self, group: AnyGroup) -> None:
+    def finished(self, group: Group) -> None:
         """The messages about a group are out."""
-        if isinstance(group, ControlGroup):
-            group.done()
-        else:
+        group.done()
+        if group.matched:
             items = [matched.accepted for matched in group.matched]
             self.daemon.ingest.put(partial(self.daemon.ingest.core.published, items))
 
@@ -240,9 +239,9 @@ class FeedThread(DaemonThread):
                 self.server.connections[said.number].prefixes += (said.prefix,)
 
 
-def numbers_of(group: AnyGroup | Epochs) -> str:
+def numbers_of(group: Group | Epochs) -> str:
     """The records of a group, or the epochs that it stores, for the trace."""
-    if not isinstance(group, AnyGroup):
+    if not isinstance(group, Group):
         return ", ".join(f"epoch {epoch} of {name}" for name, epoch in group)
     return ", ".join(str(publication.at) for publication in group.publications(intervals=True))
 

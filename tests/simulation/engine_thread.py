@@ -12,15 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.control_records import (
-    ControlGroup,
-    ControlRecord,
-    dictionary_record,
-    settled_record,
-)
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.kept_batches import KeptBatches
-from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.publish import ControlRecord, Group, dictionary_record, settled_record
 from streamer.daemon.restore import Restored, fingerprint
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
@@ -113,7 +107,7 @@ class EngineThread(DaemonThread):
             if self._grows and result.new_kmers.size:
                 self._restored.grown.append(result.new_kmers)
             matched.append(Matched(self._at, item, result, self._matcher.dictionary))
-        self.daemon.log.put(MatchedGroup(matched, self._heads))
+        self.daemon.log.put(Group(self._heads, matched))
 
     # ---- dictionaries -----------------------------------------------------------------------
 
@@ -192,7 +186,7 @@ class EngineThread(DaemonThread):
         yield from self._slot()
         if not self.stopping:
             self.daemon.log.put(
-                ControlGroup(control_records, self._heads, partial(self._said, done))
+                Group(self._heads, control=control_records, done=partial(self._said, done))
             )
 
     def _said(self, done: Callable[[], None]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from streamer.daemon.control_records import AnyGroup
 from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.journal import Epochs, entries_of
+from streamer.daemon.publish import Group
 from streamer.daemon.restore import put_snapshot
 from streamer.journal.record import Begun, JournalFull, Record, Snapshot
 from streamer.journal.store import Journal
@@ -28,7 +28,7 @@ class LogThread(DaemonThread):
     def __init__(self, daemon: DaemonHost, replayed: Replay) -> None:
         super().__init__(daemon)
         site = daemon.site
-        self.core: LogCore[AnyGroup | Epochs, Record | Begun] = LogCore(
+        self.core: LogCore[Group | Epochs, Record | Begun] = LogCore(
             lambda group: entries_of(group, daemon.clock.wall), replayed, site.snapshot_after
         )
 
@@ -62,7 +62,7 @@ class LogThread(DaemonThread):
             daemon.journal_full(False)
         for group in core.appended():
             daemon.note(lambda group=group: f"committed {numbers_of(group)}")  # type: ignore[misc]
-            if isinstance(group, AnyGroup):
+            if isinstance(group, Group):
                 self.committed(group)
                 yield self.step()
                 self.forward(group)
@@ -72,13 +72,13 @@ class LogThread(DaemonThread):
     def during(self, step: DiskStep) -> None:
         """Called after each step of an append."""
 
-    def committed(self, group: AnyGroup) -> None:
+    def committed(self, group: Group) -> None:
         """The group may be acknowledged."""
         if items := [matched.accepted for matched in group.matched]:
             self.daemon.ingest.put(partial(self.daemon.ingest.core.durable, items))
         self.daemon.replay.wake()
 
-    def forward(self, group: AnyGroup) -> None:
+    def forward(self, group: Group) -> None:
         """The group may be published."""
         self.daemon.feed.put(group)
 

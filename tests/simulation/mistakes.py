@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from streamer.daemon.control_records import AnyGroup, ControlRecord
 from streamer.daemon.core.feed import FeedCore
 from streamer.daemon.core.log import Replay
 from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.kept_batches import KeptBatches
+from streamer.daemon.publish import ControlRecord, Group
 from streamer.journal.store import Journal
 from tests.simulation.daemon_host import DaemonHost
 from tests.simulation.daemon_threads import FeedThread
@@ -22,30 +22,30 @@ class _EarlyLog(LogThread):
     def during(self, step: DiskStep) -> None:
         if step.done == f"{DATA} written":
             for group in self.core._waiting[: len(self.core._ends)]:
-                if isinstance(group, AnyGroup):
+                if isinstance(group, Group):
                     self.early(group)
 
-    def early(self, group: AnyGroup) -> None:
+    def early(self, group: Group) -> None:
         """The premature action."""
         raise NotImplementedError
 
 
 class _AcknowledgingLog(_EarlyLog):
-    def early(self, group: AnyGroup) -> None:
+    def early(self, group: Group) -> None:
         self.committed(group)
 
 
 class _PublishingLog(_EarlyLog):
-    def early(self, group: AnyGroup) -> None:
+    def early(self, group: Group) -> None:
         super().forward(group)
 
-    def forward(self, group: AnyGroup) -> None:
+    def forward(self, group: Group) -> None:
         # groups published early are acknowledged when they are committed
         FeedThread.finished(self.daemon.feed, group)
 
 
 class _QuietFeed(FeedThread):
-    def finished(self, group: AnyGroup) -> None:
+    def finished(self, group: Group) -> None:
         """Do nothing: only the log reports it."""
 
 

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from streamer.journal.record import LOST, Key, Outline, Received
+from streamer.journal.record import Key, Received
 from streamer.protocol.header import crc32c
 
 _HEAD = struct.Struct("<II")
 
 
 class Row(NamedTuple):
-    """The index entry of a record; LOST begins the kind of one that was given up."""
+    """The index entry of a record."""
 
     at: int
     kind: str
@@ -30,12 +30,7 @@ class Row(NamedTuple):
     key: list[Any] | None
     time: int
     about: int | None
-
-    @property
-    def lost(self) -> Outline | None:
-        """What is still known of a record that was given up, else None."""
-        word, _, kind = self.kind.partition(" ")
-        return Outline(self.at, kind, self.meta) if word == LOST else None
+    lost: bool = False
 
 
 class StoredSnapshot(NamedTuple):

@@ -12,12 +12,10 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 from streamer.journal.record import (
-    LOST,
     Begun,
     JournalDamage,
     JournalExpired,
     Key,
-    Outline,
     Received,
     Record,
     Snapshot,
@@ -82,40 +80,39 @@ class JournalModel:
 
     def records(self, after: int, until: int | None = None) -> Iterator[Record]:
         until = self.head if until is None else min(until, self.head)
-        for record in self.history(after, until):
-            if isinstance(record, Record):
-                yield record
+        return (record for record in self.history(after, until) if not record.lost)
 
-    def history(self, after: int, until: int) -> Iterator[Record | Outline]:
+    def history(self, after: int, until: int, *, skimmed: str = "") -> Iterator[Record]:
         for at in range(after + 1, max(until, after + 1) + 1):
             if at < self.oldest:
                 raise JournalExpired(f"record {at} is no longer kept", self.oldest)
             if at <= until:
                 row = self.committed.rows[at]
-                yield row.lost or self.record(row)
+                yield self.record(row, frames=row.kind != skimmed)
 
-    def about(self, at: int) -> Iterator[Record | Outline]:
+    def about(self, at: int) -> Iterator[Record]:
         for row in sorted(self.committed.rows.values()):
             if row.about == at:
-                yield row.lost or self.record(row)
+                yield self.record(row)
 
-    def record(self, row: Row) -> Record:
-        """A record, checked."""
+    def record(self, row: Row, *, frames: bool = True) -> Record:
+        """A record, checked; without its frames if it was given up."""
+        key = None if row.key is None else Key(*row.key)
+        about = key, row.time, row.about, row.lost
+        if row.lost or not frames:
+            return Record(row.at, row.kind, row.meta, (), *about)
         data = self.read(DATA, row.offset, sum(row.lengths))
         if crc32c([data]) != row.sum:
             raise JournalDamage("wrong checksum", file=DATA, offset=row.offset, record=row.at)
-        key = None if row.key is None else Key(*row.key)
-        frames = _split(data, row.lengths)
-        return Record(row.at, row.kind, row.meta, frames, key, row.time, row.about)
+        return Record(row.at, row.kind, row.meta, _split(data, row.lengths), *about)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Some bytes of a file."""
         return bytes(self.disk.files.get(name, b"")[offset : offset + size])
 
-    def outlines(self, after: int) -> Iterator[Outline]:
+    def outlines(self, after: int) -> Iterator[Record]:
         for at in range(max(after + 1, self.oldest), self.head + 1):
-            row = self.committed.rows[at]
-            yield row.lost or Outline(row.at, row.kind, row.meta)
+            yield self.record(self.committed.rows[at], frames=False)
 
 
 def _split(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
@@ -186,9 +183,7 @@ class OwnedJournal(JournalModel):
                 raise damages[0]
             at = [damage.record for damage in damages]
             rows = [self.committed.rows[record] for record in at if record is not None]
-            change["rows"] = [
-                row._replace(kind=f"{LOST} {row.kind}", lengths=[], key=None) for row in rows
-            ]
+            change["rows"] = [row._replace(lengths=[], key=None, lost=True) for row in rows]
             if None in at and self.committed.snapshot is not None:
                 given_up = self.committed.snapshot._replace(file="", lengths=[], sum=0)
                 change["snapshot"] = given_up
@@ -220,7 +215,7 @@ class OwnedJournal(JournalModel):
         rows = [self.committed.rows[at] for at in range(self.oldest, self.head + 1)]
         for row in rows:
             try:
-                if row.lost is None:
+                if not row.lost:
                     self.record(row)
             except JournalDamage as damage:
                 found.append(damage)

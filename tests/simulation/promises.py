@@ -134,7 +134,7 @@ class Promises:
         """Remember what is committed now."""
         for at in range(max([journal.oldest, *self._records.keys()]), journal.head + 1):
             row = journal.committed.rows[at]
-            if at not in self._records and row.lost is None:
+            if at not in self._records and not row.lost:
                 try:
                     self._records[at] = Learned(row, journal.record(row))
                 except JournalDamage:

@@ -13,8 +13,8 @@ import numpy as np
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.producers import ProducerState
-from streamer.daemon.publish import MatchedGroup
-from streamer.daemon.stored_batch import StoredBatch, to_record
+from streamer.daemon.publish import Group
+from streamer.daemon.stored_batch import StoredBatch
 from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED, stored_topics
 from streamer.journal.record import Record
 from streamer.matching.starting import Start
@@ -180,9 +180,9 @@ class SinglePass:
             key.mark,
         )
         matched = Matched(record.at, item, matcher.match(batch.reads), dictionary)
-        (made,) = MatchedGroup([matched], Heads(state.heads)).publications(intervals=True)
+        (made,) = Group(Heads(state.heads), [matched]).publications(intervals=True)
         # its frames live as long as the objects they were made of
-        expected = to_record(made, record.time)
+        expected = made.record(record.time)
         return replace(expected, frames=tuple(bytes(frame) for frame in expected.frames))
 
     def _check_settled(self, state: PassState, record: Record) -> None:

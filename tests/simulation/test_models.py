@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,6 @@ from streamer.journal.record import (
     JournalFailed,
     JournalFull,
     Key,
-    Outline,
     Record,
     Snapshot,
 )
@@ -212,8 +212,9 @@ def test_a_flipped_bit_is_found_and_given_up():
     with pytest.raises(JournalDamage, match="record 3"):
         opened(disk)
     again = opened(disk, accept_loss=True)
-    assert [*again.history(0, 4)] == [record(1), record(2), Outline(3, "batch", b"meta"), record(4)]
-    assert [*again.about(2)] == [Outline(3, "batch", b"meta")]
+    lost = replace(record(3), frames=(), key=None, lost=True)
+    assert [*again.history(0, 4)] == [record(1), record(2), lost, record(4)]
+    assert [*again.about(2)] == [lost]
     # and it stays so
     assert [*opened(disk).records(0)] == [record(1), record(2), record(4)]
 

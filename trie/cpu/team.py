@@ -18,12 +18,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from operator import call
 from queue import Empty, SimpleQueue
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from trie.cpu.stages import Stages
 from trie.cpu.threads import most_threads, tasks_go_to
@@ -42,14 +44,14 @@ class Failed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DoneAlready(Generic[R]):
-    """A call whose result is already known."""
+class Done(Generic[R]):
+    """The result of work that has been done, among calls that are still to do theirs."""
 
     result: R
 
-    def __call__(self) -> R:
-        """The known result."""
-        return self.result
+
+Part = Callable[[], R] | Done[R]
+"""Work to do, or done already."""
 
 
 class Team:
@@ -124,14 +126,14 @@ class Team:
         return line
 
     def results(
-        self, calls: Iterable[Callable[[], R]], *, pulls: str = "", works: str = "", takes: str = ""
+        self, parts: Iterable[Part[R]], *, pulls: str = "", works: str = "", takes: str = ""
     ) -> Iterator[R]:
-        """The results of calls, in order, in a line; ``DoneAlready`` calls wake no thread."""
+        """The results of parts, in order; calls go through a line, a ``Done`` wakes no thread."""
 
-        def line(some: Iterator[Callable[[], R]]) -> Iterator[R]:
-            return self.line(some, call, self.threads + 2, pulls=pulls, works=works, takes=takes)
+        def line(calls: Iterator[Callable[[], R]]) -> Iterator[R]:
+            return self.line(calls, call, self.threads + 2, pulls=pulls, works=works, takes=takes)
 
-        return results_of(calls, line)
+        return results_of(parts, line)
 
     def forget(self, line: Line[T, R]) -> None:
         """Remove a line that has ended."""
@@ -307,30 +309,13 @@ class Line(Generic[T, R], Iterator[R]):
 
 
 def results_of(
-    calls: Iterable[Callable[[], R]], make: Callable[[Iterator[Callable[[], R]]], Iterator[R]]
-) -> Iterator[R]:
-    """The results of calls, in order; ``make`` gets the runs without ``DoneAlready`` calls."""
-    rest = iter(calls)
-    for made in rest:
-        if isinstance(made, DoneAlready):
-            yield made.result
-            continue
-        met: list[DoneAlready[R]] = []
-        yield from make(_to_do(made, rest, met))
-        for done in met:
-            yield done.result
-
-
-def _to_do(
-    first: Callable[[], R], rest: Iterator[Callable[[], R]], met: list[DoneAlready[R]]
-) -> Iterator[Callable[[], R]]:
-    """The calls up to the first ``DoneAlready``, which is appended to ``met``."""
-    yield first
-    for made in rest:
-        if isinstance(made, DoneAlready):
-            met.append(made)
-            return
-        yield made
+    parts: Iterable[Part[R]],
+    in_order: Callable[[Iterator[Callable[[], R]]], Iterator[R]] = partial(map, call),
+) -> Generator[R]:
+    """The results of parts, in order; ``in_order`` makes each run of calls."""
+    for done, run in groupby(parts, lambda part: isinstance(part, Done)):
+        some: Iterator[Any] = run
+        yield from (part.result for part in some) if done else in_order(some)
 
 
 def wait_for(bell: SimpleQueue[None]) -> None:

@@ -1,5 +1,13 @@
 """Run kernels that have released the GIL on several cores.
 
+    run_all, run_chains, run_ranges   a list of tasks: returns once all are done
+    in_lanes      a stream of tasks: each thread owns a resource, such as an engine on a GPU
+    prefetched    a stream of items, made ahead by one thread
+    Team.line     a stream of tasks: lines share a bounded team, the consumer helps (``team``)
+    forked        a stream of tasks: in processes, each with a GIL of its own (``forks``)
+
+All give results in the order of their tasks, and raise an error in the place of its result.
+
 In lanes, threads take turns with tasks, while the caller takes their results in order:
 
     tasks    0  1  2  3  4 ...
@@ -18,7 +26,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 from trie.cpu.interrupts import interrupt_in
@@ -275,9 +283,9 @@ class _Runner(Generic[Task, Part]):
         self._run = run
         self.tasks: SimpleQueue[Any] = SimpleQueue()
         self.parts: SimpleQueue[Any] = SimpleQueue()
-        self._taken: SimpleQueue[bool] = SimpleQueue()
+        self.taken: SimpleQueue[bool] = SimpleQueue()
         for _ in range(ready):
-            self._taken.put(True)
+            self.taken.put(True)
         self.thread = threading.Thread(target=self._work, name=name, daemon=True)
         self.thread.start()
 
@@ -287,7 +295,7 @@ class _Runner(Generic[Task, Part]):
             try:
                 for part in running:
                     self.parts.put(part)
-                    if part is not DONE and not self._taken.get():
+                    if part is not DONE and not self.taken.get():
                         return
             finally:
                 running.close()
@@ -300,12 +308,12 @@ class _Runner(Generic[Task, Part]):
             if isinstance(part, _Failure):
                 raise part.error
             yield part
-            self._taken.put(True)
+            self.taken.put(True)
 
     def stop(self) -> None:
         """End the lane after its current part, and those that it may have ready."""
         self.tasks.put(_NO_MORE)
-        self._taken.put(False)
+        self.taken.put(False)
 
 
 def in_lanes(
@@ -374,3 +382,44 @@ def each_task(
             yield DONE
 
     return run
+
+
+def prefetched(
+    items: Iterable[T],
+    ahead: int = 2,
+    *,
+    idle: Callable[[], object] | None = None,
+    idle_seconds: float = 0.2,
+    pause: T | None = None,
+) -> Iterator[T]:
+    """Yield the items in order; a thread, a lane of its own, makes up to ``ahead`` in advance.
+
+    Its errors are raised here. idle: called every ``idle_seconds`` while waiting for the next item.
+    pause: yielded as often while no item is ready.
+    """
+
+    def run(_: Iterator[None]) -> Iterator[T]:
+        yield from items
+        yield DONE
+
+    waits = None if idle is None and pause is None else idle_seconds
+    lane: _Runner[None, T] = _Runner(run, "read-ahead", ahead)
+    try:
+        while True:
+            try:
+                item: Any = lane.parts.get(timeout=waits)
+            except Empty:
+                if idle is not None:
+                    idle()
+                if pause is not None:
+                    yield pause
+                continue
+            if isinstance(item, _Failure):
+                raise item.error
+            if item is DONE:
+                return
+            yield item
+            lane.taken.put(True)
+    finally:
+        # not joined: it may wait for a pipe
+        lane.stop()

@@ -21,34 +21,22 @@ The two 30-bit fields are the planes of the symbols around the piece, in the ord
 compared: bit i < m is symbol a + w + i after it (a: its offset, m = k - w - a), and bit m + i is
 symbol a - 1 - i before it.
 
-The method ``pieces`` on the CPU: look pieces up, verify in lanes, write ends, tile by tile.
-
-A tile of text is turned into bit planes and, for every position, the code of the w symbols that
-begin there. Blocks of BLOCK positions then pass through stages, each a plain loop, so that the
-memory latencies of a block overlap:
+On the CPU a tile of text is turned into bit planes and the code of the w symbols at every position.
+Blocks of BLOCK positions pass through stages, each a plain loop, so that memory latencies overlap:
 
     questions   bucket numbers of every position and look-up; their starts are prefetched
     ranges      the buckets that are not empty; their first entries are prefetched
     candidates  an entry and its text around the piece, uint32[7, BATCH], so that memory is bounded
     passing     which can be within the distance, eight candidates an instruction
-    ends        what has passed is verified in full
+    ends        both sides of the piece aligned (trie/levenshtein/reach.py): before it, for the
+                least cost and its largest start; after it, for the least cost of every end
 
-If a block has so many candidates that comparing all patterns side by side costs less, as in repeats
-or with short k-mers, ``lanes`` (trie/levenshtein/lanes.py) searches the ends that the block can
-reach.
+Where comparing all patterns side by side costs less than the candidates of a block, as in repeats
+or with short k-mers, trie/levenshtein/lanes.py searches the ends that the block can reach.
 
-To verify a candidate, both sides of a piece that was found are aligned (trie/levenshtein/reach.py):
-before the piece, for the least cost and its largest start; after it, for the least cost of every
-end. Their sum is the distance at that end among alignments that contain the piece; the least over
-all pieces and patterns is the answer (trie/levenshtein). A gap code equals nothing, and no
-alignment leaves the read.
-
-Text is in bit planes, low and high bits of the codes and the gaps, both ways. Symbol i of the
-covered range is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` (high) and ``[2]`` (gap), and of
-``planes[3..5]`` counted from the end, so the symbols before a place, read backwards, are a window
-too. Bits outside the range are zero.
-
-Operations: one vector test per 64 symbols, plane and direction, and a bit reversal.
+Symbol i of the covered text is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` (high) and ``[2]``
+(gap), and of ``planes[3..5]`` counted from the end, so the symbols before a place, read backwards,
+are a window too. Bits outside the range are zero.
 """
 
 from __future__ import annotations

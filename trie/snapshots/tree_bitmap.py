@@ -1,4 +1,4 @@
-"""The Tree Bitmap snapshot (thesis 3.3.2-3.3.3): four plain arrays, built from sorted k-mers.
+"""The Tree Bitmap snapshot (thesis 3.3.2-3.3.4): its arrays, the walk through it, and its file.
 
 A trie-node covers three symbols. For the node of a prefix of length 3l, on level l:
 
@@ -10,38 +10,30 @@ A trie-node covers three symbols. For the node of a prefix of length 3l, on leve
 Below the last level k // 3 there are no trie-nodes; k % 3 tells how much of its inmaps is used. The
 index of a child is ``prefix_sum + popcount(exmap & (bit - 1))`` (equation 2).
 
-The walk of windows through a Tree Bitmap snapshot (thesis 3.3.4): match, depth, trie-node.
+A window walks down, six bits g of its code per level, until bit g of the exmap is clear; the inmap
+then tells up to two symbols more. The windows of a block descend together, one level per pass; each
+pass prefetches the cache lines of the next one. A level costs about 12 operations and two cache
+lines (exmap and prefix sum) for each window that continues; the end costs one line (inmap) unless k
+is a multiple of 3. For a large batch the walk begins at level 3 with one look-up in a table of all
+4**9 prefixes (1 MB, L2).
 
-A trie-node covers three symbols, six bits g = 16 b0 + 4 b1 + b2 of the k-mer's code:
-
-    exmap bit g set      descend to prefix_sum + popcount(exmap & (2**g - 1))
-    exmap bit g clear    the walk ends, up to two symbols deeper: inmap bits 1 + b0, 5 + 4 b0 + b1
-    last level k // 3    the same two inmap bits (bits deeper than k are 0)
-
-The windows of a block descend together, one level per pass; each pass prefetches the cache lines of
-the next one. A level costs about 12 operations and two cache lines (exmap and prefix sum) for each
-window that continues; the end costs one line (inmap) unless k is a multiple of 3. For a large batch
-the walk begins at level 3 with one look-up in a table of all 4**9 prefixes (1 MB, L2), which saves
-three levels.
-
-The event word of thesis Fig. 11: one uint64 per window, as the thesis's kernels write it.
+The event word of thesis Fig. 11, one uint64 per window, made only on request:
 
     bit  63      62 ............ 32   31 ............ 5   4 ... 0
          type    index in the chunk   trie-node           depth
          0 match / 1 mismatch
 
 The index is that of the symbol that decided the event, window start + depth - 1; the node holds the
-deepest state reached; the depth is k for a match. One byte per window and an array of depths hold
-the same in less memory, so words are made only on request.
+deepest state reached; the depth is k for a match.
 
-Snapshots on disk: an ordinary .npz whose zip comment is a checksum of all preceding bytes.
+Snapshots on disk: an ordinary .npz whose comment, its last bytes, is the BLAKE2b-256 of all
+preceding bytes.
 
     [ zip archive: format, k, strands, inmaps, exmaps, prefix_sums, level_offsets ][ 64 hex digits ]
 
 ``strands`` are the orientations of the k-mers in the trie: forward (as given), canonical or both.
 Format 2 also has labels: names, set_starts, set_members and sets, the named sets of each k-mer
-(``streamer.dictionary.targets``). The digits are the archive comment, the last bytes of
-the file: the BLAKE2b-256 of all that precedes them. ``numpy.load`` opens the file like any .npz.
+(``streamer.dictionary.targets``).
 """
 
 from __future__ import annotations

@@ -13,33 +13,24 @@ A child's word is one of
     inmap                     a child on the last level k // 3, which has nothing else
 
 and there are no child words if the last level uses no symbol (k % 3 == 0): the exmap is enough.
-Beyond the thesis: a child takes a word only if it exists (allocating "the child's brothers and
-sisters also" is the drawback that 3.4.2 names), the last level has no nodes, and a subtrie of one
-k-mer stays a single word (a tail) until a second k-mer is added, which saves sparse tries long
-chains of single children.
+Beyond the thesis: a child takes a word only if it exists (3.4.2 names the drawback), the last level
+has no nodes, and a subtrie of one k-mer stays a single word (a tail).
 
 Each of the 64 first-level subtries (shards) is a separate tree in its own pool, with its root at
 offset 0: one bit of the common root's exmap. A kernel processes many shards, so it takes the
 addresses and sizes (in words) of their pools.
 
-Ascending k-mers are merged into a shard in one linear pass. A depth-first read of the old nodes
-yields their k-mers in ascending order; they are merged with the new ones, and the nodes of both are
-written sequentially to a new pool:
+Ascending k-mers are merged into a shard in one linear pass, without a look-up:
 
     old pool --list--> codes  \
                                join --> codes --build--> new pool
     new k-mers         codes  /
 
-No k-mer is looked up. ``build`` keeps the nodes on the path to the last k-mer open: their exmaps,
-and the words of their children so far. A k-mer hangs from the deepest node that it shares with the
-previous or next k-mer. A node that the next k-mer does not share is complete: it is written in the
-size that it needs, and its offset becomes a word of its parent. So children precede their parents,
-and each word is written once, in order.
-
-The steps pass on blocks of 1,024 codes, which stay in the first-level cache. On one core of a
-server a k-mer takes about 12 ns: 5 to list an old one, 3 to join (branch-free), 8 to build, half of
-that for mispredicted branches where nodes end; an insertion took 45 to 95. Each k-mer reads 8 to 24
-bytes and writes as many.
+``build`` keeps the nodes on the path to the last k-mer open: their exmaps, and the words of their
+children so far. A k-mer hangs from the deepest node that it shares with the previous or next k-mer.
+A node that the next k-mer does not share is complete: it is written in the size that it needs, and
+its offset becomes a word of its parent. So children precede their parents, and each word is written
+once, in order. The steps pass on blocks of 1,024 codes, which stay in the first-level cache.
 """
 
 from __future__ import annotations

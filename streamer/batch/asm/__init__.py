@@ -20,7 +20,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,16 +36,14 @@ from streamer.batch.asm.blocks import (
     in_order,
     joined,
     of_letters,
-    of_pieces,
 )
 from streamer.batch.asm.hit_reports import BestEnds, every_end, runs_of
 from streamer.batch.asm.paper import pasm, sequential
 from streamer.batch.asm.pattern_masks import Searches, check_patterns, masks_of, searches
-from streamer.batch.choice import CardUse, Choice, ChosenEngine, Device, choose
+from streamer.batch.choice import CardUse, Choice, Device, SearchLane, choose
 from streamer.batch.hits import Hits, structured
 from streamer.batch.records import Letters, several
 from streamer.errors import UsageError, check_choice
-from streamer.sequences.record_buffer import TextPiece
 from trie.codes import InvalidBaseError, as_letters, encode
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import each_task, in_lanes, usable_cores
@@ -61,21 +59,6 @@ ENGINES = 2
 
 With one thread just one, as in a worker of a cluster, which searches one block at a time.
 """
-
-
-class AsmEngine(Protocol):
-    """A method for some patterns; block_size: the most symbols per block."""
-
-    @property
-    def block_size(self) -> int: ...
-
-    def search(self, block: Block, limit: int) -> list[EndsFound]:
-        """Find every end beyond the block's lead with a distance <= k, in consecutive parts.
-
-        Raises TooManyError above about ``limit`` hits; InvalidBaseError for a letter that is not
-        DNA.
-        """
-
 
 Find = Callable[[NDArray[np.uint8], int, Searches, int], list[EndsFound]]
 """(codes, lead, searches, threads) -> every end in (lead, n] with distance <= k, by search."""
@@ -94,7 +77,7 @@ class PaperEngine:
         self._threads = threads
 
     def search(self, block: Block, limit: int) -> list[EndsFound]:
-        """Implement ``AsmEngine``."""
+        """As ``BitParallel.search``."""
         ends = self._find(block.codes(), block.lead, self._searches, self._threads)
         if sum(map(len, ends)) > limit:
             raise TooManyError
@@ -104,22 +87,23 @@ class PaperEngine:
 class GpuEngine:
     """A method on the GPU (gpu/asm)."""
 
-    def __init__(self, searches: Searches, method: str, sharing: int = 1) -> None:
+    def __init__(self, searches: Searches, method: str, sharing: int) -> None:
         from gpu.asm import Searcher
 
         try:
             self._searcher = Searcher(searches.masks, searches.k, method, sharing=sharing)
         except ValueError as error:
             raise UsageError(f"the method '{method}': {error}") from None
-        self.smaller = self._searcher.smaller
+        self.block_size = self._searcher.block_size
 
-    @property
-    def block_size(self) -> int:
-        """The symbols per block that GPU memory allows."""
-        return self._searcher.block_size
+    def smaller(self) -> bool:
+        """Free the GPU's memory and use smaller blocks; False if that is too little."""
+        fits = self._searcher.smaller()
+        self.block_size = self._searcher.block_size
+        return fits
 
     def search(self, block: Block, limit: int) -> list[EndsFound]:
-        """Implement ``AsmEngine``."""
+        """As ``BitParallel.search``."""
         from gpu.asm import TooManyHitsError
 
         if limit < NO_LIMIT:
@@ -131,7 +115,7 @@ class GpuEngine:
         return [in_order(EndsFound(*hits), block.lead, block.symbols.size)]
 
 
-def engine_for(choice: Choice, searches: Searches, threads: int, sharing: int = 1) -> AsmEngine:
+def engine_for(choice: Choice, searches: Searches, threads: int, sharing: int = 1) -> Any:
     """Create the method's engine for these patterns; ``sharing`` of them use its GPU."""
     if choice.device == "cuda":
         return GpuEngine(searches, choice.method, sharing)
@@ -140,16 +124,11 @@ def engine_for(choice: Choice, searches: Searches, threads: int, sharing: int = 
     return PaperEngine(searches, choice.method, threads)
 
 
-class Cutter(ChosenEngine[AsmEngine]):
+class AsmLane(SearchLane[Any]):
     """Searches blocks, cut if they have more than ``most_hits`` or exceed GPU memory."""
 
     def __init__(
-        self,
-        choice: Choice,
-        searches: Searches,
-        threads: int,
-        most_hits: int,
-        use: CardUse | None = None,
+        self, choice: Choice, searches: Searches, threads: int, most_hits: int, use: CardUse
     ) -> None:
         self._searches = searches
         self._most_hits = most_hits
@@ -157,15 +136,15 @@ class Cutter(ChosenEngine[AsmEngine]):
         self._most_ends = NO_LIMIT
         super().__init__(choice, use)
 
-    def make(self, choice: Choice) -> AsmEngine:
-        """Implement ``ChosenEngine``."""
+    def make(self, choice: Choice) -> Any:
+        """Implement ``SearchLane``."""
         return engine_for(choice, self._searches, self._threads, self._use.sharing)
 
     def smaller(self) -> bool:
-        """Implement ``ChosenEngine``."""
-        if not isinstance(self.made, GpuEngine):
+        """Implement ``SearchLane``."""
+        if self.made is None:
             return False
-        fits = self.made.smaller()
+        fits = bool(self.made.smaller())
         self._most_ends = min(self._most_ends, self.made.block_size)
         return fits
 
@@ -199,25 +178,25 @@ class Cutter(ChosenEngine[AsmEngine]):
             return part, ends, rest
 
 
-class Cutters:
-    """Cutters for the GPUs of the choice, in parallel, or one on the CPU."""
+class AsmSearch:
+    """Patterns prepared for one method on the GPUs of a choice or the CPU, for any texts.
 
-    def __init__(self, choice: Choice, searches: Searches, threads: int, *, best: bool) -> None:
-        most = BEST_AT_ONCE if best else ROWS_AT_ONCE
+    best: for the report ``best``. block_size: the symbols per block.
+    """
+
+    def __init__(self, wanted: Searches, choice: Choice, threads: int, *, best: bool) -> None:
+        self._wanted = wanted
         uses = choice.card_uses(sharing=min(ENGINES, threads))
-        each = most // len(uses)
-        self._cutters = [Cutter(choice, searches, threads, each, use) for use in uses]
+        most = (BEST_AT_ONCE if best else ROWS_AT_ONCE) // len(uses)
+        self._lanes = [AsmLane(choice, wanted, threads, most, use) for use in uses]
+        size = min(lane.engine.block_size for lane in self._lanes)
+        self.block_size = size if len(uses) == 1 else min(size, SHARED_BLOCK)
 
-    @property
-    def block_size(self) -> int:
-        """The symbols per block."""
-        size = min(cutter.engine.block_size for cutter in self._cutters)
-        return size if len(self._cutters) == 1 else min(size, SHARED_BLOCK)
-
-    def search(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, list[EndsFound]]]:
-        """Yield the parts of the blocks in order, and the hits in each."""
-        # or those of one GPU would pack at the same time, and then wait for it together
-        return in_lanes(self._cutters, blocks, each_task(Cutter.search), ready=1)
+    def ends(self, texts: Iterable[Texts]) -> Iterator[tuple[Block, list[EndsFound]]]:
+        """Yield parts of the texts in order, and every end in each."""
+        cut = blocks(texts, self._wanted.k, self._wanted.reach, self.block_size)
+        # or the engines of one GPU would pack at the same time, and then wait for it together
+        return in_lanes(self._lanes, cut, each_task(AsmLane.search), ready=1)
 
 
 Report = Literal["all", "best"]
@@ -274,7 +253,7 @@ def search(
     choice = choose(METHODS, DEFAULT, method, device, gpus=gpus)
     wanted = searches(masks, k, strands)
     threads = threads or usable_cores()
-    parts = _find(of_letters(letters, k + 1), wanted, choice, report, threads)
+    parts = find(of_letters(letters, k + 1), wanted, choice, report=report, threads=threads)
     try:
         return structured([hits for _, hits in parts], threads)
     except InvalidBaseError:
@@ -284,47 +263,33 @@ def search(
 
 
 def find(
-    pieces: Iterable[TextPiece],
+    texts: Iterable[Texts],
     wanted: Searches,
     choice: Choice,
     *,
     report: str = "all",
     threads: int | None = None,
 ) -> Iterator[tuple[int, Hits]]:
-    """Yield the hits in all texts of the pieces, in row order, in parts of bounded size.
+    """Yield the hits in all texts, in row order, in parts of bounded size.
 
     Each part, possibly empty, comes with the number of the first text in which later parts may have
     hits. A text that is cut has the ``wanted.reach`` symbols before the cut in both pieces.
     ``threads``: CPU threads; None or 0 means every core. Columns that are constant in a part may be
     read-only views of one value.
     """
-    return _find(of_pieces(pieces), wanted, choice, report, threads or usable_cores())
-
-
-def _find(
-    texts: Iterable[Texts], wanted: Searches, choice: Choice, report: str, threads: int
-) -> Iterator[tuple[int, Hits]]:
     check_choice("report", report, REPORTS)
-    cutters = Cutters(choice, wanted, threads, best=report == "best")
     best = BestEnds(wanted) if report == "best" else None
+    search = AsmSearch(wanted, choice, threads or usable_cores(), best=best is not None)
     first = 0
-    for part, ends in searched(texts, wanted, cutters):
+    for part, ends in search.ends(texts):
         first = part.first
         if best is not None:
-            rows: Iterable[Hits] = [best.add(runs_of(part, joined(ends), wanted))]
+            yield first, best.add(runs_of(part, joined(ends), wanted))
         else:
-            rows = map(partial(every_end, part, searches=wanted), ends)
-        yield from ((first, hits) for hits in rows)
+            yield from ((first, every_end(part, some, wanted)) for some in ends)
     if best is not None:
         # even without rows, for its column cigar
         yield first, best.finish()
-
-
-def searched(
-    texts: Iterable[Texts], wanted: Searches, cutters: Cutters
-) -> Iterator[tuple[Block, list[EndsFound]]]:
-    """Yield parts of the texts in order, and every end in each."""
-    return cutters.search(blocks(texts, wanted.k, wanted.reach, cutters.block_size))
 
 
 __all__ = ["METHODS", "InvalidBaseError", "find", "search", "searches"]

@@ -224,7 +224,11 @@ class BitParallel:
         self.block_size = 1 << 26
 
     def search(self, block: Block, limit: int) -> list[EndsFound]:
-        """Implement ``engines.AsmEngine``."""
+        """Find every end beyond the block's lead with a distance <= k, in consecutive parts.
+
+        Raises TooManyError above about ``limit`` hits; InvalidBaseError for a letter that is not
+        DNA.
+        """
         symbols, lead, ends = block.symbols, block.lead, block.ends
         # as few equal tiles as possible, but one per thread if that pays
         whole = LANES * BLOCK

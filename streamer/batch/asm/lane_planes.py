@@ -1,13 +1,10 @@
-"""Convert letters or base codes of 512 text segments to lanes of bit-sliced words (``cells``).
+"""Turn letters or codes of 512 text segments into lanes of bit-sliced words, and bits into lists.
 
 64 consecutive symbols of a segment form a vector of bytes; two tests turn it into two uint64, the
 bits of their codes. All segments together give 64 words per bit, which transposed are 64 columns.
-
-Letters need no codes in memory. In upper and lower case, bits 2-1 of A, C, T, G are 00, 01, 10, 11;
-XORing them with their upper bit gives the codes. The low four bits of A, C, G, T and U are
-distinct, so a table look-up and a comparison find every other byte.
-
-Convert set bits to lists of numbers: instructions for ``tile_hits`` that numba lacks.
+In upper and lower case, bits 2-1 of A, C, T, G are 00, 01, 10, 11; XORing them with their upper bit
+gives the codes. The low four bits of A, C, G, T and U are distinct, so a table look-up and a
+comparison find every other byte.
 
 AVX-512 (VBMI2) compresses the chosen elements of a vector in one instruction, so a word with hits
 costs the same whichever bits are set. Elsewhere it takes a step per bit, or per set bit.

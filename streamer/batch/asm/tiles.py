@@ -1,30 +1,35 @@
 """Bit-sliced search of a tile: 512 text segments in parallel, the default on the CPU.
 
-A tile is ``512 * span`` consecutive ends; lane x of a bit-sliced word belongs to the ends from
-``x * span + 1`` to ``(x + 1) * span`` of the tile, and begins ``reach`` symbols before its first
-end, on a column of D that is D[i, 0] = i. The scan reads:
+A tile is ``512 * span`` consecutive ends; lane x of a word of 512 bits (bit x // 8 of its uint64 x
+% 8) belongs to the ends from ``x * span + 1`` to ``(x + 1) * span`` of the tile, and begins
+``reach`` symbols before its first end, on a column of D that is D[i, 0] = i. All arrays are
+one-dimensional and C-contiguous; positions in them are counted in uint64 and are multiples of 8.
 
     equal   uint64[64, 4, 8]        for each column of a block the lanes whose symbol is A, C, G, T
     state   uint64[m, 2, 8]         vp, vm of each row       (``cells``)
     deltas  uint64[64, 2, 8]        hp, hm of 64 columns, handed from strip to strip
 
+One cell of the matrix D (WsPASM paper, equation 1), in differences:
+
+    vp, vm   D[i, j-1] - D[i-1, j-1] is +1, -1        hp, hm   D[i-1, j] - D[i-1, j-1] is +1, -1
+    z        D[i, j] = D[i-1, j-1]: the letters are equal, or vm, or hm
+    hp' = vm | ~(z | vp)   hm' = z & vp               vp' = hm | ~(z | hp)   vm' = z & hp
+
 The rows of a pattern are cut into strips whose state stays in the L1 cache. The score at the bottom
 of each strip is followed. While it is above k in all lanes of a block, and has been for as long as
 a path can stay in the strip below, the strips below are skipped: by equation 1 every value there is
 above k too. When the score drops again, they restart from D[bottom] + 1, 2, ..., which is correct
-for every path that still matters. So long patterns with small k cost little more than their first
-strip.
+for every path that still matters.
 
 The scan prefetches the letters of the next tile, a cache line every few nanoseconds: a core has
 some 16 requests in flight, and waits if it issues them faster.
 
-Operations of 512 bits: 5 per row and column with three-input logic, 2 per column and plane of the
-score (6 planes for m = 32), and for the text, per block of 64 columns, 512 loads with two tests and
-a look-up each, 2 x 768 for the exchanges and 64 x 4 stores.
+Operations of 512 bits: 5 per row and column with three-input logic (AVX-512), eleven without, 2 per
+column and plane of the score (6 planes for m = 32), and for the text, per block of 64 columns, 512
+loads with two tests and a look-up each, 2 x 768 for the exchanges and 64 x 4 stores.
 
-Hits are converted to ends and distances in text order. A tile's ends are ordered by block, then
-lane; the text's by lane. So there are two steps, neither with a branch that depends on where the
-hits are:
+Hits are converted to ends and distances in text order, without a branch that depends on where they
+are. A tile's ends are ordered by block, then lane; the text's by lane:
 
     pack_block   as soon as a block has been scanned, while it is in the L1 cache: two bytes a hit,
                  its bit and its distance's low digits, and for each lane where its hits begin
@@ -37,19 +42,6 @@ hits are:
     digits   uint8[8-bit digits, span, PITCH]
 
 Blocks are numbered among those with hits.
-
-Bit-sliced edit distance on words of 512 text segments, in vectors (``trie/cpu/vectors.py``).
-
-Lane x of a word is bit x // 8 of its uint64 x % 8. All arrays are one-dimensional and C-contiguous;
-positions in them are counted in uint64 and are multiples of 8.
-
-One cell of the matrix D (WsPASM paper, equation 1), in differences, for 512 segments at once:
-
-    vp, vm   D[i, j-1] - D[i-1, j-1] is +1, -1        hp, hm   D[i-1, j] - D[i-1, j-1] is +1, -1
-    z        D[i, j] = D[i-1, j-1]: the letters are equal, or vm, or hm
-    hp' = vm | ~(z | vp)   hm' = z & vp               vp' = hm | ~(z | hp)   vm' = z & hp
-
-Five operations with three-input logic (AVX-512), eleven without.
 """
 
 from __future__ import annotations

@@ -5,9 +5,6 @@ text[s : s + m] is at most k. A gap code is a mismatch, in the text and in a pat
 ordered by text, end, pattern and strand (``+`` first); for strand ``-``, the reverse complement of
 the pattern is searched for, left to right in the text as given.
 
-    search        letters in, one structured array out
-    find          batches of base codes in, columns out chunk by chunk: memory stays bounded
-
 Every method gives the same hits. The default is ``bit-sliced``, or ``pigeonhole`` where that is
 likely faster, with hundreds of patterns; the others are the paper's. Texts are searched chunk by
 chunk, by a CPU method on all cores or by GPUs.
@@ -17,16 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.choice import CardUse, Choice, ChosenEngine, Device, choose
+from streamer.batch.choice import CardUse, Choice, Device, SearchLane, choose
 from streamer.batch.hamming import bit_sliced, paper, pigeonhole
 from streamer.batch.hamming.problem import Oriented, columns, orient
 from streamer.batch.hits import Hits, concatenate
 from streamer.batch.records import Letters, NamedSequence, as_records
+from streamer.sequences.record_buffer import TextPiece
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import each_task, in_lanes, run_chains, split_range, usable_cores
 
@@ -67,11 +66,23 @@ LEAST_CHUNK = 1 << 16  # windows of the smallest chunk tried when GPU memory is 
 
 @dataclass(frozen=True, slots=True)
 class SearchedText:
-    """Concatenated base codes of texts, and where each begins (int64)."""
+    """Concatenated base codes of texts, where each begins (int64[texts + 1]), and their names.
+
+    Of a text that is cut, ``length`` - 1 symbols are repeated.
+    """
 
     codes: NDArray[np.uint8]
     offsets: NDArray[np.int64]
-    tag: Any = None
+    names: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, piece: TextPiece) -> SearchedText:
+        """A piece; if symbols of its first text precede it, that begins before 0."""
+        reads, offsets = piece.reads, piece.reads.offsets
+        if piece.start:
+            offsets = offsets.copy()
+            offsets[0] -= piece.start
+        return cls(reads.bases, offsets, reads.names)
 
 
 Bounds = tuple[int, int]
@@ -84,49 +95,18 @@ FoundPart = tuple[SearchedText, int, list[NDArray[np.uint64]]]
 """A text, the first of some of its windows, and their hit words, relative to that."""
 
 
-class HammingEngine(Protocol):
-    """Searches chunks of ``chunk`` windows, so that memory stays bounded even if all match."""
-
-    chunk: int
-
-    def words(
-        self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None = None
-    ) -> list[NDArray[np.uint64]]:
-        """Return ascending hit words of the windows [first, stop), relative to ``first``.
-
-        They are valid until the next call, probably for ``then`` (None: the following windows).
-        """
-
-
-class Chunks(ChosenEngine[HammingEngine]):
+class HammingLane(SearchLane[Any]):
     """Searches texts chunk by chunk, in smaller chunks if GPU memory is short."""
 
     def __init__(
-        self,
-        choice: Choice,
-        patterns: Oriented,
-        threads: int,
-        *,
-        free: bool,
-        use: CardUse | None = None,
+        self, choice: Choice, patterns: Oriented, threads: int, free: bool, use: CardUse
     ) -> None:
         self._patterns, self._threads, self._free = patterns, threads, free
         self._most = MOST_WINDOWS
         super().__init__(choice, use)
 
-    def next_words(
-        self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None = None
-    ) -> tuple[int, list[NDArray[np.uint64]]]:
-        """Return the end of the next chunk of windows [first, stop), and its hit words."""
-
-        def search() -> tuple[int, list[NDArray[np.uint64]]]:
-            end = min(first + self.engine.chunk, stop)
-            return end, self.engine.words(codes, first, end, then)
-
-        return self.run(search)
-
-    def make(self, choice: Choice) -> HammingEngine:
-        """Implement ``ChosenEngine.make``."""
+    def make(self, choice: Choice) -> Any:
+        """Implement ``SearchLane``."""
         return engine_for(choice, self._patterns, self._threads, free=self._free, most=self._most)
 
     def smaller(self) -> bool:
@@ -134,19 +114,26 @@ class Chunks(ChosenEngine[HammingEngine]):
         chunk = self.made.chunk if self.made is not None else self._most
         self.made = None
         self._most = max(LEAST_CHUNK, chunk // 2)
-        return chunk > LEAST_CHUNK
+        return bool(chunk > LEAST_CHUNK)
 
     def words(self, part: TextPart) -> Iterator[FoundPart]:
         """Yield the hit words of a part, chunk by chunk; valid until the next are requested."""
         text, first, stop, then = part
         while first < stop:
             begin = first
-            first, words = self.next_words(text.codes, begin, stop, then)
+            first, words = self.run(partial(self._chunk, text.codes, begin, stop, then))
             yield text, begin, words
+
+    def _chunk(
+        self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None
+    ) -> tuple[int, list[NDArray[np.uint64]]]:
+        """Return the end of the next chunk of windows [first, stop), and its hit words."""
+        end = min(first + self.engine.chunk, stop)
+        return end, self.engine.words(codes, first, end, then)
 
 
 class HammingCpu:
-    """A CPU method on several threads, each on a part of the chunk."""
+    """A CPU method on several threads, each on a part of a chunk of up to ``chunk`` windows."""
 
     def __init__(self, method: str, patterns: Oriented, threads: int) -> None:
         self.method = method
@@ -161,7 +148,10 @@ class HammingCpu:
     def words(
         self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None = None
     ) -> list[NDArray[np.uint64]]:
-        """Implement ``HammingEngine``."""
+        """Return ascending hit words of the windows [first, stop), relative to ``first``.
+
+        They are valid until the next call, probably for ``then`` (None: the following windows).
+        """
         parts = min(self._threads, max(1, (stop - first) // LEAST_PART))
         ranges = split_range(first, stop, parts, align=64)
         hits: list[list[NDArray[np.uint64]]] = [[] for _ in ranges]
@@ -207,7 +197,7 @@ class HammingCpu:
 
 def engine_for(
     choice: Choice, patterns: Oriented, threads: int, *, free: bool, most: int = MOST_WINDOWS
-) -> HammingEngine:
+) -> Any:
     """Create the engine of a method on its device; ``free``: choose the fastest method.
 
     most: the most windows per chunk on the GPU.
@@ -222,8 +212,6 @@ def engine_for(
     index = pigeonhole.make_index(patterns, on_gpu=True) if method == "pigeonhole" else None
     return searcher_for(method, patterns.codes, patterns.ids_in_place, patterns.k, index, most)
 
-
-T = TypeVar("T")
 
 METHODS: dict[str, tuple[Device, ...]] = {
     "bit-sliced": ("cpu", "cuda"),
@@ -264,60 +252,33 @@ class HammingSearch:
         oriented = orient(patterns, k, strands, source=source)
         self._threads = threads or usable_cores()
         self.length = oriented.length
-        self._chunks = [
-            Chunks(choice, oriented, self._threads, free=free, use=use)
-            for use in choice.card_uses()
+        self._lanes = [
+            HammingLane(choice, oriented, self._threads, free, use) for use in choice.card_uses()
         ]
 
-    def find(
-        self, codes: NDArray[np.uint8], offsets: NDArray[np.int64], before: int = 0
-    ) -> Iterator[Hits]:
-        """Yield the hits in a batch of texts, in order, a few million rows at a time.
+    def find(self, texts: Iterable[SearchedText]) -> Iterator[tuple[SearchedText, Hits]]:
+        """Yield the hits in batches of texts, in order, a few million rows at a time.
 
-        codes: uint8[total], concatenated base codes of the texts. offsets: int64[texts + 1].
-        before: how many symbols of the first text precede the batch; where a text is cut,
-        ``length`` - 1 symbols are repeated.
+        Several GPUs search several batches at once.
         """
-        for _, hits in self.find_all([(None, codes, offsets, before)]):
-            yield hits
-
-    def find_all(
-        self, texts: Iterable[tuple[T, NDArray[np.uint8], NDArray[np.int64], int]]
-    ) -> Iterator[tuple[T, Hits]]:
-        """Yield the hits in batches of texts, in order, each with the first value of its batch.
-
-        The other values are the arguments of ``find``. Several GPUs search several batches at once.
-        """
-        parts = (
-            part
-            for tag, codes, offsets, before in texts
-            for part in self._parts(SearchedText(codes, _moved(offsets, before), tag))
-        )
+        parts = (part for text in texts for part in self._parts(text))
         # the hit words of a chunk are valid until the next ones are requested
-        for text, first, words in in_lanes(self._chunks, parts, each_task(Chunks.words)):
+        for text, first, words in in_lanes(self._lanes, parts, each_task(HammingLane.words)):
             for share in _shares(words):
-                yield text.tag, columns(share, first, text.offsets, self.length, self._threads)
+                yield text, columns(share, first, text.offsets, self.length, self._threads)
 
     def _parts(self, text: SearchedText) -> Iterator[TextPart]:
         """Yield the windows of a text; for several GPUs, in parts so that each gets some."""
         stop = text.codes.size - self.length + 1
-        count = len(self._chunks)
+        count = len(self._lanes)
         if count == 1:
             yield text, 0, stop, None
             return
-        chunk = min(chunks.engine.chunk for chunks in self._chunks)
+        chunk = min(lane.engine.chunk for lane in self._lanes)
         step = min(chunk, max(LEAST_SHARE, -(-stop // count // 64) * 64))
         for first in range(0, stop, step):
             later = min(first + count * step, stop)
             yield text, first, min(first + step, stop), (later, min(later + step, stop))
-
-
-def _moved(offsets: NDArray[np.int64], before: int) -> NDArray[np.int64]:
-    """Return where texts begin if ``before`` symbols of the first one are absent."""
-    if before:
-        offsets = offsets.copy()
-        offsets[0] -= before
-    return offsets
 
 
 def _shares(words: list[NDArray[np.uint64]]) -> Iterator[list[NDArray[np.uint64]]]:
@@ -368,4 +329,5 @@ def search(
     texts = [record.codes for record in as_records(text)]
     codes = texts[0] if len(texts) == 1 else np.concatenate([np.empty(0, np.uint8), *texts])
     offsets = np.concatenate([[0], np.cumsum(list(map(len, texts)))]).astype(np.int64)
-    return concatenate(list(prepared.find(codes, offsets))).structured()
+    found = prepared.find([SearchedText(codes, offsets)])
+    return concatenate([hits for _, hits in found]).structured()

@@ -11,24 +11,16 @@ shift per vector.
 
 Adding four rows of the table takes 3 full adders (ones, ones, twos), a half adder (fours) and the
 carry out of the top plane: 8 operations with three-input logic for 4 symbols and 512 windows. The
-counter starts at 2^planes - 1 - k, so its sticky carry means "more than k", without a comparison.
-Eight patterns of 12 symbols take 8 x 3 x 8 operations and 48 table rows, together about 240 for 512
-windows.
+counter starts at 2^planes - 1 - k (``begin``), so its sticky carry means "more than k".
 
-Counters of patterns with hits in the block become hit words in row order. Memory:
-256 bytes per base and pattern symbol in use, below 300 KB, and 256 bytes per counter plane for each
-pattern with hits in one block.
+Memory: 256 bytes per base and pattern symbol in use, below 300 KB, and for each pattern with hits
+in one block a row of words per counter plane and a row of hits, in pattern order (``counters``):
+bit i of word 8 v + w of a row is window 64 (4 w + v) + i of the block.
 
-Hits of a block come pattern by pattern. For each pattern with hits, in pattern order, ``counters``
-holds one row of words per counter plane and a row of hits. Bit i of word 8 v + w of a row is window
-64 (4 w + v) + i of the block. The planes are the binary count of a window's mismatches, which
-started at ``begin``.
-
-Typically a word has a hit or two, at places that no branch predictor can guess. With few patterns,
-the words with hits are listed without a branch, and a hit's place in the output is computed: the
-hits of earlier words, plus the set bits below it in its word, over all patterns. Hits are taken one
-by one only where two patterns match at one position. With many patterns, a counting sort by
-position takes over: 2,048 bins, two passes of about five operations per hit.
+With few patterns, the words with hits are listed without a branch, and a hit's place in the output
+is computed: the hits of earlier words, plus the set bits below it in its word, over all patterns.
+Hits are taken one by one only where two patterns match at one position. With many patterns, a
+counting sort by position takes over: 2,048 bins, two passes of about five operations per hit.
 """
 
 from __future__ import annotations

@@ -20,10 +20,8 @@ A q-mer takes 2 bits a symbol, the first lowest; a gap code becomes A. That can 
 distance to a piece, so no hit is missed.
 
 Cost per window: s look-ups, and r s N / 4^q comparisons for r patterns, N = sum of C(q, i) 3^i for
-i up to e. For 2,000 patterns of 20 that is 1.7 comparisons with k = 4 and s = 2, and 0.12 with k =
-2, against 0.004 r m = 160 vector operations of ``bit-sliced``. ``pays`` estimates where this is
-faster; over 11 pairs of length and k and 16 to 2,048 patterns it was wrong 3 times of 77, by 12-34
-%.
+i up to e, against 0.004 r m vector operations of ``bit-sliced``. ``pays`` estimates where this is
+faster; over 11 pairs of length and k and 16 to 2,048 patterns it was wrong 3 times of 77.
 """
 
 from __future__ import annotations

@@ -15,9 +15,7 @@ may take a stretch once it has finished the previous one, and the previous lot t
     lot 0        0 1 2 3        equally long
     lot 1        1 2 3 4
 
-Threads take any ready tile of any pass; nothing else delays them. Lots are few, because each
-prepares the columns' symbols itself; stretches are many, because threads idle during the first and
-last ones.
+Threads take any ready tile of any pass.
 """
 
 from __future__ import annotations

@@ -67,6 +67,7 @@ from streamer.batch.lcs.symbols import (
 )
 from streamer.batch.lcs.systolic import SystolicSweep
 from streamer.batch.records import Codes
+from streamer.device_choice import GpuOrCpu
 from streamer.errors import StreamerError
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all
@@ -330,9 +331,8 @@ def matching_of(
 
 def _or_on_cpu(choice: Choice, solve: Callable[[Choice], _T]) -> _T:
     """Return ``solve(choice)`` or, if a GPU fails, the result of what the CPU runs instead."""
-    if choice.device == "cpu":
-        return solve(choice)
-    return choice.gpu_or_cpu().run(lambda: solve(choice), lambda: solve(choice.on_cpu()))
+    gpu = GpuOrCpu(choice.on_fallback, given_up=choice.device == "cpu")
+    return gpu.run(lambda: solve(choice), lambda: solve(choice.on_cpu()))
 
 
 def _length(

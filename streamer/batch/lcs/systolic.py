@@ -1,4 +1,4 @@
-"""The CPU's default method: bit-vectors in a systolic array of vector lanes .
+"""The CPU's default method: bit-vectors in a systolic array of vector lanes.
 
 The rows of a pass are cut into blocks of LANES x W words. A block sweeps over a stretch of columns
 with its words in registers; the carries out of its last lane, a byte per column, enter the next
@@ -7,8 +7,7 @@ block.
 The operands of ``sweep`` are rows as planes or a table, and columns as masks or lane bytes, which
 hold the symbols of all lanes. The planes P_p of a block's rows are made once, one bit of a symbol
 each. A table has the match words of W words of four lanes for each of the 256 combinations of four
-symbols of two bits, 64 KB for W = 8. It is rebuilt from the planes whenever a block begins a
-stretch of columns, in 2 to 4 % of the time of the stretch.
+symbols of two bits, 64 KB for W = 8, rebuilt from the planes for every stretch of columns.
 
 One step of the array:
 
@@ -32,12 +31,10 @@ Which rows match is found in one of two ways:
 - With three-input logic (AVX-512), from planes P_p (bit p of the row's symbol) and C_p (bit p of
   the column's symbol in every bit; the top bits of C_0 are 1 and those of P_0 are 0, so that U has
   no top bit): x = H | (P_0 ^ C_0) | ..., U = ~(x | (P_last ^ C_last)). With two planes 6 operations
-  for 63 rows x lanes: three of three inputs (``vpternlogq``), two subtractions, a shift. At W = 8
-  and 8 lanes H, the carry and half of the planes fill the 32 registers; the rest is read from L1.
+  for 63 rows x lanes: three of three inputs (``vpternlogq``), two subtractions, a shift.
 - Without it, for up to four symbols, from a table: the 4 lanes' symbols form a byte that indexes
-  the match words of all lanes. Also 6 operations, one load, and only H is in
-  registers. Lane l is at column t - LAG l then: with two carries of each lane in flight the steps
-  overlap, and the chain of carries through the words of a step is no bottleneck.
+  the match words of all lanes: 6 operations and a load. Lane l is at column t - LAG l then, so
+  that two carries of each lane are in flight.
 
 More symbols without three-input logic use the planes and two more operations a plane; their masks
 are complemented (INVERTED), so U needs no NOT, which LLVM would trade for an addition.

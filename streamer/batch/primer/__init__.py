@@ -21,6 +21,7 @@ import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.choice import CardUse, Choice, ChosenEngine, Device, choose
+from streamer.batch.choice import CardUse, Choice, Device, SearchLane, choose
 from streamer.batch.primer.problem import CHUNK_SYMBOLS, Alpha, Columns, chunks, joined
 from streamer.batch.records import Codes, Letters, as_records
 from streamer.errors import check_choice
@@ -104,121 +105,103 @@ def reaches(
         deque(beta, maxlen=0)
         return reach
     uses = choice.card_uses(max(1, alpha.codes.size // LEAST_STARTS))
-    make = partial(
-        Improver, k=k, choice=choice, threads=threads or usable_cores(), both=strands == "both"
-    )
-    known = Known(alpha, reach)
+    problem = Problem(alpha, k, strands == "both", choice, threads or usable_cores(), reach)
     texts = chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS)
     seen = 0
     if len(uses) > 1:
         ahead = list(islice(texts, 1 + len(uses)))
         shared = 1 if len(ahead) > len(uses) else len(ahead)
         bounds = split_range(0, alpha.codes.size, len(uses))
-        parts = [Share(known, *bound, make, use) for bound, use in zip(bounds, uses, strict=True)]
+        parts = [PrimerLane(problem, *bound, use) for bound, use in zip(bounds, uses, strict=True)]
         _improve(parts, [text for text in ahead[:shared] for _ in parts])
         del parts  # frees memory of the GPUs
         seen = sum(len(piece) for text in ahead[:shared] for piece in text)
         texts = chain(ahead[shared:], texts)
         del ahead
-    _improve([Share(known, 0, alpha.codes.size, make, use, seen) for use in uses], texts)
+    _improve([PrimerLane(problem, 0, alpha.codes.size, use, seen) for use in uses], texts)
     return reach
 
 
-def _improve(shares: list[Share], texts: Iterable[list[Codes]]) -> None:
-    """Raise the reaches by the texts, which the shares take in turn."""
-    deque(in_lanes(shares, texts, each_task(Share.improve)), maxlen=0)
+def _improve(lanes: list[PrimerLane], texts: Iterable[list[Codes]]) -> None:
+    """Raise the reaches by the texts, which the lanes take in turn."""
+    deque(in_lanes(lanes, texts, each_task(PrimerLane.improve)), maxlen=0)
 
 
-class Known:
-    """The best reaches so far (``problem``), for searches that run side by side."""
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What the lanes of a search share. reach: the best reaches so far (``problem``).
 
-    def __init__(self, alpha: Alpha, reach: Columns) -> None:
-        self.alpha = alpha
-        self._reach = reach
-        self._lock = threading.Lock()
+    both: the reverse complements of beta count too.
+    """
 
-    def exchange(self, first: int, own: Columns) -> None:
-        """Make ``own``, relative to the start ``first``, and these the larger of both."""
-        here = self._reach[first : first + own.size]
-        with self._lock:
-            np.maximum(here, own + first, out=here)
-            np.subtract(here, first, out=own)
+    alpha: Alpha
+    k: int
+    both: bool
+    choice: Choice
+    threads: int
+    reach: Columns
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Share:
+class PrimerLane(SearchLane[Any]):
     """The starts first..stop of alpha, and the search that raises their reaches on one device.
 
     seen: symbols of beta that all starts have been compared with before.
     """
 
     def __init__(
-        self, known: Known, first: int, stop: int, make: Callable[..., Improver],
-        use: CardUse, seen: int = 0,
-    ) -> None:  # fmt: skip
-        alpha = known.alpha
-        whole = stop - first == alpha.codes.size
-        part = alpha if whole else alpha.part(first, stop)
-        # starts of other shares count as settled
-        self._reach = part.ends.copy()
+        self, problem: Problem, first: int, stop: int, use: CardUse, seen: int = 0
+    ) -> None:
+        whole = stop - first == problem.alpha.codes.size
+        self._alpha = problem.alpha if whole else problem.alpha.part(first, stop)
+        # starts of other lanes count as settled
+        self._reach = self._alpha.ends.copy()
         self._reach[: stop - first] = 0
-        self._known = known
+        self._problem = problem
         self._first = first
         self._stop = stop
-        self._improver = make(part, use=use, seen=seen)
+        self._seen = seen
+        super().__init__(problem.choice, use)
 
     def improve(self, pieces: list[Codes]) -> Iterator[None]:
         """Raise the reaches by a chunk of beta; yields nothing."""
-        own = self._reach[: self._stop - self._first]
-        self._known.exchange(self._first, own)
-        self._improver.improve(pieces, self._reach)
-        self._known.exchange(self._first, own)
-        yield from ()
-
-
-class Improver(ChosenEngine[Any]):
-    """Raises reaches by chunks of beta, and with ``both`` by their reverse complements."""
-
-    def __init__(
-        self,
-        alpha: Alpha,
-        k: int,
-        choice: Choice,
-        threads: int,
-        both: bool,
-        use: CardUse,
-        seen: int,
-    ) -> None:
-        self._alpha = alpha
-        self._k = k
-        self._threads = threads
-        self._both = both
-        self._seen = seen
-        super().__init__(choice, use)
-
-    def improve(self, pieces: list[Codes], reach: Columns) -> None:
-        """Raise the reaches by a chunk of beta."""
-        before = reach.copy()
+        self._exchange()
+        before = self._reach.copy()
 
         def work() -> None:
             if self.choice.device == "cuda":
                 # the GPU makes the reverse complements itself
-                self.engine.improve(pieces, reach)
+                self.engine.improve(pieces, self._reach)
                 return
             # a GPU that has failed may have left wrong reaches
-            reach[:] = before
-            overlap = self._alpha.longest() + self._k
-            for part in chunks(pieces, overlap, both=self._both, limit=CHUNK_SYMBOLS):
-                self.engine(part, reach)
+            self._reach[:] = before
+            overlap = self._alpha.longest() + self._problem.k
+            both = self._problem.both
+            for part in chunks(pieces, overlap, both=both, limit=CHUNK_SYMBOLS):
+                self.engine(part, self._reach)
 
         self.run(work)
+        self._exchange()
+        yield from ()
+
+    def _exchange(self) -> None:
+        """Make the reaches of this lane and those of all lanes the larger of both."""
+        own = self._reach[: self._stop - self._first]
+        here = self._problem.reach[self._first : self._stop]
+        with self._problem.lock:
+            np.maximum(here, own + self._first, out=here)
+            np.subtract(here, self._first, out=own)
 
     def make(self, choice: Choice) -> Any:
         """Create the search: a function on the CPU, an object on the GPU."""
+        problem = self._problem
         if choice.device == "cpu":
-            return on_cpu(self._alpha, self._k, choice.method, self._threads)
+            return on_cpu(self._alpha, problem.k, choice.method, problem.threads)
         from streamer.batch.primer import on_gpu
 
-        return on_gpu.search(self._alpha, self._k, choice.method, both=self._both, seen=self._seen)
+        return on_gpu.search(
+            self._alpha, problem.k, choice.method, both=problem.both, seen=self._seen
+        )
 
     def smaller(self) -> bool:
         """Search shorter texts, if the GPU method can."""

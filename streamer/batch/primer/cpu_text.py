@@ -1,18 +1,17 @@
 """Search windows in a text of beta on the CPU's cores, and extend starts near the hits.
 
-A start is extended near a place bit-parallel, by following a row that only rises. Myers'
-bit-vectors (64 rows per word, row 1 in bit 0) advance along the text with row 0 all zeros, so a
-match may begin anywhere. The hook row h is one above the longest prefix known to be within k - 1
-differences. Only its value is stored, updated by its horizontal difference at every symbol; when it
-falls to k - 1, h rises and the vertical difference of the next row is added. At the end of the text
-the reach is r + h - 1: one pass, no cells, no search.
+A start is extended near a place bit-parallel. Myers' bit-vectors (64 rows per word, row 1 in bit 0)
+advance along the text with row 0 all zeros, so a match may begin anywhere. The hook row h is one
+above the longest prefix known to be within k - 1 differences. Only its value is stored, updated by
+its horizontal difference at every symbol; when it falls to k - 1, h rises and the vertical
+difference of the next row is added. At the end of the text the reach is r + h - 1.
 
     vp, vn    bit i-1: D[i, j] - D[i-1, j] is +1, is -1
     ph, mh    bit i-1: D[i, j] - D[i, j-1] is +1, is -1
 
 Operations: 17 per 64 rows and symbol, on the words up to the hook and one more. Once a match is so
 long that k columns of all diagonals are less work, it is followed along its diagonals
-(``alternative``): work then grows with k * k, not with the square of its length.
+(``paper.alternative_longest_prefix``).
 
 Windows of alpha are scanned for bit-parallel too, one vector lane per window:
 
@@ -23,12 +22,8 @@ Windows of alpha are scanned for bit-parallel too, one vector lane per window:
     sets       a window's symbol above SET is a set of bases, which it matches: SET | bits 3-0
     free rows  those above match every symbol (all ones in the masks, 0 in vp), so D is 0 there
 
-Only the minimum of D's last row over each tile of TILE columns is
-stored. Operations: 16 per symbol and 32 rows of all lanes, 4 for the score: measured at 130 G cells
-per second and thread, with 256-bit vectors.
-
-A step from one column of D to the next takes eq, the rows whose symbol is the text's, and row 0 of
-a word into which -1 comes from above; the top bits of ph and mh go on to the next word.
+Only the minimum of D's last row over each tile of TILE columns is stored. Operations: 16 per symbol
+and 32 rows of all lanes, 4 for the score.
 """
 
 from __future__ import annotations

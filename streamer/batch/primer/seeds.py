@@ -1,12 +1,13 @@
 """The default: find windows through pieces with at most one error, where that is cheaper.
 
-No match is lost (pigeonhole). A pass over the text looks up every position in a table of pieces and
-verifies the windows of those found (``_verify``, one word of rows).
+If a window of p pieces matches within k - 1 differences, some piece has at most (k - 1) // p: with
+p = k it is exact, with p = (k - 1) // 2 + 1 it has at most one error. So no match is lost. A pass
+over the text looks up every position in a table of pieces and verifies the windows of those found
+(``_verify``, one word of rows). Longer pieces are rarer in a text; shorter windows are shared by
+more starts: ``shape_for`` weighs these against the scan of all windows.
 
 A text is searched in growing spans: prefixes grow too, and a table of longer pieces has fewer
 candidates. The first span, and texts for which no table pays, go to ``shared_windows``.
-
-Operations: a look-up per symbol, and 25 per column of a candidate.
 
 The table lists by code what a text may hold where a piece of a window has at most one error. From
 the first column of such a piece of q symbols, the text holds q symbols:
@@ -15,14 +16,11 @@ the first column of such a piece of q symbols, the text holds q symbols:
     without one symbol, followed by any symbol              at most 4 q
     with a symbol inserted, its last symbol pushed out      at most 4 q
 
-For each of the 4**q codes the table lists the pieces that it may stand for. A gap in the text uses
-up the piece's one error, whatever letter replaces it, so it is looked up like any letter; so is
-what follows a record. A gap in alpha is the error of its piece; a piece with two matches nothing.
+A gap in the text uses up the piece's one error, whatever letter replaces it, so it is looked up
+like any letter; so is what follows a record. A gap in alpha is the error of its piece; a piece with
+two matches nothing.
 
-If a window of p pieces matches within k - 1 differences, some piece has at most (k - 1) // p: with
-p = k it is exact, with p = (k - 1) // 2 + 1 it has at most one error. Longer pieces are rarer in a
-text; shorter windows are shared by more starts. ``shape_for`` weighs these against each other, and
-against the scan of all windows, which needs no pieces.
+Operations: a look-up per symbol, and 25 per column of a candidate.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A shell asks for messages (``hello`` if ``must_ask``, then ``batch`` until there is none), reports
 what became of each, and passes in the answers. Methods may be interrupted between any two steps.
-
-The batches and reads of a producer, and how far the daemon has processed them.
+An ``Account`` has the batches and reads, and how far the daemon has processed them.
 """
 
 from __future__ import annotations

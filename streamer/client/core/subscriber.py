@@ -1,19 +1,11 @@
 """A subscriber without I/O: which messages are new, which are missing, whether the daemon is up.
 
 Frames of messages and the time without messages go in; typed messages and notices about missing
-ones come out, in order.
-
-The position of a consumer of the feed: which messages it has, and what it stores to resume.
-
-One pull over sync without I/O: what to ask for, and what the answers mean.
-
-The state at a record, fetched over sync part by part. Without I/O.
-
-A subscriber that heals gaps: what it missed on the feed it pulls over sync.
-
-While no message is missing, live messages are delivered as they come. Once one is missing, live
-messages wait in a bounded buffer, and a pull brings everything after the last complete record; then
-the buffer follows. Each message is delivered once, by topic in the order of records.
+ones come out, in order. ``SubscriberCore`` follows the feed, ``PullCore`` replays it over sync, and
+``HealingCore`` does both: while no message is missing, live messages are delivered as they come.
+Once one is missing, live messages wait in a bounded buffer, and a pull brings everything after the
+last complete record; then the buffer follows. Each message is delivered once, by topic in the order
+of records. ``FetchCore`` fetches the state at a record.
 """
 
 from __future__ import annotations
@@ -291,13 +283,6 @@ class Reached(NamedTuple):
     extent: Extent
 
 
-class Unreadable(NamedTuple):
-    """The records after ``after`` up to ``until`` are damaged; their messages will not come."""
-
-    after: int
-    until: int
-
-
 class CursorRefused(NamedTuple):
     """A position from which no pull can continue: ``too-old``, ``stream`` or ``future``."""
 
@@ -311,27 +296,31 @@ class Refused(NamedTuple):
     header: Header
 
 
-Event = messages.RecordMessage | Reached | Unreadable | CursorRefused | Refused
+Event = messages.RecordMessage | messages.Gap | messages.Done | Reached | CursorRefused | Refused
 
 
 class PullCore:
-    """Pulls one after the other, each with one of ``numbers``; send what is in ``requests``.
+    """Pulls what follows ``received``, repeatedly if need be; send what is in ``requests``.
 
-    Late answers to an earlier pull are ignored. damaged, damage: as those of ``Subscriber``.
+    numbers: each pull has one. Late answers to an earlier pull are ignored. damaged, damage: as
+    those of ``Subscriber``.
     """
 
-    def __init__(self, topics: Sequence[str], numbers: Iterator[int], window: int = WINDOW) -> None:
+    def __init__(
+        self, topics: Sequence[str], numbers: Iterator[int], cursor: Cursor, window: int = WINDOW
+    ) -> None:
         self.requests: deque[list[Buffer]] = deque()
+        self.received = Positions(topics, cursor)
         self.damaged = 0
         self.damage: WireError | None = None
         # damaged answers without a good one in between
         self.damaged_again = 0
         self.active = False
-        self._asked = frozenset(topics)
-        self._topics = [TOPICS[topic].wire for topic in topics]
         self._window = window
         self._numbers = numbers
         self._number = 0
+        # records were skipped; later messages show on which topics
+        self._left_out = False
         # bytes received for which no credit was given, and the most that may be in flight
         self._read, self._granted = 0, window
         # seconds for this pull, and for all
@@ -339,8 +328,8 @@ class PullCore:
         # the names in the previous message; all messages of a batch have the same
         self._names: Sequence[str] = ()
 
-    def begin(self, stream: str, after: int, now: float, until: int | None = None) -> None:
-        """Ask for what follows record ``after``."""
+    def begin(self, now: float, until: int | None = None) -> None:
+        """Ask for what follows, up to record ``until``."""
         if not self.active:
             # no answer was due before
             self._answered = now
@@ -348,7 +337,10 @@ class PullCore:
         self._number = next(self._numbers)
         self._read, self._heard, self.active = 0, now, True
         self._granted = self._window
-        fields: Header = {"stream": stream, "after": after, "topics": self._topics}
+        self._left_out = False
+        received = self.received
+        topics = [TOPICS[topic].wire for topic in received.last]
+        fields: Header = {"stream": received.stream, "after": received.at, "topics": topics}
         if until is not None:
             fields["until"] = until
         self._ask("pull", **fields, credit=self._window)
@@ -372,27 +364,28 @@ class PullCore:
         """Whether the daemon has fallen silent and must be asked again."""
         return self.active and now - self._heard > _PATIENCE
 
-    def take(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> Event | None:
+    def take(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> Iterable[Event]:
         """Process an answer; crc: that of all frames but the last, if known.
 
-        A damaged answer is noted; what is missing must be requested again.
+        ``received`` advances as the events are taken. A damaged answer is noted; what is missing
+        must be requested again.
         """
         try:
             header, body = opened(frames, crc)
             self._heard = self._answered = now
             if not self.active:
-                return None
+                return ()
             if header.get("type") == "refused" and "id" not in header:
-                return self._unread(header)
+                return [self._unread(header)]
             # beats concern the connection
-            return self._event(header, body) if header.get("id") == self._number else None
+            return self._events(header, body) if header.get("id") == self._number else ()
         except WireError as error:
             self.damaged += 1
             self.damage = error
             self.damaged_again += 1
             # treated like a long silence
             self._heard = now - 2 * _PATIENCE
-            return None
+            return ()
 
     def _unread(self, header: Header) -> Event:
         """The daemon could not read a request, but cannot say which one."""
@@ -402,33 +395,63 @@ class PullCore:
         self.active = False
         return Refused(header)
 
-    def _event(self, header: Header, body: Sequence[Buffer]) -> Event | None:
+    def _events(self, header: Header, body: Sequence[Buffer]) -> Iterable[Event]:
         match header.get("type"):
             case "pulling":
                 self._granted = integer(header, "credit", 1)
             case "message":
                 self._credit(size_of(body))
                 decoded = decode_body(body, self._names)
-                if decoded.topic not in self._asked:
+                if decoded.topic not in self.received.last:
                     raise WireError(Reason.MALFORMED, "a message on a topic that was not asked for")
                 self._names = decoded.names
                 message = messages.typed(decoded)
                 self.damaged_again = 0
                 if not isinstance(message, messages.RecordMessage):
                     raise WireError(Reason.MALFORMED, "a message without a record")
-                return message
+                return self._message(message)
             case "reached":
-                return Reached(integer(header, "at"), extent_of(header))
+                return self._reached(Reached(integer(header, "at"), extent_of(header)))
             case "lost":
-                return Unreadable(integer(header, "after"), integer(header, "until"))
+                self._left_out = True
             case "reset":
                 self.active = False
-                return CursorRefused(text(header, "reason"), extent_of(header))
+                return [CursorRefused(text(header, "reason"), extent_of(header))]
             case "refused":
                 self.active = False
-                return Refused(header)
+                return [Refused(header)]
         # includes what a later version may send
-        return None
+        return ()
+
+    def _message(self, message: messages.RecordMessage) -> Iterator[Event]:
+        stamp, received = message.stamp, self.received
+        received.stream = stamp.stream
+        if not self._left_out and stamp.at - 1 > received.at:
+            # on no topic need the next pull begin earlier
+            received.passed(stamp.at - 1)
+            yield messages.Done(stamp.stream, stamp.at - 1)
+        last = received.last[stamp.topic]
+        if stamp.at <= last:
+            return
+        if stamp.previous > last:
+            # it is damaged in the journal, too
+            received.message(stamp.topic, stamp.previous)
+            yield messages.Gap(stamp.topic, last, stamp.previous)
+        received.message(stamp.topic, stamp.at)
+        yield message
+
+    def _reached(self, reached: Reached) -> Iterator[Event]:
+        received = self.received
+        received.stream = reached.extent.stream
+        for topic, last in received.last.items():
+            head = reached.extent.heads.get(topic, 0)
+            if last < head <= reached.at and topic not in LIVE_ONLY:
+                received.message(topic, head)
+                yield messages.Gap(topic, last, head)
+        self._left_out = False
+        received.complete(reached.at)
+        yield messages.Done(received.stream, reached.at)
+        yield reached
 
     def _credit(self, size: int) -> None:
         self._read += size
@@ -533,22 +556,24 @@ class HealingCore(SubscriberCore):
     ) -> None:
         super().__init__(topics, answer_seconds)
         self._healed = [topic for topic in topics if topic in RECORD_TOPICS.keys() - LIVE_ONLY]
-        self.pull = PullCore(self._healed, count(1))
+        start = cursor or Cursor("", 0)
+        self.pull = PullCore(self._healed, count(1), start)
         self.refusal: Header | None = None
         # nothing was received yet, so there is no position to begin from
         self._fresh = cursor is None
         # something is missing, at least up to record ``_needed``
         self.healing = cursor is not None and bool(self._healed)
         self._needed = 0
-        # the pull skipped records; later messages show on which topics
-        self._left_out = False
         self._next_pull = self._unanswered = 0.0
-        start = cursor or Cursor("", 0)
-        # positions of the messages that are queued, and of those that were delivered
-        self._in, self._out = Positions(self._healed, start), Positions(self._healed, start)
+        # those of the messages that were delivered; ``_in``: of those that are queued
+        self._out = Positions(self._healed, start)
         self._buffer: deque[tuple[messages.RecordMessage, int]] = deque()
         self._buffer_bytes = buffer_bytes
         self._buffered = self._size = 0
+
+    @property
+    def _in(self) -> Positions:
+        return self.pull.received
 
     @property
     def cursor(self) -> Cursor | None:
@@ -584,57 +609,30 @@ class HealingCore(SubscriberCore):
         """Ask for what is missing, repeatedly if necessary; ``now`` is in seconds of any clock."""
         pull = self.pull
         if self.healing and (pull.overdue(now) or (not pull.active and now >= self._next_pull)):
-            self._left_out = False
-            pull.begin(self._in.stream, self._in.at, now)
+            pull.begin(now)
         self._unanswered = pull.silence(now) if self.healing else 0.0
 
     def answer(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> None:
         """Process a message of sync; crc: of all frames but the last, if known."""
-        event = self.pull.take(frames, now, crc)
+        for event in self.pull.take(frames, now, crc):
+            match event:
+                case messages.Gap():
+                    self._miss(event.topic, event.after, event.until)
+                case messages.RecordMessage() | messages.Done():
+                    self.ready.append(event)
+                case Reached():
+                    self._reached(event)
+                case CursorRefused():
+                    self._reset(event)
+                case Refused():
+                    self._next_pull = now + _PAUSE
+                    if event.header.get("reason") != Reason.CREDIT:
+                        self.refusal = event.header
         if self.pull.damaged:
             self.damaged += self.pull.damaged
             self.damage, self.pull.damaged = self.pull.damage, 0
-        match event:
-            case messages.RecordMessage():
-                self._pulled(event)
-            case Reached():
-                self._reached(event)
-            case Unreadable():
-                self._left_out = True
-            case CursorRefused():
-                self._reset(event)
-            case Refused():
-                self._next_pull = now + _PAUSE
-                if event.header.get("reason") != Reason.CREDIT:
-                    self.refusal = event.header
-
-    def _pulled(self, message: messages.RecordMessage) -> None:
-        stamp = message.stamp
-        self._passed(stamp.stream, stamp.at - 1)
-        last = self._in.last[stamp.topic]
-        if stamp.at <= last:
-            return
-        if stamp.previous > last:
-            # it is damaged in the journal, too
-            self._miss(stamp.topic, last, stamp.previous)
-        self._in.message(stamp.topic, stamp.at)
-        self.ready.append(message)
-
-    def _passed(self, stream: str, at: int) -> None:
-        """A pull has passed this record: on no topic need the next one begin earlier."""
-        self._in.stream = stream
-        if at > self._in.at and not self._left_out:
-            self._in.passed(at)
-            self.ready.append(messages.Done(stream, at))
 
     def _reached(self, reached: Reached) -> None:
-        for topic in self._healed:
-            head, last = reached.extent.heads.get(topic, 0), self._in.last[topic]
-            if last < head <= reached.at:
-                self._miss(topic, last, head)
-        self._in.stream = reached.extent.stream
-        self._left_out = False
-        self._complete(reached.at)
         if reached.at < self._needed:
             return
         self.healing = False
@@ -648,7 +646,7 @@ class HealingCore(SubscriberCore):
         """Continue at the oldest record, or at the end of the stream if the cursor is beyond it."""
         extent = refused.extent
         at = extent.head if refused.reason == "future" else extent.oldest - 1
-        self._in = self._behind(refused.reason, extent.stream, at, self._in)
+        self.pull.received = self._behind(refused.reason, extent.stream, at, self._in)
         self._needed = min(self._needed, extent.head)
         self._next_pull = 0.0
         self.ready.append(messages.Reset(refused.reason, extent.stream, at))
@@ -687,7 +685,8 @@ class HealingCore(SubscriberCore):
         if self._fresh or (moved and not self._healed):
             self._fresh = False
             start = Cursor(stream, head)
-            self._in, self._out = (Positions(self._healed, start) for _ in range(2))
+            self.pull.received = Positions(self._healed, start)
+            self._out = Positions(self._healed, start)
         elif moved:
             # sync knows what has become of the records
             self._heal(0)
@@ -726,14 +725,11 @@ class HealingCore(SubscriberCore):
         if any(head > last for head, last in zip(heads, here.last.values(), strict=True)):
             self._heal(max(heads))
         else:
-            self._complete(message.stamp.at)
+            here.complete(message.stamp.at)
+            self.ready.append(messages.Done(here.stream, message.stamp.at))
 
     def _compared(self) -> list[str]:
         return [topic for topic in super()._compared() if topic not in self._healed]
-
-    def _complete(self, at: int) -> None:
-        self._in.complete(at)
-        self.ready.append(messages.Done(self._in.stream, at))
 
     def _heal(self, needed: int) -> None:
         self.healing = True

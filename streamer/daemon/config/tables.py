@@ -1,20 +1,26 @@
-"""The tables, each a model whose types say what a key may hold.
+"""The tables, each a model: what a key may hold, which keys fit together, what must be there.
 
 The secret token of the live page: its syntax, and a file that holds it.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
+from streamer.daemon.security.key_folder import KeyFolder
 from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mode, Semantics
-from streamer.protocol.endpoints import check_endpoint, check_http_address, default_endpoint
+from streamer.protocol import endpoints
 from streamer.protocol.header import MAX_NAME_BYTES
+from streamer.protocol.keys import KeysError
+from streamer.sequences.record_limit import MOST_BASES
 from streamer.watching import SETTLE_SECONDS
 from trie.codes import MAX_K
 from trie.strands import Strands
@@ -59,8 +65,8 @@ def read_token(path: str) -> str:
 MIB = 1 << 20
 GIB = 1 << 30
 
-Endpoint = Annotated[str, AfterValidator(check_endpoint)]
-HttpAddress = Annotated[str, AfterValidator(check_http_address)]
+Endpoint = Annotated[str, AfterValidator(endpoints.check_endpoint)]
+HttpAddress = Annotated[str, AfterValidator(endpoints.check_http_address)]
 WebToken = Annotated[str, AfterValidator(check_token)]
 
 
@@ -73,10 +79,34 @@ def _check_producer(name: str) -> str:
 ProducerName = Annotated[str, AfterValidator(_check_producer)]
 
 
+Fault = tuple[str, str, *tuple[str, ...]]
+"""The key, what is wrong, and other keys involved, all as ``table.key``."""
+
+
 class ConfigTable(BaseModel):
-    """A table refuses unknown keys and values of another type."""
+    """A table refuses unknown keys and values of another type. paths: keys that hold paths."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    paths: ClassVar[Sequence[str]] = ()
+
+    def located(self, folder: Path) -> Self:
+        """The table with absolute paths, relative ones from ``folder``; an empty default stays."""
+        places: dict[str, Any] = {}
+        for key in self.paths:
+            value = getattr(self, key)
+            if isinstance(value, list):
+                places[key] = [_absolute(folder, path) for path in value]
+            elif value or type(self).model_fields[key].default != "":
+                places[key] = _absolute(folder, value)
+        return self.model_copy(update=places)
+
+    def missing(self, given: Self) -> Iterator[Fault]:
+        """What this machine lacks; given: the table with its paths as they were written."""
+        return iter(())
+
+    def faults(self) -> Iterator[Fault]:
+        """Keys of the table that do not fit together."""
+        return iter(())
 
     @field_validator("*")
     @classmethod
@@ -90,17 +120,27 @@ class ConfigTable(BaseModel):
 
 def _endpoint(name: str) -> Any:
     """A default that depends on the environment; it is checked like a given value."""
-    return Field(default_factory=lambda: default_endpoint(name), validate_default=True)
+    return Field(default_factory=lambda: endpoints.default_endpoint(name), validate_default=True)
 
 
-def _journal_directory() -> str:
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(state, "kmer-streamer", "journal")
+def _state(name: str) -> Any:
+    """A default below the folder for the state of programs."""
+
+    def folder() -> str:
+        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        return os.path.join(state, "kmer-streamer", name)
+
+    return Field(default_factory=folder)
+
+
+def _absolute(folder: Path, path: str) -> str:
+    return os.path.abspath(folder / os.path.expanduser(path))
 
 
 class DictionaryTable(ConfigTable):
     """The k-mers that reads are matched against."""
 
+    paths = ("sources",)
     k: int = Field(default=21, ge=1, le=MAX_K)
     mode: Mode | None = None
     strands: Strands | None = None
@@ -108,6 +148,21 @@ class DictionaryTable(ConfigTable):
     seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
     max_kmers: int = Field(default=16_000_000, ge=0, lt=1 << 62)
     at_limit: Literal["freeze", "refuse"] = "freeze"
+
+    def missing(self, given: Self) -> Iterator[Fault]:
+        for index, (name, path) in enumerate(zip(given.sources, self.sources, strict=True)):
+            key = f"dictionary.sources.{index}"
+            if os.path.isdir(path):
+                yield key, f"'{name}' is a directory, not a sequence file"
+            elif not os.path.exists(path):
+                yield key, f"no such file: '{name}' (looked for {path})"
+            elif not os.access(path, os.R_OK):
+                yield key, f"'{name}' is not readable"
+
+    def faults(self) -> Iterator[Fault]:
+        if self.mode == "frozen" and not self.sources and not self.seed_bases:
+            what = "a frozen dictionary needs sources or seed_bases"
+            yield "dictionary.mode", what, "dictionary.sources", "dictionary.seed_bases"
 
 
 class MatchingTable(ConfigTable):
@@ -130,6 +185,12 @@ class IngestTable(ConfigTable):
     endpoint: Endpoint = _endpoint("ingest")
     memory_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
     max_batch_bytes: int = Field(default=16 * MIB, ge=1024, le=1 << 30)
+    max_record_bases: int = Field(default=MOST_BASES, ge=1, lt=1 << 62)
+
+    def faults(self) -> Iterator[Fault]:
+        if self.max_batch_bytes > self.memory_bytes:
+            what = f"is {self.max_batch_bytes}, more than ingest.memory_bytes = {self.memory_bytes}"
+            yield "ingest.max_batch_bytes", what, "ingest.memory_bytes"
 
 
 class FeedTable(ConfigTable):
@@ -155,12 +216,18 @@ class SyncTable(ConfigTable):
     pull_bytes: int = Field(default=16 * MIB, ge=1 << 16, le=1 << 30)
     memory_bytes: int = Field(default=256 * MIB, ge=1 << 16, le=1 << 50)
 
+    def faults(self) -> Iterator[Fault]:
+        if self.pull_bytes > self.memory_bytes:
+            what = f"is {self.pull_bytes}, more than sync.memory_bytes = {self.memory_bytes}"
+            yield "sync.pull_bytes", what, "sync.memory_bytes"
+
 
 class JournalTable(ConfigTable):
     """What survives the daemon; a limit of 0 keeps everything."""
 
+    paths = ("directory",)
     durability: Literal["none", "os", "fsync"] = "none"
-    directory: str = Field(default_factory=_journal_directory)
+    directory: str = _state("journal")
     keep_bytes: int = Field(default=64 * GIB, ge=0, le=1 << 50)
     keep_hours: float = Field(default=0, ge=0, le=1e6)
 
@@ -176,11 +243,21 @@ class ClusterTable(ConfigTable):
 class WatchTable(ConfigTable):
     """The folder of a sequencing run to watch for reads; without one none is watched."""
 
+    paths = ("directory", "ledger")
     directory: str = ""
     settle: float = Field(default=SETTLE_SECONDS, ge=0, le=86_400)
     until: list[str] = []
     name: ProducerName = ""
     ledger: str = ""
+
+    def missing(self, given: Self) -> Iterator[Fault]:
+        if self.directory and not os.path.isdir(self.directory):
+            missing = f"no such folder: '{given.directory}' (looked for {self.directory})"
+            is_there = os.path.exists(self.directory)
+            yield (
+                "watch.directory",
+                f"'{given.directory}' is not a folder" if is_there else missing,
+            )
 
 
 class DecisionTable(ConfigTable):
@@ -198,21 +275,36 @@ class DecisionTable(ConfigTable):
         """The listed targets; only one of the two lists may be filled."""
         return self.enrich or self.deplete
 
-
-def _results_directory() -> str:
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(state, "kmer-streamer", "jobs")
+    def faults(self) -> Iterator[Fault]:
+        if self.enrich and self.deplete:
+            what = "name targets to enrich or to deplete, not both"
+            yield "decision.deplete", what, "decision.enrich"
 
 
 class JobsTable(ConfigTable):
     """Batch jobs: which files they may read and what they may use; without directories none run."""
 
+    paths = ("directories", "results")
     directories: list[str] = []
-    results: str = Field(default_factory=_results_directory)
+    results: str = _state("jobs")
     at_once: int = Field(default=1, ge=1, le=64)
     kept: int = Field(default=100, ge=1, le=10_000)
     keep_bytes: int = Field(default=16 * GIB, ge=MIB, le=1 << 50)
     device_bytes: int = Field(default=0, ge=0, le=1 << 50)
+
+    def missing(self, given: Self) -> Iterator[Fault]:
+        for at, (name, path) in enumerate(zip(given.directories, self.directories, strict=True)):
+            if not name:
+                # joined to the folder of the configuration it would be that
+                yield f"jobs.directories.{at}", "is empty: name a folder, '.' for that of this file"
+            elif not os.path.isdir(path):
+                yield f"jobs.directories.{at}", f"no such folder: '{name}' (looked for {path})"
+        if self.directories and importlib.util.find_spec("pyarrow") is None:
+            what = "results of jobs need pyarrow: pip install 'kmer-streamer[arrow]'"
+            yield "jobs.directories", what
+
+
+NOT_COUNTED = "has no effect without answers.targets = true"
 
 
 class AnswersTable(ConfigTable):
@@ -223,6 +315,10 @@ class AnswersTable(ConfigTable):
     barcodes: int = Field(default=1000, ge=1, lt=1 << 62)
     min_windows: int = Field(default=1, ge=1, lt=1 << 31)
     min_fraction: float = Field(default=0.0, ge=0, le=1)
+
+    def faults(self) -> Iterator[Fault]:
+        if self.coverage and not self.targets:
+            yield "answers.coverage", NOT_COUNTED, "answers.targets"
 
 
 class PanelTable(ConfigTable):
@@ -251,7 +347,15 @@ class PanelTable(ConfigTable):
 class SecurityTable(ConfigTable):
     """Who is admitted; without a folder of keys, everybody who can reach a socket."""
 
+    paths = ("keys",)
     keys: str = ""
+
+    def missing(self, given: Self) -> Iterator[Fault]:
+        if self.keys:
+            try:
+                KeyFolder.read(self.keys)
+            except KeysError as error:
+                yield "security.keys", str(error).replace(self.keys, given.keys, 1)
 
 
 class MetricsTable(ConfigTable):
@@ -265,10 +369,34 @@ class MetricsTable(ConfigTable):
 class WebTable(ConfigTable):
     """Where the live page is served, and who may see it; without an address it is not."""
 
+    paths = ("token_file",)
     endpoint: HttpAddress = ""
     token: WebToken = ""
     token_file: str = ""
     hosts: list[str] = []
+
+    def missing(self, given: Self) -> Iterator[Fault]:
+        if not self.endpoint:
+            return
+        packages = "starlette", "uvicorn"
+        missing = [name for name in packages if importlib.util.find_spec(name) is None]
+        if missing:
+            need = f"the live page needs {' and '.join(missing)}"
+            yield "web.endpoint", f"{need}: pip install 'kmer-streamer[web]'"
+        if self.token_file:
+            try:
+                read_token(self.token_file)
+            except ValueError as error:
+                yield "web.token_file", str(error)
+
+    def faults(self) -> Iterator[Fault]:
+        if self.token and self.token_file:
+            yield "web.token_file", "give the token or its file, not both", "web.token"
+        if self.endpoint and not (self.token or self.token_file):
+            host, _ = endpoints.split_http_address(self.endpoint)
+            if not endpoints.is_loopback(host):
+                what = f"'{self.endpoint}' is not on this machine: set web.token_file"
+                yield "web.endpoint", f"{what}, or use 127.0.0.1"
 
 
 class LogTable(ConfigTable):
@@ -305,6 +433,77 @@ class Config(ConfigTable):
         spec = match_spec(self.dictionary, self.matching)
         return replace(spec, counted=bool(self.answers.targets))
 
+    def faults(self) -> Iterator[Fault]:
+        """Keys of different tables that do not fit together; each names all tables involved."""
+        yield from _match_faults(self.spec)
+        yield from self._cluster_faults()
+        sources, targets = self.dictionary.sources, self.answers.targets
+        if targets and not sources:
+            what = "is true, but there are no targets: dictionary.sources is empty"
+            yield "answers.targets", what, "dictionary.sources"
+        for name in PanelTable.model_fields:
+            if getattr(self.panel, name) and not targets:
+                yield f"panel.{name}", NOT_COUNTED, "answers.targets"
+        if self.decision.names and not sources:
+            key = "decision.enrich" if self.decision.enrich else "decision.deplete"
+            what = "targets are records of dictionary.sources, which is empty"
+            yield key, what, "dictionary.sources"
+        yield from self._address_faults()
+        yield from self._text_faults()
+        yield from self._shared_endpoints()
+
+    def _cluster_faults(self) -> Iterator[Fault]:
+        """Workers match exactly, by the index, on CPUs."""
+        key, matching = "cluster.address", self.matching
+        if not self.cluster.address:
+            return
+        if matching.distance or matching.semantics != "levenshtein":
+            yield key, "workers match without a distance", "matching.distance"
+        if matching.kernel not in ("auto", "index"):
+            yield key, "workers match with matching.kernel 'index'", "matching.kernel"
+        if matching.device == "cuda":
+            yield key, "workers match on CPUs", "matching.device"
+
+    def _address_faults(self) -> Iterator[Fault]:
+        """Endpoints that other machines reach need keys."""
+        for name in ("ingest", "feed", "control", "sync"):
+            key, endpoint = f"{name}.endpoint", getattr(self, name).endpoint
+            if endpoints.is_local(endpoint):
+                continue
+            if not endpoints.can_be_bound(endpoint):
+                what = f"'{endpoint}' names no address to listen at: use an IP address"
+                yield key, f"{what}, 0.0.0.0 for all"
+            elif not self.security.keys:
+                what = (
+                    f"'{endpoint}' can be reached from other machines: set security.keys "
+                    "(streamer keygen DIR makes them), or use ipc:// or tcp://127.0.0.1"
+                )
+                yield key, what, "security.keys"
+
+    def _text_faults(self) -> Iterator[Fault]:
+        """Paths that are passed to SQLite, or stored, and are not UTF-8 because of their folder."""
+        paths = [("jobs.results", self.jobs.results)] if self.jobs.directories else []
+        if self.journal.durability != "none":
+            paths.append(("journal.directory", self.journal.directory))
+            sources = enumerate(self.dictionary.sources)
+            paths += [(f"dictionary.sources.{at}", source) for at, source in sources]
+        for key, path in paths:
+            if not endpoints.is_utf8(path):
+                yield key, f"'{path}' is not UTF-8"
+
+    def _shared_endpoints(self) -> Iterator[Fault]:
+        seen: dict[str, str] = {}
+        for name in ("ingest", "feed", "control", "sync", "metrics", "web"):
+            endpoint = getattr(self, name).endpoint
+            if not endpoint or endpoint.endswith((":*", ":0")):
+                continue
+            if name in ("metrics", "web"):
+                endpoint = f"tcp://{endpoint}"
+            if endpoint in seen:
+                other = f"{seen[endpoint]}.endpoint"
+                yield f"{name}.endpoint", f"'{endpoint}' is already {other}", other
+            seen.setdefault(endpoint, name)
+
 
 def match_spec(dictionary: DictionaryTable, matching: MatchingTable) -> MatchSpec:
     """What to match, from its two tables."""
@@ -325,3 +524,32 @@ def match_spec(dictionary: DictionaryTable, matching: MatchingTable) -> MatchSpe
         device_bytes=matching.device_bytes,
     )
     return replace(spec, track_tree=spec.grows)
+
+
+def _match_faults(spec: MatchSpec) -> Iterator[Fault]:
+    """The faults of ``MatchSpec.faults``, in words for users."""
+    near = f"with semantics '{spec.semantics}'" if spec.near else "without a distance"
+    kernels = f"is '{spec.kernel}', {near} it must be one of {', '.join(spec.kernels)}"
+    limits = "is {}, must be {} dictionary.k = {}".format
+    faults: dict[str, Fault] = {
+        "kernel": ("matching.kernel", kernels, "matching.distance", "dictionary.k"),
+        "distance": (
+            "matching.distance", limits(spec.distance, "less than", spec.k), "dictionary.k"
+        ),
+        "strands": (
+            "dictionary.strands",
+            f"'{spec.strands}' is not supported with a distance: use forward or both",
+            "matching.distance",
+        ),
+        "device": (
+            "matching.kernel",
+            f"'{spec.kernel}' needs matching.device 'auto' or 'cuda'",
+            "matching.device",
+            "dictionary.k",
+        ),
+        "chunk": (
+            "matching.chunk_bases", limits(spec.chunk, "at least", spec.k), "dictionary.k"
+        ),
+    }  # fmt: skip
+    for fault in spec.faults():
+        yield faults[fault]

@@ -5,7 +5,7 @@ sockets, threads, clocks or the journal (a test checks this), so a simulator can
 unchanged.
 
 ingest      messages of producers: accepted, repeated or refused, acknowledged
-producers   the state of each producer; credit
+producers   the state of each producer; credit; how much each key may send, and how fast
 log         which records are committed together, what is retried, what bounds a restart
 life        the states of the daemon and the transitions between them
 feed        numbers, messages, beats and subscriptions
@@ -13,5 +13,7 @@ heads       the last record on each topic
 sync        the pulls of clients, and which one is served next
 backlog     which subscriber is too slow
 rights      what the owner of a key may do
-allowances  how much each key may send, and how fast
+revision    which kept batches are matched again, and when
+jobs        the states of jobs
+watchdog    which stage makes no progress
 """

@@ -11,9 +11,6 @@ from typing import NamedTuple
 from streamer.protocol.header import Reason, WireError
 from streamer.protocol.schema import FEED
 
-DOMAINS = ("ingest", "feed", "sync", "control")
-"""The sockets, each an authentication domain of its own."""
-
 # a subscriber needs these to know whether the daemon is alive
 ALWAYS_WATCHED = ("beat", "status")
 
@@ -49,16 +46,9 @@ class Rights(NamedTuple):
 
     def may_enter(self, domain: str) -> bool:
         """Whether the key may do anything on this socket."""
-        match domain:
-            case "ingest":
-                return bool(self.send)
-            case "feed":
-                return bool(self.watch)
-            case "sync":
-                return self.sync and bool(self.watch)
-            case "control":
-                return bool(self.control)
-        return False
+        sync = self.sync and self.watch
+        needs = {"ingest": self.send, "feed": self.watch, "sync": sync, "control": self.control}
+        return bool(needs.get(domain))
 
     def may_send(self, producer: str) -> bool:
         """Whether it may send batches as this producer."""

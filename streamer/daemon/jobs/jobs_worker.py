@@ -18,7 +18,6 @@ import secrets
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
@@ -27,13 +26,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import structlog
 
+from streamer.daemon.child import Child
 from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner, no_job
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.jobs import job_requests
+from streamer.daemon.jobs.stored_jobs import StoredJobs
 from streamer.daemon.worker import Mailbox, Worker
 from streamer.errors import StreamerError
-from streamer.journal.stored_jobs import StoredJobs
 from streamer.protocol.header import Buffer, Header, Reason, WireError, integer, pack
 from trie.new_file import make_private
 
@@ -128,53 +128,37 @@ class JobProcess:
         self, line: Sequence[str], *, shown_from: str, device_bytes: int, most_bytes: int
     ) -> None:
         self._progress, report = os.pipe()
-        # -P: nothing of the working directory is imported
-        launcher = [sys.executable, "-P", "-m", "streamer.cli.job_child", str(os.getpid())]
-        launcher += [str(report), str(device_bytes), str(most_bytes), shown_from]
+        settings = str(os.getpid()), str(report), str(device_bytes), str(most_bytes), shown_from
         try:
-            self._child = subprocess.Popen(
-                [*launcher, *line],
+            self._child = Child(
+                "streamer.cli.job_child",
+                *settings,
+                *line,
                 # numba reads settings, which may name code, from the working directory: use root's
                 cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(report,),
-                start_new_session=True,
             )
         except BaseException:
             os.close(self._progress)
             raise
         finally:
             os.close(report)
-        assert self._child.stderr is not None
-        self._errors = self._child.stderr.fileno()
+        self._process = self._child.process
+        assert self._process.stderr is not None
+        self._errors = self._process.stderr.fileno()
         for pipe in (self._errors, self._progress):
             os.set_blocking(pipe, False)
-        try:
-            self._end = os.pidfd_open(self._child.pid)
-        except OSError:
-            # no descriptor is left: a process that nobody could end must not continue
-            self._child.kill()
-            self._child.wait()
-            self._child.stderr.close()
-            os.close(self._progress)
-            raise
         self._said = self._numbers = b""
         self.share = 0.0
 
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._child.pid
-
     def descriptors(self) -> tuple[int, ...]:
         """Descriptors that become readable when ``poll`` has something to do."""
-        return self._end, self._progress, self._errors
+        return self._child.ended, self._progress, self._errors
 
     def poll(self) -> bool:
         """Read its output and progress (``share``); returns whether it has ended."""
-        ended = self._child.poll() is not None
+        ended = self._process.poll() is not None
         self._said = (self._said + _all(self._errors))[-_KEPT_BYTES:]
         *whole, self._numbers = (self._numbers + _all(self._progress)).split(b"\n")
         if whole:
@@ -184,15 +168,15 @@ class JobProcess:
 
     def interrupt(self) -> None:
         """Ask it to end."""
-        self._signal(signal.SIGINT)
+        self._process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
         """End it."""
-        self._signal(signal.SIGKILL)
+        self._process.kill()
 
     def reason(self) -> str:
         """Why it failed, as one line, empty if it did not; call this once it has ended."""
-        code = self._child.returncode
+        code = self._process.returncode
         if code == 0:
             return ""
         if code < 0:
@@ -207,17 +191,8 @@ class JobProcess:
 
     def close(self) -> None:
         """Close the pipes; a process that has not ended is killed."""
-        if self._child.poll() is None:
-            self.kill()
-        self._child.wait()
-        assert self._child.stderr is not None
-        self._child.stderr.close()
+        self._child.end(0.0)
         os.close(self._progress)
-        os.close(self._end)
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._end, number)
 
 
 def _all(pipe: int) -> bytes:

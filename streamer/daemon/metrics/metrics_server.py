@@ -21,11 +21,11 @@ import structlog
 
 from streamer import __version__
 from streamer.daemon.daemon_status import DaemonStatus
+from streamer.daemon.listener import http_socket
 from streamer.daemon.metrics.scrape import Scrape
 from streamer.daemon.watched_stages import MeasuredStage
-from streamer.protocol.endpoints import EndpointError, Hosts, split_http_address
+from streamer.protocol.endpoints import Hosts
 
-KEY = "metrics.endpoint"
 PATH = "/metrics"
 
 _MOST_CONNECTIONS = 16
@@ -45,24 +45,18 @@ class MetricsServer(ThreadingMixIn, TCPServer):
 
     daemon_threads = True
     block_on_close = False
-    allow_reuse_address = True
-    request_queue_size = _MOST_CONNECTIONS
 
     def __init__(self, status: DaemonStatus, stages: Mapping[str, MeasuredStage]) -> None:
         address = status.config.metrics.endpoint
-        host, port = split_http_address(address)
         self.scrape = Scrape(status, stages)
         self.hosts = Hosts(address, status.config.metrics.hosts)
         self._begun: dict[Any, float] = {}
         self._lock = threading.Lock()
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            self.address_family, _, _, _, place = found[0]
-            super().__init__((str(place[0]), int(place[1])), _Handler)
-        except (OSError, UnicodeError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise EndpointError(KEY, address, why.lower()) from None
-        self.endpoint = f"{address.rpartition(':')[0]}:{self.server_address[1]}"
+        listening = http_socket("metrics.endpoint", address, _MOST_CONNECTIONS)
+        super().__init__(listening.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.endpoint = f"{address.rpartition(':')[0]}:{listening.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
 
     def start(self) -> None:

@@ -30,7 +30,6 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from streamer import __version__
-from streamer.daemon.core.jobs import JOB_STATES
 from streamer.daemon.core.life import DRAINING, ENDED, FAILED, FULL, RUNNING, STARTING
 from streamer.daemon.daemon_status import BOUNDS, DaemonStatus
 from streamer.daemon.metrics.device_memory import DeviceMemory
@@ -39,8 +38,8 @@ from streamer.matching.target_tally import TargetTally
 from streamer.protocol.header import PROTOCOL
 
 Kind = Literal["counter", "gauge", "histogram"]
-Samples = Iterable[tuple[tuple[str, ...], float]]
-"""Values of the labels, and the value of the metric for them."""
+Value = float | Mapping[Any, float] | None
+"""A number, or numbers by the value of the label (a tuple of several); None if there is none."""
 
 STATES = (STARTING, RUNNING, FULL, DRAINING, ENDED, FAILED)
 
@@ -54,103 +53,37 @@ class Moment(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A metric. name: as in a scrape, with ``_total`` for a counter. read: returns its samples.
+    """A metric. name: as in a scrape, with ``_total`` for a counter. read: returns its value.
 
-    Without ``read``, another module has the values.
+    Without ``read``, ``StatusCollector`` has the values.
     """
 
     name: str
     kind: Kind
     meaning: str
     labels: tuple[str, ...] = ()
-    read: Callable[[Moment], Samples] | None = None
+    read: Callable[[Moment], Value] | None = None
 
 
-def _status(*keys: str) -> Callable[[Moment], Samples]:
-    """Reads the value at a path of keys in the status; no sample if a key is missing."""
+def _status(*keys: str) -> Callable[[Moment], Value]:
+    """Reads the value at a path of keys in the status, None if a key on the way is None."""
 
-    def read(moment: Moment) -> Samples:
+    def read(moment: Moment) -> Value:
         value: Any = moment.reply
         for key in keys:
             value = value and value[key]
-        return [] if value is None else [((), float(value))]
+        return None if value is None else float(value)
 
     return read
 
 
-def _windows(moment: Moment) -> Samples:
-    totals = moment.reply["totals"]
-    return [(("match",), totals["matches"]), (("mismatch",), totals["mismatches"])]
-
-
-def _queue_bytes(moment: Moment) -> Samples:
-    reply = moment.reply
-    return [(("ingest",), reply["queue"]["bytes"]), (("feed",), reply["feed"]["bytes"])]
-
-
-def _queue_limits(moment: Moment) -> Samples:
-    reply = moment.reply
-    limits = reply["queue"]["limit_bytes"], reply["feed"]["limit_bytes"]
-    return [(("ingest",), limits[0]), (("feed",), limits[1])]
-
-
-def _queues(moment: Moment) -> Samples:
-    return [((name,), stage.queued()) for name, stage in moment.stages.items()]
-
-
-def _busy(moment: Moment) -> Samples:
-    return [((name,), stage.busy_seconds()) for name, stage in moment.stages.items()]
-
-
-def _ages(moment: Moment) -> Samples:
-    return [((name,), age) for name, age in moment.status.stage_ages.items()]
-
-
-def _stuck(moment: Moment) -> Samples:
-    status = moment.status
-    return [((name,), name in status.stuck) for name in status.stage_ages]
-
-
-def _stalls(moment: Moment) -> Samples:
-    return [((name,), count) for name, count in moment.status.stalls.items()]
-
-
-def _revision(moment: Moment) -> Samples:
-    revision = moment.reply["revision"]
-    return [((), revision["batches"] if revision else 0)]
-
-
-def _state(moment: Moment) -> Samples:
-    return [((state,), state == moment.reply["state"]) for state in STATES]
-
-
-def _jobs(moment: Moment) -> Samples:
-    counts = moment.reply["jobs"]
-    return [] if counts is None else [((state,), counts[state]) for state in JOB_STATES]
-
-
-def _journal_full(moment: Moment) -> Samples:
-    return [] if moment.status.journal is None else [((), moment.status.journal_full)]
-
-
-def _journal_limit(moment: Moment) -> Samples:
-    status = moment.status
-    return [] if status.journal is None else [((), status.config.journal.keep_bytes)]
-
-
-def _build(moment: Moment) -> Samples:
-    return [((__version__, str(PROTOCOL), platform.python_version()), 1)]
-
-
-def _gpus(moment: Moment) -> Samples:
-    return [((), len(moment.status.cards))]
-
-
 METRICS = (
     Metric("streamer_build_info", "gauge", "Always 1; the labels say which program runs.",
-           ("version", "protocol", "python"), _build),
+           ("version", "protocol", "python"),
+           lambda _: {(__version__, str(PROTOCOL), platform.python_version()): 1}),
     Metric("streamer_state", "gauge", "1 for the state that the daemon is in, 0 for the others.",
-           ("state",), _state),
+           ("state",),
+           lambda now: {state: state == now.reply["state"] for state in STATES}),
     # what was published
     Metric("streamer_batches_total", "counter", "Published batches.",
            read=_status("totals", "batches")),
@@ -160,7 +93,8 @@ METRICS = (
            read=_status("totals", "bases")),
     Metric("streamer_windows_total", "counter",
            "Windows by event, match or mismatch; a revision after a reload corrects them.",
-           ("event",), _windows),
+           ("event",),
+           lambda now: {name: now.reply["totals"][f"{name}es"] for name in ("match", "mismatch")}),
     Metric("streamer_skipped_windows_total", "counter",
            "Windows that hold an ambiguity code and are not matched.",
            read=_status("totals", "skipped")),
@@ -184,19 +118,23 @@ METRICS = (
            read=_status("dictionary", "limited")),
     Metric("streamer_revision_batches", "gauge",
            "Batches of the journal that are still to be matched again after a reload.",
-           read=_revision),
+           read=lambda now: (now.reply["revision"] or {"batches": 0})["batches"]),
     # queues
     Metric("streamer_queue_bytes", "gauge",
            "Bytes that wait: at ingest of batches that are not published, at the feed of messages "
-           "for subscribers.", ("stage",), _queue_bytes),
+           "for subscribers.", ("stage",),
+           lambda now: {"ingest": now.reply["queue"]["bytes"], "feed": now.reply["feed"]["bytes"]}),
     Metric("streamer_queue_limit_bytes", "gauge",
            "At ingest producers get no more credit from here on, at the feed the slowest "
-           "subscriber is disconnected.", ("stage",), _queue_limits),
+           "subscriber is disconnected.", ("stage",),
+           lambda now: {"ingest": now.reply["queue"]["limit_bytes"],
+                      "feed": now.reply["feed"]["limit_bytes"]}),
     Metric("streamer_queue_batches", "gauge", "Batches that are accepted and not published.",
            read=_status("queue", "batches")),
     Metric("streamer_queue_items", "gauge",
            "Items at each stage: batches at the engine, groups of batches at journal and feed, "
-           "merges and snapshots at the tree.", ("stage",), _queues),
+           "merges and snapshots at the tree.", ("stage",),
+           lambda now: {name: stage.queued() for name, stage in now.stages.items()}),
     # clients
     Metric("streamer_producers", "gauge", "Known producers.", read=_status("producers", "known")),
     Metric("streamer_active_producers", "gauge",
@@ -205,6 +143,9 @@ METRICS = (
     Metric("streamer_refused_messages_total", "counter",
            "Messages of producers that were refused, not counting those without credit.",
            read=_status("refused")),
+    Metric("streamer_passed_over_reads_total", "counter",
+           "Reads of the watched folder that are larger than a batch.",
+           read=_status("passed_over")),
     Metric("streamer_subscriptions", "gauge", "Subscriptions of the feed, over all connections.",
            read=_status("subscriptions", "kept")),
     Metric("streamer_ignored_subscriptions_total", "counter",
@@ -214,7 +155,8 @@ METRICS = (
            "them is dropped.", read=_status("feed", "slow")),
     Metric("streamer_unanswered_requests_total", "counter",
            "Requests on control that got no reply.", read=_status("unanswered")),
-    Metric("streamer_jobs", "gauge", "Known batch jobs, by their state.", ("state",), _jobs),
+    Metric("streamer_jobs", "gauge", "Known batch jobs, by their state.", ("state",),
+           lambda now: now.reply["jobs"]),
     # durability
     Metric("streamer_undurable_batches", "gauge", "Accepted batches that are not durable.",
            read=_status("undurable", "batches")),
@@ -228,24 +170,30 @@ METRICS = (
     Metric("streamer_journal_disk_bytes", "gauge", "Bytes of all files of the journal.",
            read=_status("journal", "disk")),
     Metric("streamer_journal_limit_bytes", "gauge",
-           "From here on the oldest records are deleted; 0: no limit.", read=_journal_limit),
+           "From here on the oldest records are deleted; 0: no limit.",
+           read=lambda now: now.status.journal and now.status.config.journal.keep_bytes),
     Metric("streamer_journal_full", "gauge",
            "1 while the disk of the journal has no room, so that no batch is accepted.",
-           read=_journal_full),
+           read=lambda now: now.status.journal and now.status.journal_full),
     # stages
     Metric("streamer_stage_busy_seconds_total", "counter",
-           "Seconds that a stage worked; of sync the seconds of a CPU.", ("stage",), _busy),
+           "Seconds that a stage worked; of sync the seconds of a CPU.", ("stage",),
+           lambda now: {name: stage.busy_seconds() for name, stage in now.stages.items()}),
     Metric("streamer_stage_progress_age_seconds", "gauge",
            "Seconds that work has waited at a stage without progress; 0: none waits.",
-           ("stage",), _ages),
+           ("stage",),
+           lambda now: now.status.stage_ages),
     Metric("streamer_stage_stuck", "gauge",
-           "1 while the watchdog names a stage: ten seconds without progress.", ("stage",), _stuck),
+           "1 while the watchdog names a stage: ten seconds without progress.", ("stage",),
+           lambda now: {name: name in now.status.stuck for name in now.status.stage_ages}),
     Metric("streamer_stage_stalls_total", "counter", "How often the watchdog named a stage.",
-           ("stage",), _stalls),
+           ("stage",),
+           lambda now: now.status.stalls),
     # the process
     Metric("streamer_log_dropped_total", "counter", "Lines of the log that could not be written.",
            read=_status("log", "dropped")),
-    Metric("streamer_gpus", "gauge", "GPUs that match; 0: the CPU does.", read=_gpus),
+    Metric("streamer_gpus", "gauge", "GPUs that match; 0: the CPU does.",
+           read=lambda now: len(now.status.cards)),
     Metric("streamer_gpu_memory_used_bytes", "gauge",
            "Memory of a GPU in use, by all programs.", ("gpu",)),
     Metric("streamer_gpu_memory_size_bytes", "gauge", "Memory that a GPU has.", ("gpu",)),
@@ -313,15 +261,15 @@ class StatusCollector(Collector):
         yield self._durations()
         memory = self._memory.read(status.cards)
         for at, name in enumerate(("used", "size")):
-            samples = [((str(number),), sizes[at]) for number, sizes in memory.items()]
-            yield _family(_BY_NAME[f"streamer_gpu_memory_{name}_bytes"], samples)
+            values = {str(number): sizes[at] for number, sizes in memory.items()}
+            yield _family(_BY_NAME[f"streamer_gpu_memory_{name}_bytes"], values)
 
-    def _targets(self) -> Samples:
+    def _targets(self) -> dict[Pair, int]:
         tally = self._status.tally
         if tally is None:
-            return []
+            return {}
         anew, self._tally = tally is not self._tally, tally
-        return self._series.counts(tally.reads(), anew=anew).items()
+        return self._series.counts(tally.reads(), anew=anew)
 
     def _durations(self) -> Family:
         metric = _BY_NAME["streamer_batch_duration_seconds"]
@@ -332,11 +280,13 @@ class StatusCollector(Collector):
         return HistogramMetricFamily(metric.name, metric.meaning, buckets, seconds)
 
 
-def _family(metric: Metric, samples: Iterable[tuple[tuple[str, ...], float]]) -> Family:
+def _family(metric: Metric, value: Value) -> Family:
     kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     family = kind(metric.name.removesuffix("_total"), metric.meaning, labels=metric.labels)
-    for labels, value in samples:
-        family.add_metric(labels, float(value))
+    if not isinstance(value, Mapping):
+        value = {} if value is None else {(): value}
+    for labels, number in value.items():
+        family.add_metric([labels] if isinstance(labels, str) else labels, float(number))
     return family
 
 

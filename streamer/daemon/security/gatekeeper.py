@@ -28,11 +28,6 @@ from streamer.protocol.transport.curve import Handshake, Handshakes, connect_wit
 _SECONDS = 10.0
 
 
-def wrong_keys(server: str) -> ClientKeys:
-    """A key that nobody knows, for a daemon with this public key."""
-    return ClientKeys("self-test", *new_pair(), server)
-
-
 def check_listener(name: str, endpoint: str, wrong: ClientKeys) -> None:
     """StreamerError unless the socket ``name`` at ``endpoint`` refuses a wrong key and no key."""
     # without a key, the connection may end before the reason arrives
@@ -129,14 +124,10 @@ class Gatekeeper(Worker):
         self._own[pair.public] = rights._replace(key=pair.public)
         return ClientKeys(rights.name, *pair, self.server.public)
 
-    def withdraw(self, keys: ClientKeys) -> None:
-        """Stop admitting this key."""
-        self._own.pop(keys.public, None)
-        self.version += 1
-
     def test(self, name: str, endpoint: str) -> None:
         """Self-test the socket ``name``; StreamerError unless it refuses wrong keys."""
-        wrong = wrong_keys(self.server.public)
+        # a key that nobody knows
+        wrong = ClientKeys("self-test", *new_pair(), self.server.public)
         self._wrong.add(wrong.public)
         check_listener(name, endpoint, wrong)
 

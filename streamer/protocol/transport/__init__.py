@@ -1,10 +1,5 @@
-"""Many messages through a ZeroMQ socket in one call, for the daemon and its clients.
+"""ZeroMQ sockets of the daemon and its clients.
 
-libzmq      libzmq's functions, and the kernel that receives a message
-receiving   receives messages without copying them
-copying     receives a message into one block of memory, with its checksum
-sending     sends messages
-held        counts the bytes of sent messages that wait in libzmq
-curve       keys of a socket, and the sender of a message
-handshakes  whether the other side admitted this one
+frames      sends and receives many messages in one call, and counts what waits
+curve       keys of a socket, the sender of a message, and whether the other side admitted this one
 """

@@ -44,11 +44,6 @@ def new_pair() -> KeyPair:
     return KeyPair(public.decode(), secret.decode())
 
 
-def public_of(secret: str) -> str:
-    """The public key that belongs to a secret key."""
-    return zmq.curve_public(secret.encode()).decode()
-
-
 def key_of(raw: bytes) -> str:
     """A public key of 32 bytes as text."""
     return z85.encode(raw).decode()

@@ -1,23 +1,17 @@
-"""libzmq's own functions, borrowed from pyzmq's wheel, for kernels that run without the GIL.
+"""Many messages of many frames through a ZeroMQ socket in one call, which runs without the GIL.
 
 pyzmq releases and retakes the GIL for every frame. A batch and its results have 30 frames, several
 threads want the GIL, and waiting for it took longer than everything else that the daemon does. So
-many frames are sent and received in one call. Without these functions pyzmq is used.
+kernels call libzmq's own functions, borrowed from pyzmq's wheel. Without these, pyzmq does it.
 
-Receives, copies and checks a message of many frames in one call (libzmq.py says why).
+``Copier`` takes a message as one block of memory, with its checksum: the messages of the feed have
+many small frames, and keeping one costs an object with a destructor, as much time as copying 30
+kilobytes. ``receive`` takes many messages without copying, ``send_all`` sends them.
 
-Keeping a received frame costs an object with a destructor, as much time as copying 30 kilobytes.
-Messages of the feed have many small frames, so each message is copied to one block of memory.
-
-Receives messages of many frames in one call, without copying (libzmq.py says why).
-
-Sends all frames of many messages in one call (libzmq.py says why).
-
-Counts the bytes of sent messages that wait in libzmq, over all connections.
-
-libzmq's limits count messages, not bytes. A message that waits for several connections is in memory
-once, and libzmq calls a function when none needs it any more: here one that subtracts its bytes
-from a counter and frees it. Each frame has its own block of memory, which begins with four words:
+``UnsentBytes`` counts the bytes of messages that wait in libzmq, whose limits count messages. A
+message that waits for several connections is in memory once, and libzmq calls a function when none
+needs it any more: here one that subtracts its bytes from a counter and frees it. Each frame has its
+own block of memory, which begins with four words:
 
         counted bytes | address of the counter | address of free | unused
 """
@@ -114,10 +108,6 @@ def receive_frames(api, socket, base, most):
             return frames
 
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
-
 # frames begin at multiples of this, so that numbers are aligned
 _ALIGNMENT = 8
 _copy = foreign("pointer", "pointer", "pointer", "size")
@@ -201,10 +191,6 @@ def _take(api, crc, socket, storage, sizes, results):
         msg_close(api[CLOSE], place)
     results[1] = found
     return block
-
-
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
 
 
 # properties of a message, as text: its sender's key, and the descriptor of its connection
@@ -343,16 +329,12 @@ def _receive(api, socket, storage, places, sizes, counts, properties, texts, mos
     return counts.size
 
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
-
-HELD = Borrowed(
+LIBZMQ_MEMORY = Borrowed(
     "libzmq memory",
     "zmq.backend.cython._zmq",
     ("zmq_msg_init_data", "zmq_msg_send", "malloc", "free"),
 )
-"""Without these, or without the functions of ``libzmq.py``, nothing is counted."""
+"""Without these, or without those of ``LIBZMQ``, nothing is counted."""
 
 SMALL_BYTES = 32
 """Frames up to this size lie within libzmq's message structure and are not counted."""
@@ -379,7 +361,7 @@ def _add(builder: Any, address: Any, number: Any) -> Any:
     return builder.atomic_rmw("add", place, number, "monotonic")
 
 
-class HeldBytes:
+class UnsentBytes:
     """The bytes of sent messages that wait in libzmq, including its overhead for each frame."""
 
     def __init__(self) -> None:
@@ -387,13 +369,17 @@ class HeldBytes:
         _COUNTERS.append(self._counter)
         self._table = np.zeros(0, np.uint64)
         if not self.missing:
-            addresses = [array_address(self._counter), _released().address, *HELD.addresses]
+            addresses = [
+                array_address(self._counter),
+                _released().address,
+                *LIBZMQ_MEMORY.addresses,
+            ]
             self._table = np.array(addresses, np.uint64)
 
     @property
     def missing(self) -> bool:
         """Whether counting is impossible."""
-        return bool(HELD.missing or LIBZMQ.missing)
+        return bool(LIBZMQ_MEMORY.missing or LIBZMQ.missing)
 
     @property
     def bytes(self) -> int:
@@ -423,7 +409,7 @@ def _released() -> Any:
 def send_counted(api, table, message, socket, place, size, further, flags):
     """Send a frame, copied and counted; returns a negative number if it could not be sent.
 
-    api: addresses of libzmq's functions. table: ``HeldBytes.table``. message: address of a
+    api: addresses of libzmq's functions. table: ``UnsentBytes.table``. message: address of a
     zmq_msg_t. further: bytes that are counted with it.
     """
     block = np.uint64(_malloc(table[2 + _MALLOC], size + _HEAD_BYTES))
@@ -442,10 +428,6 @@ def send_counted(api, table, message, socket, place, size, further, flags):
     if sent < 0:
         msg_close(api[CLOSE], message)
     return sent
-
-
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
 
 
 _MORE = int(zmq.SNDMORE | zmq.NOBLOCK)
@@ -498,10 +480,10 @@ Message = Sequence[Buffer | Placed]
 def send_all(
     socket: zmq.Socket[bytes],
     messages: Sequence[Message],
-    held: HeldBytes | None = None,
+    unsent: UnsentBytes | None = None,
     shares: Sequence[int] = (),
 ) -> None:
-    """Send messages; never waits. held: counts them as long as they wait in libzmq.
+    """Send messages; never waits. unsent: counts them as long as they wait in libzmq.
 
     shares: bytes to count with each message besides its frames, none by default.
 
@@ -528,7 +510,7 @@ def send_all(
             parts[-2] = 1
         joined = np.frombuffer(b"".join(small) or b"\0", np.uint8)
         table = np.array(parts, np.int64)
-        counting = _NOT_COUNTED if held is None else held.table
+        counting = _NOT_COUNTED if unsent is None else unsent.table
         sent = _send(LIBZMQ.addresses, counting, np.uint64(socket.underlying), joined, table)
     if sent < 0:
         return

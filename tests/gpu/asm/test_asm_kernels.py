@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.inputs import batch_of
+from gpu.asm import Searcher, TooManyHitsError, bit_parallel, listing, paper
+from streamer.batch import asm
+from streamer.batch.asm.blocks import of_pieces
+from streamer.batch.asm.pattern_masks import masks_of, searches
+from streamer.batch.choice import Choice
+from streamer.sequences.record_buffer import TextPiece
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
 from tests.reference import asm as asm_oracle
+from trie.codes import encode
 
 pytestmark = placement.marks()
 
@@ -18,8 +26,6 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu.asm import bit_parallel, listing, paper
-
     with placement.small_blocks(32, listing, paper, bit_parallel) as patch:
         if SIMULATED:
             patch.setattr(bit_parallel, "HITS", 50)
@@ -37,10 +43,6 @@ def letters(rng, size, alphabet="ACGT"):
 
 
 def found(text, patterns, k, method, *, lead=0, iupac=False):
-    from gpu.asm import Searcher
-    from streamer.batch.asm.pattern_masks import masks_of
-    from trie.codes import encode
-
     searcher = Searcher([masks_of(p, iupac=iupac) for p in patterns], k, method)
     ends, distances, numbers = searcher.search(encode(text), lead, 1 << 40)
     return list(zip(numbers.tolist(), ends.tolist(), distances.tolist(), strict=True))
@@ -117,8 +119,6 @@ def test_segments_join_without_a_seam(method):
         agree(text, ["ACG"], 1, method)
         return
     # too long for plain Python: the CPU's method, which is held against it elsewhere
-    from streamer.batch import asm
-
     wanted = asm.search(text, ["ACGTTACG"], 2, strands="forward", device="cpu")
     got = found(text, ["ACGTTACG"], 2, method)
     assert [end for _, end, _ in got] == wanted["end"].tolist()
@@ -136,13 +136,6 @@ def test_several_patterns_and_ambiguity_letters(method):
 
 def test_several_engines_of_a_gpu(monkeypatch):
     """Blocks go to them in turn; some have too many hits and are cut, so parts differ in number."""
-    from benchmarks.inputs import batch_of
-    from streamer.batch import asm
-    from streamer.batch.asm.pattern_masks import masks_of, searches
-    from streamer.batch.choice import Choice
-    from streamer.sequences.record_buffer import TextPiece
-    from trie.codes import encode
-
     rng = np.random.default_rng(5)
     size = 150 if SIMULATED else 30_000
     monkeypatch.setattr(asm, "SHARED_BLOCK", size // 5)
@@ -152,7 +145,7 @@ def test_several_engines_of_a_gpu(monkeypatch):
     wanted = searches([masks_of("AAAA"), masks_of("ACGAT")], 1, "both")
 
     def rows(device):
-        found = asm.find([piece], wanted, Choice("bit-parallel", device))
+        found = asm.find(of_pieces([piece]), wanted, Choice("bit-parallel", device))
         parts = [(hits.end, hits.pattern, hits.distance) for _, hits in found]
         return [np.concatenate(column).tolist() for column in zip(*parts, strict=True)]
 
@@ -164,24 +157,16 @@ def test_several_engines_of_a_gpu(monkeypatch):
 
 def test_one_thread_has_one_engine(monkeypatch):
     """As a worker of a cluster, which searches one block at a time."""
-    from streamer.batch import asm
-    from streamer.batch.asm.pattern_masks import masks_of, searches
-    from streamer.batch.choice import Choice
-
     monkeypatch.setattr(asm, "SHARED_BLOCK", 100)
     wanted = searches([masks_of("ACGAT")], 1, "both")
     one, more = (
-        asm.Cutters(Choice("bit-parallel", "cuda"), wanted, threads, best=False)
+        asm.AsmSearch(wanted, Choice("bit-parallel", "cuda"), threads, best=False)
         for threads in (1, 2)
     )
     assert more.block_size == 100 < one.block_size
 
 
 def test_more_hits_than_wanted():
-    from gpu.asm import Searcher, TooManyHitsError
-    from streamer.batch.asm.pattern_masks import masks_of
-    from trie.codes import encode
-
     searcher = Searcher([masks_of("AAA")], 2, "bit-parallel")
     with pytest.raises(TooManyHitsError):
         searcher.search(encode("A" * 40), 0, 39)
@@ -189,8 +174,6 @@ def test_more_hits_than_wanted():
 
 
 def test_what_is_refused():
-    from gpu.asm import Searcher
-
     pattern = np.ones(2000, dtype=np.uint8)
     with pytest.raises(ValueError, match="2000 letters, 1024 have room"):
         Searcher([pattern], 1, "wspasm-shared")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpu.card.intrinsics import cuda
+from gpu.card.memory import fetch, send
 from tests.gpu import placement
 
 pytestmark = placement.marks()
@@ -13,9 +15,6 @@ pytestmark = placement.marks()
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64])
 @pytest.mark.parametrize(("size", "back"), [(7, None), (7, 3), (7, 0), (0, None)])
 def test_a_part_goes_there_and_back(dtype, size, back):
-    from gpu.card.intrinsics import cuda
-    from gpu.card.memory import fetch, send
-
     stream = cuda.stream()
     here, again = cuda.pinned_array(10, dtype), cuda.pinned_array(10, dtype)
     here[:] = np.arange(1, 11)

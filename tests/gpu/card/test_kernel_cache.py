@@ -10,74 +10,64 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from gpu.asm import bit_parallel, listing
 from gpu.card import kernel_cache
-from gpu.card.kernel_cache import PACKAGES, UnknownError, identity
+from gpu.card.kernel_cache import PACKAGES, made
+from gpu.exact import bucket_table, kmer_set
+from gpu.hamming import bit_sliced, network
 from tests.data_files import ROOT
 from tests.gpu import placement
 from tests.waiting import DEADLINE
 
 PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-THREADS = 128
-UNKNOWN = object()
 
 
-def factory(k, table=(1, 2)):
-    def helper(x):
-        return x + THREADS
-
-    def kernel(x):
-        return helper(x) + k + table[0]
-
-    return kernel
+class Codegen:
+    def magic_tuple(self):
+        return (9, 0)
 
 
-def test_equal_functions_have_one_name():
-    assert identity(factory(3)) == identity(factory(3))
-
-
-def test_what_a_function_is_made_of_is_in_its_name(monkeypatch):
-    names = {identity(factory(3)), identity(factory(4)), identity(factory(3, (2, 2)))}
-    monkeypatch.setattr(sys.modules[__name__], "THREADS", 64)  # read by what it calls
-    names.add(identity(factory(3)))
-    names.add(identity(lambda x: x + 1))
-    names.add(identity(lambda x: x + 2))
-    assert len(names) == 6
-
-
-def test_what_has_no_name_is_not_kept():
-    with pytest.raises(UnknownError):
-        identity(lambda: UNKNOWN)
-
-
-def test_the_packages_whose_source_is_in_the_name_are_there():
-    assert all((ROOT / package / "__init__.py").is_file() for package in PACKAGES)
-    assert kernel_cache._ROOT == ROOT
-
-
-PRINTED = """
-from gpu.card.kernel_cache import identity
-from gpu.exact.bucket_table import choose_shape
-from tests.gpu.exact.sources import bucket_sources, sources
-for k in (7, 15):
-    for name, (function, _) in sources(k).items():
-        print(k, name, identity(function))
-for name, (function, _) in bucket_sources(choose_shape(15, 1000)).items():
-    print(name, identity(function))
-"""
+def names():
+    """The files of some kernels."""
+    kernels = [
+        made(kmer_set.find, 7, True), made(kmer_set.find, 7, False), made(kmer_set.values, 7, True),
+        made(bucket_table.finish, bucket_table.choose_shape(15, 1000)),
+        made(bit_sliced.bit_sliced, network.shape_for(12, 4)),
+        made(bit_sliced.bit_sliced, network.shape_for(12, 4), registers=96),
+        made(bit_parallel.strip_kernel, bit_parallel.Strip(8, True, 6, 4), 128),
+        made(listing.count, 64, 32), kernel_cache.plain(kmer_set.add),
+    ]  # fmt: skip
+    types = ("uint32", "uint64")
+    return [str(kernel._cache._path(kind, Codegen()).name) for kernel in kernels for kind in types]
 
 
 def test_other_processes_have_the_same_names():
-    told = []
-    for seed in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": PATHS}
-        ran = subprocess.run(
-            [sys.executable, "-c", PRINTED], env=environment, capture_output=True, text=True,
-            check=True, timeout=DEADLINE,
-        )  # fmt: skip
-        told.append(ran.stdout)
-    assert told[0] == told[1]
-    names = [line.split()[-1] for line in told[0].splitlines()]
-    assert len(set(names)) > 10
+    mine = names()
+    assert len(set(mine)) == len(mine)
+    program = "from tests.gpu.card.test_kernel_cache import names; print(*names())"
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": PATHS}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True,
+        check=True, timeout=DEADLINE,
+    )  # fmt: skip
+    assert ran.stdout.split() == mine
+
+
+def test_another_source_has_another_name(tmp_path, monkeypatch):
+    assert kernel_cache._ROOT == ROOT
+    assert all((ROOT / package / "__init__.py").is_file() for package in PACKAGES)
+    digests = set()
+    monkeypatch.setattr(kernel_cache, "_ROOT", tmp_path)
+    (tmp_path / "trie" / "cpu").mkdir(parents=True)
+    for text in ("THREADS = 64", "THREADS = 32"):
+        (tmp_path / "trie" / "cpu" / "new.py").write_text(text)
+        digests.add(kernel_cache._sources.__wrapped__())
+    assert len(digests) == 2
+
+
+def test_a_function_in_another_has_no_name():
+    with pytest.raises(AssertionError, match="functions of one name"):
+        kernel_cache.plain(lambda words: None)
 
 
 LAUNCHED = """
@@ -135,7 +125,7 @@ TOGETHER = """
 import threading
 import numpy as np
 from gpu.card.intrinsics import cuda
-from gpu.card.kernel_cache import jit
+from gpu.card.kernel_cache import made
 
 def adding(number):
     def kernel(words):
@@ -143,7 +133,7 @@ def adding(number):
     return kernel
 
 cuda.current_context()  # numba does not start in several threads at once
-kernels = [jit(adding(number)) for number in range(8)]
+kernels = [made(adding, number) for number in range(8)]
 start = threading.Barrier(4)
 sums = []
 

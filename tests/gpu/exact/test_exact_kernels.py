@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpu.card.packing import pack_chunk
+from gpu.exact import bucket_table, chunk_match, device_tree, walk
+from gpu.exact.chunk_match import TooManyWordNodesError
+from gpu.exact.device_tree import DeviceTree
 from tests.gpu import cases, placement
 from tests.gpu.placement import SIMULATED
 from tests.gpu.plain import match_chunk
 from tests.reference.exact_events import expected
+from trie.snapshots.tree_bitmap import snapshot
 
 pytestmark = placement.marks()
 
@@ -16,8 +21,6 @@ pytestmark = placement.marks()
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tables of a size that the simulator can carry."""
-    from gpu.exact import bucket_table, chunk_match, device_tree, walk
-
     with placement.small_blocks(64, bucket_table, device_tree, chunk_match, walk) as patch:
         if SIMULATED:
             for name in ("NAIVE_THREADS", "SHUFFLE_THREADS"):
@@ -34,10 +37,6 @@ def chosen(one_in=1):
 
 
 def loaded(case, **options):
-    from gpu.card.packing import pack_chunk
-    from gpu.exact.device_tree import DeviceTree
-    from trie.snapshots.tree_bitmap import snapshot
-
     tree = DeviceTree(snapshot(case.dictionary, case.k), **options)
     return tree, pack_chunk(case.bases, case.offsets, case.k)
 
@@ -55,22 +54,23 @@ def agrees(found, case):
         np.testing.assert_array_equal(found.words, words, err_msg=case.name)
 
 
-@pytest.mark.parametrize("case", chosen(), ids=str)
-def test_every_kernel_gives_what_brute_force_gives(case):
+KERNELS = [(method, words) for method in ("walk", "shuffle", "naive") for words in (False, True)]
+"""The words come with the bits; the kernels that write bits alone are others."""
+
+
+@pytest.mark.parametrize(("at", "case"), list(enumerate(chosen())), ids=str)
+def test_every_kernel_gives_what_brute_force_gives(at, case):
+    """In the simulator walk and one of the others for each case, in turn."""
     tree, chunk = loaded(case)
-    for method in ("walk", "shuffle", "naive"):
-        # the words come with the bits; the kernels that write bits alone are others
-        with_words = (True,) if SIMULATED and method == "naive" else (False, True)
-        for words in with_words:
-            found = match_chunk(tree, chunk, method=method, strands=case.strands, with_words=words)
-            agrees(found, case)
+    for method, words in [*KERNELS[:2], KERNELS[2 + at % 4]] if SIMULATED else KERNELS:
+        found = match_chunk(tree, chunk, method=method, strands=case.strands, with_words=words)
+        agrees(found, case)
 
 
-@pytest.mark.parametrize("share", [0.02, 0.9], ids=["few-overflow", "most-overflow"])
-@pytest.mark.parametrize("case", chosen(4), ids=str)
+@pytest.mark.parametrize(
+    ("case", "share"), [(case, (0.02, 0.9)[at % 2]) for at, case in enumerate(chosen(4))], ids=str
+)
 def test_the_bucket_table_gives_what_brute_force_gives(case, share, monkeypatch):
-    from gpu.exact import bucket_table
-
     monkeypatch.setattr(bucket_table, "OVERFLOWING", share)
     tree, chunk = loaded(case, with_buckets=True)
     agrees(match_chunk(tree, chunk, method="buckets", strands=case.strands), case)
@@ -98,8 +98,6 @@ def test_a_chunk_without_windows():
 
 
 def test_words_of_a_tree_with_too_many_nodes_are_refused():
-    from gpu.exact.chunk_match import TooManyWordNodesError
-
     case = cases.make(5, "forward", 20, 3)
     tree, chunk = loaded(case)
     tree.node_count = 2**27 + 1

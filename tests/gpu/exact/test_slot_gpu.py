@@ -5,6 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpu.card.memory import Budget
+from gpu.card.packing import PackedParts, Segment, pack_chunk
+from gpu.exact import pipeline
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.matcher import StreamMatcher
 from tests.gpu import placement
 from tests.matching_results import batch_of
 
@@ -15,8 +21,6 @@ K = 7
 
 def parts_of(rng):
     """Whole chunks, and one that is cut as the first or the last."""
-    from gpu.card.packing import Segment, pack_chunk
-
     parts = []
     for number in range(int(rng.integers(1, 6))):
         size = int(rng.choice([0, 1, 32, 33, *rng.integers(0, 700, 3)]))
@@ -33,10 +37,6 @@ def parts_of(rng):
 
 @pytest.mark.parametrize("threads", [1, 2, 5, 64])
 def test_parts_are_laid_side_by_side(threads, monkeypatch):
-    from gpu.card.memory import Budget
-    from gpu.card.packing import PackedParts
-    from gpu.exact import pipeline
-
     monkeypatch.setattr(pipeline, "LAY_WORDS", 3)
     slot = pipeline.Slot(K, 4096, 0, Budget(0))
     rng = np.random.default_rng(threads)
@@ -59,10 +59,6 @@ def test_parts_are_laid_side_by_side(threads, monkeypatch):
 
 @pytest.mark.parametrize("mode", ["frozen", "grow"])
 def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
-    from streamer.dictionary.targets import Dictionary
-    from streamer.errors import StreamerError
-    from streamer.matching.matcher import StreamMatcher
-
     reads = [("r", "ACGTTGCA" * 50)]
     known = Dictionary.from_batches([batch_of(reads)], 15, "forward")
     refused = pytest.raises(

@@ -7,6 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from gpu.exact.pipeline import ExactFlight
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
@@ -25,20 +26,17 @@ pytestmark = placement.marks()
 
 
 @pytest.mark.parametrize(
-    ("k", "strands", "mode", "records"),
+    ("k", "strands", "mode", "records", "fails"),
     [
-        (5, "canonical", "frozen", RECORDS),
-        (3, "both", "grow", RECORDS),
-        (4, "forward", "frozen", RECORDS[:1]),
-        (15, "both", "frozen", (*RECORDS, ("tiny", "ACG"))),
-        (16, "canonical", "grow", RECORDS[1:]),
+        (5, "canonical", "frozen", RECORDS, 3),
+        (3, "both", "grow", RECORDS, 0),
+        (4, "forward", "frozen", RECORDS[:1], 0),
+        (15, "both", "frozen", (*RECORDS, ("tiny", "ACG")), 0),
+        (16, "canonical", "grow", RECORDS[1:], 3),
     ],
 )
-@pytest.mark.parametrize("fails", [0, 3])
 def test_equal_the_definition(k, strands, mode, records, fails, tmp_path, monkeypatch):
     """Also where the CPU takes over from a GPU that fails."""
-    from gpu.exact.pipeline import ExactFlight
-
     text = "".join(sequence for _, sequence in records)
     reads = [("own", text[3:40]), *make_reads(k, 110, 31), ("again", text[20:45])]
     path = write_fasta(tmp_path / "records.fa", records)

@@ -8,6 +8,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpu import hamming as plane_search
+from gpu.exact import device_tree
+from gpu.hamming import paper, sorting
+from gpu.hamming.network import TILE
+from gpu.hamming.sorting import GROUP, bin_width, in_order
+from streamer.batch import hamming
+from streamer.batch.choice import Choice
+from streamer.batch.hamming import HammingCpu, engine_for
+from streamer.batch.hamming.problem import Oriented
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
 
@@ -23,10 +32,6 @@ LENGTHS = (1, 2, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 256)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tiles that the simulator can carry."""
-    from gpu import hamming as plane_search
-    from gpu.exact import device_tree
-    from gpu.hamming import paper, sorting
-
     modules = (device_tree, paper, sorting, plane_search)
     with placement.small_blocks(32, *modules) as patch:
         if SIMULATED:
@@ -51,8 +56,6 @@ def cases():
 
 
 def text_and_patterns(length, symbols, count, seed):
-    from streamer.batch.hamming.problem import Oriented
-
     rng = np.random.default_rng(seed)
     text = rng.integers(0, 4, symbols, dtype=np.uint8)
     text[rng.random(symbols) < 0.03] = 4
@@ -63,9 +66,6 @@ def text_and_patterns(length, symbols, count, seed):
 
 
 def on_cpu(text, patterns, k):
-    from streamer.batch.hamming import HammingCpu
-    from streamer.batch.hamming.problem import Oriented
-
     windows = text.size - patterns.length + 1
     engine = HammingCpu("naive", Oriented(patterns.codes, patterns.ids, k), 1)
     return joined(engine.words(text, 0, windows))
@@ -81,10 +81,6 @@ def on_card(method, text, patterns, k, first=0):
 
 
 def searcher_of(method, patterns, k):
-    from streamer.batch.choice import Choice
-    from streamer.batch.hamming import engine_for
-    from streamer.batch.hamming.problem import Oriented
-
     patterns = Oriented(patterns.codes, patterns.ids, k)
     return engine_for(Choice(method, "cuda"), patterns, 1, free=False)
 
@@ -105,8 +101,6 @@ def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count
 
 @pytest.mark.parametrize(("length", "k"), [(5, 1), (12, 4), (32, 19), (40, 24)])
 def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
-    from gpu.hamming.network import TILE
-
     text, patterns = text_and_patterns(length, 2 * TILE + 100, 6, seed=length)
     wanted = on_cpu(text[3:], patterns, k)
     assert wanted.size > 100
@@ -114,18 +108,14 @@ def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
 
 
 def test_more_hits_than_there_is_room_for(monkeypatch):
-    import gpu.hamming
-
-    monkeypatch.setattr(gpu.hamming, "FIRST_CAPACITY", 64)
-    text, patterns = text_and_patterns(4, 300, 5, seed=2)
+    monkeypatch.setattr(plane_search, "FIRST_CAPACITY", 16)
+    text, patterns = text_and_patterns(4, 90, 2, seed=2)
     wanted = on_cpu(text, patterns, 3)
-    assert wanted.size > 256
+    assert wanted.size > 64
     np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 3), wanted)
 
 
 def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
-    from gpu.hamming import sorting
-
     monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
     text, patterns = text_and_patterns(6, (3 << sorting.GROUP) + 77, 4, seed=3)
     text[:9000] = 4  # a group without hits
@@ -134,28 +124,26 @@ def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
     np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 1), wanted)
 
 
-@pytest.mark.parametrize(("length", "k"), [(2, 0), (4, 1), (3, 2), (40, 39)])
-def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
-    from gpu.hamming import sorting
-
+@pytest.mark.parametrize(("length", "k", "count"), [(2, 0, 4), (4, 1, 4), (3, 2, 2), (40, 39, 1)])
+def test_hits_put_in_order_on_the_card(length, k, count, monkeypatch):
     monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
     if SIMULATED:
         monkeypatch.setattr(sorting, "EACH", 2)
-    text, patterns = text_and_patterns(length, 500, 5, seed=k)
-    text[100:300] = 0
+    text, patterns = text_and_patterns(length, 100 + length, count, seed=k)
+    text[50:80] = 0
     wanted = on_cpu(text, patterns, k)
     assert wanted.size > 5
     np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, k), wanted)
 
 
 def test_chunks_that_are_sent_ahead():
-    text, patterns = text_and_patterns(9, 700, 4, seed=8)
+    text, patterns = text_and_patterns(9, 230, 4, seed=8)
     searcher = searcher_of("bit-sliced", patterns, 5)
-    searcher.chunk = 200
+    searcher.chunk = 64
     windows = text.size - 9 + 1
     found = []
-    for first in range(0, windows, 200):
-        words = joined(searcher.words(text, first, min(first + 200, windows)))
+    for first in range(0, windows, 64):
+        words = joined(searcher.words(text, first, min(first + 64, windows)))
         found.append(words + (np.uint64(first) << np.uint64(36)))
     np.testing.assert_array_equal(joined(found), on_cpu(text, patterns, 5))
 
@@ -174,9 +162,6 @@ def test_patterns_shared_out_among_blocks():
 
 
 def test_through_the_public_door(monkeypatch):
-    from streamer.batch import hamming
-    from streamer.batch.choice import Choice
-
     chosen = Choice("bit-sliced", "cuda")
     monkeypatch.setattr(hamming, "choose", lambda *_, **__: chosen)
     texts = ["ACGTTGCATTACG", "", "CCATGNNACGT"]
@@ -187,8 +172,6 @@ def test_through_the_public_door(monkeypatch):
 
 
 def test_words_in_order_whatever_their_number():
-    from gpu.hamming.sorting import in_order
-
     rng = np.random.default_rng(6)
     ids = np.arange(0, 60, 3, dtype=np.uint64) << np.uint64(8)
     for windows, count in ((1, 3), (1000, 0), (1000, 17), (1 << 20, 300_000)):
@@ -201,8 +184,6 @@ def test_words_in_order_whatever_their_number():
 
 
 def test_bins_hold_few_hits():
-    from gpu.hamming.sorting import GROUP, bin_width
-
     for windows in (1, 1000, 1 << 25):
         for hits in (1, 999, 1 << 20, 1 << 28):
             shift = bin_width(hits, windows)

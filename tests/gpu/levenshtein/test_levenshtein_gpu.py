@@ -1,26 +1,27 @@
-"""Chunks, streams, several sets and a failing GPU give what the CPU gives."""
+"""Chunks, streams and several sets give what the CPU gives."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from gpu import levenshtein as near
+from gpu.exact import CudaEngineError
+from gpu.levenshtein import NearEngine, search
+from streamer.device_choice import GpuOrCpu
+from streamer.matching import near as near_solver
+from streamer.matching.near import LevenshteinSolver, Step
+from streamer.matching.spec import MatchSpec
+from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
+from trie.levenshtein import Patterns
 
 pytestmark = placement.marks()
-
-from streamer.device_choice import GpuOrCpu  # noqa: E402
-from streamer.matching import near as near_solver  # noqa: E402
-from streamer.matching.near import LevenshteinSolver, Step  # noqa: E402
-from streamer.matching.spec import MatchSpec  # noqa: E402
-from streamer.sequences.read_batch import ReadBatch  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    from gpu.levenshtein import search
-
     with placement.small_blocks(64, search):
         yield
 
@@ -48,12 +49,12 @@ def columns(found):
     ]
 
 
-def solvers(k, distance, codes, *, threads=1, on_fallback=None, **options):
+def solvers(k, distance, codes, *, threads=1, **options):
     spec = {"k": k, "distance": distance, "strands": "both", "cards": (0,)}
     on_cpu = MatchSpec(**spec)
     on_card = MatchSpec(**(spec | options), device="cuda")
     return [
-        LevenshteinSolver(codes, one, GpuOrCpu(on_fallback, "matching"), threads)
+        LevenshteinSolver(codes, one, GpuOrCpu(None, "matching"), threads)
         for one in (on_cpu, on_card)
     ]
 
@@ -66,9 +67,6 @@ def solvers(k, distance, codes, *, threads=1, on_fallback=None, **options):
     ],
 )  # fmt: skip
 def test_chunks_streams_and_cards_do_not_show(streams, chunk, places, cards, monkeypatch):
-    from gpu import levenshtein as near
-    from gpu.levenshtein import search
-
     # with places for all hits these are listed, else some chunks give the words of all ends
     monkeypatch.setattr(near, "found_size", lambda symbols: int(places * symbols) + 2)
 
@@ -116,33 +114,7 @@ def test_more_hits_than_the_list_holds():
     on_card.close()
 
 
-def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
-    from gpu.exact import DeviceLostError
-    from streamer.errors import StreamerError
-
-    codes = np.array([27, 99], dtype=np.uint64)
-    batch = batch_of(60, codes, 6)
-    told = []
-    on_cpu, on_card = solvers(6, 1, codes, on_fallback=told.append)
-    step = Step(0, 60, 1)
-
-    def fail(*_):
-        raise DeviceLostError("the card is gone")
-
-    on_card._engine.match = fail
-    assert columns(on_card.match(batch, step)) == columns(on_cpu.match(batch, step))
-    assert told == ["the card is gone; matching on the CPU"]
-    _, alone = solvers(6, 1, codes)
-    alone._engine.match = fail
-    with pytest.raises(StreamerError, match="the card is gone"):
-        alone.match(batch, step)
-
-
 def test_tables_that_do_not_fit_are_told():
-    from gpu.exact import CudaEngineError
-    from gpu.levenshtein import NearEngine
-    from trie.levenshtein import Patterns
-
     codes = np.arange(5_000, dtype=np.uint64)
     patterns = Patterns.of(codes, 12, 1, both=True)
     engine = NearEngine(12, 1, chunk=100, memory_bytes=100_000)

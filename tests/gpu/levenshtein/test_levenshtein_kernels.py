@@ -10,31 +10,26 @@ import random
 import numpy as np
 import pytest
 
+from gpu import levenshtein
+from gpu.levenshtein import search
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
 from tests.gpu.plain import nearest_words
+from tests.trie.levenshtein.piece_schemes import schemes
+from trie.levenshtein import NOTHING, Patterns
+from trie.levenshtein.lanes import nearest_words as on_the_cpu
 
 pytestmark = placement.marks()
-
-from tests.trie.levenshtein.piece_schemes import schemes  # noqa: E402
-from trie.levenshtein import NOTHING, Patterns  # noqa: E402
-from trie.levenshtein.lanes import nearest_words as on_the_cpu  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    from gpu.levenshtein import search
-
     with placement.small_blocks(64, search):
         yield
 
 
-@pytest.fixture(params=[1, 1 << 14], ids=["many groups a warp", "one"])
-def full_warps(request, monkeypatch):
-    """How many warps fill the card: with few, each has many places one after another."""
-    from gpu import levenshtein
-
-    monkeypatch.setattr(levenshtein, "FULL_WARPS", request.param)
+FULL_WARPS = (1, 1 << 14)
+"""How many warps fill the card: with few, each has many groups of places one after another."""
 
 
 def made_up(seed, k, distance, total, number):
@@ -81,9 +76,9 @@ def cases():
     return found
 
 
-@pytest.mark.usefixtures("full_warps")
 @pytest.mark.parametrize(("seed", "k", "distance", "scheme"), placement.shared(cases(), 2), ids=str)
-def test_every_scheme_equals_the_cpu(seed, k, distance, scheme):
+def test_every_scheme_equals_the_cpu(seed, k, distance, scheme, monkeypatch):
+    monkeypatch.setattr(levenshtein, "FULL_WARPS", FULL_WARPS[(seed // 100 + distance) % 2])
     total = 160 if SIMULATED else 60_000
     codes, bases, offsets = made_up(seed, k, distance, total, 6 if SIMULATED else 300)
     patterns = Patterns.of(codes, k, distance, both=True)
@@ -105,9 +100,9 @@ def test_a_word_an_end_where_everything_is_near():
     np.testing.assert_array_equal(nearest_words(patterns, bases, offsets), want)
 
 
-@pytest.mark.usefixtures("full_warps")
 @pytest.mark.parametrize("total", [0, 1, 31, 32, 33, 64])
-def test_short_chunks(total):
+def test_short_chunks(total, monkeypatch):
+    monkeypatch.setattr(levenshtein, "FULL_WARPS", FULL_WARPS[total % 2])
     bases = np.tile(np.array([0, 1, 2, 3], dtype=np.uint8), 16)[:total]
     offsets = np.array([0, total], dtype=np.int64)
     patterns = Patterns.of(np.array([0b00011011, 0b11], dtype=np.uint64), 4, 1, both=True)

@@ -7,9 +7,19 @@ import random
 import numpy as np
 import pytest
 
+from gpu import primer as gpu_primer
+from gpu.primer import MOST_COLUMNS, GpuAlpha, GpuText, seeds, window_scan
+from gpu.primer.paper import longest_prefixes
+from streamer.batch import primer
+from streamer.batch.choice import Choice
+from streamer.batch.primer import on_gpu, reaches
+from streamer.batch.primer.problem import Alpha
+from streamer.batch.primer.seeds import CutCosts
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
 from tests.reference import primer as oracle
+from trie.codes import encode
+from trie.strands import PRIMER_STRANDS
 
 pytestmark = [
     *placement.marks(),
@@ -21,24 +31,17 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks of a size that the simulator can carry, and windows from the first columns on."""
-    from gpu import primer
-    from gpu.primer import seeds, window_scan
-    from streamer.batch.primer import on_gpu
-
     with placement.small_blocks(32, window_scan, seeds) as patch:
         patch.setattr(on_gpu, "FIRST", (64, 64))
         if SIMULATED:
-            patch.setattr(primer, "FEW", 20)
-            patch.setattr(primer, "LAUNCHES", 3)
+            patch.setattr(gpu_primer, "FEW", 20)
+            patch.setattr(gpu_primer, "LAUNCHES", 3)
         yield patch
 
 
 @pytest.fixture
 def pieces_pay(monkeypatch):
     """Windows are found through pieces wherever they can be."""
-    from streamer.batch.primer import on_gpu
-    from streamer.batch.primer.seeds import CutCosts
-
     monkeypatch.setattr(on_gpu, "COSTS", CutCosts(scanned=1e9, candidate=1, found=1, shared=3))
 
 
@@ -71,12 +74,6 @@ SEEDS = [("alternative", case) for case in (cases()[0], GAPS, cases()[4])]
 @pytest.mark.parametrize(("method", "case"), CASES + SEEDS)
 @pytest.mark.usefixtures("pieces_pay")
 def test_every_method_gives_what_brute_force_gives(method, case):
-    from streamer.batch.choice import Choice
-    from streamer.batch.primer import reaches
-    from streamer.batch.primer.problem import Alpha
-    from trie.codes import encode
-    from trie.strands import PRIMER_STRANDS
-
     alphas, betas, k = case
     strands = PRIMER_STRANDS[len(betas) % 2]
     alpha = Alpha.of([encode(record) for record in alphas])
@@ -87,9 +84,6 @@ def test_every_method_gives_what_brute_force_gives(method, case):
 
 def test_tiles_of_the_conventional_solution():
     """More tiles than one, ended by optimization 1 or by the end of alpha."""
-    from gpu.primer.paper import longest_prefixes
-    from trie.codes import encode
-
     rng = random.Random(4)
     alpha, beta = letters(rng, 13, "ACGTN"), letters(rng, 9, "ACGTN")
     for k, starts in ((2, [0]), (4, [1]), (20, [9])):
@@ -104,9 +98,6 @@ def test_tiles_of_the_conventional_solution():
 
 @pytest.mark.parametrize("factor", [0, 1, 3])
 def test_the_prefetch_misses_less_with_a_larger_factor(factor):
-    from gpu.primer.paper import longest_prefixes
-    from trie.codes import encode
-
     rng = random.Random(3)
     alpha, beta, k = letters(rng, 24), letters(rng, 40), 5
     starts = np.arange(0, 20, 6)
@@ -140,8 +131,6 @@ def edited(rng, piece):
 
 @pytest.mark.parametrize("symbols", [4, 9])
 def test_a_table_has_every_piece_with_at_most_one_error(symbols):
-    from gpu.primer import GpuAlpha, GpuText
-
     rng = np.random.default_rng(symbols)
     alpha = rng.integers(0, 4, 70, dtype=np.uint8)
     alpha[30:36] = 2  # runs
@@ -180,8 +169,6 @@ def test_a_table_has_every_piece_with_at_most_one_error(symbols):
 @pytest.mark.parametrize("column", [45, 50, 60])
 def test_a_window_that_ends_in_the_columns_asked_for_is_found(column):
     """Its only piece with few errors begins before them."""
-    from gpu.primer import GpuAlpha, GpuText
-
     rng = np.random.default_rng(column)
     alpha = rng.integers(0, 4, 60, dtype=np.uint8)
     beta = rng.integers(0, 4, 200, dtype=np.uint8)
@@ -201,25 +188,26 @@ def test_a_window_that_ends_in_the_columns_asked_for_is_found(column):
 
 def test_columns_that_keys_cannot_name_are_refused():
     """The number of a column would run over into that of the window."""
-    from gpu.primer import MOST_COLUMNS, GpuAlpha, GpuText
-
     text = GpuText(GpuAlpha(np.zeros(20, np.uint8), np.full(20, 20)), 3, both=False)
     table = text.table(np.array([[0], [0], [18]]), 2, 9, 1)
     with pytest.raises(ValueError, match="268435456 at most"):
         text.seeded(table, MOST_COLUMNS - 64, MOST_COLUMNS + 64)
 
 
+def agrees(alpha, beta, method, **options):
+    """At k = 3 the reaches are those of the CPU's hook row."""
+    expected, found = (
+        reaches(alpha, iter(beta), 3, choice, **options)
+        for choice in (Choice("hook-row", "cpu"), Choice(method, "cuda"))
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.usefixtures("pieces_pay")
 @pytest.mark.parametrize("most", [0, 200])
 def test_columns_that_keys_cannot_name_are_scanned(monkeypatch, most):
     """With the second bound pieces are looked for in the first columns of the text."""
-    from gpu import primer
-    from streamer.batch.choice import Choice
-    from streamer.batch.primer import on_gpu, reaches
-    from streamer.batch.primer.problem import Alpha
-    from trie.codes import encode
-
-    monkeypatch.setattr(primer, "MOST_COLUMNS", most)
+    monkeypatch.setattr(gpu_primer, "MOST_COLUMNS", most)
     monkeypatch.setattr(on_gpu, "GROWTH", 2)
     rng = random.Random(most)
     beta = letters(rng, 260)
@@ -233,47 +221,31 @@ def test_columns_that_keys_cannot_name_are_scanned(monkeypatch, most):
 @pytest.mark.parametrize("method", ["windows", "seeds"])
 def test_more_hits_than_are_kept(monkeypatch, method):
     """Those that are kept raise the reaches, and halves are looked at anew."""
-    from gpu import primer
-    from streamer.batch.choice import Choice
-    from streamer.batch.primer import on_gpu, reaches
-    from streamer.batch.primer.problem import Alpha
-
-    monkeypatch.setattr(primer, "ROOM", 2)
-    monkeypatch.setattr(primer, "MOST_HITS", 4)
-    monkeypatch.setattr(primer, "MOST_WINDOWS", 3)
+    monkeypatch.setattr(gpu_primer, "ROOM", 2)
+    monkeypatch.setattr(gpu_primer, "MOST_HITS", 4)
+    monkeypatch.setattr(gpu_primer, "MOST_WINDOWS", 3)
     monkeypatch.setattr(on_gpu, "GROWTH", 3)
     rng = np.random.default_rng(6)
     alpha = Alpha.of(
         [np.concatenate([rng.integers(0, 4, 12, dtype=np.uint8), np.zeros(9, np.uint8)])]
     )
     beta = [np.concatenate([rng.integers(0, 2, 180, dtype=np.uint8), np.zeros(60, np.uint8)])]
-    expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"))
-    np.testing.assert_array_equal(reaches(alpha, beta, 3, Choice(method, "cuda")), expected)
+    agrees(alpha, beta, method)
 
 
 @pytest.mark.usefixtures("pieces_pay")
 def test_more_windows_than_a_table_has(monkeypatch):
-    from streamer.batch.choice import Choice
-    from streamer.batch.primer import on_gpu, reaches
-    from streamer.batch.primer.problem import Alpha
-
     monkeypatch.setattr(on_gpu, "MOST_WINDOWS", 2)
     rng = np.random.default_rng(8)
     alpha = Alpha.of([rng.integers(0, 4, 30, dtype=np.uint8)])
     beta = [rng.integers(0, 4, 200, dtype=np.uint8)]
-    expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"))
-    np.testing.assert_array_equal(reaches(alpha, beta, 3, Choice("seeds", "cuda")), expected)
+    agrees(alpha, beta, "seeds")
 
 
 @pytest.mark.parametrize("method", ["windows", "seeds"])
 @pytest.mark.usefixtures("pieces_pay")
 def test_several_engines(monkeypatch, method):
     """They divide alpha for the first chunk of beta; later chunks are taken in turn."""
-    from streamer.batch import primer
-    from streamer.batch.choice import Choice
-    from streamer.batch.primer import on_gpu, reaches
-    from streamer.batch.primer.problem import Alpha
-
     monkeypatch.setattr(primer, "LEAST_STARTS", 4)
     monkeypatch.setattr(on_gpu, "FIRST", (64, 64))
     rng = np.random.default_rng(9)
@@ -289,18 +261,11 @@ def test_several_engines(monkeypatch, method):
 
 @pytest.mark.parametrize("most_words", [1, 2])
 def test_matches_of_more_rows_than_a_thread_has(monkeypatch, most_words):
-    from gpu import primer
-    from streamer.batch.choice import Choice
-    from streamer.batch.primer import reaches
-    from streamer.batch.primer.problem import Alpha
-
-    monkeypatch.setattr(primer, "MOST_WORDS", most_words)
+    monkeypatch.setattr(gpu_primer, "MOST_WORDS", most_words)
     rng = np.random.default_rng(most_words)
     a = rng.integers(0, 4, 110, dtype=np.uint8)
     changed = np.delete(a, 70)
     changed[::31] ^= 1
     alpha = Alpha.of([a[:-2], a])
     beta = [rng.integers(0, 4, 130, dtype=np.uint8), np.append(changed, a[:40])]
-    expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"), strands="both")
-    found = reaches(alpha, beta, 3, Choice("windows", "cuda"), strands="both")
-    np.testing.assert_array_equal(found, expected)
+    agrees(alpha, beta, "windows", strands="both")

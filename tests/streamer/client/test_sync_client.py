@@ -186,8 +186,8 @@ def test_damage_leaves_a_gap_on_each_topic(served, sync):
     """Also at the end, behind which no message shows it."""
     served.commit(30)
     for at in (12, 30):
-        (row,) = served.journal._opened.records(at - 1, at)
-        with (served.journal._directory / f"records-{row.file:08d}").open("r+b") as data:
+        (row,) = served.journal._index.records(at - 1, at)
+        with (served.journal.directory / f"records-{row.file:08d}").open("r+b") as data:
             data.seek(row.offset + 3)
             byte = data.read(1)
             data.seek(row.offset + 3)

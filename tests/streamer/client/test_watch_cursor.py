@@ -25,17 +25,27 @@ def path(tmp_path):
     return settings(tmp_path, "k = 11")
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The configuration of a daemon that has five batches of 20 reads."""
+    path = settings(tmp_path_factory.mktemp("kept"), "k = 11")
+    with daemon(path) as (_, endpoints):
+        send(endpoints, 1)
+        assert head(endpoints) == 6
+        yield path
+
+
 @pytest.fixture
 def place(tmp_path):
     return tmp_path / "place.json"
 
 
 @pytest.fixture
-def watch(path, place, streamer):
+def watch(place, streamer):
     """Rows (without a header), and what is said, of a watch for so many seconds; exit code 0."""
 
-    def run(*options, seconds=3, code=0):
-        asked = ("--topic", "read", "--from-cursor", place, "--for", seconds, *options)
+    def run(path, *options, seconds=3, code=0, topic="read"):
+        asked = ("--topic", topic, "--from-cursor", place, "--for", seconds, *options)
         found, out, err = streamer("watch", "--config", path, *map(str, asked))
         assert found == code, err
         return out.splitlines()[1:], err
@@ -55,11 +65,11 @@ def at(place):
     return Cursor.from_json(place.read_text()).at
 
 
-def watched(endpoints, place, watch):
+def watched(endpoints, path, place, watch):
     """Rows up to the head of now."""
     rows, last = [], head(endpoints)
     while not place.exists() or at(place) < last:
-        rows += watch(seconds=1)[0]
+        rows += watch(path, seconds=1)[0]
     return rows
 
 
@@ -68,7 +78,7 @@ def test_rows_come_once_over_restarts_of_both(path, place, watch):
     for life in range(3):
         with daemon(path) as (child, endpoints):
             send(endpoints, life)
-            rows += watched(endpoints, place, watch)
+            rows += watched(endpoints, path, place, watch)
             if life < 2:
                 send(endpoints, life + 10)
             child.send_signal(signal.SIGKILL)
@@ -91,7 +101,7 @@ def test_a_watch_that_is_killed_loses_nothing(path, place, watch):
                 until(lambda n=wanted: place.exists() and at(place) >= n, "the place")
                 child.kill()
                 runs.append(child.stdout.readlines())
-        runs.append(["#", *watched(endpoints, place, watch)])
+        runs.append(["#", *watched(endpoints, path, place, watch)])
     found = [batches(row for row in rows[1:] if row.endswith("\n")) for rows in runs[:-1]]
     found.append(batches(runs[-1][1:]))
     assert all(one == sorted(one) for one in found)
@@ -102,94 +112,80 @@ def test_a_watch_that_is_killed_loses_nothing(path, place, watch):
         assert following.count(following[0]) == 20
 
 
-def test_a_file_of_rows_and_its_cursor_agree(path, place, watch, tmp_path):
+def test_a_file_of_rows_and_its_cursor_agree(kept, place, watch, tmp_path):
     found = tmp_path / "rows.tsv"
-    with daemon(path) as (_, endpoints):
-        send(endpoints, 1)
-        rows = []
-        while len(rows) < 100:
-            watch("-o", found, seconds=1)
-            rows += found.read_text().splitlines()[1:]
-        assert batches(rows) == everything([1])
+    rows = []
+    while len(rows) < 100:
+        watch(kept, "-o", found, seconds=1)
+        rows += found.read_text().splitlines()[1:]
+    assert batches(rows) == everything([1])
 
 
-def test_count_ends_within_a_batch_and_repeats_it(path, place, watch):
-    with daemon(path) as (_, endpoints):
-        send(endpoints, 1)
-        rows, _ = watch("--count", 50, seconds=DEADLINE)
-        assert batches(rows) == everything([1])[:50]
-        # the third batch was not finished
-        rows, _ = watch("--count", 60, seconds=DEADLINE)
-        assert batches(rows) == everything([1])[40:]
+def test_count_ends_within_a_batch_and_repeats_it(kept, place, watch):
+    rows, _ = watch(kept, "--count", 50, seconds=DEADLINE)
+    assert batches(rows) == everything([1])[:50]
+    # the third batch was not finished
+    rows, _ = watch(kept, "--count", 60, seconds=DEADLINE)
+    assert batches(rows) == everything([1])[40:]
 
 
-def test_a_cursor_is_plain_whatever_its_suffix(path, tmp_path, streamer):
+def test_a_cursor_is_plain_whatever_its_suffix(kept, tmp_path, streamer):
     place = tmp_path / "place.gz"
-    with daemon(path) as (_, endpoints):
-        send(endpoints, 1)
-        for count in (20, 80):
-            asked = ("--topic", "read", "--from-cursor", str(place), "--count", str(count))
-            code, found, err = streamer("watch", "--config", path, *asked)
-            assert code == 0, err
-            assert len(found.splitlines()) == 1 + count
+    for count in (20, 80):
+        asked = ("--topic", "read", "--from-cursor", str(place), "--count", str(count))
+        code, found, err = streamer("watch", "--config", kept, *asked)
+        assert code == 0, err
+        assert len(found.splitlines()) == 1 + count
     assert at(place) > 0
 
 
-def test_a_cursor_of_another_stream(path, place, watch):
+def test_a_cursor_of_another_stream(kept, place, watch):
     place.write_text(Cursor("f" * 16, 3).to_json())
-    with daemon(path):
-        rows, err = watch(code=1, seconds=DEADLINE)
-        assert rows == []
-        assert err == (
-            f"streamer: error: {place}: the cursor is of another stream, as the daemon has another "
-            "journal now: delete it to begin with the oldest record that is kept\n"
-        )
+    rows, err = watch(kept, code=1, seconds=DEADLINE)
+    assert rows == []
+    assert err == (
+        f"streamer: error: {place}: the cursor is of another stream, as the daemon has another "
+        "journal now: delete it to begin with the oldest record that is kept\n"
+    )
     assert Cursor.from_json(place.read_text()) == Cursor("f" * 16, 3)
 
 
-def test_a_cursor_of_the_future(path, place, watch):
-    with daemon(path) as (_, endpoints):
-        send(endpoints, 1)
-        watched(endpoints, place, watch)
-        place.write_text(json.dumps(json.loads(place.read_text()) | {"at": 10_000}))
-        _, err = watch(code=1, seconds=DEADLINE)
-        assert "beyond the end of the stream" in err
+def test_a_cursor_of_the_future(kept, place, watch):
+    watch(kept, "--count", 20, seconds=DEADLINE)
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"at": 10_000}))
+    _, err = watch(kept, code=1, seconds=DEADLINE)
+    assert "beyond the end of the stream" in err
 
 
-@pytest.mark.parametrize("text", ["", "{", "cursor", '{"stream": 5}'])
-def test_what_is_no_cursor(path, place, watch, text):
+@pytest.mark.parametrize("text", ["", '{"stream": 5}'])
+def test_what_is_no_cursor(kept, place, watch, text):
     place.write_text(text)
-    with daemon(path):
-        _, err = watch(code=1)
-        assert err == (
-            f"streamer: error: {place}: not a cursor: delete it to begin with the oldest record\n"
-        )
+    _, err = watch(kept, code=1)
+    assert err == (
+        f"streamer: error: {place}: not a cursor: delete it to begin with the oldest record\n"
+    )
 
 
 def test_a_daemon_without_a_journal(path, place, watch, monkeypatch):
     monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", 0.5)
     with daemon(path, "journal.durability=none"):
-        _, err = watch(code=1)
+        _, err = watch(path, code=1)
         assert "is a daemon with a journal running?" in err
 
 
-def test_event_words_come_live_only(path, place, watch):
-    with daemon(path):
-        _, err = watch("--topic", "word")
-        assert "word: not stored by the daemon, so only new messages" in err
+def test_event_words_come_live_only(kept, place, watch):
+    _, err = watch(kept, "--topic", "word", seconds=1)
+    assert "word: not stored by the daemon, so only new messages" in err
 
 
-def test_no_topic_is_kept(path, place, streamer):
-    with daemon(path):
-        asked = ("--topic", "beat", "--from-cursor", str(place), "--count", "2")
-        code, found, err = streamer("watch", "--config", path, *asked)
-        assert code == 0, err
-        assert len(found.splitlines()) == 3
-        assert at(place) > 0
+def test_no_topic_is_kept(kept, place, watch):
+    rows, _ = watch(kept, "--count", "2", topic="beat", seconds=DEADLINE)
+    assert len(rows) == 2
+    assert at(place) > 0
 
 
 def test_the_rows_cannot_go_to_the_cursor(path, place, watch):
-    _, err = watch("-o", place, code=2)
+    _, err = watch(path, "-o", place, code=2)
     assert "is named for two outputs" in err
 
 
@@ -199,19 +195,14 @@ def test_a_sync_endpoint_is_for_a_cursor(path, streamer):
 
 
 @pytest.mark.parametrize("found", [False, True])
-def test_the_oldest_record_expires_between_two_questions(path, place, watch, monkeypatch, found):
+def test_the_oldest_record_expires_between_two_questions(kept, place, watch, monkeypatch, found):
     """Sync tells which one is the oldest, and at the pull another one is."""
     answered = iter((Reset("too-old", "f" * 16, 8), Reset("too-old", "f" * 16, 9)))
-
-    def receive(feed, timeout):
-        return next(answered, None)
-
-    monkeypatch.setattr("streamer.client.Subscriber.receive", receive)
-    with daemon(path):
-        if found:
-            place.write_text(Cursor("f" * 16, 3).to_json())
-            _, err = watch(code=1)
-            assert "records after this cursor are no longer kept" in err
-        else:
-            rows, _ = watch(seconds=1)
-            assert rows == []
+    monkeypatch.setattr("streamer.client.Subscriber.receive", lambda *_: next(answered, None))
+    if found:
+        place.write_text(Cursor("f" * 16, 3).to_json())
+        _, err = watch(kept, code=1)
+        assert "records after this cursor are no longer kept" in err
+    else:
+        rows, _ = watch(kept, seconds=1)
+        assert rows == []

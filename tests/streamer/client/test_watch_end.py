@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -82,15 +82,19 @@ def test_a_watch_that_has_its_time_does_not_ask_for_more(path, ending, tmp_path,
     assert (code, err) == (0, "")
 
 
-@pytest.mark.parametrize("wait", [list, Subscriber.receive])
-def test_a_subscriber_that_waits_is_told_of_a_lost_daemon(path, daemon, tmp_path, wait):
-    with Subscriber(f"ipc://{tmp_path}/feed", ["read"], answer_seconds=SILENT_SECONDS) as feed:
-        assert feed.wait_for_daemon(DEADLINE)
+def test_a_subscriber_that_waits_is_told_of_a_lost_daemon(path, daemon, tmp_path):
+    with ExitStack() as stack:
+        options = {"topics": ["read"], "answer_seconds": SILENT_SECONDS}
+        feeds = [
+            stack.enter_context(Subscriber(f"ipc://{tmp_path}/feed", **options)) for _ in range(2)
+        ]
+        assert all(feed.wait_for_daemon(DEADLINE) for feed in feeds)
         daemon.kill()
-        with pytest.raises(DaemonLostError, match="no beat for 1 s"):
-            wait(feed)
-        assert feed.lost
-        assert not feed.ended
+        for feed, wait in zip(feeds, (list, Subscriber.receive), strict=True):
+            with pytest.raises(DaemonLostError, match="no beat for 1 s"):
+                wait(feed)
+            assert feed.lost
+            assert not feed.ended
 
 
 def subscribed(folder):

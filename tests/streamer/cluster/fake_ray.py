@@ -107,3 +107,29 @@ class FakeRay:
 def fake_cluster(make):
     """A cluster whose workers are what ``make()`` returns."""
     return Cluster(FakeRay(make))
+
+
+class TasksHere:
+    """Ray whose tasks run at once, in this process; a result stands for its reference."""
+
+    exceptions = SimpleNamespace(
+        RayError=RayError, RayTaskError=RayError, GetTimeoutError=GetTimeoutError
+    )
+
+    def remote(self, function):
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=function))
+
+    def cluster_resources(self):
+        return {"CPU": 2}
+
+    def nodes(self):
+        return [{"Alive": True}]
+
+    def put(self, obj):
+        return obj
+
+    def get(self, reference, timeout=None):
+        return reference
+
+    def cancel(self, reference, force):
+        pass

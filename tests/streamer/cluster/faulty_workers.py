@@ -23,6 +23,12 @@ SPECS = {
     "grow": {"mode": "grow", "counted": True, "chunk": 700},
     "seeded": {"mode": "grow", "seed_bases": 9_000, "chunk": 700},
 }
+MORE_SPECS = SPECS | {
+    "both": {"mode": "frozen", "strands": "both"},
+    "forward": {"mode": "grow", "seed_bases": 9_000, "strands": "forward"},
+    "limited": {"mode": "grow", "max_kmers": 12_000},
+    "empty": {"mode": "grow", "sources": ()},
+}
 
 made = []
 """The matchers of a test, which are closed at its end."""
@@ -114,8 +120,13 @@ def batches(count):
 
 def matchers(name, targets, shards=1, faults=None):
     """One of this process, and one whose workers have faults."""
-    spec = MatchSpec.of(**{"k": K, "sources": (targets,)} | SPECS[name])
-    loaded = Dictionary.from_files(spec.sources, K, spec.strands, keep_records=spec.counted)
+    fields = MORE_SPECS.get(name) or SPECS[name]
+    spec = MatchSpec.of(**{"k": K, "sources": (targets,)} | fields)
+    loaded = (
+        Dictionary.from_files(spec.sources, K, spec.strands, keep_records=spec.counted)
+        if spec.sources
+        else Dictionary.empty(K, spec.strands)
+    )
     faults, said = faults or Faults(), []
     cluster = fake_cluster(lambda: Worker(faults))
     there = ClusterMatcher(loaded, spec, cluster, workers=2, shards=shards, say=said.append)

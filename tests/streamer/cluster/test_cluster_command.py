@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -26,9 +27,9 @@ needs_ray = pytest.mark.skipif(
 )
 
 
-def streamer(*words, program="streamer", **more):
+def program(*words, module="streamer", **more):
     return subprocess.run(
-        [sys.executable, "-m", program, *words], capture_output=True, text=True, timeout=100,
+        [sys.executable, "-m", module, *words], capture_output=True, text=True, timeout=100,
         check=False, **more,
     )  # fmt: skip
 
@@ -54,6 +55,13 @@ def folder():
     shutil.rmtree(made, ignore_errors=True)
 
 
+@pytest.fixture
+def same_variables():
+    """What a command in this process sets for Ray does not last."""
+    with mock.patch.dict(os.environ):
+        yield
+
+
 def left_of(folder):
     return [path.name for path in folder.iterdir()]
 
@@ -61,8 +69,8 @@ def left_of(folder):
 @needs_ray
 def test_a_cluster_of_this_machine(text, folder, environment):
     environment["TMPDIR"] = str(folder)
-    alone = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "-q")
-    found = streamer(
+    alone = program("asm", text, "--pattern", "TTGCA", "-k", "1", "-q")
+    found = program(
         "asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", "local", "--threads", "1",
         env=environment,
     )  # fmt: skip
@@ -75,7 +83,7 @@ def test_a_cluster_of_this_machine(text, folder, environment):
 def test_the_memory_of_a_dictionary_in_shards(folder, environment):
     environment["TMPDIR"] = str(folder)
     words = ["cluster", "--section", "shards", "--workers", "1", "--workers", "2"]
-    found = streamer(*words, "--kmers", "20000", program="benchmarks", cwd=ROOT, env=environment)
+    found = program(*words, "--kmers", "20000", module="benchmarks", cwd=ROOT, env=environment)
     assert found.returncode == 0, found.stderr
     heads, _, *rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
@@ -90,11 +98,10 @@ def test_the_memory_of_a_dictionary_in_shards(folder, environment):
 
 
 @pytest.mark.parametrize("command", ["asm", "hamming"])
-def test_workers_give_lines_only(command, text):
+def test_workers_give_lines_only(command, text, streamer):
     words = [command, text, "--pattern", "TTGCA", "-k", "1", "--cluster", "local"]
-    found = streamer(*words, "--format", "arrow")
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == "streamer: error: --cluster: its rows are lines, --format tsv or jsonl\n"
+    said = "streamer: error: --cluster: its rows are lines, --format tsv or jsonl\n"
+    assert streamer(*words, "--format", "arrow") == (2, "", said)
 
 
 @needs_ray
@@ -178,24 +185,26 @@ def test_nothing_of_ray_is_imported_without_a_cluster(text):
     assert found.stderr == "[]\n"
 
 
-def test_nothing_listens_at_the_address(text):
+@pytest.mark.usefixtures("same_variables")
+def test_nothing_listens_at_the_address(text, streamer):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-        found = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", address)
-    assert found.returncode == 1
-    assert found.stderr == (
+        code, _, err = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", address)
+    assert code == 1
+    assert err == (
         f"streamer: error: --cluster {address}: Connection refused; "
         f"start a cluster there with 'ray start --head'\n"
     )
 
 
+@pytest.mark.usefixtures("same_variables")
 @pytest.mark.parametrize("address", ["here", "host:", "host:0", "ray://host:10001", ":6379"])
-def test_what_is_no_address_is_a_usage_error(address, text):
-    found = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", address)
-    assert found.returncode == 2
-    assert found.stderr.startswith(f"streamer: error: --cluster {address}: give local, auto, or")
-    assert found.stderr.count("\n") == 1
+def test_what_is_no_address_is_a_usage_error(address, text, streamer):
+    code, _, err = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", address)
+    assert code == 2
+    assert err.startswith(f"streamer: error: --cluster {address}: give local, auto, or")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("token", ["wrong" * 9, None, TOKEN])
@@ -203,7 +212,7 @@ def test_a_cluster_lets_in_who_has_its_token(token, nodes, text, environment, tm
     environment |= {"HOME": str(tmp_path)}
     if token is not None:
         environment["RAY_AUTH_TOKEN"] = token
-    found = streamer(
+    found = program(
         "asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", nodes.address, env=environment
     )
     if token == TOKEN:
@@ -216,21 +225,21 @@ def test_a_cluster_lets_in_who_has_its_token(token, nodes, text, environment, tm
     assert "does not accept this token" in found.stderr
 
 
-def test_a_growing_dictionary_stays_on_this_machine(text):
+def test_a_growing_dictionary_stays_on_this_machine(text, streamer):
     words = ["match", text, "--seed", "9", "-k", "5", "--device", "cpu"]
-    alone, found = streamer(*words), streamer(*words, "--cluster", "local")
-    assert (found.returncode, found.stdout) == (0, alone.stdout)
+    _, alone, _ = streamer(*words)
+    code, out, err = streamer(*words, "--cluster", "local")
+    assert (code, out) == (0, alone)
     note = "a growing dictionary depends on the order of reads: matching without the cluster"
-    assert f"streamer: {note}\n" in found.stderr
-    quiet = streamer(*words, "--cluster", "local", "--quiet")
-    assert (quiet.stdout, quiet.stderr) == (alone.stdout, "")
+    assert f"streamer: {note}\n" in err
+    assert streamer(*words, "--cluster", "local", "--quiet") == (0, alone, "")
 
 
-def test_what_is_not_for_a_cluster_is_refused(text):
+def test_what_is_not_for_a_cluster_is_refused(text, streamer):
     for words in (
         ["match", text, "-d", text, "-k", "5", "--profile"],
         ["lcs", text, text, "--method", "diff"],
     ):
-        found = streamer(*words, "--cluster", "local")
-        assert found.returncode == 2
-        assert "--cluster" in found.stderr
+        code, _, err = streamer(*words, "--cluster", "local")
+        assert code == 2
+        assert "--cluster" in err

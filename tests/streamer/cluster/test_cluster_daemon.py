@@ -25,10 +25,9 @@ from tests.waiting import DEADLINE
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 
 
-@pytest.mark.parametrize("mode", ["frozen", "grow"])
-def test_the_feed_is_that_of_one_machine(mode, nodes, path, tmp_path, genome, streamer):
+def test_the_feed_is_that_of_one_machine(nodes, path, tmp_path, genome, streamer):
     reads = reads_of(GENOME, random.Random(9), 200)
-    settings = [f"dictionary.mode={mode}", "cluster.address=auto", "cluster.workers=2"]
+    settings = ["dictionary.mode=grow", "cluster.address=auto", "cluster.workers=2"]
     with (
         running(path, settings) as daemon,
         Subscriber(daemon.endpoints["feed"], TOPICS) as feed,
@@ -42,7 +41,7 @@ def test_the_feed_is_that_of_one_machine(mode, nodes, path, tmp_path, genome, st
                 messages += follow(feed, 1)
         producer.flush(timeout=DEADLINE, matched=True)
         assert not feed.gaps
-    check_equal(messages, dict(reads), streamer, tmp_path, genome, mode)
+    check_equal(messages, dict(reads), streamer, tmp_path, genome, "grow")
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import random
+from contextlib import nullcontext
+from itertools import count, cycle
 from pathlib import Path
 
 import pytest
 
 from streamer.cli.app import main
-from streamer.cluster import batch_tasks, match_tasks
+from streamer.cluster import batch_tasks, connecting, match_tasks
+from tests.streamer.cluster.fake_ray import TasksHere
 
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 
@@ -88,29 +91,45 @@ def rows(line, files, tmp_path, *more):
     return out.read_bytes()
 
 
-SIZES = {"usual": 1.0, "small": 0.05, "least": 0.004}
+@pytest.fixture
+def here(monkeypatch):
+    """A cluster whose tasks run in this process, one after the other."""
+    monkeypatch.setattr(connecting, "_start", lambda *_: TasksHere())
+    monkeypatch.setattr(connecting, "_watched", lambda *_: nullcontext())
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_rows_are_those_of_one_process(name, size, nodes, files, tmp_path, monkeypatch):
-    """At several sizes of tasks: as they are, and so small that each record is cut."""
-    if size != "usual":
-        share = SIZES[size]
-        monkeypatch.setattr(batch_tasks, "MOST_PIECE", int(1e6 * share))
-        monkeypatch.setattr(batch_tasks, "LEAST_STARTS", max(16, int(20_000 * share)))
-        monkeypatch.setattr(batch_tasks, "PRIMER_TASK_SECONDS", 0.0)
-        monkeypatch.setattr(batch_tasks, "BEHIND", int(2000 * share))
+SMALL, LEAST = 0.05, 0.004
+
+
+@pytest.mark.parametrize(("name", "share"), [*zip(COMMANDS, cycle((SMALL, LEAST)), strict=False)])
+def test_rows_are_those_of_one_process(name, share, here, files, tmp_path, monkeypatch):
+    """With tasks so small that each record is cut."""
+    monkeypatch.setattr(batch_tasks, "MOST_PIECE", int(1e6 * share))
+    monkeypatch.setattr(batch_tasks, "LEAST_STARTS", max(16, int(20_000 * share)))
+    monkeypatch.setattr(batch_tasks, "PRIMER_TASK_SECONDS", 0.0)
+    monkeypatch.setattr(batch_tasks, "BEHIND", int(2000 * share))
+    monkeypatch.setattr(batch_tasks, "FROM_CELLS", 0)
+    monkeypatch.setattr(batch_tasks, "TILE_CELLS", 1e8 * share)
+    for bases in ("TASK_BASES", "TASK_BASES_OF_MANY_ROWS", "TASK_BASES_NEAR"):
+        monkeypatch.setattr(match_tasks, bases, int(1e6 * share))
+    compare(name, files, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["asm-best", "primer", "lcs-cut", "match"])
+def test_rows_of_a_cluster_are_those_of_one_process(name, nodes, files, tmp_path, monkeypatch):
+    if name == "lcs-cut":
         monkeypatch.setattr(batch_tasks, "FROM_CELLS", 0)
-        monkeypatch.setattr(batch_tasks, "TILE_CELLS", 1e8 * share)
-        for bases in ("TASK_BASES", "TASK_BASES_OF_MANY_ROWS", "TASK_BASES_NEAR"):
-            monkeypatch.setattr(match_tasks, bases, int(1e6 * share))
+        monkeypatch.setattr(batch_tasks, "TILE_CELLS", 1e8 * SMALL)
+    compare(name.removesuffix("-cut"), files, tmp_path)
+
+
+def compare(name, files, tmp_path):
     expected = rows(COMMANDS[name], files, tmp_path)
     assert rows(COMMANDS[name], files, tmp_path, "--cluster", "auto") == expected
     assert expected.count(b"\n") > (name != "asm-jsonl")
 
 
-def test_workers_read_regions_of_fastq(nodes, files, tmp_path, monkeypatch):
+def test_workers_read_regions_of_fastq(here, files, tmp_path, monkeypatch):
     monkeypatch.setattr(match_tasks, "prefetched", None)  # no reads are sent
     for bases in ("TASK_BASES", "LEAST_BASES"):
         monkeypatch.setattr(match_tasks, bases, 20_000)
@@ -133,7 +152,7 @@ def small_files(files, tmp_path):
 
 
 @pytest.mark.parametrize("report", ["intervals", "reads", "windows"])
-def test_workers_read_small_files(report, nodes, files, small_files, tmp_path, monkeypatch):
+def test_workers_read_small_files(report, here, files, small_files, tmp_path, monkeypatch):
     line = " ".join(["match", *small_files, "-d {targets} -k 21 --report", report])
     expected = rows(line, files, tmp_path)
     assert expected.count(b"\n") > 300
@@ -144,7 +163,7 @@ def test_workers_read_small_files(report, nodes, files, small_files, tmp_path, m
 
 @pytest.mark.parametrize("fault", ["cut", "letter", "unseen"])
 def test_a_fault_in_a_small_file_comes_behind_the_rows_before_it(
-    fault, nodes, files, small_files, capfd, monkeypatch
+    fault, here, files, small_files, capfd, monkeypatch
 ):
     bad = Path(small_files[2])
     if fault == "cut":
@@ -152,10 +171,10 @@ def test_a_fault_in_a_small_file_comes_behind_the_rows_before_it(
     elif fault == "letter":
         bad.write_bytes(bad.read_bytes() + b"@bad\nAC!T\n+\nIIII\n")
     given = ["match", *small_files, "-d", files["targets"], "-k", "21", "-q", "--report", "reads"]
-    said = []
+    said, numbers = [], count()
     for more in ([], ["--cluster", "auto"]):
         if more and fault == "unseen":
-            monkeypatch.setattr(match_tasks, "_version_of", lambda path: (1, 1))
+            monkeypatch.setattr(match_tasks, "_version_of", lambda path: (1, next(numbers)))
         assert main([*given, *more]) == (fault != "unseen")
         said.append(capfd.readouterr())
     assert said[0] == said[1]
@@ -164,13 +183,19 @@ def test_a_fault_in_a_small_file_comes_behind_the_rows_before_it(
 
 @pytest.mark.parametrize("changed", ["size", "time", "path"])
 def test_workers_that_do_not_see_the_file_are_sent_the_reads(
-    changed, nodes, files, tmp_path, monkeypatch
+    changed, here, files, tmp_path, monkeypatch
 ):
     expected = rows(COMMANDS["match-fastq"], files, tmp_path)
     with open(files["fastq"]) as file:
         size, time = match_tasks._version(file.fileno())
-    told = (size + (changed == "size"), time + (changed == "time"))
-    monkeypatch.setattr(match_tasks, "_version", lambda descriptor: told)
+    numbers = count()
+
+    def version(descriptor):
+        """Another one to each that looks."""
+        number = next(numbers)
+        return size + number * (changed == "size"), time + number * (changed == "time")
+
+    monkeypatch.setattr(match_tasks, "_version", version)
     if changed == "path":
         parsed = match_tasks._ByWorkers.parsed
         elsewhere = lambda self, path, file: parsed(self, f"{path}-", file)  # noqa: E731
@@ -179,7 +204,7 @@ def test_workers_that_do_not_see_the_file_are_sent_the_reads(
 
 
 def test_a_fault_in_fastq_comes_behind_the_rows_before_it(
-    nodes, files, tmp_path, capfd, monkeypatch
+    here, files, tmp_path, capfd, monkeypatch
 ):
     for bases in ("TASK_BASES", "LEAST_BASES"):
         monkeypatch.setattr(match_tasks, bases, 20_000)
@@ -195,7 +220,7 @@ def test_a_fault_in_fastq_comes_behind_the_rows_before_it(
     assert said[1].out.count("\n") == 430
 
 
-def test_an_error_in_the_text_comes_behind_the_rows_before_it(nodes, tmp_path, capfd):
+def test_an_error_in_the_text_comes_behind_the_rows_before_it(here, tmp_path, capfd):
     path = tmp_path / "bad.fa"
     path.write_text(">a\n" + "ACGTTGCA" * 3 + "\n>b\nACG!T\n")
     lines = []

@@ -10,7 +10,15 @@ from streamer.cluster.match_worker import Address, MatchWorker, NodeLine
 from streamer.errors import StreamerError
 from streamer.sequences.read_batch import ReadBatch
 from tests.streamer.cluster.fake_ray import FakeRay, Never, RayError, Reference
-from tests.streamer.cluster.faulty_workers import GENOME, NONE, SPECS, K, batches, matchers
+from tests.streamer.cluster.faulty_workers import (
+    GENOME,
+    MORE_SPECS,
+    NONE,
+    SPECS,
+    K,
+    batches,
+    matchers,
+)
 from tests.streamer.cluster.test_cluster_stream import assert_equal
 
 pytestmark = pytest.mark.usefixtures("short_waits")
@@ -76,9 +84,17 @@ def test_a_part_of_a_shard_that_always_fails_is_one_line(fault_targets):
         there.match(next(batches(1)))
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("slot", [0, 1 << 9, 3 << 10, 1 << 20])
+SLOTS = (0, 1 << 9, 3 << 10, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "slot", "shards"),
+    [
+        (name, slot, 1 + (i + j) % 2)
+        for i, name in enumerate(MORE_SPECS)
+        for j, slot in enumerate(SLOTS)
+    ],
+)
 def test_results_are_the_same_with_and_without_lines(
     slot, name, shards, fault_targets, monkeypatch
 ):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
+from dataclasses import dataclass
 
 import pytest
 
 from streamer.cli.app import main
 from streamer.cluster import batch_tasks, cluster_tasks, match_tasks
-from streamer.cluster.cluster_tasks import ClusterTasks, Work
+from streamer.cluster.cluster_tasks import ClusterTasks, Task
 from streamer.cluster.connecting import Cluster
 from streamer.errors import StreamerError
 from tests.cluster_kit import Trouble
@@ -18,30 +20,28 @@ pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 SEED = 2060
 
 
-def as_it_is(shared):
-    return shared
+@dataclass
+class Square(Task):
+    seconds: float
+
+    def run(self, part):
+        time.sleep(self.seconds)
+        return part * part
 
 
-def slow_square(shared, part):
-    time.sleep(shared)
-    return part * part
+class EndOfTheWorker(Task):
+    def run(self, part):
+        os._exit(1)
 
 
-def end_of_the_worker(shared, part):
-    import os
-
-    os._exit(1)
-
-
-def own_error(shared, part):
-    raise StreamerError(f"part {part} is wrong")
+class OwnError(Task):
+    def run(self, part):
+        raise StreamerError(f"part {part} is wrong")
 
 
-def a_bug(shared, part):
-    return 1 // part
-
-
-SQUARES = Work(as_it_is, slow_square)
+class Bug(Task):
+    def run(self, part):
+        return 1 // part
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def cluster(nodes):
 
 
 def test_results_keep_their_order_while_workers_die_and_nodes_come_and_go(nodes, cluster):
-    tasks = ClusterTasks(cluster, SQUARES, 0.15)
+    tasks = ClusterTasks(cluster, Square(0.15))
     with Trouble(nodes, SEED, 0.6, with_nodes=True) as trouble:
         found = list(tasks.in_order(range(80)))
     assert found == [number * number for number in range(80)]
@@ -87,20 +87,20 @@ def test_rows_survive_kills(command, nodes, tmp_path, monkeypatch):
 
 def test_a_part_whose_workers_always_die_is_one_line(cluster, monkeypatch):
     monkeypatch.setattr(cluster_tasks, "RETRIES", 1)
-    tasks = ClusterTasks(cluster, Work(as_it_is, end_of_the_worker), 0)
+    tasks = ClusterTasks(cluster, EndOfTheWorker())
     with pytest.raises(StreamerError, match=r"workers died 2 times in the same part of the work"):
         list(tasks.in_order([1]))
 
 
 def test_errors_of_workers_are_those_of_one_process(cluster):
     with pytest.raises(StreamerError, match=r"^part 3 is wrong$"):
-        list(ClusterTasks(cluster, Work(as_it_is, own_error), 0).in_order([3]))
+        list(ClusterTasks(cluster, OwnError()).in_order([3]))
     with pytest.raises(StreamerError, match=r"a worker failed: ZeroDivisionError"):
-        list(ClusterTasks(cluster, Work(as_it_is, a_bug), 0).in_order([0]))
+        list(ClusterTasks(cluster, Bug()).in_order([0]))
 
 
 def test_results_that_are_not_taken_are_cancelled(nodes, cluster):
-    tasks = ClusterTasks(cluster, SQUARES, 0.0)
+    tasks = ClusterTasks(cluster, Square(0.0))
     results = tasks.in_order(range(1000))
     assert next(results) == 0
     results.close()

@@ -91,3 +91,9 @@ def test_one_worker_that_starts_makes_good_for_all_that_failed(starts):
     starts.failed(1003.0, "died", raised=False)
     assert starts.may_start(1003.0, works=False)
     assert not starts.given_up(1003.0 + START_SECONDS)
+
+
+def test_while_the_caller_is_busy_no_silence_counts(starts):
+    starts.delayed(100.0)
+    assert not starts.given_up(late(99))
+    assert starts.given_up(late(101))

@@ -6,7 +6,7 @@ import pytest
 
 from streamer import __version__
 from streamer.cluster.batch_tasks import run_tile
-from streamer.cluster.cluster_tasks import Work, perform
+from streamer.cluster.cluster_tasks import perform
 from streamer.cluster.connecting import packed, unpacked
 from streamer.cluster.match_worker import MatchWorker
 from streamer.dictionary.targets import Dictionary
@@ -21,7 +21,7 @@ def test_a_tile_of_another_version_is_refused():
 
 
 def test_a_task_of_another_version_is_refused():
-    done = perform("0.0", Work(len, len), "key", packed(""), packed(""))
+    done = perform("0.0", "key", packed(""), packed(""))
     assert unpacked(done).lines == [
         f"a worker has version {__version__} of kmer-streamer, this command 0.0"
     ]

@@ -12,11 +12,9 @@ import pytest
 
 from streamer.client import Subscriber
 from streamer.daemon import restore as restored_start
-from streamer.daemon.control_records import Entry, dictionary_record
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.log import LogCore, Replay, Task
+from streamer.daemon.publish import dictionary_record
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
-from streamer.daemon.stored_batch import to_record
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.data_files import HEADER_BYTES
 from streamer.journal.record import JournalFull
@@ -37,12 +35,12 @@ def made(request, tmp_path):
 
     def opened(**options):
         meaning = identity(matcher.spec)
-        return closing(Journal.open(tmp_path / "journal", meaning, "os", **options))
+        return closing(Journal(tmp_path / "journal", meaning, "os", **options))
 
     with opened() as journal:
         journal.append([dictionary(stored)])
         for publication in publications:
-            journal.append([to_record(publication, 9)])
+            journal.append([publication.record(9)])
     return publications, opened, tmp_path / "journal"
 
 
@@ -143,12 +141,10 @@ def test_k_mers_of_sources_are_counted(tmp_path, snapshot):
     ]
 
     def opened(**options):
-        return closing(Journal.open(tmp_path / "journal", b"mode=grow", "os", **options))
+        return closing(Journal(tmp_path / "journal", b"mode=grow", "os", **options))
 
     with opened() as journal:
-        journal.append(
-            [Entry(control_record, Heads()).record(5) for control_record in control_records]
-        )
+        journal.append([control_record.record(5) for control_record in control_records])
         if snapshot:
             put_snapshot(journal)
     damage_bytes_of(tmp_path / "journal", 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamer.daemon.kept_batches import PARTS, Answers, chosen
-from streamer.daemon.publish import Content
+from streamer.daemon.stored_messages import Content
 from streamer.protocol.header import raw
 from streamer.protocol.schema import TOPICS
 

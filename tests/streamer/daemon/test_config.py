@@ -144,8 +144,8 @@ def test_a_fault_is_blamed_on_the_setting_that_makes_it(tmp_path):
     places = [(place, key) for place, key, _ in caught.value.faults]
     assert places == [
         (f"--set {overrides[1]}", "dictionary.sources.0"),
-        (f"{path}:5", "matching.chunk_bases"),
         (f"--set {overrides[0]}", "ingest.max_batch_bytes"),
+        (f"{path}:5", "matching.chunk_bases"),
     ]
     path.write_text("[ingest]\nmemory_bytes = 2_000_000\n")
     with pytest.raises(ConfigError, match=f"^{path}:2: ingest.max_batch_bytes: is 16777216"):

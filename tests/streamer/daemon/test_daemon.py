@@ -9,13 +9,13 @@ import threading
 import pytest
 
 from streamer.client import Intervals, NewKmers, Producer, ReadSummaries, Subscriber
-from streamer.client.message_tables import table
 from tests.daemon_kit import (
     DEADLINE,
     GENOME,
     follow,
     process,
     reads_of,
+    rows_of,
     running,
     write_fasta,
 )
@@ -23,18 +23,6 @@ from tests.daemon_kit import (
 pytestmark = pytest.mark.whole
 
 TOPICS = ("match", "mismatch", "delta", "read")
-
-
-def rows(messages, kind, columns):
-    found = []
-    for message in messages:
-        if isinstance(message, kind):
-            text = table(message).records()
-            found += [
-                tuple("." if row[name] is None else str(row[name]) for name in columns)
-                for row in text
-            ]
-    return found
 
 
 def in_order(found, names):
@@ -58,13 +46,13 @@ def check_equal(messages, sent, streamer, tmp_path, genome, mode):
     assert [m.origin.batch for m in summaries] == list(range(len(summaries)))
     names = [name for m in summaries for name in m.origin.names]
     reads = [(name, sent[name]) for name in names]
-    got = rows(
+    got = rows_of(
         messages,
         ReadSummaries,
         ["read", "length", "windows", "matches", "mismatches", "skipped", "best_target"],
     )
     assert got == expected(streamer, tmp_path, reads, genome, mode, "reads")
-    got = rows(messages, Intervals, ["read", "start", "end", "event", "windows", "target"])
+    got = rows_of(messages, Intervals, ["read", "start", "end", "event", "windows", "target"])
     assert in_order(got, names) == expected(streamer, tmp_path, reads, genome, mode, "intervals")
     new = [int(code) for m in messages if isinstance(m, NewKmers) for code in m.code]
     assert (
@@ -139,18 +127,3 @@ def test_producer_killed_half_way_harms_nobody(path, tmp_path, genome, streamer)
             messages += follow(feed, 1)
     check_equal(messages, dead | mine, streamer, tmp_path, genome, "frozen")
     assert not feed.gaps
-
-
-def test_empty_batches_and_short_reads_are_no_error(path):
-    with (
-        running(path) as daemon,
-        Subscriber(daemon.endpoints["feed"], ["read"]) as feed,
-        Producer(daemon.endpoints["ingest"]) as producer,
-    ):
-        assert feed.wait_for_daemon(DEADLINE)
-        producer.send([])
-        producer.send([("empty", ""), ("short", "ACG"), ("", "N" * 20)])
-        first, second = follow(feed, 2)
-    assert len(first.read) == 0
-    assert list(second.length) == [0, 3, 20]
-    assert list(second.skipped) == [0, 0, 10]

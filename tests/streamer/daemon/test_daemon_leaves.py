@@ -40,9 +40,12 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "function"), [("engine", "load_dictionary"), ("service", "restored_of")]
+    ("module", "function", "number"),
+    [
+        ("engine", "load_dictionary", signal.SIGTERM),
+        ("service", "restored_of", signal.SIGINT),
+    ],
 )
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_end_before_it_is_ready(path, tmp_path, module, function, number):
     with process(["run", "-c", path], HELD.format(module=module, function=function)) as child:
         wait_for_line(child, "held")

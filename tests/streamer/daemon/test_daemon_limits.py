@@ -43,8 +43,7 @@ def subscribing(endpoint, topics):
         context.destroy(linger=0)
 
 
-@pytest.mark.parametrize("transport", ["ipc", "tcp"])
-@pytest.mark.parametrize("size", [50, 1000])
+@pytest.mark.parametrize(("transport", "size"), [("ipc", 1000), ("tcp", 50)])
 def test_subscriptions_to_what_is_no_topic_take_no_memory(path, tmp_path, transport, size):
     rng = random.Random(size)
     asked = ["run", "--config", path, "--set", "feed.beat_seconds=0.05"]
@@ -89,6 +88,8 @@ def test_subscriptions_to_what_is_no_topic_take_no_memory(path, tmp_path, transp
 def test_a_few_subscriptions_to_what_is_no_topic_do_no_harm(small):
     """As those of a client for a later version."""
     endpoint = small.endpoints["feed"]
+    small.wait_for_subscriptions()
+    before = small.service.status.ignored_subscriptions
     later = [b"novel%d." % number for number in range(MAX_IGNORED)]
     with (
         subscribing(endpoint, [*later, b"beat."]) as socket,
@@ -100,7 +101,8 @@ def test_a_few_subscriptions_to_what_is_no_topic_do_no_harm(small):
         status = control.status(subscriptions=True)
         assert status["prefixes"] == {"beat.": 1}
         assert "prefixes" not in control.status()
-        assert status["subscriptions"] == {"kept": 1, "ignored": MAX_IGNORED}
+        counts = status["subscriptions"]
+        assert counts == {"kept": 1, "ignored": before + MAX_IGNORED}
 
 
 def flood(socket, message, ended):
@@ -112,26 +114,27 @@ def flood(socket, message, ended):
     pytest.fail("the connection was never ended")
 
 
-@pytest.mark.parametrize("message", [b"\x01word.", b"\x01", b"\x01nothing"])
-def test_who_repeats_a_subscription_without_end_is_ended(small, message):
+def test_who_repeats_a_subscription_without_end_is_ended(small):
     """libzmq keeps what comes until the daemon takes it, and takes it faster than the daemon."""
-    context = zmq.Context()
-    socket = context.socket(zmq.XSUB)
-    socket.sndhwm = 0
-    monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-    try:
-        socket.connect(small.endpoints["feed"])
-        flood(socket, message, lambda: monitor.poll(0))
-        with Subscriber(small.endpoints["feed"], ["read"]) as feed:
-            assert feed.wait_for_daemon(DEADLINE)
-    finally:
-        socket.disable_monitor()
-        context.destroy(linger=0)
-    small.wait_for_subscriptions()
+    for message in (b"\x01word.", b"\x01", b"\x01nothing"):
+        context = zmq.Context()
+        socket = context.socket(zmq.XSUB)
+        socket.sndhwm = 0
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        try:
+            socket.connect(small.endpoints["feed"])
+            flood(socket, message, lambda: monitor.poll(0))  # noqa: B023
+            with Subscriber(small.endpoints["feed"], ["read"]) as feed:
+                assert feed.wait_for_daemon(DEADLINE)
+        finally:
+            socket.disable_monitor()
+            context.destroy(linger=0)
+        small.wait_for_subscriptions()
 
 
 def test_a_subscription_that_is_repeated_ends_with_its_connection(small):
     """Words are computed only while somebody subscribes to them."""
+    small.wait_for_subscriptions()
     with (
         subscribing(small.endpoints["feed"], [b"word.", b"word.", b"beat."]) as socket,
         Control(small.endpoints["control"]) as control,
@@ -222,16 +225,14 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("transport", ["ipc", "tcp"])
-def test_many_that_stopped_take_no_more_than_one(path, tmp_path, transport):
+def test_many_that_stopped_take_no_more_than_one(path, tmp_path):
     """All of them are ended once their share is full; one that reads misses nothing."""
     rng = random.Random(8)
     pieces = [GENOME[i : i + 15] + random_dna(rng, 5) for i in range(0, 3900, 30)]
     reads = [(f"r{i}", "".join(rng.choices(pieces, k=500))) for i in range(50)]
     limits = ["--set", "ingest.memory_bytes=2_000_000", "--set", "ingest.max_batch_bytes=1_000_000"]
     limits += ["--set", "feed.buffer_bytes=8_388_608"]
-    if transport == "tcp":
-        limits += ["--set", "feed.endpoint=tcp://127.0.0.1:*"]
+    limits += ["--set", "feed.endpoint=tcp://127.0.0.1:*"]
     with process(["run", "--config", path, *limits]) as child:
         wait_for_line(child, '"ready"')
         with (
@@ -275,6 +276,7 @@ def requests(count):
 
 
 def test_every_request_has_a_reply_however_many_are_sent_at_once(small):
+    before = small.service.status.unanswered
     with Raw(small.endpoints["control"]) as raw:
         raw.socket.sndhwm = raw.socket.rcvhwm = 1000
         raw.socket.disconnect(small.endpoints["control"])
@@ -284,18 +286,19 @@ def test_every_request_has_a_reply_however_many_are_sent_at_once(small):
         for request in requests(count):
             raw.socket.send_multipart(request)
         assert [raw.receive()["id"] for _ in range(count)] == [*range(count)]
-    assert small.service.status.unanswered == 0
+    assert small.service.status.unanswered == before
 
 
 def test_whoever_does_not_read_replies_holds_up_nobody(small, monkeypatch):
     monkeypatch.setattr(control_room, "MAX_PENDING", 2_000)
+    before = small.service.status.unanswered
     with Raw(small.endpoints["control"]) as raw, Control(small.endpoints["control"]) as other:
         raw.socket.disconnect(small.endpoints["control"])
         raw.socket.sndhwm = 0
         raw.socket.connect(small.endpoints["control"])
         for request in requests(20_000):
             raw.socket.send_multipart(request)
-        until(lambda: other.status()["unanswered"], "replies without room")
+        until(lambda: other.status()["unanswered"] > before, "replies without room")
         for _ in range(100):
             assert other.status()["state"] == "running"
         assert small.service._control._count <= 2_001

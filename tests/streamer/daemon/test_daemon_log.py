@@ -44,13 +44,12 @@ def work_and_end(child, folder, batches=40):
     return dropped
 
 
-@pytest.mark.parametrize("level", ["info", "debug"])
-def test_a_reader_that_leaves_loses_lines_and_nothing_else(path, tmp_path, level):
-    with process(["run", "--config", path, "--set", f"log.level={level}"]) as child:
+def test_a_reader_that_leaves_loses_lines_and_nothing_else(path, tmp_path):
+    with process(["run", "--config", path, "--set", "log.level=debug"]) as child:
         wait_for_line(child, '"listening"')
         child.stderr.close()
         child.stderr = None
-        assert work_and_end(child, tmp_path) >= (level == "debug")
+        assert work_and_end(child, tmp_path)
 
 
 def test_a_full_disk_from_the_start(path, tmp_path):
@@ -83,8 +82,7 @@ def test_a_pipe_that_nobody_reads_holds_nothing_up(path, tmp_path):
         work_and_end(child, tmp_path)
 
 
-@pytest.mark.parametrize("log_format", ["json", "console"])
-@pytest.mark.parametrize("fault", ["dictionary", "endpoint"])
+@pytest.mark.parametrize(("fault", "log_format"), [("dictionary", "json"), ("endpoint", "console")])
 def test_a_daemon_that_fails_ends_although_nobody_reads_why(path, tmp_path, fault, log_format):
     bad = tmp_path / "bad.fa"
     bad.write_text(">bad\nACGT!\n")

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from streamer.client import Automaton, Near, Producer, Subscriber
-from streamer.client.message_tables import table
-from tests.daemon_kit import DEADLINE, follow, random_dna, running, settings, write_fasta
+from tests.daemon_kit import DEADLINE, follow, random_dna, rows_of, running, settings, write_fasta
 from tests.streamer.matching.test_match_near import edited, near
 
 pytestmark = pytest.mark.whole
@@ -40,11 +39,6 @@ def feed_of(path, overrides, reads, topics, batch=10):
         return follow(feed, -(-len(reads) // batch))
 
 
-def rows(messages, kind, columns):
-    found = [row for m in messages if isinstance(m, kind) for row in table(m).records()]
-    return [tuple("." if row[c] is None else str(row[c]) for c in columns) for row in found]
-
-
 def expected(streamer, fasta, *arguments):
     code, out, err = streamer("match", fasta, *arguments, "--quiet", "--device", "cpu")
     assert code == 0, err
@@ -63,7 +57,7 @@ def test_barcodes_by_read(strands, tmp_path, streamer):
     run = ("-d", dictionary, "-k", 24, "--distance", 3)
     run += ("--strands", strands) if strands else ()
     columns = ["read", "start", "end", "distance", "strand", "kmer", "target"]
-    got = rows(messages, Near, [*columns, "best"])
+    got = rows_of(messages, Near, [*columns, "best"])
     want = expected(streamer, fasta, *run)
     assert len(want) > 20
     assert [row[:-1] for row in got] == want
@@ -87,7 +81,7 @@ def test_a_growing_dictionary_names_its_snapshots(tmp_path):
     # the first batch sees the empty dictionary; the second what the first has brought
     assert [message.origin.batch for message in found] == [1]
     assert set(found[0].snapshot.tolist()) == {found[0].origin.version_before} == {2}
-    got = rows(found, Near, ["start", "end", "distance", "strand", "kmer"])
+    got = rows_of(found, Near, ["start", "end", "distance", "strand", "kmer"])
     kmers = near.dictionary_of([("g", genome)], 15)
     want = near.nearest(kmers, reads[1][1], 2)
     assert got == [tuple(map(str, row)) for row in want]
@@ -101,7 +95,7 @@ def test_the_automaton(tmp_path, streamer):
     path = settings(tmp_path, f'sources = ["{dictionary.name}"]\nk = 12\n')
     chosen = ["matching.distance=2", "matching.semantics=ltb", "matching.device=cpu"]
     messages = feed_of(path, chosen, reads, ["ltb"])
-    got = rows(messages, Automaton, ["read", "end", "distances", "depths"])
+    got = rows_of(messages, Automaton, ["read", "end", "distances", "depths"])
     run = ("-d", dictionary, "-k", 12, "--distance", 2, "--semantics", "ltb")
     assert got == expected(streamer, fasta, *run)
     assert any(row[2] != "." for row in got)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
+from itertools import product
 
 import msgpack
 import numpy as np
@@ -10,8 +12,10 @@ import pytest
 
 from streamer.client import Control, Producer, ReadDecisions, RefusedError, Subscriber
 from streamer.client.message_tables import columns_of, table
-from streamer.daemon import read_decisions
+from streamer.daemon import config, read_decisions
+from streamer.daemon.engine import make_matcher
 from streamer.errors import StreamerError
+from streamer.matching.starting import load_dictionary
 from streamer.output.rows import RowWriter
 from streamer.protocol.schema import ACTIONS
 from streamer.sequences.context import LabelColumn, ReadContext
@@ -87,23 +91,53 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("names", "limits"), RULES)
-@pytest.mark.parametrize(
-    "dictionary", ["", 'mode = "grow"', 'strands = "forward"\nseed_bases = 90']
-)
-@pytest.mark.parametrize("first", [40, 10_000])
-def test_feed_and_requests_equal_the_definition(tmp_path, names, limits, dictionary, first):
+DICTIONARIES = ["", 'mode = "grow"', 'strands = "forward"\nseed_bases = 90']
+
+
+def case_of(folder, rule, dictionary, first):
+    """A configuration with its overrides, reads, and what is decided on each by the definition."""
+    names, limits = rule
     rng = random.Random(f"{names} {limits} {dictionary} {first}")
     records = sources_of(rng)
     reads = reads_of(rng, records)
-    write_fasta(tmp_path / "ref.fa", records)
-    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]\n{dictionary}')
+    write_fasta(folder / "ref.fa", records)
+    path = settings(folder, f'k = {K}\nsources = ["ref.fa"]\n{dictionary}')
     keys = {"first_bases": first} | limits | names
     keys["give_up_bases"] = keys.pop("give_up", 0)
     overrides = [f"decision.{key}={value!r}" for key, value in keys.items()]
     strands = "forward" if "forward" in dictionary else "canonical"
     limits = limits | {"strands": strands}
     want = decisions(reads, K, **names, first=first, records=records, **limits)
+    assert len({row[0] for row in want}) > 1
+    return path, overrides, reads, want
+
+
+@pytest.mark.parametrize("dictionary", DICTIONARIES)
+def test_decisions_equal_the_definition(tmp_path, dictionary):
+    for rule, first in product(RULES, (40, 10_000)):
+        path, overrides, reads, want = case_of(tmp_path, rule, dictionary, first)
+        loaded = config.load(path, [*overrides, "matching.device=cpu"])
+        stage, said = read_decisions.DecisionStage(loaded), []
+        with closing(make_matcher(loaded, load_dictionary(loaded.spec), loaded.spec)) as matcher:
+            stage.use(matcher)
+            batch = ReadBatch.from_sequences(*zip(*reads, strict=True))
+            stage.ask(batch, lambda fields, frames: said.append((fields, frames)))  # noqa: B023
+            stage.answer()
+            stage.close()
+        ((fields, frames),) = said
+        described = zip(fields["columns"], frames, strict=True)
+        columns = {name: np.frombuffer(frame, kind) for (name, kind, _), frame in described}
+        names = dict(fields["targets"])
+        actions = [ACTIONS[number] for number in columns["action"]]
+        targets = [names.get(number) for number in columns["target"].tolist()]
+        counts = (columns[name].tolist() for name in ("matches", "windows", "bases"))
+        assert list(zip(actions, targets, *counts, strict=True)) == want, (rule, first)
+
+
+@pytest.mark.parametrize(("rule", "dictionary"), [(1, 1), (3, 0)])
+def test_feed_and_requests_equal_the_definition(tmp_path, rule, dictionary):
+    case = RULES[rule], DICTIONARIES[dictionary], 40
+    path, overrides, reads, want = case_of(tmp_path, *case)
     with (
         running(path, overrides) as daemon,
         listening(daemon) as feed,
@@ -124,7 +158,6 @@ def test_feed_and_requests_equal_the_definition(tmp_path, names, limits, diction
     assert [row[1:] for row in asked[0]] == want
     assert [row.read for row in asked[0]] == [name for name, _ in reads]
     assert asked[1:] == [asked[0][:5], []]
-    assert len({row[0] for row in want}) > 1
 
 
 def test_a_read_is_asked_about_again_as_it_grows(tmp_path):

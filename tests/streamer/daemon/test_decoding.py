@@ -6,7 +6,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from streamer.daemon.ingest import decode_together
+from streamer.daemon.ingest import decode_batches
 from streamer.matching.cuda import PackedReads, pack_batches
 from streamer.protocol.header import WireError, crc32c_address, pack, seal, unseal
 from streamer.protocol.payloads import decode_batch, encode_batch, encode_reads
@@ -61,16 +61,16 @@ def test_plain_batches_are_decoded_together():
     messages = [message(plain(rng, alphabet=alphabets[i % 4])) for i in range(40)]
     large = ReadBatch(["a"], np.array([0, 70_000]), rng.integers(0, 5, 70_000).astype(np.uint8))
     messages.insert(7, message(encode_batch(large)))
-    for found, (header, frames) in zip(decode_together(messages, make), messages, strict=True):
+    for found, (header, frames) in zip(decode_batches(messages, make), messages, strict=True):
         assert found is not None
         same(found, each(header, frames))
-    assert decode_together([], make) == []
+    assert decode_batches([], make) == []
 
 
 def test_frames_that_are_not_aligned():
     header, frames = message(plain(np.random.default_rng(2), reads=6))
     moved = [memoryview(b"x" + bytes(frame))[1:] for frame in frames]
-    (found,) = decode_together([(header, moved)], make)
+    (found,) = decode_batches([(header, moved)], make)
     assert found is not None
     same(found, each(header, frames))
 
@@ -102,7 +102,7 @@ def test_what_is_damaged_is_left_to_be_told(seed):
     messages.append(message([msgpack.packb([]), np.zeros(1, np.int64).tobytes(), b""]))
     messages.append(message(encode_reads([("naïve", "ACGT")])))
     messages.append(message([msgpack.packb(["a"]) + b"\xc0", np.array([0, 1]).tobytes(), b"A"]))
-    for found, (header, frames) in zip(decode_together(messages, make), messages, strict=True):
+    for found, (header, frames) in zip(decode_batches(messages, make), messages, strict=True):
         try:
             wanted = each(header, frames)
         except WireError:

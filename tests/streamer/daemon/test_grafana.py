@@ -1,4 +1,4 @@
-"""What is shipped for Prometheus and Grafana names metrics and labels that a daemon really has."""
+"""What is shipped and documented for Prometheus and Grafana is what a daemon really has."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.data_files import ROOT
 from tests.scraping import scrape
 from tests.waiting import until
 
+PAGE = (ROOT / "docs" / "metrics.md").read_text()
 GRAFANA = ROOT / "configs" / "grafana"
 NAME = re.compile(r"\b(?:streamer|process)_\w+")
 SELECTED = re.compile(r"\b((?:streamer|process)_\w+|up)\{([^}]*)\}")
@@ -112,3 +113,28 @@ def test_the_scrape_example_is_that_of_the_production_configuration():
     assert job["static_configs"][0]["targets"] == [config["metrics"]["endpoint"]]
     assert made["rule_files"] == ["alerts.yml"]
     assert f'up{{job="{job["job_name"]}"}}' in {rule["expr"].split(" ==")[0] for rule in rules()}
+
+
+def rows(first):
+    """The rows of the table with this first column, as cells."""
+    _, _, table = PAGE.partition(f"| {first} |")
+    lines = table.partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_every_metric_has_its_row():
+    assert rows("metric") == [
+        [f"`{m.name}`", m.kind, ", ".join(f"`{label}`" for label in m.labels) or "-", m.meaning]
+        for m in METRICS
+    ]
+
+
+def test_names_follow_the_conventions():
+    for metric in METRICS:
+        assert metric.name.startswith("streamer_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.meaning.endswith(".")
+
+
+def test_every_alert_has_its_row():
+    assert [row[0] for row in rows("alert")] == [f"`{rule['alert']}`" for rule in rules()]

@@ -46,6 +46,25 @@ def control(daemon):
         yield made
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """The control of a daemon for tests that look at their own jobs only, and its folder."""
+    folder = tmp_path_factory.mktemp("jobs")
+    with (
+        running(job_folder(folder)) as daemon,
+        Control(daemon.endpoints["control"], answer_seconds=DEADLINE) as control,
+    ):
+        yield control, folder
+
+
+@pytest.fixture
+def common(shared, monkeypatch):
+    """The control of the shared daemon, in the folder of its files."""
+    control, folder = shared
+    monkeypatch.chdir(folder / "data")
+    return control
+
+
 def submit(control, *line):
     return control.submit(line, os.getcwd())["id"]
 
@@ -87,93 +106,102 @@ def test_rows_are_those_of_the_command(daemon, results, capfdbinary):
     assert {file.suffix for file in results.iterdir()} <= {".arrow", ".db", ".db-wal", ""}
 
 
-def test_whoever_waits_is_told_the_id(daemon, control, capfd):
-    at = ["--at", daemon.endpoints["control"]]
+def test_whoever_waits_is_told_the_id(common, shared, capfd):
+    at = ["--at", f"ipc://{shared[1]}/control"]
     assert main(["submit", *at, "--wait", "lcs", "one.fa", "other.fa"]) == 0
-    assert capfd.readouterr().err == f"streamer: job {control.jobs()[0]['id']}\n"
+    assert capfd.readouterr().err == f"streamer: job {common.jobs()[-1]['id']}\n"
     assert main(["submit", *at, "--wait", "lcs", "one.fa", "other.fa", "--quiet"]) == 0
     assert capfd.readouterr().err == ""
 
 
-def test_a_result_that_is_pulled_has_the_same_rows(control, results, capfdbinary, monkeypatch):
+def test_a_result_that_is_pulled_has_the_same_rows(common, capfdbinary, monkeypatch):
     """As by a client on another machine, which does not see the daemon's files."""
     assert main([*LINES[0], "--quiet"]) == 0
     expected = capfdbinary.readouterr().out
-    job = submit(control, *LINES[0])
-    wait_for_job(control, job, "done")
+    job = submit(common, *LINES[0])
+    wait_for_job(common, job, "done")
     monkeypatch.setattr("streamer.protocol.endpoints.is_local", lambda endpoint: False)
     from streamer.cli.jobs import write_rows
 
-    write_rows(control, job, None, "tsv")
+    write_rows(common, job, None, "tsv")
     assert capfdbinary.readouterr().out == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "reason", "message"),
-    [
-        (["lcs", "one.fa", "../outside.fa"], "denied", "../outside.fa: is not below jobs.direct"),
-        (["lcs", "one.fa", "/etc/passwd"], "denied", "/etc/passwd: is not below jobs.directories"),
-        (["lcs", "one.fa", "/proc/self/environ"], "denied", "is not below"),
-        (["lcs", "one.fa", "/nowhere/at/all"], "denied", "is not below jobs.directories"),
-        (["lcs", "one.fa", "link.fa"], "denied", "link.fa: .* a link leads out of them"),
-        (["lcs", "one.fa", "folder/outside.fa"], "denied", "a link leads out of them"),
-        (["lcs", "one.fa", "-"], "denied", "a job has no standard input"),
-        (["lcs", "one.fa", "missing.fa"], "sources", "missing.fa: cannot be read: no such file"),
-        (["lcs", "one.fa", "."], "sources", "is not a regular file"),
-        (["lcs", "one.fa", "fifo"], "sources", "is not a regular file"),
-        (["lcs", "one.fa"], "malformed", "Missing argument 'B'"),
-        (["lcs", "one.fa", "other.fa", "--dance"], "malformed", "No such option: --dance"),
-        (["lcs", "one.fa", "other.fa", "-o", "x"], "malformed", "--output: for clients"),
-        (["lcs", "one.fa", "other.fa", "--output=x"], "malformed", "--output: for clients"),
-        (["lcs", "one.fa", "other.fa", "--format", "tsv"], "malformed", "--format: for clients"),
-        (["lcs", "one.fa", "other.fa", "--blocks", "x"], "malformed", "--blocks: a job only gives"),
-        (["lcs", "--help"], "malformed", "No such option: --help"),
-        (["lcs", "one.fa", "other.fa", "--debug"], "malformed", "No such option: --debug"),
-        (["asm", "texts.fa", "-k", "many"], "malformed", "Invalid value for '-k'"),
-        (["lcs", "one.fa", "other.fa", "--device", "cuda"], "denied", "jobs.device_bytes is 0"),
-        (["match", "one.fa"], "malformed", "no job: 'match' .known: asm, hamming, primer, lcs"),
-        (["lcs", "one.fa", "other\0.fa"], "malformed", "NUL"),
-        (["lcs", "one.fa", "x" * 20_000], "too-large", "has more than 16384 bytes"),
-        (["lcs", *[""] * 20_000], "too-large", "has more than 16384 bytes"),
-        ([], "malformed", "field 'line' must be"),
-    ],
-)
-def test_what_is_refused(control, results, tmp_path, line, reason, message):
-    Path("link.fa").symlink_to(tmp_path / "outside.fa")
-    Path("folder").symlink_to(tmp_path)
+REFUSED = [
+    (["lcs", "one.fa", "../outside.fa"], "denied", "../outside.fa: is not below jobs.direct"),
+    (["lcs", "one.fa", "/etc/passwd"], "denied", "/etc/passwd: is not below jobs.directories"),
+    (["lcs", "one.fa", "/proc/self/environ"], "denied", "is not below"),
+    (["lcs", "one.fa", "/nowhere/at/all"], "denied", "is not below jobs.directories"),
+    (["lcs", "one.fa", "link.fa"], "denied", "link.fa: .* a link leads out of them"),
+    (["lcs", "one.fa", "folder/outside.fa"], "denied", "a link leads out of them"),
+    (["lcs", "one.fa", "-"], "denied", "a job has no standard input"),
+    (["lcs", "one.fa", "missing.fa"], "sources", "missing.fa: cannot be read: no such file"),
+    (["lcs", "one.fa", "."], "sources", "is not a regular file"),
+    (["lcs", "one.fa", "fifo"], "sources", "is not a regular file"),
+    (["lcs", "one.fa"], "malformed", "Missing argument 'B'"),
+    (["lcs", "one.fa", "other.fa", "--dance"], "malformed", "No such option: --dance"),
+    (["lcs", "one.fa", "other.fa", "-o", "x"], "malformed", "--output: for clients"),
+    (["lcs", "one.fa", "other.fa", "--output=x"], "malformed", "--output: for clients"),
+    (["lcs", "one.fa", "other.fa", "--format", "tsv"], "malformed", "--format: for clients"),
+    (["lcs", "one.fa", "other.fa", "--blocks", "x"], "malformed", "--blocks: a job only gives"),
+    (["lcs", "--help"], "malformed", "No such option: --help"),
+    (["lcs", "one.fa", "other.fa", "--debug"], "malformed", "No such option: --debug"),
+    (["asm", "texts.fa", "-k", "many"], "malformed", "Invalid value for '-k'"),
+    (["lcs", "one.fa", "other.fa", "--device", "cuda"], "denied", "jobs.device_bytes is 0"),
+    (["match", "one.fa"], "malformed", "no job: 'match' .known: asm, hamming, primer, lcs"),
+    (["lcs", "one.fa", "other\0.fa"], "malformed", "NUL"),
+    (["lcs", "one.fa", "x" * 20_000], "too-large", "has more than 16384 bytes"),
+    (["lcs", *[""] * 20_000], "too-large", "has more than 16384 bytes"),
+    ([], "malformed", "field 'line' must be"),
+]
+
+
+def test_what_is_refused(common, shared):
+    folder, before = shared[1], common.jobs()
+    stored = {*folder.glob("results/*.arrow")}
+    Path("link.fa").symlink_to(folder / "outside.fa")
+    Path("folder").symlink_to(folder)
     os.mkfifo("fifo")
-    with pytest.raises(RefusedError, match=message) as caught:
-        submit(control, *line)
-    assert caught.value.reason == reason
-    assert control.jobs() == []
-    assert not [*results.glob("*.arrow")]
+    for line, reason, message in REFUSED:
+        with pytest.raises(RefusedError, match=message) as caught:
+            submit(common, *line)
+        assert caught.value.reason == reason, line
+    assert common.jobs() == before
+    assert {*folder.glob("results/*.arrow")} == stored
 
 
-def test_relative_paths_start_from_the_folder_of_the_client(control):
+def test_relative_paths_start_from_the_folder_of_the_client(common):
     with pytest.raises(RefusedError, match="is a relative path, but no folder"):
-        control.submit(LINES[-2])
+        common.submit(LINES[-2])
     with pytest.raises(RefusedError, match="must be an absolute path"):
-        control.submit(LINES[-2], "data")
+        common.submit(LINES[-2], "data")
     with pytest.raises(RefusedError, match="field 'folder' has 4096 bytes or more"):
-        control.submit(LINES[-2], "/" * 4096)
+        common.submit(LINES[-2], "/" * 4096)
     one, other = (str(Path(name).resolve()) for name in ("one.fa", "other.fa"))
-    job = control.submit(["lcs", one, other], "/nowhere")["id"]
-    assert wait_for_job(control, job, "done", "failed")["reason"] == ""
+    job = common.submit(["lcs", one, other], "/nowhere")["id"]
+    assert wait_for_job(common, job, "done", "failed")["reason"] == ""
 
 
-def test_a_failure_has_the_words_of_the_command(control):
+def test_a_failure_has_the_words_of_the_command(common):
     Path("empty.fa").touch()
-    job = submit(control, "lcs", "one.fa", "empty.fa")
-    found = wait_for_job(control, job, "failed", "done")
+    job = submit(common, "lcs", "one.fa", "empty.fa")
+    found = wait_for_job(common, job, "failed", "done")
     assert found["reason"] == "empty.fa: holds no record; one is needed"
     with pytest.raises(RefusedError, match=f"job {job} has no result, it is failed: empty.fa"):
-        control.result(job)
-    assert control.retry(job)["attempt"] == 2
-    wait_for_job(control, job, "failed")
+        common.result(job)
+    assert common.retry(job)["attempt"] == 2
+    wait_for_job(common, job, "failed")
 
 
 def test_jobs_run_one_at_a_time_and_are_cancelled(control, daemon, results, capsys):
     first, second = submit(control, *LONG), submit(control, *LONG)
+    # many jobs come in pages
+    long = ["asm", "texts.fa", "-k", "0", "--pattern=" + "ACGT" * 3900]
+    more = [submit(control, *long) for _ in range(9)]
+    assert control.request("jobs")["next"] is not None
+    assert [job["id"] for job in control.jobs()] == [first, second, *more]
+    for job in more:
+        control.cancel(job)
     wait_for_job(control, first, "running")
     until(lambda: control.job(first)["progress"] > 0, "progress")
     (pid,) = processes_of_jobs(results)
@@ -190,7 +218,7 @@ def test_jobs_run_one_at_a_time_and_are_cancelled(control, daemon, results, caps
     # on a busy machine the first one is killed in the end
     assert [(row[0], row[1], row[5].partition(",")[0]) for row in rows[1:]] == [
         (first, "cancelled", "cancelled"),
-        (second, "cancelled", "cancelled before it began"),
+        *[(job, "cancelled", "cancelled before it began") for job in (second, *more)],
     ]
     assert not processes_of_jobs(results)
     assert not [*results.glob("*arrow*")]
@@ -225,16 +253,14 @@ def test_a_daemon_whose_caller_ignores_the_ends_of_processes(path, tmp_path):
     assert found["reason"] == "empty.fa: holds no record; one is needed"
 
 
-@pytest.mark.parametrize(
-    ("number", "name"),
-    [(signal.SIGKILL, "SIGKILL"), (signal.SIGRTMIN + 6, f"signal {signal.SIGRTMIN + 6}")],
-)
-def test_a_killed_job_has_failed(control, results, number, name):
-    job = submit(control, *LONG)
-    until(lambda: processes_of_jobs(results), "the process")
-    os.kill(processes_of_jobs(results)[0], number)
-    assert f"ended by {name}" in wait_for_job(control, job, "failed")["reason"]
-    assert not [*results.glob("*arrow*")]
+def test_a_killed_job_has_failed(control, results):
+    unnamed = signal.SIGRTMIN + 6
+    for number, name in ((signal.SIGKILL, "SIGKILL"), (unnamed, f"signal {unnamed}")):
+        job = submit(control, *LONG)
+        until(lambda: processes_of_jobs(results), "the process")
+        os.kill(processes_of_jobs(results)[0], number)
+        assert f"ended by {name}" in wait_for_job(control, job, "failed")["reason"]
+        assert not [*results.glob("*arrow*")]
 
 
 def test_a_lower_limit_on_files_is_not_raised():
@@ -338,14 +364,6 @@ def test_only_the_latest_are_kept(path, results):
         assert sorted(file.stem for file in results.glob("*.arrow")) == sorted(jobs[2:])
         with pytest.raises(RefusedError, match=f"there is no job '{jobs[0]}'"):
             control.job(jobs[0])
-
-
-def test_many_jobs_come_in_pages(control):
-    jobs = [submit(control, *LONG)]
-    long = ["asm", "texts.fa", "-k", "0", "--pattern=" + "ACGT" * 3900]
-    jobs += [submit(control, *long) for _ in range(9)]
-    assert control.request("jobs")["next"] is not None
-    assert [job["id"] for job in control.jobs()] == jobs
 
 
 def test_a_full_disk(path, tmp_path, monkeypatch):

@@ -22,28 +22,25 @@ from tests.waiting import until
 pytestmark = pytest.mark.whole
 
 
-@pytest.fixture
-def path(tmp_path, monkeypatch):
-    made = job_folder(tmp_path)
-    monkeypatch.chdir(tmp_path / "data")
-    return made
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """The control of a daemon with jobs, and its folder."""
+    folder = tmp_path_factory.mktemp("jobs")
+    path = job_folder(folder)
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        yield control, folder
 
 
-@pytest.fixture
-def control(path):
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as made:
-        yield made
-
-
-def test_options_in_values_of_others_do_nothing(control, tmp_path):
+def test_options_in_values_of_others_do_nothing(shared):
     """The program takes ``--debug`` out of a line: what follows it must not change its meaning."""
-    outside = tmp_path / "outside.fa"
+    control, folder = shared
+    outside = folder / "outside.fa"
     content = outside.read_bytes()
     for line in (
         ["--tm", "--debug", "one.fa", "--tm", "--debug", "--tm", str(outside), "--tm", "1-99"],
         ["--tm", "--debug", "--tm", f"--output={outside}", "--tm", "1-99", "one.fa"],
     ):
-        job = control.submit(["primer", "-k", "2", *line, "other.fa"], os.getcwd())["id"]
+        job = control.submit(["primer", "-k", "2", *line, "other.fa"], f"{folder}/data")["id"]
         assert wait_for_job(control, job, "done", "failed")["reason"] == ""
         with pa.OSFile(control.result(job)[0]) as file:
             found = pa.ipc.open_file(file).read_all().column("alpha").unique().to_pylist()
@@ -51,13 +48,14 @@ def test_options_in_values_of_others_do_nothing(control, tmp_path):
     assert outside.read_bytes() == content
 
 
-def test_files_of_the_daemon_are_no_inputs(path, tmp_path):
+def test_files_of_the_daemon_are_no_inputs(tmp_path):
     """Also where they lie below the folders of jobs; results are of those who submitted."""
+    path = job_folder(tmp_path)
     with (
         running(path, [f"jobs.directories=['{tmp_path}']"]) as daemon,
         Control(daemon.endpoints["control"]) as control,
     ):
-        job = control.submit(["lcs", "one.fa", "other.fa"], os.getcwd())["id"]
+        job = control.submit(["lcs", "one.fa", "other.fa"], f"{tmp_path}/data")["id"]
         wait_for_job(control, job, "done")
         (tmp_path / "link").symlink_to(tmp_path / "results")
         for name in (f"results/{job}.arrow", "results/jobs.db", f"link/{job}.arrow", "journal/x"):
@@ -85,18 +83,22 @@ def test_the_innermost_folder_decides_whose_a_file_is(tmp_path):
             check_inputs([given], str(data.parent), [*map(str, allowed)], [str(private)])
 
 
-def test_a_job_runs_where_nobody_else_writes(control, tmp_path):
+def test_a_job_runs_where_nobody_else_writes(shared):
     """numba reads ``.numba_config.yaml`` in the working directory, which may name code."""
-    job = control.submit(LONG, os.getcwd())["id"]
+    control, folder = shared
+    job = control.submit(LONG, f"{folder}/data")["id"]
     until(lambda: control.job(job)["progress"] > 0, "progress")
-    (pid,) = processes_of_jobs(tmp_path / "results")
+    (pid,) = processes_of_jobs(folder / "results")
     process = Path(f"/proc/{pid}")
     assert os.readlink(process / "cwd") == "/"
     # without memory it is ended, not the daemon
     assert int((process / "oom_score_adj").read_text()) == 1000
+    control.cancel(job)
 
 
-def test_an_id_of_nested_arrays_is_refused(control):
+def test_an_id_of_nested_arrays_is_refused(shared):
+    control, _ = shared
+    before = len(control.jobs())
     deep = b"\x91" * 1000 + b"\x90"
     head = pack({"v": PROTOCOL, "id": 1, "command": "job"})
     # one more key in the map
@@ -105,7 +107,7 @@ def test_an_id_of_nested_arrays_is_refused(control):
     with pytest.raises(RefusedError, match="there is no job of type list"):
         control._reply(1)
     assert control.status()["state"] == "running"
-    assert control.jobs() == []
+    assert len(control.jobs()) == before
 
 
 def test_a_process_that_could_not_be_ended_is_not_begun(monkeypatch):

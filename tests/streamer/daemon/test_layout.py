@@ -10,7 +10,7 @@ import pytest
 
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.core.heads import Heads
-from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.publish import Group
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.matching import reports
 from streamer.matching.events import Events
@@ -66,7 +66,7 @@ def matched_of(result):
 
 
 def publications(group, *, intervals):
-    return MatchedGroup(group, Heads()).publications(intervals=intervals)
+    return Group(Heads(), group).publications(intervals=intervals)
 
 
 def random_group(seed, batches):

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 import socket
 import urllib.error
 
 import pytest
 
-from streamer.client import Control, Producer
+from streamer.client import Control
 from streamer.daemon import config
 from streamer.daemon.metrics import metrics_server
 from streamer.daemon.metrics.device_memory import DeviceMemory
 from streamer.daemon.metrics.scrape import METRICS, STATES
 from streamer.daemon.service import Service
 from streamer.protocol.endpoints import EndpointError
-from tests.daemon_kit import GENOME, Raw, list_batch, process, reads_of, running, wait_for_line
+from tests.daemon_kit import (
+    Raw,
+    genome_settings,
+    list_batch,
+    process,
+    running,
+    send_reads,
+    wait_for_line,
+)
 from tests.scraping import fetch, parsed, scrape, value
 from tests.waiting import DEADLINE, until
 
@@ -28,12 +35,14 @@ COUNTED = [*ON, "answers.targets=true"]
 JOURNAL = ["journal.durability=os", "journal.directory=journal"]
 
 
-def send(daemon, seed=1, batches=3):
-    rng = random.Random(seed)
-    with Producer(daemon.endpoints["ingest"]) as producer:
-        for _ in range(batches):
-            producer.send(reads_of(GENOME, rng, 40))
-        producer.flush(matched=True)
+@pytest.fixture(scope="module")
+def metered(tmp_path_factory):
+    """A daemon with metrics, for tests that send nothing else to it."""
+    path = genome_settings(tmp_path_factory.mktemp("metered"))
+    limits = ["metrics.target_series=1", 'metrics.hosts=["scraped.example"]']
+    with running(path, [*ON, *limits]) as daemon:
+        send_reads(daemon)
+        yield daemon
 
 
 def test_the_memory_of_gpus_where_no_thread_can_be_started(monkeypatch):
@@ -75,12 +84,24 @@ def check_agrees(samples, status, rows):
     assert sum(found.values()) == totals["reads"]
 
 
+def check_list(text):
+    """Every metric of the list is there, and no other."""
+    kinds = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
+    own = {name: kind for name, kind in kinds.items() if name.startswith("streamer_")}
+    assert own == {metric.name: metric.kind for metric in METRICS}
+    assert {"process_resident_memory_bytes", "process_open_fds"} <= kinds.keys()
+    labels = {metric.name: {*metric.labels} for metric in METRICS}
+    for name, values in parsed(text):
+        if name in labels:
+            assert {label for label, _ in values} == labels[name]
+
+
 def test_they_agree_with_status_and_targets_also_after_a_restart(path, tmp_path):
     overrides = [*COUNTED, *JOURNAL[:1], f"journal.directory={tmp_path}/journal"]
     before = 0
     for seed in (1, 2):
         with running(path, overrides) as daemon:
-            send(daemon, seed)
+            send_reads(daemon, seed)
             with Control(daemon.endpoints["control"]) as control:
                 status = control.status()
                 _, rows = control.targets(by_barcode=True)
@@ -97,152 +118,106 @@ def test_they_agree_with_status_and_targets_also_after_a_restart(path, tmp_path)
             assert value(samples, "streamer_undurable_batches") == 0
             assert value(samples, "streamer_journal_disk_bytes") > 0
             assert ("streamer_gpu_memory_used_bytes", frozenset()) not in samples
+            check_list(fetch(endpoint)[0].decode())
         with pytest.raises(OSError, match="refused"):
             fetch(endpoint)
 
 
-def test_every_metric_of_the_list_is_there_and_no_other(path, tmp_path):
-    overrides = [*COUNTED, *JOURNAL[:1], f"journal.directory={tmp_path}/journal"]
-    with running(path, overrides) as daemon:
-        send(daemon)
-        text = fetch(daemon.endpoints["metrics"])[0].decode()
-    kinds = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
-    own = {name: kind for name, kind in kinds.items() if name.startswith("streamer_")}
-    assert own == {metric.name: metric.kind for metric in METRICS}
-    assert {"process_resident_memory_bytes", "process_open_fds"} <= kinds.keys()
-    labels = {metric.name: {*metric.labels} for metric in METRICS}
-    for name, values in parsed(text):
-        if name in labels:
-            assert {label for label, _ in values} == labels[name]
-
-
-def test_target_series_are_bounded(path):
-    with running(path, [*ON, "metrics.target_series=1"]) as daemon:
-        send(daemon)
-        samples = scrape(daemon.endpoints["metrics"])
-        counts = [n for (name, _), n in samples.items() if name == "streamer_target_reads_total"]
-        assert len(counts) == 2
-        assert sum(counts) == value(samples, "streamer_reads_total") == 120
-        value(samples, "streamer_target_reads_total", target="other", barcode="other")
-
-
-def test_refused_messages_and_queues_are_seen(path):
-    with running(path, ON) as daemon:
-        endpoint = daemon.endpoints["metrics"]
-        with Raw(daemon.endpoints["ingest"]) as raw, daemon.engine_held():
-            raw.open()
-            raw.send(b"no header")
-            assert raw.receive_type("refused")
-            raw.send(*list_batch(1, [["r", "ACGT" * 10]]))
-            raw.accepted(1)
-            samples = scrape(endpoint)
-            assert value(samples, "streamer_refused_messages_total") == 1
-            assert value(samples, "streamer_queue_batches") == 1
-            assert value(samples, "streamer_queue_bytes", stage="ingest") > 40
-            until(lambda: value(scrape(endpoint), "streamer_queue_items", stage="engine") == 1,
-                  "the engine has it")  # fmt: skip
-
-
-def test_what_is_not_durable_is_seen(path, tmp_path):
+def test_what_waits_and_what_is_refused_is_seen(path, tmp_path):
     overrides = [*ON, *JOURNAL[:1], f"journal.directory={tmp_path}/journal"]
     with running(path, overrides) as daemon, Raw(daemon.endpoints["ingest"]) as raw:
         endpoint = daemon.endpoints["metrics"]
         raw.open()
+        raw.send(b"no header")
+        assert raw.receive_type("refused")
         with daemon.engine_held():
             raw.send(*list_batch(1, [["r", "ACGT" * 10]]))
             raw.accepted(1)
             until(lambda: value(scrape(endpoint), "streamer_undurable_age_seconds") > 0, "an age")
             samples = scrape(endpoint)
+            assert value(samples, "streamer_refused_messages_total") == 1
+            assert value(samples, "streamer_queue_batches") == 1
             assert value(samples, "streamer_undurable_batches") == 1
             size = value(samples, "streamer_undurable_bytes")
             assert size == value(samples, "streamer_queue_bytes", stage="ingest") > 40
+            until(lambda: value(scrape(endpoint), "streamer_queue_items", stage="engine") == 1,
+                  "the engine has it")  # fmt: skip
         raw.accepted(1, durable=1)
         samples = scrape(endpoint)
         for name in ("batches", "bytes", "age_seconds"):
             assert value(samples, f"streamer_undurable_{name}") == 0
 
 
-def test_formats(path):
-    with running(path, ON) as daemon:
-        endpoint = daemon.endpoints["metrics"]
-        plain, headers = fetch(endpoint)
-        assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        packed, headers = fetch(endpoint, "/metrics?name=x", **{"Accept-Encoding": "gzip"})
-        assert headers["Content-Encoding"] == "gzip"
-        assert gzip.decompress(packed)[:200] == plain[:200]
-        kind = "application/openmetrics-text; version=1.0.0"
-        text, headers = fetch(endpoint, Accept=kind)
-        assert headers["Content-Type"].startswith(kind)
-        assert text.endswith(b"# EOF\n")
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            fetch(endpoint, "/")
+def test_formats(metered):
+    endpoint = metered.endpoints["metrics"]
+    plain, headers = fetch(endpoint)
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    packed, headers = fetch(endpoint, "/metrics?name=x", **{"Accept-Encoding": "gzip"})
+    assert headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed)[:200] == plain[:200]
+    kind = "application/openmetrics-text; version=1.0.0"
+    text, headers = fetch(endpoint, Accept=kind)
+    assert headers["Content-Type"].startswith(kind)
+    assert text.endswith(b"# EOF\n")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        fetch(endpoint, "/")
+    samples = parsed(plain.decode())
+    counts = [n for (name, _), n in samples.items() if name == "streamer_target_reads_total"]
+    assert len(counts) == 2
+    assert sum(counts) == value(samples, "streamer_reads_total") == 120
+    value(samples, "streamer_target_reads_total", target="other", barcode="other")
 
 
-def test_names_of_others_are_refused(path):
-    with running(path, [*ON, 'metrics.hosts=["scraped.example"]']) as daemon:
-        endpoint = daemon.endpoints["metrics"]
-        for host in ("localhost:1", "127.0.0.1", "scraped.example"):
-            assert fetch(endpoint, Host=host)[0]
-        for host in ("evil.example", "127.0.0.1.evil.example", "192.0.2.7", ""):
-            with pytest.raises(urllib.error.HTTPError, match="421"):
-                fetch(endpoint, Host=host)
+def test_names_of_others_are_refused(metered):
+    endpoint = metered.endpoints["metrics"]
+    for host in ("localhost:1", "127.0.0.1", "scraped.example"):
+        assert fetch(endpoint, Host=host)[0]
+    for host in ("evil.example", "127.0.0.1.evil.example", "192.0.2.7", ""):
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            fetch(endpoint, Host=host)
 
 
-def test_slow_scrapers_hold_up_nobody(path, monkeypatch):
-    with running(path, ON) as daemon:
-        host, _, port = daemon.endpoints["metrics"].rpartition(":")
-        silent = [socket.create_connection((host, int(port))) for _ in range(15)]
-        for connection in silent[:8]:
-            connection.sendall(b"GET /metrics HTTP/1.0\r\nA: ")
-        send(daemon)
-        until(
-            lambda: value(scrape(daemon.endpoints["metrics"]), "streamer_reads_total") == 120,
-            "the reads in a scrape",
-        )
-        monkeypatch.setattr(metrics_server, "_CONNECTION_SECONDS", 0.0)
-        for connection in silent:
-            connection.settimeout(DEADLINE)
-            while connection.recv(100):
-                pass
-            connection.close()
+def test_slow_scrapers_hold_up_nobody(metered, monkeypatch):
+    host, _, port = metered.endpoints["metrics"].rpartition(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(15)]
+    for connection in silent[:8]:
+        connection.sendall(b"GET /metrics HTTP/1.0\r\nA: ")
+    assert value(scrape(metered.endpoints["metrics"]), "streamer_reads_total") == 120
+    monkeypatch.setattr(metrics_server, "_CONNECTION_SECONDS", 0.0)
+    for connection in silent:
+        connection.settimeout(DEADLINE)
+        while connection.recv(100):
+            pass
+        connection.close()
 
 
-def test_too_many_connections_are_refused_and_the_daemon_goes_on(path):
-    with running(path, ON) as daemon:
-        host, _, port = daemon.endpoints["metrics"].rpartition(":")
-        many = [socket.create_connection((host, int(port))) for _ in range(40)]
-        ended = 0
-        for connection in many[16:]:
-            connection.settimeout(DEADLINE)
-            ended += connection.recv(1) == b""
-            connection.close()
-        assert ended == 24
-        for connection in many[:16]:
-            connection.close()
-        send(daemon)
+def test_too_many_connections_are_refused_and_the_daemon_goes_on(metered):
+    def answered():
+        try:
+            return scrape(metered.endpoints["metrics"])
+        except OSError:
+            return None
 
-        def answered():
-            try:
-                return scrape(daemon.endpoints["metrics"])
-            except OSError:
-                return None
-
-        until(answered, "there is room again")
+    until(answered, "there is room")
+    host, _, port = metered.endpoints["metrics"].rpartition(":")
+    many = [socket.create_connection((host, int(port))) for _ in range(40)]
+    ended = 0
+    for connection in many[16:]:
+        connection.settimeout(DEADLINE)
+        ended += connection.recv(1) == b""
+        connection.close()
+    assert ended == 24
+    for connection in many[:16]:
+        connection.close()
+    until(answered, "there is room again")
 
 
-def test_a_scrape_that_fails_is_an_answer(path, monkeypatch):
-    with running(path, ON) as daemon:
-        monkeypatch.setattr(type(daemon.service.status), "fields", lambda _: 1 // 0)
-        with pytest.raises(urllib.error.HTTPError, match="500"):
-            fetch(daemon.endpoints["metrics"])
-        monkeypatch.undo()
-        scrape(daemon.endpoints["metrics"])
-
-
-def test_without_the_table_nothing_listens(path):
-    with running(path) as daemon:
-        assert "metrics" not in daemon.endpoints
-        assert daemon.service._metrics is None
+def test_a_scrape_that_fails_is_an_answer(metered, monkeypatch):
+    monkeypatch.setattr(type(metered.service.status), "fields", lambda _: 1 // 0)
+    with pytest.raises(urllib.error.HTTPError, match="500"):
+        fetch(metered.endpoints["metrics"])
+    monkeypatch.undo()
+    scrape(metered.endpoints["metrics"])
 
 
 def test_an_address_in_use_is_one_line_with_its_key(path):

@@ -32,7 +32,7 @@ def test_files_of_expired_records_are_closed(tmp_path):
     with closing(open_small(tmp_path, keep_bytes=1)) as journal:
         for _ in range(60):
             journal.append([batches.record(rows=400)])
-        with closing(ReplayedJournal(JournalReader.open(tmp_path))) as replayed:
+        with closing(ReplayedJournal(JournalReader(tmp_path))) as replayed:
             assert replayed.look().oldest == 1
             for at in (0, 10, 20, 30, 59):
                 assert replayed.after(at).at == at + 1
@@ -65,7 +65,7 @@ def test_a_right_place_is_not_of_the_future_while_the_index_cannot_be_read(tmp_p
     batches = Batches()
     with closing(open_small(tmp_path)) as journal:
         journal.append([batches.record()])
-        with closing(ReplayedJournal(JournalReader.open(tmp_path))) as replayed:
+        with closing(ReplayedJournal(JournalReader(tmp_path))) as replayed:
             replay = SyncReplay(replayed, LIMITS, lambda: 1.0, lambda *_: None, lambda *_: None)
             assert replay.see() == 1
             journal.append([batches.record()])

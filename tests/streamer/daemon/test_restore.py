@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.control_records import Entry, dictionary_record
 from streamer.daemon.core.heads import Heads
-from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.publish import Group, dictionary_record
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
-from streamer.daemon.stored_batch import StoredBatch, to_record
+from streamer.daemon.stored_batch import StoredBatch
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import JournalDamage
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
+from tests.streamer.journal.kit import verify
 
 K = 7
 CASES = {
@@ -57,14 +57,13 @@ def published(case, first=2):
         )
         near = stored if "distance" in case else None
         matched = Matched(first + number, accepted, matcher.match(batch), matcher.dictionary, near)
-        made += MatchedGroup([matched], heads).publications(intervals=True)
+        made += Group(heads, [matched]).publications(intervals=True)
     return made, matcher, stored
 
 
 def dictionary(stored):
     """The first record of a journal."""
-    control_record = dictionary_record(1, 1, fingerprint(stored), stored, 0, grows=False)
-    return Entry(control_record, Heads()).record(5)
+    return dictionary_record(1, 1, fingerprint(stored), stored, 0, grows=False).record(5)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -72,9 +71,9 @@ def test_a_record_holds_all_that_was_said(case, tmp_path):
     made, matcher, stored = published(case)
     matcher.close()
     said = set()
-    with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
+    with closing(Journal(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
         journal.append([dictionary(stored)])
-        journal.append([to_record(publication, 9) for publication in made])
+        journal.append([publication.record(9) for publication in made])
         for publication, record in zip(made, journal.records(1), strict=True):
             found = StoredBatch(record)
             matched = publication.matched
@@ -103,10 +102,10 @@ def test_a_record_holds_all_that_was_said(case, tmp_path):
 def test_a_restart_makes_the_same_state(case, snapshot_after, tmp_path):
     made, matcher, stored = published(case)
     matcher.close()
-    with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
+    with closing(Journal(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
         journal.append([dictionary(stored)])
         for publication in made:
-            journal.append([to_record(publication, 9)])
+            journal.append([publication.record(9)])
             if publication.matched.at in snapshot_after:
                 put_snapshot(journal)
         found = restore(journal)
@@ -133,9 +132,9 @@ def test_a_snapshot_of_a_stream_that_brings_nothing_reads_no_batch(tmp_path):
     """Only the curve, which such a daemon does not have, lacks its batches."""
     made, matcher, stored = published({"mode": "frozen", "strands": "both"})
     matcher.close()
-    with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
+    with closing(Journal(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
         journal.append([dictionary(stored)])
-        journal.append([to_record(publication, 9) for publication in made])
+        journal.append([publication.record(9) for publication in made])
         right = restore(journal)
         assert not right.grown
         assert not right.learned
@@ -152,7 +151,7 @@ def test_a_snapshot_of_a_stream_that_brings_nothing_reads_no_batch(tmp_path):
             put_snapshot(journal)
         put_snapshot(journal, learns=False)
         assert journal.snapshot().at == journal.head
-        assert [damage.record for damage in journal.verify()] == [record.at]
+        assert [damage.record for damage in verify(journal)] == [record.at]
 
 
 def test_another_dictionary_has_another_fingerprint():

@@ -44,8 +44,8 @@ def begin_fetch(puller, number, credit):
 def answer(puller, number):
     """The next answer to a request; what it brings is given back as credit."""
     while True:
-        assert puller._socket.poll(DEADLINE * 1000)
-        head, *frames = unseal(puller._socket.recv_multipart())
+        assert puller.socket.poll(DEADLINE * 1000)
+        head, *frames = unseal(puller.socket.recv_multipart())
         header = msgpack.unpackb(head)
         if header.get("id") == number:
             return header, sum(map(len, frames))

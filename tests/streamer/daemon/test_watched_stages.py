@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -89,8 +90,9 @@ def send(daemon, batches=1):
     return thread
 
 
-def check_stuck(daemon, lines, stage, waits_for):
-    """The stage is named, and nothing else."""
+def check_stuck(daemon, lines, stage, waits_for, earlier=()):
+    """The stage is named, and nothing else; earlier: the stages that were named before."""
+    stalls = Counter([*earlier, stage])
     endpoints = daemon.service.status.endpoints
     with Control(endpoints["control"]) as control:
         until(lambda: control.status()["stuck"], f"{stage} is stuck")
@@ -103,7 +105,7 @@ def check_stuck(daemon, lines, stage, waits_for):
     samples = scrape(endpoints["metrics"])
     for name in daemon.service._stages | {"gpu": None}:
         assert value(samples, "streamer_stage_stuck", stage=name) == (name == stage)
-        assert value(samples, "streamer_stage_stalls_total", stage=name) == (name == stage)
+        assert value(samples, "streamer_stage_stalls_total", stage=name) == stalls[name]
     assert value(samples, "streamer_stage_progress_age_seconds", stage=stage) >= 0.6
 
 
@@ -114,28 +116,39 @@ def check_free(daemon, lines, stage):
     assert lines[1:] == [("progress again", stage)]
     samples = scrape(status.endpoints["metrics"])
     assert value(samples, "streamer_stage_stuck", stage=stage) == 0
-    assert value(samples, "streamer_stage_stalls_total", stage=stage) == 1
+    lines.clear()
 
 
-def test_the_engine_in_its_matcher(path, monkeypatch, lines):
+def test_engine_feed_and_gpu(path, monkeypatch, lines):
     with running(path, METRICS) as daemon:
-        with blocked(monkeypatch, daemon.service._engine.matcher, "match_all"):
-            sending = send(daemon, 8)
-            check_stuck(daemon, lines, "engine", "batch 0 to be matched")
-        sending.join(DEADLINE)
-        check_free(daemon, lines, "engine")
+        engine, earlier = daemon.service._engine, []
+
+        def check(stage, waits_for, batches=1):
+            sending = send(daemon, batches)
+            check_stuck(daemon, lines, stage, waits_for, earlier)
+            earlier.append(stage)
+            return sending
+
+        def check_on(stage, sending):
+            sending.join(DEADLINE)
+            check_free(daemon, lines, stage)
+
+        with blocked(monkeypatch, engine.matcher, "match_all"):
+            sending = check("engine", "batch 0 to be matched", 8)
+        check_on("engine", sending)
         busy = scrape(daemon.service.status.endpoints["metrics"])
         assert value(busy, "streamer_stage_busy_seconds_total", stage="engine") >= 0.6
-
-
-def test_the_engine_that_gets_no_slot(path, lines):
-    """Nothing behind it is stuck: so it is named, although it only waits."""
-    with running(path, METRICS) as daemon:
+        # nothing behind it is stuck: so it is named, although it only waits
         with daemon.engine_held():
-            sending = send(daemon)
-            check_stuck(daemon, lines, "engine", "to be stored and published")
-        sending.join(DEADLINE)
-        check_free(daemon, lines, "engine")
+            sending = check("engine", "to be stored and published")
+        check_on("engine", sending)
+        with blocked(monkeypatch, daemon.service._feed, "_publish"):
+            sending = check("feed", "to be laid out and sent", 8)
+        check_on("feed", sending)
+        with blocked(monkeypatch, engine._matcher, "match_all"):
+            monkeypatch.setattr(engine, "matcher", OnGpu(engine._matcher))
+            sending = check("gpu", "results of CUDA device 0, 2")
+        check_on("gpu", sending)
 
 
 def test_the_tree(tmp_path, monkeypatch, lines):
@@ -173,15 +186,6 @@ def test_the_journal_whose_sync_does_not_return(path, monkeypatch, lines):
             check_stuck(daemon, lines, "journal", "the disk of the journal")
         sending.join(DEADLINE)
         check_free(daemon, lines, "journal")
-
-
-def test_the_feed(path, monkeypatch, lines):
-    with running(path, METRICS) as daemon:
-        with blocked(monkeypatch, daemon.service._feed, "_publish"):
-            sending = send(daemon, 8)
-            check_stuck(daemon, lines, "feed", "to be laid out and sent")
-        sending.join(DEADLINE)
-        check_free(daemon, lines, "feed")
 
 
 def test_sync_whose_process_is_stopped(path, lines, monkeypatch):
@@ -238,19 +242,6 @@ class OnGpu:
 
     def __getattr__(self, name):
         return getattr(self._matcher, name)
-
-
-def test_a_gpu_that_gives_no_results(path, monkeypatch, lines):
-    """The engine waits for it: the GPU is named."""
-    with running(path, METRICS) as daemon:
-        engine = daemon.service._engine
-        with blocked(monkeypatch, engine._matcher, "match_all") as block:
-            monkeypatch.setattr(engine, "matcher", OnGpu(engine._matcher))
-            sending = send(daemon)
-            assert block.begun.wait(DEADLINE)
-            check_stuck(daemon, lines, "gpu", "results of CUDA device 0, 2")
-        sending.join(DEADLINE)
-        check_free(daemon, lines, "gpu")
 
 
 def test_a_daemon_without_work_is_not_stuck(path, lines):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from pathlib import Path
 
-from streamer.journal.data_files import Sizes
-from streamer.journal.record import Key, Record
+from streamer.journal.data_files import DataLog, Sizes
+from streamer.journal.opening import damages
+from streamer.journal.record import JournalDamage, Key, Record
 from streamer.journal.store import Journal
 
 IDENTITY = b"k=31 mode=grow strands=both"
 
-SMALL = Sizes(file_bytes=1 << 16, page_bytes=512, checkpoint_pages=20)
+SMALL = Sizes(file_bytes=1 << 16, page_bytes=512, checkpoint_rows=12)
 """Files and pages so small that a test meets the end of each."""
 
 AWKWARD = (0, 1, 7, 447, 448, 449, 511, 512, 513, 4095, 4096, 4097, 65471, 65472, 65473, 70_000)
@@ -22,7 +24,15 @@ KINDS = "batch", "dictionary", "revision", "settled"
 
 def open_small(directory: Path, **options) -> Journal:
     """A journal with small files."""
-    return Journal.open(directory, IDENTITY, sizes=SMALL, **options)
+    return Journal(directory, IDENTITY, sizes=SMALL, **options)
+
+
+def verify(journal: Journal) -> list[JournalDamage]:
+    """All that is wrong with an open journal."""
+    with closing(DataLog(journal.directory, journal._sizes)) as log:
+        for _ in log.changes():
+            pass
+        return [*log.notes, *damages(journal._index, journal.directory, everything=True)]
 
 
 def record(at: int, *frames: bytes, key: Key | None = None, time: int | None = None) -> Record:

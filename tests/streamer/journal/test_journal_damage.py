@@ -10,10 +10,20 @@ from contextlib import closing
 import apsw
 import pytest
 
-from streamer.journal.opening import Checked
-from streamer.journal.record import Begun, JournalDamage, JournalError
+from streamer.journal.opening import damages
+from streamer.journal.record import JournalDamage, JournalError
 from streamer.journal.record_index import Index
-from tests.streamer.journal.kit import Unreadable, keyed, open_small, picture, record, small_journal
+from tests.faults.flips import INDEX, Killed
+from tests.streamer.journal.kit import (
+    SMALL,
+    Unreadable,
+    keyed,
+    open_small,
+    picture,
+    record,
+    small_journal,
+    verify,
+)
 
 
 def flip(data: bytes, bit: int) -> bytes:
@@ -59,8 +69,8 @@ def test_every_flipped_bit_of_a_record(tmp_path):
             offset,
             number,
         )
-        assert str(error.value) == f"{path}, offset {offset}, record {number}: wrong checksum"
-        assert str(error.value) in [str(one) for one in journal.verify()]
+        assert str(error.value) == f"{path}: offset {offset}, record {number}: wrong checksum"
+        assert str(error.value) in [str(one) for one in verify(journal)]
         # what comes before it is returned
         assert list(journal.records(0, number - 1)) == stored[: number - 1]
     path.write_bytes(whole)
@@ -81,47 +91,16 @@ def test_every_flipped_bit_of_a_snapshot(copies):
 
 @pytest.fixture
 def killed(tmp_path):
-    """What a killed owner left, in which files may be changed; and what must be read there."""
-    made = tmp_path / "made"
-    journal = open_small(made)
-    journal.append([Begun("idle", 3, 5)])
-    stored = [keyed(at, b"x" * 300) for at in range(1, 9)]
-    for one in stored:
-        journal.append([one])
-        journal.checkpoint()
-    journal.put_snapshot(5, b"snapshot", (b"state",))
-    whole = {path.name: path.read_bytes() for path in made.iterdir()}
-    journal.close()
-
-    def opened(changed: dict[str, bytes | None], **options):
-        """The same folder, as it is found after the kill and these changes."""
-        for path in made.iterdir():
-            path.unlink()
-        for name, content in (whole | changed).items():
-            if content is not None:
-                (made / name).write_bytes(content)
-        return open_small(made, durability="os", **options)
-
-    opened.whole, opened.stored, opened.stream, opened.folder = whole, stored, journal.stream, made
-    return opened
-
-
-INDEX = "index.sqlite", "index.sqlite-wal", "index.sqlite-shm"
-
-
-def assert_all_of(journal, killed) -> None:
-    """Nothing of what was acknowledged is missing."""
-    with closing(journal):
-        assert (journal.head, journal.epoch) == (8, 2)
-        assert list(journal.records(0)) == killed.stored
-        names = {row.producer: row[1:4] for row in journal.producers()}
-        assert names == {"idle": (3, 0, b""), "p": (1, 8, b"mark 8")}
-        assert journal.snapshot() == (5, b"snapshot", (b"state",))
-        assert [journal.content("p", 1, at) for at in range(1, 9)] == [7 * n for n in range(1, 9)]
+    """What a killed owner left, in which files may be changed; recovery needs records from 5 on."""
+    return Killed(tmp_path / "made", 8, size=300, sizes=SMALL)
 
 
 APART = pytest.mark.parametrize("apart", [1499, pytest.param(61, marks=pytest.mark.slow)])
 """Bits from one that is flipped to the next: a prime, so that all places in a byte come."""
+
+
+READ_ONLY = 18 * 8
+"""The first bit of the write version in SQLite's header: any other one forbids to write."""
 
 
 @APART
@@ -130,10 +109,8 @@ def test_flipped_bits_of_the_index(killed, name, apart):
     """The index is made again from the data files, whichever of its bits has changed."""
     if name.endswith("shm"):  # large, and made anew by the first that opens it
         apart *= 7
-    for bit in range(0, len(killed.whole[name]) * 8, apart):
-        journal = killed({name: flip(killed.whole[name], bit)})
-        assert journal.stream == killed.stream, bit
-        assert_all_of(journal, killed)
+    for bit in [READ_ONLY, *killed.bits(name)[::apart]]:
+        killed.check(killed.flipped(name, bit))
 
 
 @APART
@@ -148,14 +125,14 @@ def test_flipped_bits_of_the_data(killed, apart):
         flipped = flip(data, bit)
         place = max(at for at in places if at <= bit // 8)
         try:
-            with closing(killed({name: flipped})) as journal:
-                damages = journal.verify()
+            with closing(killed.open({name: flipped})) as journal:
+                found = verify(journal)
                 assert (journal.stream, journal.head) == (killed.stream, 8)
         except JournalDamage as damage:
-            damages = [damage]
-        unused += not damages
-        if damages:
-            there = {(one.file, one.offset) for one in damages}
+            found = [damage]
+        unused += not found
+        if found:
+            there = {(one.file, one.offset) for one in found}
             assert there & {(path, place), (path, place + 64)}, bit
         else:  # between two groups, or at the end of a header
             end = place + len(data[place : place + 512].rstrip(b"\0"))
@@ -163,16 +140,11 @@ def test_flipped_bits_of_the_data(killed, apart):
     assert 0 < unused < places[-1] * 8 // apart
 
 
-@pytest.mark.parametrize("gone", [*INDEX, INDEX[:2], INDEX])
 @pytest.mark.parametrize("left", [None, b"", b"no database, but a long enough text " * 100])
-def test_index_that_is_gone(killed, gone, left):
+def test_index_that_is_gone(killed, left):
     """Deleted, empty or overwritten."""
-    names = [gone] if isinstance(gone, str) else gone
-    journal = killed(dict.fromkeys(names, left))
-    assert journal.stream == killed.stream
-    made_anew = any("the index was made anew" in note for note in journal.notes)
-    assert made_anew or "index.sqlite" not in names
-    assert_all_of(journal, killed)
+    for names in [*((name,) for name in INDEX), INDEX[:2], INDEX]:
+        assert killed.check(dict.fromkeys(names, left)) or INDEX[0] not in names
 
 
 def test_damaged_headers_of_groups_are_reported(killed):
@@ -182,20 +154,22 @@ def test_damaged_headers_of_groups_are_reported(killed):
     assert len(places) == 11
     for place in places[:10]:
         changed = {"records-00000001": flip(data, (place + 30) * 8)}
-        journal = killed(changed)
-        assert any(one.offset == place for one in journal.verify())
-        assert_all_of(journal, killed)
+        killed.check(changed)
+        with closing(killed.open(changed)) as journal:
+            assert any(one.offset == place for one in verify(journal))
         at = places.index(place) - 1
         without = changed | dict.fromkeys(INDEX)
-        if at > 5:  # recovery needs it
+        if at > 4:  # recovery needs it
             with pytest.raises(JournalDamage, match="is missing"):
-                killed(without)
-        with closing(killed(without, accept_loss=True)) as journal:
+                killed.open(without)
+        with closing(killed.open(without, accept_loss=True)) as journal:
             said = "\n".join(journal.notes)
             assert f"offset {place}: the header of a group is damaged" in said
             assert list(journal.records(0)) == [one for one in killed.stored if one.at != at]
     changed = {"records-00000001": flip(data, (places[10] + 30) * 8)} | dict.fromkeys(INDEX)
-    with closing(killed(changed)) as journal:  # what it had is not known: no number comes again
+    with closing(
+        killed.open(changed)
+    ) as journal:  # what it had is not known: no number comes again
         assert journal.stream != killed.stream
         assert "its end is damaged: it goes on as another stream" in journal.notes[-1]
 
@@ -206,13 +180,13 @@ def test_a_last_group_that_is_torn_is_reported_and_left_out(killed):
     last = data.rindex(b"x" * 300)
     torn = data[: last + 9] + bytes(len(data) - last - 9)  # and with it the snapshot's group
     with pytest.raises(JournalDamage, match="record 8: wrong checksum"):
-        killed({"records-00000001": torn})
+        killed.open({"records-00000001": torn})
     gone = dict.fromkeys(INDEX) | {"records-00000001": torn}
-    with closing(killed(gone)) as journal:
+    with closing(killed.open(gone)) as journal:
         assert list(journal.records(0)) == killed.stored[:7]
         assert "a group is incomplete: never acknowledged, or damaged" in journal.notes[-1]
         journal.append([keyed(8, b"y")])
-        assert journal.verify() == []
+        assert verify(journal) == []
 
 
 def test_every_flipped_bit_of_every_column(copies):
@@ -309,7 +283,7 @@ def index_damages(directory) -> list[JournalDamage]:
     """All that is wrong with an index."""
     index = Index(directory)
     try:
-        return list(Checked(index, directory).damages(everything=True))
+        return list(damages(index, directory, everything=True))
     except JournalDamage as damage:
         return [damage]
     finally:

@@ -14,7 +14,7 @@ import pytest
 from streamer.journal.disk import Disk
 from streamer.journal.record import JournalFailed, JournalFull, JournalUnread, Record
 from tests.descriptors import descriptors_left
-from tests.streamer.journal.kit import SMALL, assert_holds, keyed, open_small
+from tests.streamer.journal.kit import SMALL, assert_holds, keyed, open_small, verify
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_full_disk_at_any_page(small_disk, spare):
         stored += group
         assert_holds(journal, stored)
     assert full == (spare < 110_592), spare
-    assert journal.verify() == []
+    assert verify(journal) == []
     journal.close()
     journal = open_small(small_disk / "j")
     assert_holds(journal, stored)
@@ -111,7 +111,7 @@ def test_full_disk_for_a_snapshot(small_disk):
     assert snapshot is not None
     assert snapshot.meta == b"first"
     journal.put_snapshot(1, b"second", (bytes(300_000),))
-    assert journal.verify() == []
+    assert verify(journal) == []
     journal.close()
 
 
@@ -172,7 +172,7 @@ def test_no_descriptor_is_left(tmp_path, left, durability):
         journal.put_snapshot(1, b"second", (b"z",))
     assert snapshot_files(tmp_path) == []
     journal.put_snapshot(1, b"second", (b"z",))
-    assert journal.verify() == []
+    assert verify(journal) == []
     journal.close()
     assert len(list(tmp_path.glob("records-*"))) == 3
 
@@ -180,18 +180,8 @@ def test_no_descriptor_is_left(tmp_path, left, durability):
 @pytest.mark.parametrize("part", [1, 63, 64, 100, 511])
 def test_short_writes_are_completed(tmp_path, monkeypatch, part):
     """A write that takes less than it was given says nothing."""
-    real = os.pwritev
-
-    def short(fd, frames, offset):
-        left, taken = part, []
-        for frame in frames:
-            taken.append(frame[:left])
-            left -= len(taken[-1])
-            if not left:
-                break
-        return real(fd, taken, offset)
-
-    monkeypatch.setattr(os, "pwritev", short)
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[:part], offset))
     journal = open_small(tmp_path)
     stored = [keyed(1, b"abc" * 300, b"", b"de" * 200), keyed(2, b"f" * 1100)]
     journal.append(stored)
@@ -202,7 +192,7 @@ def test_short_writes_are_completed(tmp_path, monkeypatch, part):
 def test_write_that_takes_nothing_is_a_full_disk(tmp_path, monkeypatch):
     journal = open_small(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", lambda *_: 0)
+        patch.setattr(os, "pwrite", lambda *_: 0)
         with pytest.raises(JournalFull):
             journal.append([keyed(1, b"x")])
     journal.append([keyed(1, b"x")])
@@ -226,9 +216,9 @@ class FailingDisk(Disk):
         self._maybe("create")
         return super().create(path, size)
 
-    def write(self, fd, offset, frames):
+    def write(self, fd, offset, data):
         self._maybe("write")
-        super().write(fd, offset, frames)
+        super().write(fd, offset, data)
 
     def sync(self, fd):
         self._maybe("sync")

@@ -6,15 +6,16 @@ import errno
 import os
 import shutil
 from contextlib import closing
+from dataclasses import replace
 
 import apsw
 import pytest
 
 from streamer.journal.data_files import HEADER_BYTES
 from streamer.journal.reader import JournalReader
-from streamer.journal.record import JournalDamage, JournalUnread, Key, Outline
+from streamer.journal.record import JournalDamage, JournalUnread, Key, Record
 from streamer.journal.record_index import Index
-from tests.streamer.journal.kit import assert_holds, keyed, last_of_each, open_small, record
+from tests.streamer.journal.kit import assert_holds, keyed, last_of_each, open_small, record, verify
 
 
 def make(directory, count: int = 10, *, snapshot: int | None = None):
@@ -65,7 +66,7 @@ def test_damage_before_the_snapshot_is_no_hindrance(tmp_path):
     assert list(journal.records(5)) == stored[5:]
     with pytest.raises(JournalDamage, match="offset 576, record 1: wrong checksum"):
         list(journal.records(0))
-    assert [damage.record for damage in journal.verify()] == [1]
+    assert [damage.record for damage in verify(journal)] == [1]
     journal.close()
     journal = open_small(tmp_path, accept_loss=True)
     assert [damage.record for damage in journal.accepted] == [1]
@@ -96,15 +97,20 @@ def test_damaged_records_are_given_up(tmp_path):
         assert journal.head == 10
         assert list(journal.records(0)) == [stored[1], stored[2], stored[4], stored[6]]
         # of those whose rows are whole the index still says what they were
-        known = {at: Outline(at, "batch", b"meta %d" % at) for at in (1, 8, 9, 10)}
-        lost = {at: known.get(at, Outline(at, "", b"")) for at in (1, 4, 6, 8, 9, 10)}
+        known = {
+            at: replace(stored[at - 1], frames=(), key=None, lost=True) for at in (1, 8, 9, 10)
+        }
+        lost = {
+            at: known.get(at, Record(at, "", b"", (), None, 0, lost=True))
+            for at in (1, 4, 6, 8, 9, 10)
+        }
         assert list(journal.history(0, 10)) == [lost.get(one.at, one) for one in stored]
-        with closing(JournalReader.open(tmp_path)) as reader:
+        with closing(JournalReader(tmp_path)) as reader:
             assert [lost.get(one.at) for one in reader.outlines(0) if one.at in lost] == [
                 *lost.values()
             ]
         # the headers stay as they are
-        assert all("group" in damage.problem for damage in journal.verify())
+        assert all("group" in damage.problem for damage in verify(journal))
         assert journal.usage().bytes == sum(len(one.meta) for one in known.values()) + sum(
             len(stored[at - 1].meta) + 9000 for at in (2, 3, 5, 7)
         )
@@ -126,7 +132,7 @@ def test_damaged_snapshot_is_given_up(tmp_path):
     for accept in (True, False):
         journal = open_small(tmp_path, accept_loss=accept, keep_bytes=1)
         assert journal.snapshot() == (5, b"s", ())
-        assert journal.verify() == []
+        assert verify(journal) == []
         # what is in the records may be needed in its place
         assert journal.expire(1 << 62) == 0
         assert_holds(journal, stored)
@@ -249,7 +255,7 @@ def test_index_that_went_back_is_found_out(tmp_path, monkeypatch, how, gone):
         assert (how == "older index") == (journal.stream == stream)
         assert_holds(journal, stored)
         journal.append([keyed(11, b"y" * 9000)])
-        assert journal.verify() == []
+        assert verify(journal) == []
         assert journal.head == 11
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from streamer.journal.record import JournalExpired, Key
-from tests.streamer.journal.kit import assert_holds, groups, keyed, open_small, record
+from tests.streamer.journal.kit import assert_holds, groups, keyed, open_small, record, verify
 
 HOUR = 3600 * 10**9
 
@@ -45,7 +45,7 @@ def test_retention_by_bytes(tmp_path):
     assert expire_all(journal, 0) == 16
     assert_holds(journal, stored, oldest=17)
     assert data_files(tmp_path) == ["records-00000006", "records-00000007"]
-    assert journal.verify() == []
+    assert verify(journal) == []
     journal.close()
     journal = open_small(tmp_path, keep_bytes=100_000)
     assert_holds(journal, stored, oldest=17)
@@ -147,6 +147,6 @@ def test_retention_at_random(tmp_path):
                 stored += group
     assert journal.oldest > 100
     assert_holds(journal, stored, journal.oldest)
-    assert journal.verify() == []
+    assert verify(journal) == []
     assert len(data_files(tmp_path)) <= 3
     journal.close()

@@ -8,12 +8,12 @@ from contextlib import closing
 
 from streamer.cli.app import main
 from streamer.journal.store import Journal
-from tests.streamer.journal.kit import IDENTITY, assert_holds, keyed
+from tests.streamer.journal.kit import IDENTITY, assert_holds, keyed, verify
 
 
 def make(directory):
     """A journal with a snapshot, not closed, and its records."""
-    journal = Journal.open(directory, IDENTITY, "os", keep_bytes=1)
+    journal = Journal(directory, IDENTITY, "os", keep_bytes=1)
     stored = [keyed(at, b"x" * 3000, producer=f"p{at % 3}") for at in range(1, 9)]
     for one in stored:
         journal.append([one])
@@ -89,13 +89,13 @@ def test_a_copy_while_the_owner_stores(tmp_path, capsys):
         thread.join()
     journal.close()
     for before, copy in copies:
-        with closing(Journal.open(copy, IDENTITY, "os")) as found:
+        with closing(Journal(copy, IDENTITY, "os")) as found:
             assert before <= found.head <= len(stored)
             assert_holds(found, stored[: found.head])
             assert found.snapshot() is not None
             assert found.stream != journal.stream
-            assert found.verify() == []
-    with closing(Journal.open(directory, IDENTITY, "os")) as again:
+            assert verify(found) == []
+    with closing(Journal(directory, IDENTITY, "os")) as again:
         assert again.stream == journal.stream
 
 

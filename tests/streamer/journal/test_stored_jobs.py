@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from streamer.daemon.jobs.stored_jobs import StoredJobs
 from streamer.errors import StreamerError
-from streamer.journal.stored_jobs import StoredJobs
 
 IDS = ("0000000a", "0000000b", "0000000c")
 

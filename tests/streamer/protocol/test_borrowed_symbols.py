@@ -9,10 +9,9 @@ import pytest
 from streamer.cli.app import main
 from streamer.client import Producer, Subscriber
 from streamer.client.message_tables import table
-from streamer.protocol.header import ISA_L, crc32c
+from streamer.protocol.header import ISA_L
 from streamer.protocol.transport.frames import LIBZMQ
 from tests.daemon_kit import GENOME, follow, reads_of, running
-from tests.reference import crc32c as definition
 from trie.cpu.borrowed import Borrowed
 
 pytestmark = pytest.mark.whole
@@ -65,25 +64,12 @@ def test_each_function_of_libzmq_can_be_missing(function, take_away):
     assert LIBZMQ.missing == ["gone"]
 
 
-@pytest.mark.parametrize(
-    "missing",
-    [[(LIBZMQ, "zmq_msg_recv")], [(ISA_L, "crc32_iscsi")]],
-    ids=["libzmq", "ISA-L"],
-)
-def test_a_session_without_borrowed_symbols(missing, path, take_away):
+def test_a_session_without_borrowed_symbols(path, take_away):
     want = session(path)
     assert {head["topic"] for head, _ in want} == {f"{topic}." for topic in TOPICS}
-    for library, function in missing:
+    for library, function in ((LIBZMQ, "zmq_msg_recv"), (ISA_L, "crc32_iscsi")):
         take_away(library, function)
-    assert session(path) == want
-
-
-def test_checksums_without_isa_l(take_away):
-    frames = [random.Random(size).randbytes(size) for size in (0, 1, 5_000, 5_001, 300_000)]
-    want = definition.crc32c(b"".join(frames))
-    assert crc32c(frames) == want
-    take_away(ISA_L, "crc32_iscsi")
-    assert crc32c(frames) == want
+        assert session(path) == want
 
 
 def test_devices_shows_the_choice(take_away, capsys):

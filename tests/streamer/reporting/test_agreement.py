@@ -193,5 +193,5 @@ def test_all_agree_to_the_last_count(tmp_path):
     Path(config).write_text(text)
     page, beside = run.page("--config", config)
     check_report(page, beside, rows, barcodes)
-    with closing(JournalReader.open(tmp_path / "journal")) as reader:
+    with closing(JournalReader(tmp_path / "journal")) as reader:
         assert reader.identity.startswith(f"k={K} mode=frozen")

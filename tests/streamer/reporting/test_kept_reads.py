@@ -144,7 +144,7 @@ def test_a_damaged_journal_is_an_error_with_its_place(tmp_path, capfd):
     write_fasta(tmp_path / "ref.fa", sources_of(rng))
     with running(configured(tmp_path)) as daemon:
         send(daemon, batches_of(rng, 10))
-    with closing(JournalReader.open(tmp_path / "journal")) as reader:
+    with closing(JournalReader(tmp_path / "journal")) as reader:
         rows = [row for row in reader._index.records(0, reader.head) if row.size]
     row = rows[len(rows) // 2]
     damaged = data_file(tmp_path / "journal", row.file)
@@ -155,5 +155,5 @@ def test_a_damaged_journal_is_an_error_with_its_place(tmp_path, capfd):
     assert main(["report", str(tmp_path / "journal"), "-o", str(out), "--quiet"]) == 1
     error = capfd.readouterr().err
     assert error.count("\n") == 1
-    assert f"{damaged}, offset {row.offset}" in error
+    assert f"{damaged}: offset {row.offset}" in error
     assert not out.exists()

@@ -1,14 +1,21 @@
-"""Regions of a file that are mapped: their bytes, and a file that becomes shorter."""
+"""A plain file in blocks and in regions that are mapped; it may grow or become shorter."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
+from itertools import product
 
 import numpy as np
 import pytest
 
-from streamer.sequences.raw_file import BEHIND_BYTES, ROOM_BYTES, FileRegion
+from streamer.sequences.raw_file import (
+    BEHIND_BYTES,
+    ROOM_BYTES,
+    FileRegion,
+    RawFile,
+    plain_blocks,
+)
 from trie.cpu.forks import forked
 from trie.cpu.stages import Stages
 
@@ -72,3 +79,21 @@ def test_a_file_that_becomes_shorter_ends_only_a_forked_process(file):
     regions = [FileRegion(descriptor, ROOM_BYTES + at, ROOM_BYTES + at + 10) for at in (0, 8192)]
     found = forked(regions, lambda region: [work(region)], 1, Stages(), works="", takes="")
     assert list(found) == [content[ROOM_BYTES], None]
+
+
+def test_blocks_are_the_file_from_where_it_was_and_what_is_added(tmp_path):
+    path = tmp_path / "file"
+    for size, before in product((0, 1, 6, 7, 99, 100, 101, 5000), (0, 1, 50)):
+        content = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8).tobytes()
+        path.write_bytes(bytes(before) + content)
+        with path.open("rb") as file, path.open("ab") as more:
+            file.seek(before)
+            raw = RawFile(file)
+            blocks = plain_blocks(raw, 100)
+            texts = [block.array[block.first : block.stop].tobytes() for block in blocks]
+            assert b"".join(texts) == content
+            assert all(0 < len(text) <= 100 for text in texts)
+            more.write(b"more")
+            more.flush()
+            assert raw.read1() == b"more"
+            assert raw.bytes_read == size + 4

@@ -129,10 +129,13 @@ def test_truncated(tmp_path, ended):
     rng = random.Random(81)
     cuts = [*range(1, 24, 3), *(len(CONTENT) - i for i in range(1, 24, 3)), len(CONTENT) // 2]
     cuts += rng.sample(range(len(CONTENT)), 8)
-    for cut in cuts:
-        found = same(tmp_path / "f", CONTENT[:cut])
-        assert isinstance(found[-1], str), cut
+    first = len(gzip.compress(TEXT[: len(TEXT) // 3], mtime=0))
+    within = (first + 5, first + 30, (first + len(TWO)) // 2, len(TWO) - 9, len(TWO) - 1)
+    for content in [CONTENT[:cut] for cut in cuts] + [TWO[:cut] for cut in within]:
+        assert isinstance(same(tmp_path / "f", content)[-1], str), len(content)
     assert not any(ended)
+    same(tmp_path / "f", TWO[:first])
+    assert ended[-1], "behind a member a file may end"
 
 
 def test_truncated_at_every_byte(tmp_path, ended):
@@ -141,14 +144,6 @@ def test_truncated_at_every_byte(tmp_path, ended):
     for cut in (*range(0, len(content), 2), len(content)):
         same(tmp_path / "f", content[:cut])
     assert ended.count(True) == 1 + (len(members[0]) % 2 == 0)  # also between the members
-
-
-def test_truncated_in_the_second_member(tmp_path, ended):
-    first = len(gzip.compress(TEXT[: len(TEXT) // 3], mtime=0))
-    for cut in (first + 5, first + 30, (first + len(TWO)) // 2, len(TWO) - 9, len(TWO) - 1):
-        assert isinstance(same(tmp_path / "f", TWO[:cut])[-1], str)
-    same(tmp_path / "f", TWO[:first])
-    assert ended[-1]
 
 
 @pytest.mark.parametrize("seed", range(5))

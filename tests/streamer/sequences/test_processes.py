@@ -6,7 +6,6 @@ import gzip
 import os
 import random
 import threading
-from operator import call
 
 import pytest
 
@@ -15,7 +14,7 @@ from streamer.sequences import files, raw_file, source
 from streamer.sequences.files import work_on_batches
 from tests.streamer.sequences.test_side_by_side import fastq, rows
 from tests.waiting import until
-from trie.cpu.team import Team
+from trie.cpu.team import Team, results_of
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def forked_rows(path, **limits):
     try:
         with Team(3) as team:
             works = work_on_batches([str(path)], work, team=team, forks=True, **limits)
-            for some, elsewhere in map(call, works):
+            for some, elsewhere in results_of(works):
                 found += some
                 away.append(elsewhere)
     except DataError as error:
@@ -109,7 +108,7 @@ def test_many_small_files_are_read_at_once(how, fault, tmp_path, monkeypatch, fo
                 on_bytes=sizes.append, **options,
             )  # fmt: skip
             try:
-                for names, process in map(call, works):
+                for names, process in results_of(works):
                     rows += names
                     away.add(process)
             except DataError as error:

@@ -9,7 +9,6 @@ import subprocess
 import threading
 from contextlib import contextmanager
 from itertools import chain, pairwise
-from operator import call
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from tests.streamer.sequences.kit import bgzf_blocks
 from tests.streamer.sequences.test_reader import FASTQ, FILES
 from tests.waiting import until
 from trie.cpu.stages import Stages
-from trie.cpu.team import DoneAlready, Team
+from trie.cpu.team import Done, Team, results_of
 
 
 @pytest.fixture
@@ -59,8 +58,8 @@ def texts(path, team, **limits):
     """(text, first line) of all records, then the error."""
     found = []
     try:
-        for piece in map(
-            call, work_on_records(str(path), lambda piece: piece, team=team, **limits)
+        for piece in results_of(
+            work_on_records(str(path), lambda piece: piece, team=team, **limits)
         ):
             assert piece.text is not None
             (span,), places = piece.text.joined()
@@ -228,7 +227,7 @@ def test_the_thread_that_parses_a_region_does_the_work(tmp_path, sizes):
 
     with Team(4) as team:
         works = list(work_on_batches(given, work, team=team))
-        made = [call for call in works if isinstance(call, DoneAlready)]
+        made = [call for call in works if isinstance(call, Done)]
         assert len(works) > len(made) == len(workers) > 50
         assert len(set(workers)) > 1
     with Team(4) as team:

@@ -9,7 +9,15 @@ import signal
 import pytest
 
 from streamer.client import Control, Producer
-from tests.daemon_kit import GENOME, process, reads_of, running, settings, wait_for_line
+from tests.daemon_kit import (
+    GENOME,
+    process,
+    reads_of,
+    running,
+    settings,
+    wait_for_line,
+    write_fasta,
+)
 from tests.terminal_kit import terminal
 from tests.waiting import until
 
@@ -21,13 +29,24 @@ ON = ["answers.targets=true", "feed.beat_seconds=0.05"]
 ENTERED, LEFT = "\x1b[?1049h", "\x1b[?1049l"
 
 
-@pytest.fixture
-def path(tmp_path, genome):
-    return settings(tmp_path, f'sources = ["{genome.name}"]\nk = 11\n')
+def configuration(folder):
+    write_fasta(folder / "genome.fa", [("left", GENOME[:2500]), ("right", GENOME[1500:])])
+    return settings(folder, 'sources = ["genome.fa"]\nk = 11\n')
 
 
-def test_it_shows_a_daemon_and_leaves_the_terminal_as_it_was(path):
-    with running(path, ON) as daemon, terminal(["top", "--config", path, "--every", "0.1"]) as top:
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return configuration(tmp_path_factory.mktemp("daemon"))
+
+
+@pytest.fixture(scope="module")
+def daemon(path):
+    with running(path, ON) as daemon:
+        yield daemon
+
+
+def test_it_shows_a_daemon_and_leaves_the_terminal_as_it_was(path, daemon):
+    with terminal(["top", "--config", path, "--every", "0.1"]) as top:
         top.until("left")
         daemon.wait_for_subscriptions("targets", "barcodes", "read", "beat", "status", "novelty")
         with Producer(daemon.endpoints["ingest"], name="sender") as producer:
@@ -52,8 +71,9 @@ def subscribed(folder):
         return {"status.", "beat.", "targets."} <= set(control.status()["topics"])
 
 
+@pytest.mark.usefixtures("daemon")
 def test_ctrl_c_interrupts(path):
-    with running(path, ON), terminal(["top", "--config", path]) as top:
+    with terminal(["top", "--config", path]) as top:
         top.until("k-mers")
         top.press("\x03")
         assert top.ended() == 130
@@ -61,9 +81,10 @@ def test_ctrl_c_interrupts(path):
     assert top.output.endswith("streamer: error: interrupted\r\n")
 
 
+@pytest.mark.usefixtures("daemon")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_the_terminal_as_it_was(path, number):
-    with running(path, ON), terminal(["top", "--config", path]) as top:
+    with terminal(["top", "--config", path]) as top:
         top.until("k-mers")
         top.child.send_signal(number)
         assert top.ended() == (130 if number == signal.SIGINT else -number)
@@ -78,7 +99,8 @@ def test_a_signal_leaves_the_terminal_as_it_was(path, number):
         (signal.SIGKILL, 1, "no answer within 5 s: is the daemon running?\r\n"),
     ],
 )
-def test_it_ends_with_the_daemon(path, tmp_path, number, code, said):
+def test_it_ends_with_the_daemon(tmp_path, number, code, said):
+    path = configuration(tmp_path)
     with process(["run", "--config", path, "--set", "feed.beat_seconds=0.05"]) as daemon:
         wait_for_line(daemon, '"ready"')
         with terminal(["top", "--config", path]) as top:
@@ -99,15 +121,15 @@ def test_without_a_daemon_it_is_one_line(tmp_path):
     )
 
 
+@pytest.mark.usefixtures("daemon")
 def test_tables_where_they_are_asked_for_or_the_terminal_cannot_draw(path):
-    with running(path, ON):
-        with terminal(["top", "--config", path, "--count", "2", "--every", "0.01"]) as top:
-            assert top.ended() == 0
-        assert top.output.count("windows matched") == 2
-        with terminal(["top", "--config", path, "--format", "table"]) as top:
-            top.until("windows matched")
-            top.press("\x03")
-            assert top.ended() == 130
-        with terminal(["top", "--config", path], TERM="dumb") as top:
-            top.until("windows matched")
+    with terminal(["top", "--config", path, "--count", "2", "--every", "0.01"]) as top:
+        assert top.ended() == 0
+    assert top.output.count("windows matched") == 2
+    with terminal(["top", "--config", path, "--format", "table"]) as top:
+        top.until("windows matched")
+        top.press("\x03")
+        assert top.ended() == 130
+    with terminal(["top", "--config", path], TERM="dumb") as top:
+        top.until("windows matched")
     assert ENTERED not in top.output

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from streamer.errors import start_warnings
 from streamer.watching.file_visit import FileVisit
 from streamer.watching.folder import UNTIL
 from streamer.watching.ledger import NOT_DONE
@@ -77,6 +78,7 @@ def test_plain_fastq_is_read_as_it_grows_and_packed_files_once_they_are_whole(ru
 
 
 def test_other_bytes_and_another_header_are_ignored_aloud(run, capsys):
+    start_warnings()  # a daemon in this process has sent them to its log
     packed, plain = run / "a.fastq.gz", run / "b.fastq"
     texts = [text_of(named("b", count)).replace("+", "+other") for count in (2, 4)]
 

@@ -15,8 +15,12 @@ def evil():
     return EVIL
 
 
+def settings_in(folder):
+    """Its configuration."""
+    fasta = write_fasta(folder / "t.fa", [("one", GENOME[:2000]), (EVIL, GENOME[2000:])])
+    return settings(folder, f'k = 13\nsources = ["{fasta}"]')
+
+
 @pytest.fixture
 def path(tmp_path):
-    """Its configuration."""
-    fasta = write_fasta(tmp_path / "t.fa", [("one", GENOME[:2000]), (EVIL, GENOME[2000:])])
-    return settings(tmp_path, f'k = 13\nsources = ["{fasta}"]')
+    return settings_in(tmp_path)

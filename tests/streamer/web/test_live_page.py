@@ -20,7 +20,8 @@ from streamer.daemon import config
 from streamer.daemon.service import Service
 from streamer.errors import ConfigError
 from streamer.protocol.endpoints import EndpointError
-from tests.daemon_kit import GENOME, reads_of, running, write_fasta
+from tests.daemon_kit import GENOME, reads_of, running, send_reads, write_fasta
+from tests.streamer.web.conftest import settings_in
 from tests.waiting import DEADLINE, until
 
 uvicorn = pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")
@@ -32,11 +33,12 @@ ON = ["web.endpoint=127.0.0.1:0"]
 COUNTED = [*ON, "answers.targets=true", "answers.coverage=true", "panel.enough_reads=1"]
 
 
-def send(daemon, seed=1, batches=3):
-    with Producer(daemon.endpoints["ingest"], name="sender") as producer:
-        for _ in range(batches):
-            producer.send(reads_of(GENOME, random.Random(seed), 40))
-        producer.flush(matched=True)
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The address of a page that tests only open."""
+    folder = tmp_path_factory.mktemp("page")
+    with running(settings_in(folder), [*COUNTED, 'web.hosts=["lab.example"]']) as daemon:
+        yield daemon.endpoints["web"]
 
 
 def ask(endpoint, path="/", method="GET", body=None, **headers):
@@ -103,7 +105,15 @@ def test_it_agrees_with_the_daemon(path, evil):
         endpoint = daemon.endpoints["web"]
         until(lambda: everything(endpoint)["status"], "the page hears the daemon")
         daemon.wait_for_subscriptions("read", "targets", "barcodes", "beat", "status", "novelty")
-        send(daemon)
+        with events(endpoint) as stream:
+            assert next(stream)[0] == "everything"
+            send_reads(daemon)
+            lengths, point = 0, None
+            while lengths < 120 or point is None or point[1] < 120:
+                name, fields = next(stream)
+                assert name == "tick"
+                lengths = sum(fields.get("lengths", {}).get("reads", [lengths]))
+                point = fields.get("point", point)
         found = shows(endpoint, 120, counted=True)
         with Control(daemon.endpoints["control"]) as control:
             status, (_, rows) = control.status(), control.targets()
@@ -149,51 +159,33 @@ def test_coverage_is_that_of_one_match(path, evil, tmp_path, streamer):
     ]
 
 
-@pytest.mark.parametrize("overrides", [[], ["answers.targets=true"]])
-def test_coverage_that_is_not_counted_is_refused(path, overrides):
+def test_coverage_that_is_not_counted_is_refused(path):
     with (
-        running(path, overrides) as daemon,
+        running(path, ["answers.targets=true"]) as daemon,
         Control(daemon.endpoints["control"]) as control,
-        pytest.raises(RefusedError, match=r"answers\.(targets|coverage) = true"),
+        pytest.raises(RefusedError, match=r"answers\.coverage = true"),
     ):
         control.coverage("one")
 
 
-def test_ticks_follow(path):
-    with running(path, COUNTED) as daemon, events(daemon.endpoints["web"]) as stream:
-        assert next(stream)[0] == "everything"
-        daemon.wait_for_subscriptions("read", "targets", "barcodes", "beat", "status", "novelty")
-        send(daemon)
-        lengths, point = 0, None
-        while lengths < 120 or point is None or point[1] < 120:
-            name, fields = next(stream)
-            assert name == "tick"
-            lengths = sum(fields.get("lengths", {}).get("reads", [lengths]))
-            point = fields.get("point", point)
-
-
-def test_headers_and_hosts(path):
-    with running(path, [*ON, 'web.hosts=["lab.example"]']) as daemon:
-        endpoint = daemon.endpoints["web"]
-        code, headers, body = ask(endpoint)
-        assert code == 200
-        policy = headers["content-security-policy"]
-        assert "default-src 'none'" in policy
-        assert "unsafe" not in policy
-        assert headers["x-content-type-options"] == "nosniff"
-        assert "http://" not in body
-        assert "https://" not in body
-        for host in ("localhost:1", "127.0.0.1", "[::1]:80", "LAB.example"):
-            assert ask(endpoint, Host=host)[0] == 200, host
-        for host in ("evil.example", "127.0.0.1.evil.example", "192.0.2.7", "", "localhost.evil:1"):
-            assert ask(endpoint, Host=host)[0] in (400, 421), host
-        assert (
-            ask(endpoint, "/events", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors")[0] == 403
-        )
-        assert ask(endpoint, "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
-        for outside in ("/static/../guard.py", "/static/%2e%2e/guard.py", "/static//etc/passwd"):
-            assert ask(endpoint, outside)[0] == 404
-        assert ask(endpoint, method="POST")[0] == 405
+def test_headers_and_hosts(page):
+    code, headers, body = ask(page)
+    assert code == 200
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "http://" not in body
+    assert "https://" not in body
+    for host in ("localhost:1", "127.0.0.1", "[::1]:80", "LAB.example"):
+        assert ask(page, Host=host)[0] == 200, host
+    for host in ("evil.example", "127.0.0.1.evil.example", "192.0.2.7", "", "localhost.evil:1"):
+        assert ask(page, Host=host)[0] in (400, 421), host
+    assert ask(page, "/events", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors")[0] == 403
+    assert ask(page, "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
+    for outside in ("/static/../guard.py", "/static/%2e%2e/guard.py", "/static//etc/passwd"):
+        assert ask(page, outside)[0] == 404
+    assert ask(page, method="POST")[0] == 405
 
 
 def test_token(path, tmp_path):
@@ -266,7 +258,7 @@ def test_an_address_in_use_ends_the_start(path):
 def test_a_process_that_dies_is_started_again(path):
     with running(path, COUNTED) as daemon:
         endpoint, web = daemon.endpoints["web"], daemon.service._web
-        send(daemon)
+        send_reads(daemon)
         until(lambda: everything(endpoint)["status"], "the page hears the daemon")
         before = web.process
         os.kill(before, signal.SIGKILL)
@@ -296,23 +288,20 @@ def test_it_goes_on_over_a_restart_of_the_daemon(path):
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
     with running(path, [*COUNTED, f"web.endpoint={endpoint}"]) as daemon:
-        send(daemon)
+        send_reads(daemon)
         until(
             lambda: everything(endpoint)["status"].get("totals", {}).get("reads") == 120,
             "the page of the next daemon",
         )
 
 
-def test_a_page_that_does_not_read_holds_up_nobody(path):
-    with running(path, COUNTED) as daemon:
-        endpoint = daemon.endpoints["web"]
-        host, _, port = endpoint.rpartition(":")
-        with socket.create_connection((host, int(port))) as idle:
-            idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            idle.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with events(endpoint) as stream:
-                for _ in range(8):
-                    next(stream)
+def test_a_page_that_does_not_read_holds_up_nobody(page):
+    with socket.create_connection(at(page)) as idle:
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        idle.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with events(page) as stream:
+            for _ in range(8):
+                next(stream)
 
 
 def at(endpoint):
@@ -330,38 +319,36 @@ def closed(connection):
         return True
 
 
-def test_half_sent_requests_keep_nobody_out(path):
+def test_half_sent_requests_keep_nobody_out(page):
     """The oldest make room; a connection that has its answer, or an open page, stays."""
-    with running(path, ON) as daemon, ExitStack() as stack:
-        endpoint = daemon.endpoints["web"]
-        stream = stack.enter_context(events(endpoint))
+    with ExitStack() as stack:
+        stream = stack.enter_context(events(page))
         next(stream)
-        half = [stack.enter_context(socket.create_connection(at(endpoint))) for _ in range(600)]
+        half = [stack.enter_context(socket.create_connection(at(page))) for _ in range(600)]
         for number, connection in enumerate(half):
             part = (b"", b"GET / HT", b"POST /login HTTP/1.1\r\nHost: localhost\r\n")[number % 3]
             with suppress(OSError):
                 connection.sendall(part)
-        assert ask(endpoint)[0] == 200
+        assert ask(page)[0] == 200
         until(lambda: sum(map(closed, half)) >= 400, "the oldest are closed")
-        assert ask(endpoint)[0] == 200
+        assert ask(page)[0] == 200
         next(stream)
 
 
-def test_one_address_takes_a_share_of_the_pages(path):
+def test_one_address_takes_a_share_of_the_pages(page):
     """Requests that the guard refuses do not count."""
     request = b"GET /events HTTP/1.1\r\nHost: %s\r\n\r\n"
-    with running(path, ON) as daemon, ExitStack() as stack:
-        endpoint = daemon.endpoints["web"]
+    with ExitStack() as stack:
         for host, count in ((b"evil.example", 150), (b"localhost", 100)):
             for _ in range(count):
-                page = stack.enter_context(socket.create_connection(at(endpoint), DEADLINE))
-                page.sendall(request % host)
-                assert page.recv(12) == (
+                opened = stack.enter_context(socket.create_connection(at(page), DEADLINE))
+                opened.sendall(request % host)
+                assert opened.recv(12) == (
                     b"HTTP/1.1 200" if host == b"localhost" else b"HTTP/1.1 421"
                 )
-        assert ask(endpoint)[0] == 503
+        assert ask(page)[0] == 503
         stack.close()
-        until(lambda: ask(endpoint)[0] == 200, "room again")
+        until(lambda: ask(page)[0] == 200, "room again")
 
 
 async def until_closed(reader):

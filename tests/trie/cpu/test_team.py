@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from tests.waiting import DEADLINE, until
-from trie.cpu.team import DoneAlready, Team
+from trie.cpu.team import Done, Team
 from trie.cpu.threads import run_all
 
 THREADS = (1, 2, 5)
@@ -89,7 +89,7 @@ def test_results_of_calls_of_which_some_have_been_made(seed, threads):
         makers.append(threading.get_ident())
         return i
 
-    calls = (DoneAlready(i) if rng.random() < share else partial(call, i) for i in range(300))
+    calls = (Done(i) if rng.random() < share else partial(call, i) for i in range(300))
     with Team(threads) as team:
         assert list(team.results(calls)) == list(range(300))
     assert len(makers) == 300 or share
@@ -103,7 +103,7 @@ def test_calls_whose_results_are_not_wanted_are_closed(made):
     def calls():
         try:
             while True:
-                yield DoneAlready(1) if made else lambda: 1
+                yield Done(1) if made else lambda: 1
         finally:
             closed.append(1)
 
@@ -178,7 +178,7 @@ def test_times_of_stages():
 
 INTERRUPTED = """
 import os, signal, threading, time
-from trie.cpu.team import DoneAlready, Team
+from trie.cpu.team import Done, Team
 
 def work(i):
     if i == 20:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.waiting import DEADLINE
-from trie.cpu.threads import DONE, each_task, in_lanes
+from trie.cpu.threads import DONE, each_task, in_lanes, prefetched
 
 LANES = (1, 2, 5)
 
@@ -147,3 +147,26 @@ def test_lanes_work_at_the_same_time():
         yield task
 
     assert list(in_lanes("ab", range(6), each_task(work))) == list(range(6))
+
+
+def test_items_are_made_ahead_in_order_and_an_error_comes_after_them():
+    def items():
+        yield from range(1000)
+        raise ValueError("the last")
+
+    made = []
+    with pytest.raises(ValueError, match="the last"):
+        made.extend(prefetched(items()))
+    assert made == list(range(1000))
+
+
+def test_a_consumer_that_stops_ends_the_thread_that_is_ahead():
+    made = []
+    before = set(threading.enumerate())
+    ahead = prefetched((made.append(i) or i for i in range(1_000_000)), 2)
+    assert next(ahead) == 0
+    (thread,) = set(threading.enumerate()) - before
+    ahead.close()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert len(made) < 10

@@ -73,11 +73,6 @@ def test_the_first_error_is_raised_once_what_has_begun_has_ended(
     assert ended == [1]
 
 
-def test_tasks_may_run_tasks() -> None:
-    inner = [lambda i=i: i for i in range(5)]
-    assert run_all([lambda: run_all(inner, 8)] * 50, 8) == [[0, 1, 2, 3, 4]] * 50
-
-
 def test_helpers_that_come_when_all_is_done_change_nothing() -> None:
     inner = [lambda i=i: i for i in range(5)]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -102,9 +104,6 @@ def test_ambiguity_letters(streamer, files):
 
 
 def test_standard_input_and_compressed_files(streamer, files, tmp_path, monkeypatch):
-    import io
-    import sys
-
     text, patterns, _, _ = files
     _, wanted, _ = streamer("asm", text, "--patterns", patterns, "-k", 1, "-q")
     with open(text, "rb") as file:

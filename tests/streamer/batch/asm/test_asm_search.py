@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from streamer.batch import asm
 from streamer.batch.asm import bit_parallel
 from streamer.errors import DataError, UsageError
-from tests.data_files import ROOT
 from tests.reference import asm as asm_oracle
-from tests.waiting import DEADLINE
 from trie.codes import INVALID, LETTER_TO_CODE, InvalidBaseError
 
 ENGINES = ("bit-parallel", "sequential", "pasm")
@@ -88,6 +82,22 @@ def test_pattern_lengths_and_distances(method, length):
     assert hits > 0
 
 
+@pytest.fixture
+def blocks_of(monkeypatch):
+    """Makes every engine take blocks of that size."""
+    engine_for = asm.engine_for
+
+    def install(size):
+        def cut(*given):
+            engine = engine_for(*given)
+            engine.block_size = size
+            return engine
+
+        monkeypatch.setattr(asm, "engine_for", cut)
+
+    return install
+
+
 # lanes have multiples of 64 ends, tiles 512 lanes; a block of text is cut where it is patched to
 EDGES = (0, 1, 5, 63, 64, 65, 127, 128, 511, 512, 513, 1025)
 
@@ -95,17 +105,10 @@ EDGES = (0, 1, 5, 63, 64, 65, 127, 128, 511, 512, 513, 1025)
 @pytest.mark.parametrize("report", asm.REPORTS)
 @pytest.mark.parametrize("method", ENGINES)
 @pytest.mark.parametrize("block", [1, 64, 100, 1 << 20])
-def test_texts_of_any_length_cut_anywhere(method, block, report, monkeypatch):
+def test_texts_of_any_length_cut_anywhere(method, block, report, blocks_of):
     if block == 1 and method != "bit-parallel":
         block = 7
-    engine_for = asm.engine_for
-
-    def cut(*given):
-        engine = engine_for(*given)
-        engine.block_size = block
-        return engine
-
-    monkeypatch.setattr(asm, "engine_for", cut)
+    blocks_of(block)
     rng = np.random.default_rng(block)
     sizes = EDGES[:7] if block < 64 else EDGES
     texts = [letters(rng, size, "ACGTN") for size in sizes]
@@ -115,21 +118,15 @@ def test_texts_of_any_length_cut_anywhere(method, block, report, monkeypatch):
 
 
 @pytest.mark.parametrize("unit", ["AAAAAC", "AAAAACAAAAACAAAAAC"])
-def test_rows_that_wait_for_a_run_without_end_are_sorted_once(monkeypatch, unit):
+def test_rows_that_wait_for_a_run_without_end_are_sorted_once(monkeypatch, blocks_of, unit):
     """The run of the first pattern goes on for a whole text, with those of others behind it."""
-    engine_for, lexsort = asm.engine_for, np.lexsort
-    sizes = []
-
-    def cut(*arguments):
-        engine = engine_for(*arguments)
-        engine.block_size = 40
-        return engine
+    lexsort, sizes = np.lexsort, []
 
     def counted(keys):
         sizes.append(keys[0].size)
         return lexsort(keys)
 
-    monkeypatch.setattr(asm, "engine_for", cut)
+    blocks_of(40)
     monkeypatch.setattr(np, "lexsort", counted)
     texts = ["AAAAAC" * 500, "C" + "AAAAAC" * 300 + "GGGGGG" + "AAAAAC" * 200]
     patterns = ["AAAAAA", unit * 3, "CAAAAACA"]
@@ -144,16 +141,9 @@ def test_rows_that_wait_for_a_run_without_end_are_sorted_once(monkeypatch, unit)
 
 
 @pytest.mark.parametrize("block", [7, 40, 1 << 20])
-def test_of_overlapping_hits_the_nearest_stays(block, monkeypatch):
+def test_of_overlapping_hits_the_nearest_stays(block, blocks_of):
     """Chains of hits in repeats, each of which depends on those behind it."""
-    engine_for = asm.engine_for
-
-    def cut(*given):
-        engine = engine_for(*given)
-        engine.block_size = block
-        return engine
-
-    monkeypatch.setattr(asm, "engine_for", cut)
+    blocks_of(block)
     rng = np.random.default_rng(15)
     texts = [edited(rng, unit * 60, 25) for unit in ("ACCG", "AC", "ACGTTTG")]
     patterns = ["ACCGACCGACCG", "ACACACAC", "GTTTGACGTTTG"]
@@ -181,14 +171,14 @@ def test_lanes_and_tiles_join_without_a_seam(monkeypatch):
 def searched(monkeypatch):
     """The ends and hits of each part of a block that is searched."""
     searched = []
-    whole = asm.Cutter._first
+    whole = asm.AsmLane._first
 
     def noted(cutter, block):
         part, found, rest = whole(cutter, block)
         searched.append((part.ends, sum(map(len, found))))
         return part, found, rest
 
-    monkeypatch.setattr(asm.Cutter, "_first", noted)
+    monkeypatch.setattr(asm.AsmLane, "_first", noted)
     return searched
 
 
@@ -292,14 +282,8 @@ for length, k in ((3, 2), (9, 3), (40, 6), (300, 270)):
 
 @pytest.mark.slow  # compiles anew
 @pytest.mark.whole
-def test_a_processor_without_wide_vectors():
-    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN],
-        env=environment, cwd=ROOT,
-        capture_output=True, text=True, timeout=DEADLINE, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+def test_a_processor_without_wide_vectors(on_a_plain_processor):
+    on_a_plain_processor(PLAIN)
 
 
 def test_ambiguous_stretches_end_where_they_end(monkeypatch):

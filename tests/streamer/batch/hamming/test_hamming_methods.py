@@ -11,6 +11,7 @@ import pytest
 from streamer.batch import hamming
 from streamer.batch.choice import Choice
 from streamer.batch.hamming import bit_sliced, pigeonhole
+from streamer.batch.hamming.pigeonhole import pays
 from streamer.batch.hamming.problem import Oriented
 from streamer.errors import DataError, StreamerError, UsageError
 from tests.reference import hamming as oracle
@@ -99,15 +100,22 @@ def test_thousands_of_patterns():
 
 
 def test_many_patterns_go_to_the_index_unless_a_method_is_asked_for():
-    def engine(count, length, k, *, free=True):
+    def oriented(count, length, k):
         codes = np.zeros((count, length), np.uint8)
-        patterns = Oriented(codes, np.arange(count, dtype=np.uint32), k)
-        return hamming.engine_for(Choice("bit-sliced", "cpu"), patterns, 1, free=free)
+        return Oriented(codes, np.arange(count, dtype=np.uint32), k)
 
-    assert engine(8, 12, 4).method == "bit-sliced"
-    assert engine(200, 24, 3).method == "pigeonhole"
-    assert engine(200, 24, 3, free=False).method == "bit-sliced"
-    assert engine(1000, 12, 6).method == "bit-sliced"
+    def method(*shape, free=True):
+        return hamming.engine_for(
+            Choice("bit-sliced", "cpu"), oriented(*shape), 1, free=free
+        ).method
+
+    # at 12 symbols and k = 6 there are more hits than comparisons
+    for shape, index in (
+        ((8, 12, 4), False), ((512, 24, 3), True), ((2000, 20, 4), True), ((2000, 12, 6), False)
+    ):  # fmt: skip
+        assert method(*shape) == ("pigeonhole" if index else "bit-sliced")
+        assert pays(oriented(*shape), on_gpu=True) == index
+    assert method(200, 24, 3, free=False) == "bit-sliced"
 
 
 @pytest.mark.parametrize(("length", "k"), [(1, 0), (12, 0), (20, 1), (24, 5), (33, 3), (70, 2)])
@@ -274,18 +282,3 @@ def test_letters_that_are_none():
         hamming.search("AC*T", "ACG", 1, device="cpu")
     with pytest.raises(StreamerError):
         hamming.search("ACGT", "ACG", 1, method="pmasm-thread", device="tpu")
-
-
-def test_where_pigeonhole_is_the_default():
-    from streamer.batch.hamming.pigeonhole import pays
-
-    def drawn(count, length, k):
-        codes = np.zeros((count, length), dtype=np.uint8)
-        return Oriented(codes, np.arange(count, dtype=np.uint32), k)
-
-    for on_gpu in (False, True):
-        assert not pays(drawn(8, 12, 4), on_gpu=on_gpu)
-        assert pays(drawn(2000, 20, 4), on_gpu=on_gpu)
-        assert pays(drawn(512, 24, 3), on_gpu=on_gpu)
-    # more hits than comparisons
-    assert not pays(drawn(2000, 12, 6))

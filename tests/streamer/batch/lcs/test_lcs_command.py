@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from streamer.batch import lcs
 from tests.data_files import data_file, read_plainly, write_fasta
 from tests.reference import lcs as oracle
 
@@ -205,8 +206,6 @@ def genome(name):
 
 
 def answers(a, b, methods, **options):
-    from streamer.batch import lcs
-
     found = {}
     for method in methods:
         matching = lcs.match(a, b, method=method, device="cpu", **options)

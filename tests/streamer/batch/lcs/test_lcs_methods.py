@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from streamer.batch import lcs
 from streamer.batch.choice import Choice
-from streamer.batch.lcs import paper
+from streamer.batch.lcs import paper, solve
+from streamer.batch.lcs import passes as waves
+from streamer.batch.lcs.passes import Chain, Crew
+from streamer.batch.lcs.solve import divide
+from streamer.batch.lcs.symbols import Solution, pair_of
+from streamer.batch.lcs.systolic import BLOCK, UNIT, WORDS
 from streamer.errors import StreamerError, UsageError
-from tests.data_files import ROOT
 from tests.reference import lcs as oracle
-from tests.waiting import DEADLINE
 from trie.codes import InvalidBaseError
+from trie.cpu.threads import run_all
 
 CPU = [name for name, devices in lcs.METHODS.items() if "cpu" in devices]
 CUDA = [name for name, devices in lcs.METHODS.items() if "cuda" in devices]
@@ -27,9 +29,6 @@ CUDA = [name for name, devices in lcs.METHODS.items() if "cuda" in devices]
 def small_tables(monkeypatch):
     """Tables, passes and leaves so small that short sequences are divided, and cut for two
     threads."""
-    from streamer.batch.lcs import passes as waves
-    from streamer.batch.lcs import solve
-
     monkeypatch.setattr(solve, "LEAF_CELLS", 2_000)
     monkeypatch.setattr(solve, "BOTH_FROM", 10_000)
     monkeypatch.setattr(solve, "SHORTEST_MARK", 2)
@@ -94,8 +93,6 @@ def test_long_pairs(small_tables, threads):
 
 
 def test_every_length_around_the_blocks_of_rows():
-    from streamer.batch.lcs.systolic import BLOCK, UNIT, WORDS
-
     rng = np.random.default_rng(30)
     for edge in [words * UNIT for words in WORDS] + [(WORDS[1] + WORDS[2]) * UNIT, BLOCK + UNIT]:
         for rows in (edge - 1, edge, edge + 1):
@@ -133,8 +130,6 @@ def test_arrays_and_letters_are_the_same():
 @pytest.mark.parametrize("method", ["dp", "hirschberg", "bit-parallel", "systolic"])
 def test_what_is_told_of_the_work_is_its_cells(small_tables, method):
     """A progress bar fills, and long work comes back to Python, where it can be interrupted."""
-    from streamer.batch.lcs import solve
-
     rng = np.random.default_rng(35)
     # ends that are not in common
     a, b = (np.concatenate([[x], rng.integers(0, 4, 700), [x]]).astype(np.uint8) for x in (0, 1))
@@ -152,8 +147,6 @@ def test_what_is_told_of_the_work_is_its_cells(small_tables, method):
 
 
 def test_many_threads_do_not_cut_the_work_to_dust():
-    from streamer.batch.lcs import solve
-
     rng = np.random.default_rng(36)
     a, b = (rng.integers(0, 4, 30_000).astype(np.uint8) for _ in range(2))
     choice = Choice("systolic", "cpu")
@@ -165,9 +158,6 @@ def test_many_threads_do_not_cut_the_work_to_dust():
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_tiles_run_once_and_behind_those_they_need(threads):
-    from streamer.batch.lcs.passes import Chain, Crew
-    from trie.cpu.threads import run_all
-
     done = []
 
     def tile(chain, lot, stretch):
@@ -186,9 +176,6 @@ def test_tiles_run_once_and_behind_those_they_need(threads):
 
 
 def test_a_tile_that_fails_ends_the_others():
-    from streamer.batch.lcs.passes import Chain, Crew
-    from trie.cpu.threads import run_all
-
     done = []
 
     def fail():
@@ -247,9 +234,6 @@ def test_what_is_refused(monkeypatch):
 
 def test_memory_is_linear(small_tables):
     """The pool of results, the largest thing that is kept beside the sequences themselves."""
-    from streamer.batch.lcs import solve
-    from streamer.batch.lcs.symbols import Solution, pair_of
-
     rng = np.random.default_rng(40)
     sizes = []
     for count in (4_000, 8_000):
@@ -264,7 +248,7 @@ def test_memory_is_linear(small_tables):
 
 @pytest.mark.slow  # compiles anew
 @pytest.mark.whole
-def test_vectors_of_machines_without_avx_512():
+def test_vectors_of_machines_without_avx_512(on_a_plain_processor):
     """Four lanes and no three-input logic: numba is told so when it is imported."""
     script = """
 import numpy as np
@@ -289,13 +273,7 @@ for symbols in (1, 2, 3, 5, 20):
     want = oracle.length(a, b, gaps=set())
     assert lcs.length(a, b, method="systolic", device="cpu", threads=1, text=True) == want, symbols
 """
-    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment, cwd=ROOT,
-        capture_output=True, text=True, timeout=DEADLINE, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    on_a_plain_processor(script)
 
 
 class CountsMemory:
@@ -319,10 +297,6 @@ class CountsMemory:
 def test_memory_of_20_m_by_10_m(scale):
     """The results of all levels together: less than 8 bytes for each row, at the paper's largest
     size."""
-    from types import SimpleNamespace
-
-    from streamer.batch.lcs.solve import divide
-
     rows, columns = 20_000_000 // scale, 10_000_000 // scale
     pair = SimpleNamespace(a=SimpleNamespace(size=rows), b=SimpleNamespace(size=columns))
     solved = []

@@ -5,12 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
 
+from streamer.batch import primer
+from streamer.batch.choice import Choice
+from streamer.batch.primer import seeds
+from streamer.batch.primer.problem import Alpha
+from streamer.batch.primer.seeds import CutCosts
 from tests.data_files import data_file, read_plainly, write_fasta
 from tests.reference import primer as oracle
+from trie.codes import encode
 from trie.cpu.compiling import NOTICE
 
 pytestmark = pytest.mark.whole
@@ -263,8 +270,6 @@ def test_no_known_primers(streamer, files, tmp_path):
 
 
 def test_primer3_missing_is_told(streamer, virus, monkeypatch):
-    import sys
-
     for module in [name for name in sys.modules if name.split(".")[0] == "primer3"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "primer3", None)
@@ -309,13 +314,6 @@ GENOMES = ("sarscov2_MN908947.3.fa.gz", "ecoli_K12_MG1655.fa.gz", "mt_human.fa.g
 def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
     """The real job at k = 4, the filter against the scan, starts against the oracle."""
     paths = [data_file(name) for name in GENOMES]
-    from streamer.batch import primer
-    from streamer.batch.choice import Choice
-    from streamer.batch.primer import seeds
-    from streamer.batch.primer.problem import Alpha
-    from streamer.batch.primer.seeds import CutCosts
-    from trie.codes import encode
-
     virus, coli, mitochondrion = (read_plainly(path)[0][1] for path in paths)
     part = virus[21_500:22_100]
     alpha = Alpha.of([encode(part)])
@@ -335,10 +333,6 @@ def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
 
 def test_the_size_of_the_seed():
     """43,606 x 241,494, k = 100: starts of a part of alpha against the oracle."""
-    from streamer.batch import primer
-    from streamer.batch.choice import Choice
-    from streamer.batch.primer.problem import Alpha
-
     rng = np.random.default_rng(1)
     alpha, beta = (rng.integers(0, 4, size, dtype=np.uint8) for size in (43_606, 241_494))
     part = alpha[:400]

@@ -8,8 +8,6 @@ import msgpack
 import pytest
 
 from streamer.client import Cursor, Reset
-from streamer.client.core.subscriber import HealingCore
-from streamer.client.messages import Words
 from streamer.daemon.core.heads import Heads
 from tests.healing_kit import STREAM, Consumer, Daemon, heal
 from tests.stored_batches import Batches
@@ -108,12 +106,6 @@ def test_what_an_earlier_stream_said_is_not_taken_for_the_new_one():
     heal(daemon, consumer)
     assert consumer.got == daemon.want(["read"])
     assert consumer.cursor == Cursor("e" * 16, 4)
-
-
-def test_event_words_are_not_healed():
-    core = HealingCore(["word"], 5.0, Cursor(STREAM, 0))
-    assert "word" not in core._in.last
-    assert Words
 
 
 def test_heads_of_the_daemon_and_of_sync_agree():

@@ -47,6 +47,20 @@ def test_who_was_refused_for_want_of_credit_is_told_however_long_the_others_take
     assert producers.has_room(other, 60)
 
 
+def test_batches_that_wait_are_limited_in_number(monkeypatch):
+    monkeypatch.setattr(module, "MAX_QUEUED", 2)
+    producers = Producers(limit=1000, max_batch=100)
+    producers.open = True
+    one = greeted(producers, "one")
+    for _ in range(2):
+        assert producers.has_room(one, 10)
+        producers.accept(one, 10)
+    assert not producers.has_room(one, 10)
+    assert producers.credit(one, 0) == 0
+    producers.finish(one, 1, 10)
+    assert producers.has_room(one, 10)
+
+
 def test_names_that_leave_no_trace_make_room_and_are_not_told(monkeypatch):
     monkeypatch.setattr(module, "MAX_PRODUCERS", 2)
     producers = Producers(limit=100, max_batch=100)

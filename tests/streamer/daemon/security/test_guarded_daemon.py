@@ -54,6 +54,16 @@ def daemon(tmp_path, keys, journal):
         yield made
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A daemon whose keys no test changes, and the keys."""
+    folder = tmp_path_factory.mktemp("shared")
+    made = key_folder(folder / "keys", MINE)
+    journal = ["journal.durability=os", f"journal.directory={folder / 'journal'}"]
+    with guarded(folder, made, journal) as daemon:
+        yield daemon, made
+
+
 def producer(daemon, keys, name="mine-1"):
     return Producer(daemon.endpoints["ingest"], name=name, answer_seconds=DEADLINE, keys=keys)
 
@@ -74,7 +84,8 @@ def sync(daemon, keys):
     return Sync(daemon.endpoints["sync"], answer_seconds=DEADLINE, keys=keys)
 
 
-def test_each_socket_grants_what_the_key_may_and_denies_the_rest(daemon, keys):
+def test_each_socket_grants_what_the_key_may_and_denies_the_rest(shared):
+    daemon, keys = shared
     mine = keys["mine"]
     with subscriber(daemon, mine, ["match", "beat"]) as feed:
         assert feed.wait_for_daemon(DEADLINE)
@@ -104,10 +115,10 @@ def test_each_socket_grants_what_the_key_may_and_denies_the_rest(daemon, keys):
     assert caught.value.reason == "denied"
 
 
-@pytest.mark.parametrize("topic", ["delta", "mismatch"])
-def test_a_topic_that_is_denied_is_told_and_never_comes(topic, daemon, keys):
+def test_a_topic_that_is_denied_is_told_and_never_comes(shared):
+    daemon, keys = shared
     with (
-        subscriber(daemon, keys["mine"], ["match", topic]) as feed,
+        subscriber(daemon, keys["mine"], ["match", "delta"]) as feed,
         producer(daemon, keys["all"]) as sender,
     ):
 
@@ -117,13 +128,14 @@ def test_a_topic_that_is_denied_is_told_and_never_comes(topic, daemon, keys):
                 message = feed.receive(0)
                 assert message is None or isinstance(message, Intervals)
 
-        with pytest.raises(RefusedError, match=rf"may not watch '{topic}\.'") as caught:
+        with pytest.raises(RefusedError, match=r"may not watch 'delta\.'") as caught:
             listen()
     assert caught.value.reason == "denied"
 
 
-def test_what_is_denied_is_not_even_sent(daemon, keys):
+def test_what_is_denied_is_not_even_sent(shared):
     """A socket of its own has no other filter than the daemon."""
+    daemon, keys = shared
     with PlainClient(zmq.XSUB, daemon.endpoints["feed"], keys["mine"]) as client:
         client.socket.send(b"\x01denied.")
         for prefix in (b"", b"mismatch.", b"denied." + keys["all"].public.encode(), b"beat."):
@@ -162,28 +174,29 @@ def _serve_on(served, client):
         served(client)
 
 
-@pytest.mark.parametrize("socket", ["ingest", "control", "feed", "sync"])
-def test_a_key_that_is_removed_is_shut_out(socket, tmp_path, daemon, keys):
-    connect, served = clients()[socket]
-    client = connect(daemon, keys["mine"])
-    with control(daemon, keys["all"]) as admin:
-        served(client)
-        if socket == "feed":
-            assert client.wait_for_daemon(DEADLINE)
-        change(tmp_path / "keys", "mine")
-        until(lambda: admin.status()["security"]["keys"] == 1, "the keys read again")
-        before = admin.status()["totals"]["batches"]
-        # the other process reads them by itself, and what is on its way may be answered
-        with pytest.raises(KeysRefusedError) as caught:
-            _serve_on(served, client)
-        # nor does it wait for ever afterwards
-        with pytest.raises(KeysRefusedError):
+def test_a_key_that_is_removed_is_shut_out(tmp_path, journal):
+    rights = [MINE._replace(name=f"mine-{socket}") for socket in clients()]
+    keys = key_folder(tmp_path / "keys", *rights)
+    with guarded(tmp_path, keys, journal) as daemon, control(daemon, keys["all"]) as admin:
+        for left, (socket, (connect, served)) in zip((4, 3, 2, 1), clients().items(), strict=True):
+            client = connect(daemon, keys[f"mine-{socket}"])
             served(client)
-        client.close()
-        assert "has no right on this socket" in str(caught.value)
-        assert "\n" not in str(caught.value)
-        until(lambda: admin.status()["topics"] == [], "the end of its subscriptions")
-        assert admin.status()["totals"]["batches"] <= before + 1
+            if socket == "feed":
+                assert client.wait_for_daemon(DEADLINE)
+            change(tmp_path / "keys", f"mine-{socket}")
+            until(lambda: admin.status()["security"]["keys"] == left, "the keys read again")  # noqa: B023
+            before = admin.status()["totals"]["batches"]
+            # the other process reads them by itself, and what is on its way may be answered
+            with pytest.raises(KeysRefusedError) as caught:
+                _serve_on(served, client)
+            # nor does it wait for ever afterwards
+            with pytest.raises(KeysRefusedError):
+                served(client)
+            client.close()
+            assert "has no right on this socket" in str(caught.value)
+            assert "\n" not in str(caught.value)
+            until(lambda: admin.status()["topics"] == [], "the end of its subscriptions")
+            assert admin.status()["totals"]["batches"] <= before + 1
 
 
 @pytest.mark.parametrize("name", ["permissions.toml", "server.key"])
@@ -215,12 +228,14 @@ def test_nothing_more_is_sent_to_a_removed_key_that_ignores_everything(tmp_path,
         assert not client.socket.poll(200)
 
 
-def test_who_repeats_a_subscription_without_end_is_ended(daemon, keys, tmp_path):
+def test_who_repeats_a_subscription_without_end_is_ended(shared):
     """Its key's limit counts it once, and does not keep it from repeating it."""
+    daemon, keys = shared
     with (
         PlainClient(zmq.XSUB, daemon.endpoints["feed"], keys["mine"]) as client,
         control(daemon, keys["all"]) as admin,
     ):
+        until(lambda: not admin.status()["topics"], "the end of earlier subscriptions")
         client.socket.send(b"\x01match.")
         client.socket.send(b"\x01match.")
         client.socket.send(b"\x01beat.")
@@ -245,24 +260,23 @@ def test_a_right_that_is_taken_ends_the_subscriptions_to_it(tmp_path, daemon, ke
             _serve_on(lambda one: one.receive(1.0), feed)
 
 
-@pytest.mark.parametrize("who", ["wrong", "no key", "other server"])
-def test_a_client_is_told_why_it_is_not_admitted(who, daemon, keys):
-    given, said = {
-        "wrong": (ClientKeys("w", *new_pair(), keys["all"].server), "has no right on this socket"),
-        "no key": (None, r"the daemon needs a key \(--keys FILE\)"),
-        "other server": (
-            keys["all"]._replace(server=new_pair().public),
-            "the daemon's key is not",
-        ),
-    }[who]
-    for connect, served in clients().values():
-        client = connect(daemon, given)
-        with pytest.raises(KeysRefusedError, match=f"not admitted: .*{said}"):
-            _serve_on(served, client)
-        client.close()
+def test_a_client_is_told_why_it_is_not_admitted(shared):
+    daemon, keys = shared
+    for given, said in (
+        (ClientKeys("w", *new_pair(), keys["all"].server), "has no right on this socket"),
+        (None, r"the daemon needs a key \(--keys FILE\)"),
+        (keys["all"]._replace(server=new_pair().public), "the daemon's key is not"),
+    ):
+        for connect, served in clients().values():
+            client = connect(daemon, given)
+            with pytest.raises(KeysRefusedError, match=f"not admitted: .*{said}"):
+                _serve_on(served, client)
+            client.close()
 
 
-def test_asyncio_clients_are_told_too(daemon, keys):
+def test_asyncio_clients_are_told_too(shared):
+    daemon, keys = shared
+
     async def refused():
         wrong = ClientKeys("w", *new_pair(), keys["all"].server)
         async with aio.Producer(daemon.endpoints["ingest"], keys=wrong) as sender:
@@ -280,7 +294,8 @@ def test_asyncio_clients_are_told_too(daemon, keys):
     assert asyncio.run(served())
 
 
-def test_a_subscriber_heals_over_sync_with_its_key(daemon, keys):
+def test_a_subscriber_heals_over_sync_with_its_key(shared):
+    daemon, keys = shared
     with producer(daemon, keys["mine"]) as sender:
         sender.send(READS)
         sender.send(READS)
@@ -348,7 +363,7 @@ def _send_on(sender, batch, timeout):
         sender.send(batch, timeout=timeout)
 
 
-@pytest.mark.parametrize("address", ["[::1]", "[::]", "0.0.0.0"])
+@pytest.mark.parametrize("address", ["[::]", "0.0.0.0"])
 def test_keys_at_other_addresses(address, tmp_path, keys, journal):
     sockets = "ingest", "feed", "sync", "control"
     at = [f"{name}.endpoint=tcp://{address}:*" for name in sockets]
@@ -358,7 +373,8 @@ def test_keys_at_other_addresses(address, tmp_path, keys, journal):
             client.heads()
 
 
-def test_sockets_stay_private(daemon):
+def test_sockets_stay_private(shared):
+    daemon, _ = shared
     for name, endpoint in daemon.endpoints.items():
         mode = os.stat(endpoint.removeprefix("ipc://")).st_mode
         assert stat.S_IMODE(mode) == 0o600, name
@@ -400,12 +416,13 @@ def test_a_plain_client_written_from_the_protocol(tmp_path, keys):
                 pass
 
 
-def test_messages_after_follow_are_those_of_all(daemon, keys):
+def test_messages_after_follow_are_those_of_all(shared):
     """The key that may do everything sees what a daemon without keys says."""
+    daemon, keys = shared
     with subscriber(daemon, keys["all"], ["match", "mismatch", "delta", "read"]) as feed:
         assert feed.wait_for_daemon(DEADLINE)
         with producer(daemon, keys["all"]) as sender:
-            sender.send(READS)
+            sender.send([("new", "GGATCCTTAGCAATGC")])
             sender.flush(timeout=DEADLINE, matched=True)
         assert {type(message).__name__ for message in follow(feed, 1)} >= {"NewKmers"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import ExitStack
 
 import pytest
 
@@ -24,36 +24,34 @@ CLIENTS = (
 )
 
 
-@pytest.fixture
-def keys(tmp_path):
-    return key_folder(tmp_path / "keys", *CLIENTS)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("jobs")
+    job_folder(made)
+    return made
 
 
-@pytest.fixture
-def daemon(tmp_path, keys, monkeypatch):
-    job_folder(tmp_path)
-    data = tmp_path / "data"
-    monkeypatch.chdir(data)
-    overrides = [f"jobs.directories=['{data}']", f"jobs.results={tmp_path / 'results'}"]
-    with guarded(tmp_path, keys, overrides) as made:
-        yield made
-
-
-@pytest.fixture
-def clients(daemon, keys):
+@pytest.fixture(scope="module")
+def clients(folder):
     """A control connection of each key, by its name."""
-    made = {
-        name: Control(daemon.endpoints["control"], answer_seconds=DEADLINE, keys=own)
-        for name, own in keys.items()
-    }
-    yield made
-    for one in made.values():
-        one.close()
+    keys = key_folder(folder / "keys", *CLIENTS)
+    overrides = [f"jobs.directories=['{folder}/data']", f"jobs.results={folder / 'results'}"]
+    with guarded(folder, keys, overrides) as daemon, ExitStack() as stack:
+        endpoint = daemon.endpoints["control"]
+        yield {
+            name: stack.enter_context(Control(endpoint, answer_seconds=DEADLINE, keys=own))
+            for name, own in keys.items()
+        }
 
 
-def test_a_key_sees_its_own_jobs(clients):
+def submit(client, folder):
+    """A job that takes long; its number."""
+    return client.submit(LONG, f"{folder}/data")["id"]
+
+
+def test_a_key_sees_its_own_jobs(clients, folder):
     ann, ben, chief = clients["ann"], clients["ben"], clients["chief"]
-    job = ann.submit(LONG, os.getcwd())["id"]
+    job = submit(ann, folder)
     assert ben.jobs() == []
     for command in ("job", "cancel", "retry", "result"):
         with pytest.raises(RefusedError, match="there is no job") as caught:
@@ -69,29 +67,29 @@ def test_a_key_sees_its_own_jobs(clients):
     assert wait_for_job(ann, job, "cancelled")["reason"] == "cancelled"
 
 
-def test_what_is_not_allowed_is_denied(clients):
-    watcher = clients["watcher"]
+def test_what_is_not_allowed_is_denied(clients, folder):
+    watcher, before = clients["watcher"], len(clients["all"].jobs())
     assert watcher.jobs() == []
-    for call in (lambda: watcher.submit(LONG, os.getcwd()), lambda: watcher.cancel("x")):
+    for call in (lambda: submit(watcher, folder), lambda: watcher.cancel("x")):
         with pytest.raises(RefusedError, match="the key 'watcher' may not ask for") as caught:
             call()
         assert caught.value.reason == "denied"
-    assert clients["all"].jobs() == []
+    assert len(clients["all"].jobs()) == before
 
 
-def test_jobs_of_a_key_are_limited(clients, tmp_path):
+def test_jobs_of_a_key_are_limited(clients, folder):
     ann, ben = clients["ann"], clients["ben"]
-    jobs = [ann.submit(LONG, os.getcwd())["id"] for _ in range(2)]
+    jobs = [submit(ann, folder) for _ in range(2)]
     with pytest.raises(RefusedError, match="the key 'ann' has 2 jobs that wait or run") as caught:
-        ann.submit(LONG, os.getcwd())
+        submit(ann, folder)
     assert caught.value.reason == "denied"
     # others have their own
-    ben.submit(LONG, os.getcwd())
+    submit(ben, folder)
     ann.cancel(jobs[1])
-    third = ann.submit(LONG, os.getcwd())["id"]
+    third = submit(ann, folder)
     with pytest.raises(RefusedError, match="its limit"):
         ann.retry(jobs[1])
-    change(tmp_path / "keys", "ann", jobs=3)
+    change(folder / "keys", "ann", jobs=3)
 
     def runs_again():
         try:

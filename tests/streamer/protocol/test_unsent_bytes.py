@@ -8,11 +8,15 @@ import threading
 import pytest
 import zmq
 
-from streamer.protocol.transport import frames as held
-from streamer.protocol.transport.frames import HELD, LIBZMQ, SMALL_BYTES, HeldBytes, send_all
+from streamer.protocol.transport.frames import (
+    FRAME_BYTES,
+    LIBZMQ,
+    LIBZMQ_MEMORY,
+    SMALL_BYTES,
+    UnsentBytes,
+    send_all,
+)
 from tests.waiting import DEADLINE, until
-
-PER_FRAME = held.FRAME_BYTES
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def sockets():
     context.destroy(linger=0)
 
 
-def nothing_held(count, feed):
+def nothing_waits(count, feed):
     def none():
         feed.poll(1)  # libzmq frees what an ended connection left when it is called
         return count.bytes == 0
@@ -53,11 +57,11 @@ def nothing_held(count, feed):
 
 def test_what_waits_is_counted_until_it_is_taken(sockets):
     feed, subscriber = sockets
-    count, first, second = HeldBytes(), subscriber(), subscriber()
+    count, first, second = UnsentBytes(), subscriber(), subscriber()
     assert not count.missing
     assert count.bytes == 0
     frames = [b"t", random.Random(1).randbytes(100_000), b"", b"x" * SMALL_BYTES, b"y" * 33]
-    size = 100_000 + 33 + 2 * PER_FRAME
+    size = 100_000 + 33 + 2 * FRAME_BYTES
     for _ in range(200):
         send_all(feed, [frames], count)
     # the kernel takes some, and a subscriber one
@@ -67,44 +71,44 @@ def test_what_waits_is_counted_until_it_is_taken(sockets):
         for _ in range(200):
             assert subscribed.poll(DEADLINE * 1000)
             assert subscribed.recv_multipart() == frames
-    nothing_held(count, feed)
+    nothing_waits(count, feed)
 
 
 def test_shares_are_counted_with_their_messages(sockets):
     feed, subscriber = sockets
-    count, made = HeldBytes(), subscriber()
+    count, made = UnsentBytes(), subscriber()
     # the kernel's buffer and libzmq's are full
     filling = [[b"t", bytes(100_000)]] * 100
     send_all(feed, filling, count)
     before = count.bytes
     send_all(feed, [[b"t", bytes(100), b"s"], [b"t", b"s", bytes(100)]], count, [7_000, 90_000])
-    assert count.bytes - before == 2 * (100 + PER_FRAME) + 97_000
+    assert count.bytes - before == 2 * (100 + FRAME_BYTES) + 97_000
     for _ in range(102):
         assert made.poll(DEADLINE * 1000)
         made.recv_multipart()
-    nothing_held(count, feed)
+    nothing_waits(count, feed)
 
 
 def test_an_ended_connection_frees_what_waited_for_it(sockets):
     feed, subscriber = sockets
-    count, made = HeldBytes(), subscriber()
+    count, made = UnsentBytes(), subscriber()
     for _ in range(100):
         send_all(feed, [[b"t", bytes(100_000)]], count)
     assert count.bytes
     made.close(linger=0)
-    nothing_held(count, feed)
+    nothing_waits(count, feed)
 
 
 def test_messages_that_nobody_gets_are_freed_at_once(sockets):
     feed, _ = sockets
-    count = HeldBytes()
+    count = UnsentBytes()
     send_all(feed, [[b"t", bytes(1000)]] * 50, count)
     assert count.bytes == 0
 
 
 def test_a_frame_that_cannot_be_sent_is_not_counted():
     context = zmq.Context()
-    count, lonely = HeldBytes(), context.socket(zmq.PUSH)
+    count, lonely = UnsentBytes(), context.socket(zmq.PUSH)
     try:
         with pytest.raises(zmq.Again):
             send_all(lonely, [[bytes(1000)]], count)
@@ -121,9 +125,9 @@ def test_several_counts_from_several_threads(sockets):
     def publish(seed):
         context = zmq.Context()
         own, reader = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
-        own.bind("inproc://held")
-        reader.connect("inproc://held")
-        rng, count = random.Random(seed), HeldBytes()
+        own.bind("inproc://unsent")
+        reader.connect("inproc://unsent")
+        rng, count = random.Random(seed), UnsentBytes()
         for _ in range(300):
             frames = [rng.randbytes(rng.choice([0, 32, 33, 5000])) for _ in range(4)]
             send_all(own, [frames], count)
@@ -139,11 +143,11 @@ def test_several_counts_from_several_threads(sockets):
     assert [count.bytes for count in counts] == [0] * 4
 
 
-@pytest.mark.parametrize(("library", "name"), [(HELD, "free"), (LIBZMQ, "zmq_msg_recv")])
+@pytest.mark.parametrize(("library", "name"), [(LIBZMQ_MEMORY, "free"), (LIBZMQ, "zmq_msg_recv")])
 def test_without_the_functions_messages_are_sent_uncounted(library, name, sockets, monkeypatch):
     monkeypatch.setattr(library, "missing", [name])
     feed, subscriber = sockets
-    count, made = HeldBytes(), subscriber()
+    count, made = UnsentBytes(), subscriber()
     assert count.missing
     send_all(feed, [[b"t", bytes(1000)]], count)
     assert made.poll(DEADLINE * 1000)
