@@ -18,7 +18,8 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
@@ -35,12 +36,14 @@ from streamer.dictionary.target_sets import (
 from streamer.errors import DataError, StreamerError
 from streamer.protocol.schema import SHOWN_TARGETS
 from streamer.sequences.files import read_pieces
+from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.source import STDIN, shown_name
 from trie.codes import check_k
 from trie.cpu.jit import njit
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 from trie.index.index_file import IndexFileError, is_index, open_index, write_index
+from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
 from trie.index.places import TooManyPlacesError
 from trie.index.reference_text import (
     SLACK,
@@ -53,6 +56,7 @@ from trie.index.reference_text import (
 from trie.index.repeats import count_windows, find_repeats
 from trie.index.text_index import TextIndex, has_filter, index_shape
 from trie.strands import Strands
+from trie.trees.shards import sort_unique
 from trie.windows import NO_SET, window_codes
 
 _PIECE = 1 << 22  # symbols read at once
@@ -100,32 +104,43 @@ class Shares(NamedTuple):
 class Index:
     """An index with its targets.
 
-    records: names. starts: int64, the place where each record begins. owners: int32, the target of
-    each. bases: those of all records, ambiguity codes included. known: what is known about equal
-    k-mers, computed when it is first needed.
+    records: names. owners: int32, the target of each. names: of the targets. bases: those of all
+    records, ambiguity codes included. made, known: the places, and what is known about equal
+    k-mers, if not to be computed when first needed.
     """
 
     k: int
     strands: Strands
-    text: TextIndex
+    reference: ReferenceText
     records: Sequence[str]
-    starts: NDArray[np.int64]
     owners: NDArray[np.int32]
     names: Sequence[str]
     bases: int
     sources: Sequence[Source] = ()
+    made: TextIndex | None = None
     known: Shares | None = None
 
     @property
     def size(self) -> int:
         """The places of the text."""
-        return int(self.text.shape.text.size)
+        return self.reference.size
 
     @property
-    def reference(self) -> ReferenceText:
-        """The text."""
-        packed, blocks, gaps, *_ = self.text.arrays
-        return ReferenceText(packed, gaps, blocks, self.starts, self.size)
+    def starts(self) -> NDArray[np.int64]:
+        """The place where each record begins."""
+        return self.reference.starts
+
+    @cached_property
+    def text(self) -> TextIndex:
+        """The places of the minimizers; StreamerError if there are too many."""
+        if self.made is not None:
+            return self.made
+        try:
+            return TextIndex.of(
+                self.reference, self.k, canonical=self.strands != "forward", threads=usable_cores()
+            )
+        except TooManyPlacesError as error:
+            raise StreamerError(str(error)) from error
 
     @cached_property
     def shares(self) -> Shares:
@@ -216,14 +231,21 @@ class Index:
         except TooLongError as error:
             raise DataError(str(error), file=shown_name(path)) from error
         owners, target_names = _owners(names, files, files if by_file else own, targets)
-        try:
-            index = TextIndex.of(text, k, canonical=strands != "forward", threads=usable_cores())
-        except TooManyPlacesError as error:
-            raise StreamerError(str(error)) from error
-        sources = [
-            Source.of(path, files.count(path), checksum=checksums) for path in dict.fromkeys(paths)
-        ]
-        return cls(k, strands, index, names, text.starts, owners, target_names, bases, sources)
+        counts = Counter(files)
+        sources = [Source.of(path, counts[path], checksum=checksums) for path in counts]
+        return cls(k, strands, text, names, owners, target_names, bases, sources)
+
+    @classmethod
+    def from_batches(cls, batches: Iterable[ReadBatch], k: int, strands: Strands) -> Index:
+        """Index the records of batches, each a target."""
+        check_k(k)
+        builder, names, bases = TextBuilder(), list[str](), 0
+        for batch in batches:
+            builder.add(batch.bases, batch.offsets)
+            names += batch.names
+            bases += batch.bases.size
+        owners = np.arange(len(names), dtype=np.int32)
+        return cls(k, strands, builder.finish(), names, owners, names, bases)
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -313,10 +335,13 @@ class Index:
             arrays["repeats"].reshape(3, -1), arrays["repeat_steps"],
             arrays["shared"].reshape(3, -1), sets, arrays["kmers"], int(facts["kmers"]),
         )  # fmt: skip
+        text = ReferenceText(
+            arrays["packed"], arrays["gaps"], arrays["blocks"], arrays["starts"], size
+        )
         return cls(
-            k, facts["strands"], TextIndex(shape, *(arrays[name] for name in _ARRAYS)),
-            Names(arrays["record_names"], records), arrays["starts"], arrays["owners"], names,
-            int(facts["bases"]), [Source(*source) for source in facts["sources"]], shares,
+            k, facts["strands"], text, Names(arrays["record_names"], records), arrays["owners"],
+            names, int(facts["bases"]), [Source(*source) for source in facts["sources"]],
+            TextIndex(shape, *(arrays[name] for name in _ARRAYS)), shares,
         )  # fmt: skip
 
 
@@ -338,21 +363,15 @@ def listed(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
 
     Raises StreamerError if there are more than MOST_LISTED.
     """
+    if len(index.names) == 1 and index.known is None:
+        return _only_codes(index)
     shares = index.shares
-    if shares.distinct > MOST_LISTED:
-        raise StreamerError(
-            f"{shares.distinct:,} k-mers in an index: for this, at most {MOST_LISTED:,} are listed"
-        )
+    _check_listed(shares.distinct)
     codes = np.empty(shares.distinct, np.uint64)
     sets = np.empty(shares.distinct, np.uint32)
     begins, ends = shares.repeats[0], shares.repeats[1]
     filled = 0
-    for begin in range(0, index.size, _PIECE):
-        bases = gap_codes(index.reference, begin, min(begin + _PIECE + index.k - 1, index.size))
-        found, starts = window_codes(
-            bases, np.array([0, bases.size]), index.k, canonical=index.strands != "forward"
-        )
-        places = starts + begin
+    for found, places in _windows(index):
         at = np.searchsorted(ends, places, side="right")
         first = at == ends.size
         first[~first] = begins[at[~first]] > places[~first]
@@ -362,6 +381,40 @@ def listed(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
         filled = stop
     order = np.argsort(codes)
     return codes[order], sets[order]
+
+
+def _only_codes(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Like ``listed``, for a single target: without looking for repeats."""
+    if index.k <= ALWAYS_BITSET_K:
+        kmers = KmerIndex(index.k)
+        for found, _ in _windows(index):
+            kmers.add(found, threads=usable_cores())
+        codes = kmers.codes()
+    else:
+        windows = int(count_windows(index.reference, index.k).sum())
+        _check_listed(windows)
+        codes, filled = np.empty(windows, np.uint64), 0
+        for found, _ in _windows(index):
+            codes[filled : filled + found.size] = found
+            filled += found.size
+        codes = sort_unique(codes, index.k, usable_cores())
+    return codes, np.zeros(codes.size, np.uint32)
+
+
+def _check_listed(kmers: int) -> None:
+    if kmers > MOST_LISTED:
+        raise StreamerError(
+            f"{kmers:,} k-mers in an index: for this, at most {MOST_LISTED:,} are listed"
+        )
+
+
+def _windows(index: Index) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
+    """Yield the codes and places of all windows in parts."""
+    for begin in range(0, index.size, _PIECE):
+        bases = gap_codes(index.reference, begin, min(begin + _PIECE + index.k - 1, index.size))
+        whole = np.array([0, bases.size])
+        codes, starts = window_codes(bases, whole, index.k, canonical=index.strands != "forward")
+        yield codes, starts + begin
 
 
 def sets_at(index: Index, places: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -503,12 +556,12 @@ def selected(
     last = int(text.gaps[-2]) - int(text.starts[-1])
     return replace(
         index,
-        text=TextIndex.of(text, index.k, canonical=index.strands != "forward", threads=threads),
+        reference=text,
         records=[index.records[record] for record in records.tolist()],
-        starts=text.starts,
         owners=index.owners[records],
         bases=int(lengths.sum()) + max(last, 0),
         sources=[*sources, *further],
+        made=None,
         known=None,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +12,11 @@ from streamer.dictionary.targets import Dictionary
 from streamer.matching import match_engine
 from streamer.matching.events import Events
 from streamer.matching.result import concatenated
-from streamer.matching.target_kernels import numbers_of_runs
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.matching.window_labels import by_place
-from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
-from trie.index.mers import suits
-from trie.index.reference_text import MOST_SYMBOLS, ReferenceText
-from trie.index.text_index import TextIndex
-from trie.prefixes import PrefixDepths
+from trie.index.kmer_index import KmerIndex
 from trie.snapshots.tree_bitmap import walk
-from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
+from trie.windows import MATCH, MISMATCH, window_codes
 
-SetsAt = Callable[[], NDArray[np.uint32] | None]
 NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """New k-mers: codes in stream order, and where their windows start."""
 
@@ -31,11 +24,8 @@ NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 class CpuEngine(match_engine.MatchEngine):
     """Matches against ``dictionary``; ``walks`` uses the snapshot.
 
-    Unless k-mers are added (``changes``), windows are looked up in the dictionary's records, if
-    these are kept and suit such an index. sets_at: called for such an index, returns
-    uint32[symbols of the records], the target set of the window that starts at each symbol, if
-    known. with_runs: with such an index, find runs, and sets only if they are known. index: of the
-    dictionary, if windows are to be looked up in it.
+    index: of the dictionary, if windows are looked up in it: for a fixed dictionary. counted: with
+    it, find runs.
     """
 
     def __init__(
@@ -46,9 +36,8 @@ class CpuEngine(match_engine.MatchEngine):
         with_sets: bool,
         changes: bool,
         threads: int,
-        sets_at: SetsAt = lambda: None,
-        with_runs: bool = False,
         index: Index | None = None,
+        counted: bool = False,
     ) -> None:
         self.walks = walks
         self._k = dictionary.k
@@ -57,27 +46,24 @@ class CpuEngine(match_engine.MatchEngine):
         self._walks_canonical = dictionary.strands == "canonical"
         self._threads = threads
         self._dictionary = dictionary
-        self._text: TextIndex | None = None
-        # of the window that starts at each place of the text
-        self._sets: NDArray[np.uint32] | None = None
-        self._targets = index
+        self._indexed = index
+        self.finds_bits = index is not None
+        self.finds_runs = counted and index is not None
         if index is not None:
-            self._text = index.text
-        elif not walks and not changes and (text := _text_of(dictionary)) is not None:
-            self._text = TextIndex.of(text, self._k, canonical=self._canonical, threads=threads)
-            self._sets = self._sets_at(sets_at, look_up=with_sets and not with_runs)
-        self.finds_bits = self._text is not None
-        self.finds_runs = with_runs and self._text is not None
-        if self._text is None:
+            # now, not with the first batch
+            _ = index.text
+            if counted or with_sets:
+                _ = index.shares
+        else:
             self._index = KmerIndex(self._k, expected=dictionary.kmers, with_values=with_sets)
             sets = dictionary.sets if with_sets else None
             self._index.add(dictionary.codes, sets, threads=threads)
 
     def __len__(self) -> int:
-        return len(self._index) if self._text is None else self._dictionary.kmers
+        return len(self._index) if self._indexed is None else self._dictionary.kmers
 
     def codes(self) -> NDArray[np.uint64]:
-        return self._index.codes() if self._text is None else self._dictionary.codes
+        return self._index.codes() if self._indexed is None else self._dictionary.codes
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add k-mers without a target."""
@@ -142,48 +128,28 @@ class CpuEngine(match_engine.MatchEngine):
     def _found_in_text(
         self, task: match_engine.MatchTask
     ) -> tuple[Events | None, NDArray[np.int64] | None]:
-        """Find a batch's events and runs in the records, and the sets.
+        """Find a batch's events and runs in the index, and the sets.
 
         Events are written as bytes too if depths are wanted.
         """
-        if self._text is None:
+        index = self._indexed
+        if index is None:
             return None, None
         bases, offsets = task.batch.bases, task.batch.offsets
         parts: list[NDArray[np.int64]] | None = None
         if self.finds_runs or task.sets is not None:
             parts = []
-        bits = self._text.match(bases, offsets, threads=self._threads, runs=parts)
+        bits = index.text.match(bases, offsets, threads=self._threads, runs=parts)
         events = Events(bases.size, bits=bits)
         if task.depths is not None:
             task.events[:] = events.codes
         if parts is None:
             return events, None
         runs = concatenated(parts, match_engine.NO_RUNS)
-        if task.sets is not None and self._targets is not None:
-            index = self._targets
-            sets_of_runs(
-                runs,
-                index.starts,
-                index.record_sets,
-                index.shares.shared,
-                len(index.targets),
-                task.sets,
-            )
-        elif task.sets is not None and self._sets is not None:
-            numbers_of_runs(runs, self._sets, task.sets)
+        if task.sets is not None:
+            places = index.starts, index.record_sets, index.shares.shared
+            sets_of_runs(runs, *places, len(index.targets), task.sets)
         return events, runs if self.finds_runs else None
-
-    def _sets_at(self, sets_at: SetsAt, *, look_up: bool) -> NDArray[np.uint32] | None:
-        """The sets by place; look_up: find them in the dictionary if they are not known."""
-        dictionary, records = self._dictionary, self._dictionary.records
-        assert records is not None
-        sets = sets_at()
-        if sets is None and look_up:
-            ranks = PrefixDepths(dictionary.codes, self._k).ranks(
-                *records, canonical=self._canonical, threads=self._threads
-            )
-            sets = np.append(dictionary.sets, NO_SET)[np.minimum(ranks, dictionary.codes.size)]
-        return None if sets is None else by_place(sets, records.offsets)
 
     def _match_span(
         self,
@@ -227,14 +193,3 @@ class CpuEngine(match_engine.MatchEngine):
             current.tree, bases, offsets,
             canonical=self._walks_canonical, threads=self._threads, want_nodes=want_nodes,
         )  # fmt: skip
-
-
-def _text_of(dictionary: Dictionary) -> ReferenceText | None:
-    """The text of the records if they hold all k-mers and an index pays off."""
-    records, k = dictionary.records, dictionary.k
-    if records is None or dictionary.has_grown or k <= ALWAYS_BITSET_K:
-        return None
-    symbols = records.bases.size + records.offsets.size
-    if not suits(k, symbols) or symbols > MOST_SYMBOLS // 4:
-        return None
-    return ReferenceText.of(*records)

@@ -41,7 +41,6 @@ from streamer.matching.window_labels import WindowLabels
 from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches
 from trie.codes import with_reverse_complements
 from trie.cpu.threads import usable_cores
-from trie.index.kmer_index import ALWAYS_BITSET_K
 from trie.prefixes import PrefixDepths
 from trie.snapshots.tree_bitmap import snapshot
 from trie.trees.shards import sort_unique
@@ -265,7 +264,7 @@ class StreamMatcher:
         fixed = spec.exact and not spec.changes and spec.device == "cpu" and spec.kernel != "walk"
         self.labels = WindowLabels(
             self.dictionary, changes=spec.changes, counted=spec.counted, threads=self._threads,
-            by_place=fixed and self.keeps_index and dictionary.k > ALWAYS_BITSET_K,
+            by_place=fixed and self.keeps_index,
         )  # fmt: skip
         self._gpu = GpuOrCpu(on_fallback, "matching")
         # what a CPU engine would have to learn; kept only where one may have to take over
@@ -328,19 +327,15 @@ class StreamMatcher:
 
         return self._gpu.run(make, self._cpu_engine, smaller)
 
-    def _cpu_engine(self, *, with_runs: bool = True) -> match_engine.MatchEngine:
+    def _cpu_engine(self) -> match_engine.MatchEngine:
         """Create an engine on the CPU that knows what the one on a failed GPU knew."""
-        runs = with_runs and self.labels.suit_runs
         if self.spec.cuda_kernel:
             self.spec = replace(self.spec, kernel="auto")
         engine = CpuEngine(
             self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
-            changes=self.spec.changes, threads=self._threads,
-            sets_at=lambda: self.labels.along_records(runs=runs), with_runs=runs,
-            index=self.labels.index,
+            changes=self.spec.changes, threads=self._threads, index=self.labels.index,
+            counted=self.labels.counted,
         )  # fmt: skip
-        if engine.finds_runs and self.labels.index is None:
-            _ = self.labels.places  # now, not while the first batch is counted
         for codes in self._grown or ():
             engine.learn(codes)
         self._grown = None

@@ -44,12 +44,9 @@ def load_dictionary(
     as_stored = as_stored or spec.near
     if not spec.sources:
         return Dictionary.empty(spec.k, "forward" if as_stored else spec.strands)
-    # a CPU looks windows up in the records
-    fixed = spec.exact and not spec.changes and spec.device != "cuda"
     return Dictionary.from_files(
-        spec.sources, spec.k, spec.strands,
-        as_stored=as_stored, keep_records=spec.counted or fixed, on_notice=on_notice, team=team,
-    )  # fmt: skip
+        spec.sources, spec.k, spec.strands, as_stored=as_stored, on_notice=on_notice, team=team
+    )
 
 
 def known_dictionary(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:

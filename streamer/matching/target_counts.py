@@ -229,8 +229,6 @@ def numbers_of(result: BatchResult, labels: WindowLabels) -> NDArray[np.uint32]:
     if result.runs is not None and labels.index is not None:
         shares = labels.index.shares
         target_kernels.first_places(result.runs, shares.repeats, shares.steps, numbers)
-    elif result.runs is not None:
-        target_kernels.numbers_of_runs(result.runs, labels.places.at, numbers)
     return numbers
 
 
@@ -259,9 +257,6 @@ def _count(
         target_kernels.count_places(
             runs, shares.repeats, shares.steps, sets, result.only_set, *counters
         )
-        return
-    if runs is not None:
-        target_kernels.count_runs(runs, *labels.places, sets, result.only_set, *counters)
         return
     if result.numbers is None:
         return

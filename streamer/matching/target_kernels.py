@@ -10,15 +10,15 @@ A run costs one step, whatever its length: seen k-mers are marked 64 bits at a t
 additions count them all, +1 where the run begins and -1 after its end; the prefix sum of these
 changes at a number is its count.
 
-An engine that follows reads along the records returns such runs itself, by place; otherwise they
-are found among the numbers of all windows.
+An index (``trie.index``) returns such runs itself, by place; otherwise they are found among the
+numbers of all windows.
 """
 
 import numpy as np
 
-from trie.cpu.intrinsics import add_shared, or_shared, popcount, prefetch_far
+from trie.cpu.intrinsics import add_shared, or_shared, popcount
 from trie.cpu.jit import inner, njit
-from trie.windows import NO_SET, next_set
+from trie.windows import NO_SET
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NONE = np.int64(NO_SET)
@@ -79,9 +79,10 @@ def count_windows(numbers, sets, only_set, offsets, k, reads, seen, changes, tot
 
 @njit(cache=True, nogil=True)
 def count_places(runs, repeats, steps, sets, only_set, seen, changes, totals):
-    """Like ``count_runs``, where the number of a k-mer is its first place in the text of an index.
+    """Like ``count_windows``, for ``BatchResult.runs``.
 
-    repeats, steps: of ``Index.shares``.
+    The number of a k-mer is its first place in the text of an index. repeats, steps: of its
+    ``shares``.
     """
     for i in range(len(runs)):
         begin, stop = runs[i, 0], runs[i, 1]
@@ -167,39 +168,11 @@ def _count_sets_of_run(sets, only_set, begin, stop, totals):
             held, first = sets[window], window
 
 
-@njit(cache=True, nogil=True)
-def count_runs(runs, at, ends, sets, only_set, seen, changes, totals):
-    """Like ``count_windows``, for ``BatchResult.runs``; at, ends: ``NumberedPlaces``."""
-    for i in range(len(runs)):
-        if i + _AHEAD < len(runs):
-            prefetch_far(at, _first_place(runs, i + _AHEAD))
-        begin, stop = runs[i, 0], runs[i, 1]
-        place = _first_place(runs, i)
-        last = place + stop - begin - 1
-        while place <= last:
-            end = next_set(ends, place, last)
-            number = np.int64(at[place])
-            _put_run(seen, changes, number, number + end - place)
-            place = end + 1
-        if totals.size:
-            _count_sets_of_run(sets, only_set, begin, stop, totals)
-
-
 @inner
 def _first_place(runs, i):
     """The lowest place of a run."""
     behind = runs[i, 1] - runs[i, 0] - 1
     return runs[i, 2] if runs[i, 3] > 0 else runs[i, 2] - behind
-
-
-@njit(cache=True, nogil=True)
-def numbers_of_runs(runs, at, numbers):
-    """Write the number of each window of ``BatchResult.runs`` to ``numbers``."""
-    for i in range(len(runs)):
-        place = runs[i, 2]
-        for window in range(runs[i, 0], runs[i, 1]):
-            numbers[window] = at[place]
-            place += runs[i, 3]
 
 
 @inner

@@ -24,7 +24,7 @@ from streamer.matching.target_counts import numbers_of
 from streamer.sequences.read_batch import ReadBatch, offsets_of
 from trie.codes import INVALID, LETTER_TO_CODE
 from trie.cpu.threads import usable_cores
-from trie.index.reference_text import ReferenceText, codes_at_places
+from trie.index.reference_text import PAD, codes_at_places
 from trie.windows import NO_SET, codes_at
 
 if TYPE_CHECKING:
@@ -61,21 +61,18 @@ class HitFinder:
         self._names = dictionary.targets.names
         assert dictionary.lengths is not None
         self._lengths = dictionary.lengths.tolist()
-        index = self._matcher.labels.index
-        if index is not None:
-            text = index.reference
-        else:
-            assert dictionary.records is not None
-            text = ReferenceText.of(*dictionary.records)
-        self._text, self._starts = text.packed, text.starts
+        index = dictionary.index
+        assert index is not None
+        self._text, self._starts = index.reference.packed, index.starts
         # by the number of a k-mer: its first place in the text; None: they are the numbers
         self._place: NDArray[np.int64] | None = None
-        if index is None:
-            numbers = self._matcher.labels.places.at
+        if (numbers := self._matcher.labels.numbers) is not None:
             # in reverse order, so that the first place of each k-mer wins
-            places = np.flatnonzero(numbers != NO_SET)[::-1]
+            symbols = np.flatnonzero(numbers.at != NO_SET)[::-1]
+            # a gap precedes each record in the text
+            record = np.searchsorted(np.cumsum(index.lengths), symbols, side="right")
             self._place = np.zeros(dictionary.kmers, np.int64)
-            self._place[numbers[places]] = places
+            self._place[numbers.at[symbols]] = symbols + PAD + record
 
     def find(self, sequences: Sequence[str]) -> Iterator[Hit | None]:
         """Yield the hit of each read, None for an unassigned read.
