@@ -211,14 +211,19 @@ class Dictionary:
         for saved, run in groupby(names, is_saved):
             for path in run if saved else ():
                 part = load_dictionary(path, k, strands, on_notice).known_as(known_as)
-                if kmerless := part.targets.without_kmers:
-                    without[path] = f"{len(kmerless):,} targets: {first_names(kmerless)}"
+                if names_without := part.targets.without_kmers:
+                    without[path] = f"{len(names_without):,} targets: {first_names(names_without)}"
                 some |= part.codes.size > 0
                 target_names += part.targets.names
                 parts.append(part)
             if not saved:
-                index = _indexed([*run], k, strands, known_as, team)
-                without |= index.kmerless()
+                files = [*run]
+                index = _indexed(files, k, strands, known_as, team)
+                kmerless = index.kmerless()
+                if kmerless and len(files) == 1:
+                    # not by the source of an index
+                    kmerless = {files[0]: "; ".join(kmerless.values())}
+                without |= kmerless
                 some |= index.has_kmers
                 target_names += index.names
                 parts.append(cls.of_index(index))
