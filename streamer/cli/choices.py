@@ -97,16 +97,17 @@ def k_and_strands(
 
     near: the index decides only k. UsageError without either.
     """
-    from trie.index.index_file import IndexFileError, is_index, open_index
+    from trie.index.index_file import IndexFileError, facts_of
 
     if k is None or (strands is None and not near):
-        for path in filter(is_index, sources):
+        for path in sources:
             try:
-                facts, _ = open_index(path)
+                facts = facts_of(path)
             except IndexFileError as error:
                 raise StreamerError(str(error)) from error
-            k = k or int(facts["k"])
-            return k, strands or (None if near else facts["strands"])
+            if facts is not None:
+                k = k or int(facts["k"])
+                return k, strands or (None if near else facts["strands"])
     if k is None:
         raise UsageError("Missing option '-k'.")
     return k, strands

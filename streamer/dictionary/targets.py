@@ -322,10 +322,14 @@ def target_names(paths: Sequence[str], k: int) -> dict[str, bool] | None:
     """
     if any(map(is_saved, paths)):
         return None
-    index = Index.from_files(paths, k, "forward", checksums=False)
-    windows = np.bincount(
-        index.owners, count_windows(index.reference, k), minlength=len(index.names)
-    )
+    if len(paths) == 1 and is_index(paths[0]):
+        index = Index.open(paths[0])
+        windows = index.shares.kmers
+    else:
+        index = Index.from_files(paths, k, "forward", checksums=False)
+        windows = np.bincount(
+            index.owners, count_windows(index.reference, k), minlength=len(index.names)
+        )
     names: dict[str, bool] = {}
     for name, holds in zip(index.names, windows > 0, strict=True):
         names[name] = names.get(name, False) or bool(holds)

@@ -24,7 +24,7 @@ import signal
 import struct
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import llvmlite.binding
 import numpy as np
@@ -114,19 +114,18 @@ class _Mapping:
         self._view = view
 
 
+def facts_of(path: str) -> dict[str, Any] | None:
+    """What the description of an index says; None for another file. Errors as ``open_index``."""
+    if not is_index(path):
+        return None
+    with open(path, "rb") as file:
+        return _described(path, file)
+
+
 def open_index(path: str) -> tuple[dict[str, Any], Arrays]:
     """The facts and arrays of a file; OSError if it cannot be read, IndexFileError if damaged."""
     with open(path, "rb") as file:
-        head = file.read(_HEAD.size)
-        if len(head) < _HEAD.size or head[:8] != MAGIC:
-            raise IndexFileError(path, "is not an index")
-        _, version, size, checksum = _HEAD.unpack(head)
-        if version != VERSION:
-            raise IndexFileError(path, f"is an index of version {version}, not {VERSION}")
-        text = file.read(size) if size <= _MOST_DESCRIPTION else b""
-        if len(text) < size or zlib.crc32(text) != checksum:
-            raise IndexFileError(path, "is damaged: its description is not as it was written")
-        facts = json.loads(text)
+        facts = _described(path, file)
         length = os.fstat(file.fileno()).st_size
         sections = facts.pop("arrays")
         end = max(at + count * np.dtype(kind).itemsize for _, kind, count, at, _ in sections)
@@ -144,6 +143,20 @@ def open_index(path: str) -> tuple[dict[str, Any], Arrays]:
     }
     facts["checksums"] = {name: checksum for name, *_, checksum in sections}
     return facts, arrays
+
+
+def _described(path: str, file: BinaryIO) -> dict[str, Any]:
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size or head[:8] != MAGIC:
+        raise IndexFileError(path, "is not an index")
+    _, version, size, checksum = _HEAD.unpack(head)
+    if version != VERSION:
+        raise IndexFileError(path, f"is an index of version {version}, not {VERSION}")
+    text = file.read(size) if size <= _MOST_DESCRIPTION else b""
+    if len(text) < size or zlib.crc32(text) != checksum:
+        raise IndexFileError(path, "is damaged: its description is not as it was written")
+    facts: dict[str, Any] = json.loads(text)
+    return facts
 
 
 def damaged(path: str, on_bytes: Callable[[int], None] = lambda done: None) -> list[str]:

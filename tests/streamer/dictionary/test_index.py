@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from streamer.cli.app import main
+from streamer.daemon.config.loading import load
 from streamer.dictionary.index import Index, sets_of_runs
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
@@ -198,3 +199,45 @@ def test_a_file_cut_while_it_is_mapped_ends_in_one_line(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert "while it was open" in done.stderr
+
+
+def test_k_and_strands_are_those_of_the_file(tmp_path: Path) -> None:
+    fasta = written(tmp_path / "r.fa", records(6))
+    out, rows = str(tmp_path / "r.idx"), str(tmp_path / "rows.tsv")
+    assert main(["index", fasta, "-k", "13", "--strands", "forward", "-o", out]) == 0
+    config = tmp_path / "daemon.toml"
+    config.write_text('[dictionary]\nsources = ["r.idx"]\n')
+    table = load(str(config)).dictionary
+    assert (table.k, table.strands) == (13, "forward")
+    for given, code in (([], 0), (["-k", "13"], 0), (["-k", "12"], 1), (["--strands", "both"], 1)):
+        assert main(["match", fasta, "-d", out, *given, "-o", rows, "--device", "cpu"]) == code
+    assert main(["match", fasta, "-d", fasta, "-o", rows]) == 2
+    # in a distance the records count as they stand
+    near = ["match", fasta, "-D", "1", "--device", "cpu", "-o"]
+    assert main([*near, rows, "-d", out]) == 0
+    other = str(tmp_path / "other.tsv")
+    assert main([*near, other, "-d", fasta, "-k", "13"]) == 0
+    assert Path(rows).read_bytes() == Path(other).read_bytes()
+
+
+@pytest.mark.parametrize("report", ["windows", "intervals", "reads", "targets", "coverage"])
+def test_rows_are_those_of_the_records(report: str, tmp_path: Path) -> None:
+    """Whatever finds them: an index in memory or in a file, or, for k = 12, a bitset."""
+    some = records(7)
+    fasta, reads = written(tmp_path / "r.fa", some), str(tmp_path / "reads.fa")
+    rng = np.random.default_rng(7)
+    pieces = [codes[at : at + 200].copy() for _, codes in some for at in (0, 250, 500, 900)]
+    for piece in pieces:
+        piece[rng.integers(0, max(piece.size, 1), piece.size // 60)] = 2
+    written(Path(reads), [(f"q{at}", piece) for at, piece in enumerate(pieces)])
+    for k in ("12", "21", "31"):
+        out = str(tmp_path / "r.idx")
+        assert main(["index", fasta, "-k", k, "-o", out]) == 0
+        found = []
+        grown = (out, "--mode", "grow", "--max-kmers", "1")
+        for source, *more in ((fasta, "-k", k), (out,), grown):
+            rows = str(tmp_path / "rows.tsv")
+            command = ["match", reads, "-d", source, *more, "--report", report, "-o", rows]
+            assert main([*command, "--device", "cpu", "-q"]) == 0
+            found.append(Path(rows).read_bytes())
+        assert found[0] == found[1] == found[2]
