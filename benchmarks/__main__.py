@@ -47,6 +47,18 @@ def exact(
     _run("exact", device, section, gpus=gpus, kmers=kmers, reads=reads)
 
 
+def index(
+    bases: Annotated[
+        int, typer.Option(min=1_000_000, help="Bases of the model genome; 3_100_000_000 is human.")
+    ] = 200_000_000,
+) -> None:
+    """The index of a model genome: bytes a base, building, opening, matching.
+
+    The peer is sshash, with the first 4 M bases of the same genome.
+    """
+    _run("index", "cpu", bases=bases)
+
+
 def ltb(
     device: Annotated[
         Device, typer.Option(help="cuda: the kernels of the thesis and the bit-sliced one.")
@@ -278,7 +290,20 @@ def _size(text: str) -> tuple[int, int, int]:
 
 app = typer.Typer(name="bench", no_args_is_help=True)
 app.callback(help="Measure how fast it is here, beside its peers in the same run.")(lambda: None)
-for _suite in (exact, file, asm, hamming, daemon, cluster, commands, ltb, lcs, primer, levenshtein):
+for _suite in (
+    exact,
+    index,
+    file,
+    asm,
+    hamming,
+    daemon,
+    cluster,
+    commands,
+    ltb,
+    lcs,
+    primer,
+    levenshtein,
+):
     app.command(_suite.__name__)(_suite)
 
 if __name__ == "__main__":
