@@ -9,7 +9,9 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from benchmarks.inputs import LETTERS, Codes
 from benchmarks.suite import Row, Sheet
 from benchmarks.timing import least_seconds
 from streamer.dictionary.index import Index
+from streamer.sequences.read_batch import ReadBatch
 from trie.codes import GAP, reverse_complement
 
 BLOCK = 1 << 22
@@ -111,27 +114,24 @@ def rows(
             for length in LENGTHS:
                 batch = reads_of(np.concatenate(sample), total, length, 2)
                 windows = int(np.maximum(batch.lengths - k + 1, 0).sum())
-
-                def match(index: Index = opened, reads: object = batch) -> None:
-                    index.text.match(reads.bases, reads.offsets)  # type: ignore[attr-defined]
-
+                match = partial(opened.text.match, batch.bases, batch.offsets)
                 yield {
                     "k": k, "bases": size, "bases a read": length,
                     "bytes/base": memory, "file": saved.stat().st_size / size,
                     "build s": wall, "build CPU s": cpu, "save CPU s": saving, "open s": opening,
                     "windows/s": windows / least_seconds(match, repeats),
                     "sshash, 4 M bases": None if query is None else windows / least_seconds(
-                        lambda ask=query, reads=batch: _ask_all(ask, reads), 1, warm=False
+                        partial(_ask_all, query, batch), 1, warm=False
                     ),
                 }  # fmt: skip
 
 
-def _ask_all(query: object, batch: object) -> None:
+def _ask_all(query: Any, batch: ReadBatch) -> None:
     """Ask for each read; sshash makes a Python object of every hit."""
-    letters = LETTERS[batch.bases].tobytes()  # type: ignore[attr-defined]
-    offsets = batch.offsets.tolist()  # type: ignore[attr-defined]
+    letters = LETTERS[batch.bases].tobytes()
+    offsets = batch.offsets.tolist()
     for start, end in zip(offsets, offsets[1:], strict=False):
-        query.query_sequence(letters[start:end])  # type: ignore[attr-defined]
+        query.query_sequence(letters[start:end])
 
 
 def tables(device: str, bases: int) -> list[Sheet]:

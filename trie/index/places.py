@@ -434,8 +434,7 @@ def listed_kmers(
     for begin in range(PAD, text.size - PAD, _PIECE):
         end = min(begin + _PIECE, text.size - PAD)
         count = _scan(*known, *arrays, begin, end, _LIST_KMERS)
-        if count:
-            yield numbers[:count], windows[:count]
+        yield numbers[:count], windows[:count]
 
 
 def mer_filter(text: ReferenceText, mers: Mers, shape: TextShape) -> NDArray[np.uint64]:

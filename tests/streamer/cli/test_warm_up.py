@@ -39,6 +39,7 @@ NOT_BY_COMMANDS = (
     "streamer.batch.hits._mask",
     "streamer.client.messages._are_reads",
     "streamer.matching.target_kernels.first_places",
+    "trie.index.reference_text.codes_at_places",
     # on other CPUs
     "streamer.batch.lcs.systolic.beside",
     "streamer.batch.lcs.systolic.tabulate",
