@@ -178,8 +178,7 @@ def _dictionary(codes: Any, threads: int, **asked: Any) -> tuple[Dictionary, Mat
         path = Path(folder) / "targets.fa"
         path.write_bytes(b">g\n" + LETTERS[codes[: codes.size // 20]].tobytes() + b"\n")
         spec = MatchSpec.of(k=K, sources=(str(path),), threads=threads, **asked)
-        keep = not spec.changes
-        return Dictionary.from_files(spec.sources, K, spec.strands, keep_records=keep), spec
+        return Dictionary.from_files(spec.sources, K, spec.strands), spec
 
 
 def streams(workers: tuple[int, ...], bases: int) -> Iterator[Row]:

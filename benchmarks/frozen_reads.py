@@ -12,7 +12,7 @@ from benchmarks.timing import least_and_result
 from streamer.matching.events import Events
 from streamer.sequences.read_batch import ReadBatch
 from trie.index.kmer_index import KmerIndex
-from trie.index.reference_text import padded
+from trie.index.reference_text import ReferenceText
 from trie.index.text_index import TextIndex
 from trie.windows import window_codes
 
@@ -51,7 +51,7 @@ def rows(
         codes = np.unique(window_codes(text, whole, k, canonical=True)[0])
         table = KmerIndex(k, expected=codes.size)
         table.add(codes)
-        by_text = TextIndex(padded(text, whole), k, codes.size, canonical=True)
+        by_text = TextIndex.of(ReferenceText.of(text, whole), k, canonical=True)
         for length in LENGTHS:
             batch = reads_of(text, total, length, 2)
             for used in threads:

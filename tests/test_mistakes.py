@@ -106,7 +106,7 @@ MISTAKES = {
         "trie/index/test_index.py::test_threads_do_not_change_anything",
     ),
     "a gap across a block": Mistake(
-        "trie/index/reference_text.py", "np.maximum(places - 31, 0)", "places",
+        "trie/index/reference_text.py", "np.maximum(gaps[:, 0] - 31, 0)", "gaps[:, 0]",
         "trie/index/test_text_index.py::test_a_gap_code_is_no_base_wherever_it_stands",
     ),
     "the nearest smaller code": Mistake(

@@ -26,8 +26,8 @@ from trie.cpu.interrupts import Interrupts, interrupts_as_such
 
 COMMANDS = {
     "match": "match", "filter": "filter", "asm": "asm", "hamming": "hamming", "primer": "primer",
-    "lcs": "lcs", "run": "daemon", "validate": "daemon", "send": "send", "play": "play",
-    "status": "status", "top": "top", "watch": "watch",
+    "lcs": "lcs", "index": "index", "run": "daemon", "validate": "daemon", "send": "send",
+    "play": "play", "status": "status", "top": "top", "watch": "watch",
     "targets": "targets", "regions": "regions", "reload": "reload", "report": "report_page",
     "submit": "jobs", "jobs": "jobs", "journal": "journal", "keygen": "keygen",
     "devices": "devices", "selftest": "selftest", "warm-up": "warm_up",

@@ -14,6 +14,7 @@ from streamer import __version__
 from streamer.errors import StreamerError, UsageError, printable, warn
 from streamer.matching.spec import Device
 from streamer.output.output_file import RowsFormat
+from trie.strands import Strands
 
 FormatChoice = Literal["tsv", "jsonl"]
 
@@ -79,6 +80,37 @@ CommentsOption = Annotated[
 ]
 
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]
+
+
+KmerLengthOption = Annotated[
+    int | None,
+    typer.Option(
+        "-k", min=1, max=31, help="Length of a k-mer, 1 to 31. Default: that of the index."
+    ),
+]
+
+
+def k_and_strands(
+    k: int | None, strands: Strands | None, sources: Sequence[str], *, near: bool = False
+) -> tuple[int, Strands | None]:
+    """The options, where they are not given those of an index among the sources.
+
+    near: the index decides only k. UsageError without either.
+    """
+    from trie.index.index_file import IndexFileError, facts_of
+
+    if k is None or (strands is None and not near):
+        for path in sources:
+            try:
+                facts = facts_of(path)
+            except IndexFileError as error:
+                raise StreamerError(str(error)) from error
+            if facts is not None:
+                k = k or int(facts["k"])
+                return k, strands or (None if near else facts["strands"])
+    if k is None:
+        raise UsageError("Missing option '-k'.")
+    return k, strands
 
 
 def name_provenance(

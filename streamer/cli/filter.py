@@ -25,16 +25,16 @@ def filter_(
             metavar="READS", help="FASTQ or FASTA, plain or compressed; - is standard input."
         ),
     ],
-    k: Annotated[int, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")],
     dictionary: Annotated[
         list[str],
         typer.Option(
             "--dictionary",
             "-d",
             metavar="FASTX",
-            help="Targets, or a file that match --save wrote; may be given again.",
+            help="Targets, or an index of them; may be given again.",
         ),
     ],
+    k: choices.KmerLengthOption = None,
     keep: Annotated[bool, typer.Option("--keep", help="Write the reads on target.")] = False,
     deplete: Annotated[
         bool, typer.Option("--deplete", help="Write the reads that are not on target.")
@@ -82,8 +82,9 @@ def filter_(
         ),
     ] = None,
     strands: Annotated[
-        Strands, typer.Option(help="Which orientations are one k-mer.")
-    ] = "canonical",
+        Strands | None,
+        typer.Option(help="Which orientations are one k-mer. Default: canonical, or the index's."),
+    ] = None,
     device: choices.DeviceOption = "auto",
     threads: choices.ThreadsOption = 0,
     profile: choices.ProfileOption = False,
@@ -108,6 +109,7 @@ def filter_(
                 f"{path}: FASTQ and FASTA are written, not {suffix_of(path)}: rename it"
             )
     choices.check_files([*reads, *dictionary], output, {"--output2": output2, "--summary": summary})
+    k, strands = choices.k_and_strands(k, strands, dictionary)
     if pairs:
         choices.check_different(reads)
 

@@ -32,10 +32,10 @@ _FAULTS = {
 
 def match(
     reads: Annotated[list[str], typer.Argument(metavar="READS", help=choices.READS)],
-    k: Annotated[int, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")],
+    k: choices.KmerLengthOption = None,
     dictionary: Annotated[
         list[str] | None,
-        choices.dictionary_option(help="Targets, or a file that --save wrote; may be given again."),
+        choices.dictionary_option(help="Targets, or an index of them; may be given again."),
     ] = None,
     seed: Annotated[
         int | None,
@@ -148,6 +148,7 @@ def match(
     if (dictionary is None) == (seed is None):
         raise UsageError("give either --dictionary FASTX or --seed N")
     near = _within(report, distance, semantics)
+    k, strands = choices.k_and_strands(k, strands, dictionary or (), near=near)
     spec = MatchSpec.of(
         k=k,
         sources=tuple(dictionary or ()),

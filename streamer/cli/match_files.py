@@ -16,6 +16,7 @@ from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
 from streamer.cli.streams import progress
 from streamer.device_choice import choose_device, stream_cards
+from streamer.dictionary.index import Index
 from streamer.dictionary.targets import Dictionary, is_saved, save_dictionary
 from streamer.errors import DataError, StreamerError
 from streamer.matching import running_report
@@ -107,8 +108,8 @@ def match_files(
     if device == "cuda":
         spec = replace(spec, cards=stream_cards(gpus, changes=spec.changes, report=notice))
     spec = replace(spec, device=device)
-    # with both strands, a saved file also stores how the k-mers stood in the records
-    keeps = save is not None and spec.strands == "both"
+    # with both strands, a file of a grown dictionary also stores how k-mers stood in the records
+    keeps = save is not None and spec.strands == "both" and spec.changes
     with compile_notice(quiet=quiet):
         with Team(spec.threads or usable_cores()) as team:
             stored = load_dictionary(spec, as_stored=keeps, on_notice=notice, team=team)
@@ -169,8 +170,25 @@ def match_files(
                     writer.write(table)
             # the rows are in place now, and stay even if this fails
             if save is not None:
-                tree = matcher.latest_snapshot().tree
-                save_dictionary(save, stored, grown.codes(), tree, spec.strands)
+                _save(save, matcher, stored, spec, grown.codes())
+
+
+def _save(
+    path: str,
+    matcher: StreamMatcher,
+    stored: Dictionary,
+    spec: MatchSpec,
+    grown: NDArray[np.uint64],
+) -> None:
+    """Write the dictionary: an index if it is fixed, else its tree."""
+    if spec.changes or any(is_saved(source) for source in spec.sources):
+        tree = matcher.latest_snapshot().tree
+        save_dictionary(path, stored, grown, tree, spec.strands)
+        return
+    index = stored.index
+    if index is None or index.strands != spec.strands:
+        index = Index.from_files(spec.sources, spec.k, spec.strands)
+    index.save(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +329,7 @@ def match_on_cluster(
                     for table in answer.last():
                         writer.write(table)
             if save is not None:
-                tree = matcher.latest_snapshot().tree
-                save_dictionary(save, stored, NO_CODES, tree, spec.strands)
+                _save(save, matcher, stored, spec, NO_CODES)
 
 
 class StoredKmers:

@@ -52,6 +52,8 @@ class ClusterMatcher(StreamMatcher):
     say: called with lines about workers.
     """
 
+    keeps_index = False
+
     def __init__(
         self,
         dictionary: Dictionary,
@@ -68,9 +70,9 @@ class ClusterMatcher(StreamMatcher):
         self._say = say
         super().__init__(dictionary, replace(spec, device="cpu"), start=start)
 
-    def _cpu_engine(self, *, with_runs: bool = False) -> MatchEngine:
+    def _cpu_engine(self) -> MatchEngine:
         workers, shards = self._size
-        local = partial(super()._cpu_engine, with_runs=with_runs)
+        local = super()._cpu_engine
         return ClusterEngine(
             self._cluster, self.labels, self.spec, local, workers, shards, self._say
         )
@@ -106,8 +108,8 @@ class ClusterEngine(MatchEngine):
         self._say = say
         self._alone = False
         setups = [
-            WorkerSetup(part, spec.changes, labels.needed, at, low, high)
-            for part, at, low, high in _shards(labels, shards)
+            WorkerSetup(part, spec.changes, labels.needed, low, high)
+            for part, low, high in _shards(labels.dictionary, shards)
         ]
         self._team = WorkerTeam(cluster, setups, workers, self._known, say)
 
@@ -132,7 +134,7 @@ class ClusterEngine(MatchEngine):
         return lacking(given, self.local().codes())
 
     def __len__(self) -> int:
-        return len(self.local()) if self._changes else self._dictionary.codes.size
+        return len(self.local()) if self._changes else self._dictionary.kmers
 
     def codes(self) -> NDArray[np.uint64]:
         return self.local().codes() if self._changes else self._dictionary.codes
@@ -254,13 +256,10 @@ class ClusterEngine(MatchEngine):
         return bits, concatenated(codes, NO_CODES)
 
 
-def _shards(
-    labels: WindowLabels, shards: int
-) -> Iterator[tuple[Dictionary, NDArray[np.uint32] | None, int, int]]:
+def _shards(whole: Dictionary, shards: int) -> Iterator[tuple[Dictionary, int, int]]:
     """Split the dictionary into ranges of ascending codes with similar numbers of k-mers."""
-    whole = labels.dictionary
     if shards == 1:
-        yield whole, labels.along_records(runs=False), 0, 1 << 64
+        yield whole, 0, 1 << 64
         return
     size = whole.codes.size
     inner = [
@@ -270,7 +269,6 @@ def _shards(
     lows = [0, *inner, 1 << 64]
     cuts = [0, *np.searchsorted(whole.codes, np.array(inner, np.uint64)).tolist(), size]
     for (first, stop), (low, high) in zip(pairwise(cuts), pairwise(lows), strict=True):
-        part = replace(
-            whole, codes=whole.codes[first:stop], sets=whole.sets[first:stop], records=None
-        )
-        yield part, None, low, high
+        lists = whole.codes[first:stop], whole.sets[first:stop]
+        part = Dictionary(whole.k, whole.strands, *lists, whole.targets)
+        yield part, low, high

@@ -181,14 +181,13 @@ Boxed = list[Any]
 class WorkerSetup:
     """The dictionary of a worker, with labels instead of target sets.
 
-    changes: k-mers will be added. with_sets: labels are requested. sets_at: labels of the records.
-    low, high: the shard holds the k-mers with codes in [low, high).
+    changes: k-mers will be added. with_sets: labels are requested. low, high: the shard holds the
+    k-mers with codes in [low, high).
     """
 
     dictionary: Dictionary
     changes: bool
     with_sets: bool
-    sets_at: NDArray[np.uint32] | None
     low: int = 0
     high: int = 1 << 64
 
@@ -259,7 +258,7 @@ class MatchWorker:
         with Team(1):
             self._engine = CpuEngine(
                 setup_.dictionary, walks=False, with_sets=setup_.with_sets,
-                changes=setup_.changes, threads=1, sets_at=lambda: setup_.sets_at,
+                changes=setup_.changes, threads=1,
             )  # fmt: skip
         self.learn_all(grown, learned)
         line, address = NodeLine.new()

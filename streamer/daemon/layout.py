@@ -30,7 +30,6 @@ from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Matched
-from streamer.dictionary.targets import NO_SET
 from streamer.matching import reports
 from streamer.matching.events import bits_from, put_summary, summarize
 from streamer.protocol.checksum_kernels import continue_crc32c
@@ -40,6 +39,7 @@ from streamer.protocol.transport.frames import Placed
 from trie.cpu.intrinsics import array_address, pointer, popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, usable_cores
+from trie.windows import NO_SET
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)

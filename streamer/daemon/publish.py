@@ -15,7 +15,8 @@ from streamer.daemon.batch_record import Matched
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.layout import LAID_OUT, Laid, distinct, lay_out
 from streamer.daemon.stored_messages import BATCH, DICTIONARY, SETTLED, Content
-from streamer.dictionary.targets import NO_SET, Dictionary, TargetSets
+from streamer.dictionary.target_sets import TargetSets
+from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.record import Key, Record
 from streamer.matching.decisions import Decisions
@@ -26,6 +27,7 @@ from streamer.protocol.schema import LIVE_ONLY, TOPICS
 from streamer.protocol.transport.frames import Message
 from streamer.sequences.context import ReadContext
 from streamer.sequences.read_batch import ReadBatch
+from trie.windows import NO_SET
 
 # the most targets named of a set: thousands of genomes may hold a k-mer, and every batch names the
 # sets that it matches
@@ -135,7 +137,7 @@ def dictionary_record(
     at: number of the record. fingerprint: that of the dictionary. sources: the files it was read
     from.
     """
-    kmers = int(dictionary.codes.size)
+    kmers = int(dictionary.kmers)
     meta = {
         "version": version,
         "fingerprint": fingerprint,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgpack
 import numpy as np
@@ -91,7 +91,7 @@ class Restored:
         sourced = concatenated(self.sourced, _NO_CODES)
         known = sourced
         if spec.near and sourced.size:
-            stored = replace(Dictionary.empty(spec.k, "forward"), codes=sourced)
+            stored = Dictionary.empty(spec.k, "forward").replaced(codes=sourced)
             known = stored.without_targets(spec.strands).codes
         grown = concatenated([*self.grown, known], _NO_CODES)
         learned = concatenated([*self.learned, *([sourced] if spec.near else [])], _NO_CODES)
@@ -243,6 +243,8 @@ def identity(spec: MatchSpec) -> bytes:
 
 def fingerprint(dictionary: Dictionary) -> int:
     """A checksum of the k-mers, their targets and names; it is never 0."""
+    if dictionary.index is not None:
+        return dictionary.index.fingerprint
     targets = dictionary.targets
     names = "\0".join(targets.names).encode()
     arrays = dictionary.codes, dictionary.sets, targets.starts, targets.members

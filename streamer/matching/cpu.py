@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.dictionary.index import Index, sets_of_runs
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import match_engine
 from streamer.matching.events import Events
 from streamer.matching.result import concatenated
 from streamer.matching.tree_worker import VersionedSnapshot
-from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
-from trie.index.reference_text import padded, padded_size
-from trie.index.text_index import TextIndex
-from trie.prefixes import PrefixDepths
+from trie.index.kmer_index import KmerIndex
 from trie.snapshots.tree_bitmap import walk
-from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
+from trie.windows import MATCH, MISMATCH, window_codes
 
-SetsAt = Callable[[], NDArray[np.uint32] | None]
 NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """New k-mers: codes in stream order, and where their windows start."""
 
@@ -27,10 +24,8 @@ NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 class CpuEngine(match_engine.MatchEngine):
     """Matches against ``dictionary``; ``walks`` uses the snapshot.
 
-    Unless k-mers are added (``changes``), windows are looked up in the dictionary's records, if
-    these are kept and suit such an index. sets_at: called for such an index, returns
-    uint32[symbols of the records], the target set of the window that starts at each symbol, if
-    known. with_runs: with such an index, find runs, and sets only if they are known.
+    index: of the dictionary, if windows are looked up in it: for a fixed dictionary. counted: with
+    it, find runs.
     """
 
     def __init__(
@@ -41,8 +36,8 @@ class CpuEngine(match_engine.MatchEngine):
         with_sets: bool,
         changes: bool,
         threads: int,
-        sets_at: SetsAt = lambda: None,
-        with_runs: bool = False,
+        index: Index | None = None,
+        counted: bool = False,
     ) -> None:
         self.walks = walks
         self._k = dictionary.k
@@ -51,23 +46,24 @@ class CpuEngine(match_engine.MatchEngine):
         self._walks_canonical = dictionary.strands == "canonical"
         self._threads = threads
         self._dictionary = dictionary
-        self._text: TextIndex | None = None
-        if not walks and not changes:
-            self._text = _text_index(
-                dictionary, sets_at, threads, look_up=with_sets and not with_runs
-            )
-        self.finds_bits = self._text is not None
-        self.finds_runs = with_runs and self._text is not None
-        if self._text is None:
-            self._index = KmerIndex(self._k, expected=dictionary.codes.size, with_values=with_sets)
+        self._indexed = index
+        self.finds_bits = index is not None
+        self.finds_runs = counted and index is not None
+        if index is not None:
+            # now, not with the first batch
+            _ = index.text
+            if counted or with_sets:
+                _ = index.shares
+        else:
+            self._index = KmerIndex(self._k, expected=dictionary.kmers, with_values=with_sets)
             sets = dictionary.sets if with_sets else None
             self._index.add(dictionary.codes, sets, threads=threads)
 
     def __len__(self) -> int:
-        return len(self._index) if self._text is None else self._dictionary.codes.size
+        return len(self._index) if self._indexed is None else self._dictionary.kmers
 
     def codes(self) -> NDArray[np.uint64]:
-        return self._index.codes() if self._text is None else self._dictionary.codes
+        return self._index.codes() if self._indexed is None else self._dictionary.codes
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add k-mers without a target."""
@@ -132,19 +128,28 @@ class CpuEngine(match_engine.MatchEngine):
     def _found_in_text(
         self, task: match_engine.MatchTask
     ) -> tuple[Events | None, NDArray[np.int64] | None]:
-        """Find a batch's events and runs in the records, and the sets.
+        """Find a batch's events and runs in the index, and the sets.
 
         Events are written as bytes too if depths are wanted.
         """
-        if self._text is None:
+        index = self._indexed
+        if index is None:
             return None, None
         bases, offsets = task.batch.bases, task.batch.offsets
-        runs: list[NDArray[np.int64]] | None = [] if self.finds_runs else None
-        bits = self._text.match(bases, offsets, threads=self._threads, sets=task.sets, runs=runs)
+        parts: list[NDArray[np.int64]] | None = None
+        if self.finds_runs or task.sets is not None:
+            parts = []
+        bits = index.text.match(bases, offsets, threads=self._threads, runs=parts)
         events = Events(bases.size, bits=bits)
         if task.depths is not None:
             task.events[:] = events.codes
-        return events, None if runs is None else concatenated(runs, match_engine.NO_RUNS)
+        if parts is None:
+            return events, None
+        runs = concatenated(parts, match_engine.NO_RUNS)
+        if task.sets is not None:
+            places = index.starts, index.record_sets, index.shares.shared
+            sets_of_runs(runs, *places, len(index.targets), task.sets)
+        return events, runs if self.finds_runs else None
 
     def _match_span(
         self,
@@ -188,29 +193,3 @@ class CpuEngine(match_engine.MatchEngine):
             current.tree, bases, offsets,
             canonical=self._walks_canonical, threads=self._threads, want_nodes=want_nodes,
         )  # fmt: skip
-
-
-def _text_index(
-    dictionary: Dictionary, sets_at: SetsAt, threads: int, *, look_up: bool
-) -> TextIndex | None:
-    """Index the records if they hold all k-mers and an index pays off.
-
-    look_up: find the sets in the dictionary if they are not known.
-    """
-    records, k, kmers = dictionary.records, dictionary.k, dictionary.codes.size
-    if records is None or dictionary.has_grown or k <= ALWAYS_BITSET_K:
-        return None
-    if not TextIndex.fits(k, padded_size(*records), kmers):
-        return None
-    half = padded(*records)
-    canonical = dictionary.strands != "forward"
-    sets = sets_at()
-    if sets is not None:
-        sets = padded(sets, records[1], NO_SET)
-    elif look_up:
-        whole = np.array([0, half.size])
-        ranks = PrefixDepths(dictionary.codes, k).ranks(
-            half, whole, canonical=canonical, threads=threads
-        )
-        sets = np.append(dictionary.sets, NO_SET)[np.minimum(ranks, kmers)]
-    return TextIndex(half, k, kmers, canonical=canonical, sets=sets, threads=threads)

@@ -193,7 +193,7 @@ class NearOnly(MatchEngine):
         self._dictionary = dictionary
 
     def __len__(self) -> int:
-        return self._dictionary.codes.size
+        return self._dictionary.kmers
 
     def codes(self) -> NDArray[np.uint64]:
         return self._dictionary.codes

@@ -123,7 +123,7 @@ class Snapshots:
         dictionary = self._dictionary
         if self.version > 1:
             known = codes()
-            dictionary = replace(dictionary, codes=known, sets=np.zeros(known.size, np.uint32))
+            dictionary = dictionary.replaced(codes=known, sets=np.zeros(known.size, np.uint32))
         self._worker = TreeWorker(dictionary, self.version, self._threads)
 
     def go_back(self, version: int, codes: Callable[[], NDArray[np.uint64]]) -> None:
@@ -235,6 +235,9 @@ class StreamMatcher:
     results. Without it, that raises StreamerError. Raises UsageError for options that conflict.
     """
 
+    keeps_index = True
+    """Whether an index of the dictionary is used as it is, and not its k-mers."""
+
     def __init__(
         self,
         dictionary: Dictionary,
@@ -258,9 +261,11 @@ class StreamMatcher:
         self._k = dictionary.k
         self._chunk = spec.chunk
         self._threads = spec.threads or usable_cores()
+        fixed = spec.exact and not spec.changes and spec.device == "cpu" and spec.kernel != "walk"
         self.labels = WindowLabels(
-            self.dictionary, changes=spec.changes, counted=spec.counted, threads=self._threads
-        )
+            self.dictionary, changes=spec.changes, counted=spec.counted, threads=self._threads,
+            by_place=fixed and self.keeps_index,
+        )  # fmt: skip
         self._gpu = GpuOrCpu(on_fallback, "matching")
         # what a CPU engine would have to learn; kept only where one may have to take over
         self._grown: list[NDArray[np.uint64]] | None = None if on_fallback is None else []
@@ -322,18 +327,15 @@ class StreamMatcher:
 
         return self._gpu.run(make, self._cpu_engine, smaller)
 
-    def _cpu_engine(self, *, with_runs: bool = True) -> match_engine.MatchEngine:
+    def _cpu_engine(self) -> match_engine.MatchEngine:
         """Create an engine on the CPU that knows what the one on a failed GPU knew."""
-        runs = with_runs and self.labels.suit_runs
         if self.spec.cuda_kernel:
             self.spec = replace(self.spec, kernel="auto")
         engine = CpuEngine(
             self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
-            changes=self.spec.changes, threads=self._threads,
-            sets_at=lambda: self.labels.along_records(runs=runs), with_runs=runs,
+            changes=self.spec.changes, threads=self._threads, index=self.labels.index,
+            counted=self.labels.counted,
         )  # fmt: skip
-        if engine.finds_runs:
-            _ = self.labels.places  # now, not while the first batch is counted
         for codes in self._grown or ():
             engine.learn(codes)
         self._grown = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +44,9 @@ def load_dictionary(
     as_stored = as_stored or spec.near
     if not spec.sources:
         return Dictionary.empty(spec.k, "forward" if as_stored else spec.strands)
-    # a CPU looks windows up in the records
-    fixed = spec.exact and not spec.changes and spec.device != "cuda"
     return Dictionary.from_files(
-        spec.sources, spec.k, spec.strands,
-        as_stored=as_stored, keep_records=spec.counted or fixed, on_notice=on_notice, team=team,
-    )  # fmt: skip
+        spec.sources, spec.k, spec.strands, as_stored=as_stored, on_notice=on_notice, team=team
+    )
 
 
 def known_dictionary(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:
@@ -59,4 +56,4 @@ def known_dictionary(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:
     if spec.changes:
         # exact matching only finds new k-mers here; no target is reported
         return dictionary.without_targets(spec.strands)
-    return replace(dictionary, strands=spec.strands)
+    return dictionary.replaced(strands=spec.strands)

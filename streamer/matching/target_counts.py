@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.dictionary.index import numbers_of_targets
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching import target_kernels
 from streamer.matching.matcher import StreamMatcher
@@ -126,12 +127,19 @@ class TargetCounts:
         return self._columns(union)
 
     def _none(self) -> _Group:
-        return _Group(self.targets, self._dictionary.codes.size)
+        index = self._labels.index
+        return _Group(self.targets, self._dictionary.kmers if index is None else index.size)
 
     def _columns(self, counted: _Group) -> Columns:
         targets = self.targets
         seen = np.zeros(len(targets), np.int64)
-        target_kernels.seen_by_set(counted.seen, self._labels.set_of, seen)
+        if (index := self._labels.index) is not None:
+            shared = index.shares.shared
+            target_kernels.seen_by_record(
+                counted.seen, index.starts, index.record_sets, shared, seen
+            )
+        else:
+            target_kernels.seen_by_set(counted.seen, self._labels.set_of, seen)
         return {
             "target": np.append(np.arange(len(targets.names)), -1),
             "reads": counted.reads,
@@ -144,6 +152,8 @@ class TargetCounts:
     @cached_property
     def _kmers(self) -> NDArray[np.int64]:
         """Count the k-mers of each target."""
+        if (index := self._labels.index) is not None:
+            return np.append(index.shares.kmers, 0)
         counts = np.zeros(len(self.targets), np.int64)
         target_kernels.count_sets(self._dictionary.sets, counts)
         return _by_target(counts, self.targets)
@@ -158,8 +168,10 @@ class CoverageCounts:
     def __init__(self, matcher: StreamMatcher) -> None:
         self._labels = matcher.labels
         self._threads = matcher.spec.threads or usable_cores()
-        self._records = matcher.dictionary.records
-        self._changes = np.zeros(matcher.dictionary.codes.size + 1, np.int64)
+        index = self._labels.index
+        self._records = None if index is not None else matcher.dictionary.records
+        numbers = matcher.dictionary.kmers if index is None else index.size
+        self._changes = np.zeros(numbers + 1, np.int64)
 
     def add(self, result: BatchResult) -> None:
         """Count the windows of the next batch."""
@@ -175,9 +187,8 @@ class CoverageCounts:
         """
         if not self.placed:
             return
-        assert self._records is not None
         counts = np.cumsum(self._changes)
-        targets = self._records.offsets.size - 1
+        targets = len(self._labels.dictionary.targets.names)
         step = max(1, _ROWS_AT_ONCE // bins)
         for first in range(0, targets, step):
             yield self._rows(counts, first, min(first + step, targets), bins)
@@ -185,6 +196,8 @@ class CoverageCounts:
     @property
     def placed(self) -> bool:
         """Whether the positions of the k-mers are known; without them there are no rows."""
+        if self._labels.index is not None:
+            return True
         return self._records is not None and self._labels.numbers is not None
 
     def of_target(self, target: int, bins: int) -> Columns:
@@ -192,9 +205,14 @@ class CoverageCounts:
         return self._rows(np.cumsum(self._changes), target, target + 1, bins)
 
     def _rows(self, counts: NDArray[np.int64], first: int, stop: int, bins: int) -> Columns:
+        rows = np.empty((len(COVERAGE_COLUMNS), (stop - first) * bins), np.int64)
+        if (index := self._labels.index) is not None:
+            numbers, offsets = numbers_of_targets(index, first, stop)
+            target_kernels.cover(numbers, offsets, counts, 0, stop - first, bins, tuple(rows))
+            rows[0] += first
+            return dict(zip(COVERAGE_COLUMNS, rows, strict=True))
         assert self._records is not None
         assert self._labels.numbers is not None
-        rows = np.empty((len(COVERAGE_COLUMNS), (stop - first) * bins), np.int64)
         places = self._labels.numbers.at, self._records.offsets, counts
         target_kernels.cover(*places, first, stop, bins, tuple(rows))
         return dict(zip(COVERAGE_COLUMNS, rows, strict=True))
@@ -208,8 +226,9 @@ def numbers_of(result: BatchResult, labels: WindowLabels) -> NDArray[np.uint32]:
     if result.numbers is not None:
         return result.numbers
     numbers = np.full(result.batch.bases.size, NO_SET, np.uint32)
-    if result.runs is not None:
-        target_kernels.numbers_of_runs(result.runs, labels.places.at, numbers)
+    if result.runs is not None and labels.index is not None:
+        shares = labels.index.shares
+        target_kernels.first_places(result.runs, shares.repeats, shares.steps, numbers)
     return numbers
 
 
@@ -233,8 +252,11 @@ def _count(
 ) -> None:
     """Count the windows of the reads ``chosen``, which have these runs, in ``target_kernels``."""
     sets = np.zeros(0, np.uint32) if result.sets is None else result.sets
-    if runs is not None:
-        target_kernels.count_runs(runs, *labels.places, sets, result.only_set, *counters)
+    if runs is not None and labels.index is not None:
+        shares = labels.index.shares
+        target_kernels.count_places(
+            runs, shares.repeats, shares.steps, sets, result.only_set, *counters
+        )
         return
     if result.numbers is None:
         return

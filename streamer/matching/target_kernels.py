@@ -10,15 +10,15 @@ A run costs one step, whatever its length: seen k-mers are marked 64 bits at a t
 additions count them all, +1 where the run begins and -1 after its end; the prefix sum of these
 changes at a number is its count.
 
-An engine that follows reads along the records returns such runs itself, by place; otherwise they
-are found among the numbers of all windows.
+An index (``trie.index``) returns such runs itself, by place; otherwise they are found among the
+numbers of all windows.
 """
 
 import numpy as np
 
-from trie.cpu.intrinsics import add_shared, or_shared, popcount, prefetch_far
+from trie.cpu.intrinsics import add_shared, or_shared, popcount
 from trie.cpu.jit import inner, njit
-from trie.windows import NO_SET, next_set
+from trie.windows import NO_SET
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NONE = np.int64(NO_SET)
@@ -78,30 +78,94 @@ def count_windows(numbers, sets, only_set, offsets, k, reads, seen, changes, tot
 
 
 @njit(cache=True, nogil=True)
-def count_runs(runs, at, ends, sets, only_set, seen, changes, totals):
-    """Like ``count_windows``, for ``BatchResult.runs``; at, ends: ``NumberedPlaces``."""
+def count_places(runs, repeats, steps, sets, only_set, seen, changes, totals):
+    """Like ``count_windows``, for ``BatchResult.runs``.
+
+    The number of a k-mer is its first place in the text of an index. repeats, steps: of its
+    ``shares``.
+    """
     for i in range(len(runs)):
-        if i + _AHEAD < len(runs):
-            prefetch_far(at, _first_place(runs, i + _AHEAD))
         begin, stop = runs[i, 0], runs[i, 1]
         place = _first_place(runs, i)
-        last = place + stop - begin - 1
-        while place <= last:
-            end = next_set(ends, place, last)
-            number = np.int64(at[place])
-            _put_run(seen, changes, number, number + end - place)
-            place = end + 1
-        if totals.size and sets.size:
-            held, first = sets[begin], begin
-            for window in range(begin + 1, stop + 1):
-                if window < stop and sets[window] == held:
-                    continue
-                if held != NO_SET:
-                    add_shared(totals, np.int64(held), window - first)
-                if window < stop:
-                    held, first = sets[window], window
-        elif totals.size and only_set != NO_SET:
+        last = place + stop - begin
+        at = np.searchsorted(repeats[1], place, side="right")
+        while place < last:
+            if at == steps.size or np.int64(repeats[0, at]) >= last:
+                _put_run(seen, changes, place, last - 1)
+                break
+            if np.int64(repeats[0, at]) > place:
+                _put_run(seen, changes, place, np.int64(repeats[0, at]) - 1)
+                place = np.int64(repeats[0, at])
+            end = min(np.int64(repeats[1, at]), last)
+            low = np.int64(repeats[2, at]) + steps[at] * (place - np.int64(repeats[0, at]))
+            high = low + steps[at] * (end - place - 1)
+            _put_run(seen, changes, min(low, high), max(low, high))
+            place = end
+            at += 1
+        if totals.size:
+            _count_sets_of_run(sets, only_set, begin, stop, totals)
+
+
+@njit(cache=True, nogil=True)
+def first_places(runs, repeats, steps, numbers):
+    """Write the first place of the k-mer of each window of ``BatchResult.runs`` to ``numbers``."""
+    for i in range(len(runs)):
+        place = runs[i, 2]
+        for window in range(runs[i, 0], runs[i, 1]):
+            at = np.searchsorted(repeats[1], place, side="right")
+            first = place
+            if at < steps.size and np.int64(repeats[0, at]) <= place:
+                first = np.int64(repeats[2, at]) + steps[at] * (place - np.int64(repeats[0, at]))
+            numbers[window] = first
+            place += runs[i, 3]
+
+
+@njit(cache=True, nogil=True)
+def seen_by_record(seen, starts, record_sets, shared, counts):
+    """Count the seen k-mers of each set in ``counts``; seen: a bit for each place of an index."""
+    for record in range(record_sets.size):
+        begin = starts[record]
+        end = starts[record + 1] if record + 1 < record_sets.size else 64 * seen.size
+        counts[record_sets[record]] += _seen_between(seen, begin, end)
+    record = 0
+    for at in range(shared.shape[1]):
+        begin, end = np.int64(shared[0, at]), np.int64(shared[1, at])
+        while record + 1 < record_sets.size and starts[record + 1] <= begin:
+            record += 1
+        count = _seen_between(seen, begin, end)
+        counts[record_sets[record]] -= count
+        counts[shared[2, at]] += count
+
+
+@inner
+def _seen_between(seen, begin, end):
+    """The number of bits in [begin, end)."""
+    count = np.int64(0)
+    for word in range(begin >> 6, (end + 63) >> 6):
+        bits = seen[word]
+        if 64 * word < begin:
+            bits &= _ALL << np.uint64(begin - 64 * word)
+        if 64 * word + 64 > end:
+            bits &= _ALL >> np.uint64(64 * word + 64 - end)
+        count += np.int64(popcount(bits))
+    return count
+
+
+@inner
+def _count_sets_of_run(sets, only_set, begin, stop, totals):
+    """Add the windows [begin, stop) to the counts of their sets."""
+    if sets.size == 0:
+        if only_set != NO_SET:
             add_shared(totals, np.int64(only_set), stop - begin)
+        return
+    held, first = sets[begin], begin
+    for window in range(begin + 1, stop + 1):
+        if window < stop and sets[window] == held:
+            continue
+        if held != NO_SET:
+            add_shared(totals, np.int64(held), window - first)
+        if window < stop:
+            held, first = sets[window], window
 
 
 @inner
@@ -109,16 +173,6 @@ def _first_place(runs, i):
     """The lowest place of a run."""
     behind = runs[i, 1] - runs[i, 0] - 1
     return runs[i, 2] if runs[i, 3] > 0 else runs[i, 2] - behind
-
-
-@njit(cache=True, nogil=True)
-def numbers_of_runs(runs, at, numbers):
-    """Write the number of each window of ``BatchResult.runs`` to ``numbers``."""
-    for i in range(len(runs)):
-        place = runs[i, 2]
-        for window in range(runs[i, 0], runs[i, 1]):
-            numbers[window] = at[place]
-            place += runs[i, 3]
 
 
 @inner

@@ -8,8 +8,6 @@ adjacent places, one run of numbers after another, and touch few cache lines.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +19,8 @@ from streamer.matching.target_kernels import look_up_sets
 from trie.cpu import array_pool
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
-from trie.index.reference_text import padded
+from trie.index.kmer_index import ALWAYS_BITSET_K
+from trie.index.mers import suits
 from trie.prefixes import PrefixDepths
 from trie.windows import GRAIN, NO_SET
 
@@ -35,25 +34,6 @@ class KmerNumbers(NamedTuple):
 
     of_codes: NDArray[np.uint32]
     at: NDArray[np.uint32]
-
-
-class NumberedPlaces(NamedTuple):
-    """The numbers along the ``padded`` records.
-
-    at: uint32[symbols], NO_SET where no window begins. ends: uint32, bit p % 32 of word p / 32:
-    the number at place p + 1 is not one greater than that at place p.
-    """
-
-    at: NDArray[np.uint32]
-    ends: NDArray[np.uint32]
-
-    @classmethod
-    def of(cls, numbers: KmerNumbers, offsets: NDArray[np.int64]) -> NumberedPlaces:
-        """Number the places of records with these offsets, which must be kept."""
-        at = padded(numbers.at, offsets, NO_SET)
-        ends = np.zeros(at.size // 32 + 1, np.uint32)
-        _mark_ends(at, ends)
-        return cls(at, ends)
 
 
 def number_kmers(dictionary: Dictionary, threads: int) -> KmerNumbers:
@@ -90,16 +70,15 @@ def _number(at, numbers):
             count += 1
 
 
-@njit(cache=True, nogil=True)
-def _mark_ends(at, ends):
-    for place in range(at.size - 1):
-        if np.int64(at[place + 1]) != np.int64(at[place]) + 1:
-            ends[place >> 5] |= np.uint32(1) << np.uint32(place & 31)
+def _is_looked_up(dictionary: Dictionary) -> bool:
+    """Whether windows are looked up in an index, not in a table of its k-mers."""
+    index = dictionary.index
+    if index is None or dictionary.k <= ALWAYS_BITSET_K:
+        return False
+    return index.made is not None or suits(index.k, index.size)
 
 
 Found = NDArray[np.uint32] | None
-
-_WINDOWS_OF_A_RUN = 8  # whose numbers take as much memory
 
 
 class WindowLabels:
@@ -108,54 +87,44 @@ class WindowLabels:
     changes: further k-mers are added, without a label. counted: labels are numbers, if there are
     targets.
 
+    by_place: the dictionary's index finds the windows if it suits, and its places are their
+    numbers: the first place of each k-mer.
+
     only_set: the target set of every matching window if there is only one set, else NO_SET. needed:
     engines must look up labels, those of ``dictionary.sets``; otherwise only whether a window
     matches. numbers: of the k-mers, if these are the labels. set_of: the target set of each number.
     """
 
     def __init__(
-        self, dictionary: Dictionary, *, changes: bool, counted: bool, threads: int
+        self,
+        dictionary: Dictionary,
+        *,
+        changes: bool,
+        counted: bool,
+        threads: int,
+        by_place: bool = False,
     ) -> None:
         sets = len(dictionary.targets)
+        self.index = dictionary.index if by_place and _is_looked_up(dictionary) else None
         self.only_set = np.uint32(0) if sets == 1 else NO_SET
         self._threads = threads
+        self.dictionary = dictionary
+        self.numbers: KmerNumbers | None = None
+        if self.index is not None:
+            self._differ = self.needed = sets > 1
+            self.counted = counted
+            return
         self._differ = sets > 1 or (
             sets == 1 and (changes or bool((dictionary.sets == NO_SET).any()))
         )
-        self.dictionary = dictionary
-        self.numbers: KmerNumbers | None = None
         self.set_of = dictionary.sets
         if counted and sets:
             self.numbers = number_kmers(dictionary, threads)
-            self.dictionary = replace(dictionary, sets=self.numbers.of_codes)
+            self.dictionary = dictionary.replaced(sets=self.numbers.of_codes)
             self.set_of = np.empty(dictionary.codes.size, np.uint32)
             self.set_of[self.numbers.of_codes] = dictionary.sets
         self.needed = self._differ or self.numbers is not None
-
-    @property
-    def suit_runs(self) -> bool:
-        """Whether runs along the records are long enough to count by."""
-        records = self.dictionary.records
-        if self.numbers is None or records is None:
-            return False
-        symbols, count = records.bases.size, records.offsets.size - 1
-        return bool(symbols >= count * (self.dictionary.k - 1 + _WINDOWS_OF_A_RUN))
-
-    def along_records(self, *, runs: bool) -> Found:
-        """The labels of the windows in the dictionary's records, if they are known and needed.
-
-        runs: as for ``none_of``.
-        """
-        if self.numbers is None or not (self._differ if runs else self.needed):
-            return None
-        return self._sets_of(self.numbers.at) if runs else self.numbers.at
-
-    @cached_property
-    def places(self) -> NumberedPlaces:
-        """The numbers by place, for ``BatchResult.runs``; requires ``numbers`` and the records."""
-        assert self.numbers is not None
-        assert self.dictionary.records is not None
-        return NumberedPlaces.of(self.numbers, self.dictionary.records.offsets)
+        self.counted = self.numbers is not None
 
     def none_of(self, symbols: int, *, runs: bool) -> Found:
         """Allocate labels for that many windows, initially none; None if labels are not needed.

@@ -24,6 +24,7 @@ from streamer.matching.target_counts import numbers_of
 from streamer.sequences.read_batch import ReadBatch, offsets_of
 from trie.codes import INVALID, LETTER_TO_CODE
 from trie.cpu.threads import usable_cores
+from trie.index.reference_text import PAD, codes_at_places
 from trie.windows import NO_SET, codes_at
 
 if TYPE_CHECKING:
@@ -55,19 +56,23 @@ class HitFinder:
     """Finds the target and strand of reads with a fixed dictionary; not thread-safe."""
 
     def __init__(self, dictionary: Dictionary, rule: Assignment, threads: int) -> None:
-        records = dictionary.records
-        assert records is not None
         self._rule = rule
         self._matcher = StreamMatcher.of(dictionary, counted=True, device="cpu", threads=threads)
         self._names = dictionary.targets.names
-        self._lengths = np.diff(records.offsets).tolist()
-        self._records = records
-        numbers = self._matcher.labels.numbers
-        assert numbers is not None
-        # in reverse order, so that the first place of each k-mer wins
-        places = np.flatnonzero(numbers.at != NO_SET)[::-1]
-        self._place = np.zeros(dictionary.codes.size, np.int64)
-        self._place[numbers.at[places]] = places
+        assert dictionary.lengths is not None
+        self._lengths = dictionary.lengths.tolist()
+        index = dictionary.index
+        assert index is not None
+        self._text, self._starts = index.reference.packed, index.starts
+        # by the number of a k-mer: its first place in the text; None: they are the numbers
+        self._place: NDArray[np.int64] | None = None
+        if (numbers := self._matcher.labels.numbers) is not None:
+            # in reverse order, so that the first place of each k-mer wins
+            symbols = np.flatnonzero(numbers.at != NO_SET)[::-1]
+            # a gap precedes each record in the text
+            record = np.searchsorted(np.cumsum(index.lengths), symbols, side="right")
+            self._place = np.zeros(dictionary.kmers, np.int64)
+            self._place[numbers.at[symbols]] = symbols + PAD + record
 
     def find(self, sequences: Sequence[str]) -> Iterator[Hit | None]:
         """Yield the hit of each read, None for an unassigned read.
@@ -100,12 +105,14 @@ class HitFinder:
         starts = np.flatnonzero(numbers != NO_SET)
         # adjacent windows agree, so sample the first of each run and some that follow
         starts = starts[(starts % _EVERY == 0) | (np.diff(starts, prepend=-2) != 1)]
-        places = self._place[numbers[starts]]
+        places = numbers[starts].astype(np.int64)
+        if self._place is not None:
+            places = self._place[places]
         here = codes_at(result.batch.bases, starts, result.k)
-        there = codes_at(self._records.bases, places, result.k)
+        there = codes_at_places(self._text, places, result.k)
         votes = np.where(here == there, 1, -1)
         read = np.searchsorted(result.batch.offsets, starts, side="right") - 1
-        record = np.searchsorted(self._records.offsets, places, side="right") - 1
+        record = np.searchsorted(self._starts, places, side="right") - 1
         own = record == target[read]
         reads = len(result.batch)
         of_own = np.bincount(read[own], votes[own], reads)
@@ -183,7 +190,7 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         That is one that is not in the reference, without a k-mer, or an interval of a contig.
         """
         names = self._dictionary.targets.names
-        if self._dictionary.records is None:
+        if self._dictionary.lengths is None:
             raise StreamerError(
                 "saved dictionaries have no contigs: name the FASTA files as the reference"
             )
@@ -207,7 +214,7 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         dictionary, rule = self._dictionary, self._rule
         lines = [
             f"Using streamer.readfish with {self._shown}: {len(dictionary.targets.names):,} "
-            f"contigs, {dictionary.codes.size:,} k-mers, k = {dictionary.k}.",
+            f"contigs, {dictionary.kmers:,} k-mers, k = {dictionary.k}.",
             f"A read has a hit from {rule.min_windows:,} matching windows on, if they are at least "
             f"{rule.min_fraction:.2%} of its windows.",
         ]
@@ -244,9 +251,9 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
 
     def _check(self, targets: Mapping[str, Iterable[_Interval]], whose: str) -> None:
         """Raise StreamerError for contigs that are unknown or without k-mers, and for intervals."""
-        known, records = self._dictionary.targets, self._dictionary.records
-        assert records is not None
-        lengths = dict(zip(known.names, np.diff(records.offsets).tolist(), strict=True))
+        known, sizes = self._dictionary.targets, self._dictionary.lengths
+        assert sizes is not None
+        lengths = dict(zip(known.names, sizes.tolist(), strict=True))
         parts = [
             f"{name},{start:.0f},{end:.0f}"
             for name, intervals in targets.items()

@@ -59,7 +59,7 @@ def stream(nodes, rng, folder):
         file.write(f">a\n{genome[:90_000]}\n>b\n{genome[80_000:150_000]}\n")
     spec = MatchSpec.of(k=13, sources=(path,), mode=rng.choice(["frozen", "grow"]))
     shards = rng.choice([1, 2])
-    loaded = Dictionary.from_files(spec.sources, 13, keep_records=False)
+    loaded = Dictionary.from_files(spec.sources, 13)
     here = StreamMatcher(loaded, spec)
     begun, said = time.monotonic(), []
 

@@ -3,16 +3,19 @@
     bases      byte i   the code of base i
     fours      byte i   bases i..i+3, base i lowest, 2 bits each
     sixteens   word i   bases i..i+15 in the same order: bytes i, i+4, i+8 and i+12 of ``fours``
-    m-mer      the lowest 2m bits of a word; m is odd, so that none is its own reverse complement
-    reversed   the complement of a word, its pairs of bits in reverse order, its highest 2m bits
+    m-mer      m is odd, so that none is its own reverse complement
+               m < 16   the lowest 2m bits of word i
+               m > 16   word i and word i + m - 16, which overlap
 
 An m-mer stands for the smaller of its two orientations, or for itself. A window of k bases holds w
-= k - m + 1 of them. m-mers are ordered by a product modulo 4**m, which is distinct for each; the
-first in that order is a window's minimizer.
+= k - m + 1 of them. Its minimizer is the m-mer of the lowest order, a 32-bit hash; m-mers shorter
+than 16 all have different orders. The *number* of an m-mer, or of a k-mer, has its first base
+lowest, so it is not a code.
 
-Operations, 512 bits wide: 12 for 64 fours, 3 for 16 sixteens, about 12 for the order of 16 m-mers.
+Operations, 512 bits wide: 12 for 64 fours, 3 for 16 sixteens, about 12 for the order of 16 short
+m-mers, 25 of long ones.
 
-A filter of m-mers: one it lacks is in no k-mer of a text; one it has nearly always is.
+A filter of short m-mers: one it lacks is in no k-mer of a text; one it has nearly always is.
 
     word          floor(product / 2**32 * words / 2**32)      of the m-mer times an odd constant
     bits a, b     of that word, by 6 bits of the product each
@@ -30,12 +33,10 @@ from llvmlite import ir
 from numba import types
 from numpy.typing import NDArray
 
-from trie.codes import GAP
 from trie.cpu import llvm
-from trie.cpu.intrinsics import leading_zeros, prefetch_to_write, reversed_bits
-from trie.cpu.jit import inner, njit
+from trie.cpu.intrinsics import leading_zeros, reversed_bits, trailing_zeros
+from trie.cpu.jit import inner
 from trie.cpu.llvm import BYTES, I1, I8, I32, I64, INDEX, instruction
-from trie.cpu.vectors import aligned_words
 
 BLOCK: Final = 4096
 """Symbols whose m-mers are computed together: 16 KB of sixteens."""
@@ -49,25 +50,32 @@ NEEDED: Final = BLOCK + MARGIN + 128
 MOST_MERS: Final = 32
 """m-mers in a window: the bits of a word."""
 
-SHORTEST: Final = 9  # symbols of an m-mer; a kernel reads eight at its end
-_LONGEST: Final = 15  # odd, and 30 bits leave 34 for a place in a text
+_LONGEST_SHORT: Final = 15
+SHORTEST_K: Final = 11
+"""With shorter windows, no m-mer is worth looking for."""
+
+_FOREIGN: Final = 64  # m-mers that a text lacks, per m-mer that it has
+_FEW: Final = 8  # the same, at least
 _SIXTEEN = ir.VectorType(I32, 16)
 _WINDOW = ir.VectorType(I32, MOST_MERS)
 _HALF_PAIRS: Final = 0x55555555
 _FLIP: Final = 0x5BD1E995
 _MULTIPLIER: Final = 0x9E3779B1
-_SPREAD: Final = np.uint64(0x2545F491)
+_OTHER_MULTIPLIER: Final = 0x85EBCA6B
 
 
 class Mers(NamedTuple):
     """m-mers of windows, as kernels take them.
 
-    width: how many a window holds, w. mask: uint32, the 2m lowest bits. shift: uint32, 32 - 2m.
-    unused: uint32, all ones if m-mers stand for themselves alone. lanes: uint32, the w lowest bits.
+    width: how many a window holds, w; 0 if windows are too short for m-mers. ahead: m - 16 if m >
+    16, else 0. mask: uint32, the bits of a word that belong to an m-mer. shift: uint32, the number
+    of others. unused: uint32, all ones if m-mers stand for themselves alone. lanes: uint32, the w
+    lowest bits.
     """
 
     length: int
     width: int
+    ahead: int
     mask: np.uint32
     shift: np.uint32
     unused: np.uint32
@@ -76,30 +84,41 @@ class Mers(NamedTuple):
     @classmethod
     def of(cls, k: int, length: int, *, canonical: bool) -> Mers:
         """The m-mers of ``length`` symbols in windows of k symbols."""
-        width = k - length + 1
+        width = k - length + 1 if length else 0
+        in_word = min(length, 16)
         return cls(
             length,
             width,
-            np.uint32(4**length - 1),
-            np.uint32(32 - 2 * length),
+            max(length - 16, 0),
+            np.uint32(4**in_word - 1),
+            np.uint32(min(32 - 2 * in_word, 31)),
             np.uint32(0 if canonical else 0xFFFFFFFF),
             np.uint32(2**width - 1),
         )
 
 
-def mer_length(k: int, kmers: int) -> int:
-    """The m for windows of k symbols and a text of that many k-mers; 0 if none is useful.
+def mer_lengths(k: int, symbols: int) -> tuple[int, int]:
+    """The m of both levels (``trie.index.places``) for windows of k symbols, and such a text.
 
-    A window should hold several m-mers, and few m-mers of other texts should occur in this one by
-    chance.
+    0 stands for a level without m-mers. Few m-mers of other texts should occur in this one by
+    chance. Windows hold four at least.
     """
-    for times in (32, 8):
-        for width in (5, 4):
-            length = min(k - width + 1, _LONGEST)
-            length -= 1 - length % 2
-            if length >= SHORTEST and times * kmers <= 4**length:
-                return length
-    return 0
+    if k < SHORTEST_K:
+        return 0, 0
+    length = _odd(min(k - 4, _LONGEST_SHORT))
+    while _FOREIGN * symbols > 4**length and length + 2 <= k - 3:
+        length += 2
+    longer = _odd(length + (k - length) * 4 // 7)
+    return length, longer if longer > length else 0
+
+
+def suits(k: int, symbols: int) -> bool:
+    """Whether windows of such a text, and of others, are told apart by their m-mers."""
+    return _FEW * symbols <= 4 ** mer_lengths(k, symbols)[0]
+
+
+def _odd(number: int) -> int:
+    return number - 1 + number % 2
 
 
 def _number(vector: Any, value: int) -> Any:
@@ -133,43 +152,121 @@ def _lesser(builder: Any, one: Any, other: Any) -> Any:
     return builder.select(builder.icmp_unsigned("<", one, other), one, other)
 
 
-def _ordered(builder: Any, words: Any, mask: Any, shift: Any, unused: Any) -> Any:
-    """The order of the first m-mer of each word."""
+def _turned_words(builder: Any, words: Any, shift: Any) -> Any:
+    """The reverse complement of what the lowest bits of each word are, ``shift`` bits less."""
     kind = words.type
-    half = _number(kind, _HALF_PAIRS)
-    one = _number(kind, 1)
-    wide_mask = llvm.spread(builder, mask, kind)
+    half, one = _number(kind, _HALF_PAIRS), _number(kind, 1)
     turned = llvm.call(builder, f"llvm.bitreverse.v{kind.count}i32", kind, builder.not_(words))
     upper = builder.and_(builder.lshr(turned, one), half)
     turned = builder.or_(upper, builder.shl(builder.and_(turned, half), one))
-    turned = builder.lshr(turned, llvm.spread(builder, shift, kind))
-    turned = builder.or_(turned, llvm.spread(builder, unused, kind))
+    return builder.lshr(turned, llvm.spread(builder, shift, kind))
+
+
+def _short_orders(builder: Any, words: Any, mask: Any, shift: Any, unused: Any) -> Any:
+    """The order of the first m-mer of each word, m < 16: a bijection."""
+    kind = words.type
+    wide_mask = llvm.spread(builder, mask, kind)
+    turned = builder.or_(_turned_words(builder, words, shift), llvm.spread(builder, unused, kind))
     mers = _lesser(builder, builder.and_(words, wide_mask), turned)
     product = builder.mul(builder.xor(mers, _number(kind, _FLIP)), _number(kind, _MULTIPLIER))
     return builder.and_(product, wide_mask)
 
 
-@instruction(types.void, None, INDEX, types.uint32, types.uint32, types.uint32, None)
-def put_orders(
-    builder: Any, sixteens: Any, at: Any, mask: Any, shift: Any, unused: Any, orders: Any
+def _long_orders(builder: Any, words: Any, ends: Any, unused: Any) -> Any:
+    """The order of the m-mers, m > 16, that begin with ``words`` and end with ``ends``."""
+    kind = words.type
+
+    def order(first: Any, last: Any) -> Any:
+        product = builder.mul(builder.xor(first, _number(kind, _FLIP)), _number(kind, _MULTIPLIER))
+        product = builder.xor(product, builder.lshr(product, _number(kind, 15)))
+        return builder.mul(builder.xor(product, last), _number(kind, _OTHER_MULTIPLIER))
+
+    turned = [_turned_words(builder, some, I32(0)) for some in (ends, words)]
+    back = builder.or_(order(*turned), llvm.spread(builder, unused, kind))
+    # the highest order stands for no m-mer
+    return builder.lshr(_lesser(builder, order(words, ends), back), _number(kind, 1))
+
+
+@instruction(types.void, None, INDEX, types.uint32, types.uint32, types.uint32, None, INDEX)
+def _put_short_orders(
+    builder: Any, sixteens: Any, at: Any, mask: Any, shift: Any, unused: Any, orders: Any, to: Any
 ) -> None:
-    """orders[at : at + 16], uint32: the orders of the m-mers that begin there."""
     words = llvm.load(builder, sixteens, at, _SIXTEEN)
-    llvm.store(builder, _ordered(builder, words, mask, shift, unused), orders, at)
+    llvm.store(builder, _short_orders(builder, words, mask, shift, unused), orders, to)
+
+
+@instruction(types.void, None, INDEX, INDEX, types.uint32, None, INDEX)
+def _put_long_orders(
+    builder: Any, sixteens: Any, at: Any, end: Any, unused: Any, orders: Any, to: Any
+) -> None:
+    words, ends = (llvm.load(builder, sixteens, place, _SIXTEEN) for place in (at, end))
+    llvm.store(builder, _long_orders(builder, words, ends, unused), orders, to)
+
+
+@inner
+def put_orders(sixteens, at, mers, orders, to):
+    """orders[to : to + 16], uint32: the orders of the m-mers that begin at ``at``."""
+    if mers.ahead:
+        _put_long_orders(sixteens, at, at + mers.ahead, mers.unused, orders, to)
+    else:
+        _put_short_orders(sixteens, at, mers.mask, mers.shift, mers.unused, orders, to)
+
+
+def _least_of(builder: Any, orders: Any, lanes: Any) -> Any:
+    """uint64: bit i of the lower half, i in ``lanes``: order i is their least; upper: is less."""
+    inside = builder.bitcast(lanes, ir.VectorType(I1, MOST_MERS))
+    first = builder.select(inside, orders, _number(_WINDOW, 0xFFFFFFFF))
+    least = llvm.call(builder, f"llvm.vector.reduce.umin.v{MOST_MERS}i32", I32, first)
+    wide = llvm.spread(builder, least, _WINDOW)
+    same = builder.bitcast(builder.icmp_unsigned("==", first, wide), I32)
+    less = builder.bitcast(builder.icmp_unsigned("<", orders, wide), I32)
+    return builder.or_(builder.shl(builder.zext(less, I64), I64(32)), builder.zext(same, I64))
 
 
 @instruction(types.uint64, None, INDEX, types.uint32, types.uint32, types.uint32, types.uint32)
-def _first_in_order(
+def _first_short(
     builder: Any, sixteens: Any, at: Any, mask: Any, shift: Any, unused: Any, lanes: Any
 ) -> Any:
     words = llvm.load(builder, sixteens, at, _WINDOW)
-    inside = builder.bitcast(lanes, ir.VectorType(I1, MOST_MERS))
-    orders = _ordered(builder, words, mask, shift, unused)
-    orders = builder.select(inside, orders, _number(_WINDOW, 0xFFFFFFFF))
-    least = llvm.call(builder, f"llvm.vector.reduce.umin.v{MOST_MERS}i32", I32, orders)
-    same = builder.icmp_unsigned("==", orders, llvm.spread(builder, least, _WINDOW))
-    order = builder.shl(builder.zext(least, I64), I64(32))
-    return builder.or_(order, builder.zext(builder.bitcast(same, I32), I64))
+    return _least_of(builder, _short_orders(builder, words, mask, shift, unused), lanes)
+
+
+@instruction(types.uint64, None, INDEX, INDEX, types.uint32, types.uint32)
+def _first_long(builder: Any, sixteens: Any, at: Any, end: Any, unused: Any, lanes: Any) -> Any:
+    words, ends = (llvm.load(builder, sixteens, place, _WINDOW) for place in (at, end))
+    return _least_of(builder, _long_orders(builder, words, ends, unused), lanes)
+
+
+@inner
+def minimizer(sixteens, at, mers):
+    """Where the minimizer of a window begins (the last one), and the first window without it."""
+    if mers.ahead:
+        least = _first_long(sixteens, at, at + mers.ahead, mers.unused, mers.lanes)
+    else:
+        least = _first_short(sixteens, at, mers.mask, mers.shift, mers.unused, mers.lanes)
+    last = 31 - np.int64(leading_zeros(np.uint32(least)))
+    lesser = np.int64(trailing_zeros(np.uint32(least >> np.uint64(32))))
+    return at + last, at + min(last, lesser - mers.width) + 1
+
+
+@inner
+def number_at(sixteens, at, length, canonical):
+    """The number of the m-mer or k-mer at a symbol, and whether it is the reverse complement's."""
+    spare = np.uint64(64 - 2 * length)
+    word = np.uint64(sixteens[at]) | np.uint64(sixteens[at + 16]) << np.uint64(32)
+    number = (word << spare) >> spare
+    if not canonical:
+        return number, False
+    back = reversed_pairs(~word << spare)
+    return min(number, back), back < number
+
+
+@inner
+def reversed_pairs(word):
+    """The 32 pairs of bits of a uint64 in reverse order."""
+    one, low = np.uint64(1), np.uint64(0x5555555555555555)
+    back = np.uint64(reversed_bits(word))
+    return (back >> one) & low | (back & low) << one
 
 
 @inner
@@ -192,12 +289,6 @@ def fill_sixteens(bases, first, fours, sixteens):
 
 
 @inner
-def is_turned(word, mers):
-    """Whether the m-mer at the start of a sixteen stands for its reverse complement."""
-    return mers.unused == 0 and _turned(word, mers) < np.uint32(word & mers.mask)
-
-
-@inner
 def mer_at(word, mers):
     """The m-mer at the start of a sixteen, in the orientation it stands for."""
     turned = np.uint32(_turned(word, mers) | mers.unused)
@@ -214,20 +305,6 @@ def _turned(word, mers):
     return np.uint32(np.uint32(upper | lower) >> mers.shift)
 
 
-@inner
-def key_of(order, mers):
-    """Map an order to a number below 4**m, spread evenly: the orders of minimizers are small."""
-    return (np.uint64(order) * _SPREAD) & np.uint64(mers.mask)
-
-
-@inner
-def minimizer(sixteens, at, mers):
-    """The key of a window's minimizer, and where its last occurrence in the window begins."""
-    found = np.uint64(_first_in_order(sixteens, at, mers.mask, mers.shift, mers.unused, mers.lanes))
-    last = at + 31 - np.int64(leading_zeros(np.uint32(found)))
-    return key_of(found >> np.uint64(32), mers), last
-
-
 def block_arrays() -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
     """fours and sixteens of a block, uninitialized."""
     return np.empty(2 * NEEDED, np.uint8), np.empty(BLOCK + 2 * MARGIN, np.uint32)
@@ -237,17 +314,6 @@ BITS: Final = 10
 """Filter bits per m-mer."""
 
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
-_AHEAD: Final = 64  # m-mers whose words are prefetched together
-
-
-def mer_filter(codes: NDArray[np.uint8], mers: Mers, expected: int) -> NDArray[np.uint64]:
-    """The filter of the m-mers without a gap code in ``codes`` (uint8[n], base codes).
-
-    expected: about how many of them are distinct.
-    """
-    words = aligned_words(1 + expected * BITS // 64)
-    _enter(codes, mers, words, *block_arrays())
-    return words
 
 
 @inner
@@ -265,28 +331,3 @@ def lacks(words, sixteens, at, mers):
     """Whether the text lacks the m-mer that begins at symbol ``at`` of a block."""
     word, bits = filter_place(mer_at(sixteens[at], mers), words)
     return words[word] & bits != bits
-
-
-@njit(cache=True, nogil=True)
-def _enter(codes, mers, words, fours, sixteens):
-    places = np.empty(_AHEAD, dtype=np.uint64)
-    bits = np.empty(_AHEAD, dtype=np.uint64)
-    gap = -1  # the last one
-    for at in range(min(mers.length - 1, codes.size)):
-        if codes[at] == GAP:
-            gap = at
-    last = codes.size - mers.length + 1
-    for first in range(0, last, BLOCK):
-        fill_sixteens(codes, first, fours, sixteens)
-        for begin in range(first, min(first + BLOCK, last), _AHEAD):
-            count = 0
-            for at in range(begin, min(begin + _AHEAD, last)):
-                if codes[at + mers.length - 1] == GAP:
-                    gap = at + mers.length - 1
-                if gap < at:
-                    mer = mer_at(sixteens[at - first], mers)
-                    places[count], bits[count] = filter_place(mer, words)
-                    prefetch_to_write(words, places[count])
-                    count += 1
-            for i in range(count):
-                words[places[i]] |= bits[i]

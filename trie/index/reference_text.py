@@ -1,126 +1,278 @@
-"""A reference text and its reverse complement, packed to compare reads 32 bases at a time.
+"""A reference text of two bits a base, and both of its strands compared 32 bases at a time.
 
-    symbols    | PAD gaps | the text | PAD gaps |    and then the reverse complement of all of that
-    packed     2 bits a symbol, four a byte, the first lowest; a gap code as A
-    gaps       a bit a symbol, the first lowest
-    near       a byte per 256 symbols: whether they, or the next 31, contain a gap code,
-               so that their gaps are seldom read
+    symbols    | PAD gaps | record | gap | record | ... | gap | record | PAD gaps |
+    packed     four symbols a byte, the first lowest; a gap code as A; SLACK bytes after the last
+    gaps       uint32[2n]: the start and the end of each run of gap codes, ascending
+    blocks     uint32: a bit for each 256 symbols, whether they, or the next 31, contain a gap code,
+               so that gaps are seldom looked for; then a word for each: the first run of gaps that
+               ends behind their first symbol
 
-All three are parts of one array. A *place* is the index of a symbol. The reverse complement of the
-symbols [p, q) is [size - q, size - p). Reads are always compared forwards, so both strands use the
-same loop. A text whose k-mers stand for themselves has no second half. A text takes 0.75 bytes per
-base.
+A *place* is the index of a symbol. The other strand has places too, from ``size`` on: the reverse
+complement of the symbols [p, q) is [2 size - q, 2 size - p). Reads are always compared forwards, so
+both strands use the same loop. A text whose k-mers stand for themselves has no other strand.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import GAP, pack_codes
-from trie.cpu.intrinsics import trailing_zeros, word_at
+from trie.cpu.intrinsics import reversed_bits, trailing_zeros, word_at
 from trie.cpu.jit import inner, njit
-from trie.cpu.vectors import aligned_words
-from trie.index.mers import BLOCK
+from trie.index.mers import BLOCK, MARGIN, reversed_pairs
 
 PAD: Final = 64
 """Gap codes at both ends: a window of k symbols around any base of the text stays inside."""
 
-_BEHIND: Final = 2 * BLOCK  # symbols by which comparing a block of reads may pass the end
+MOST_SYMBOLS: Final = (1 << 32) - 4
+"""Most symbols of a text, padding included: places are stored in 32 bits."""
+
+SLACK: Final = 2048
 _NEAR: Final = 256
-_T = TypeVar("_T", np.uint8, np.uint32)
-_COMPLEMENT = np.array([3, 2, 1, 0, GAP], dtype=np.uint8)
+_FIRST: Final = 1 << 20  # bytes of a new text
 _LOW_BITS: Final = np.uint64(0x5555555555555555)
-_SPREAD: Final = (
-    (16, 0x0000FFFF0000FFFF),
-    (8, 0x00FF00FF00FF00FF),
-    (4, 0x0F0F0F0F0F0F0F0F),
-    (2, 0x3333333333333333),
-    (1, 0x5555555555555555),
-)
+_ALL: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class TextShape(NamedTuple):
-    """size: symbols of both halves with padding. gaps, near: where these parts begin."""
+    """size: symbols with padding. both: of both strands, or of the only one."""
 
     size: int
-    gaps: int
-    near: int
+    both: int
 
 
-def padded(
-    symbols: NDArray[_T], offsets: NDArray[np.int64], fill: int | np.uint32 = GAP
-) -> NDArray[_T]:
-    """The base codes of records with at least one gap code around each: half of a text.
-
-    ``symbols`` [total]: base codes or another value for each; ``offsets`` int64[records + 1].
-    ``fill``: the value around them.
-    """
-    half = np.full(padded_size(symbols, offsets), fill, dtype=symbols.dtype)
-    _copy_apart(symbols, offsets, half)
-    return half
+class TooLongError(ValueError):
+    """A text has more symbols than places can tell apart."""
 
 
-def padded_size(symbols: NDArray[_T], offsets: NDArray[np.int64]) -> int:
-    """The number of symbols that ``padded`` returns."""
-    return symbols.size + offsets.size + 2 * PAD
+class ReferenceText(NamedTuple):
+    """packed, gaps, blocks: as above. starts: int64[records], the place where each begins."""
+
+    packed: NDArray[np.uint8]
+    gaps: NDArray[np.uint32]
+    blocks: NDArray[np.uint32]
+    starts: NDArray[np.int64]
+    size: int
+
+    @classmethod
+    def of(cls, bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> ReferenceText:
+        """The text of records: base codes, and int64[records + 1], where each begins."""
+        builder = TextBuilder()
+        builder.add(bases, offsets)
+        return builder.finish()
+
+    def shape(self, *, canonical: bool) -> TextShape:
+        """The sizes, as kernels take them."""
+        return TextShape(self.size, 2 * self.size if canonical else self.size)
+
+
+class TextBuilder:
+    """Packs records as they are read."""
+
+    def __init__(self) -> None:
+        self._packed = np.empty(_FIRST, np.uint8)
+        self._bytes = 0
+        self._pending = np.full(PAD - 1, GAP, np.uint8)  # symbols to pack; a gap precedes records
+        self._gaps: list[NDArray[np.int64]] = []
+        self._starts: list[NDArray[np.int64]] = []
+
+    @property
+    def size(self) -> int:
+        """The number of symbols so far."""
+        return 4 * self._bytes + self._pending.size
+
+    def add(
+        self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], *, continues: bool = False
+    ) -> None:
+        """Add records; ``continues``: the first is the rest of the last. TooLongError if too many.
+
+        bases: uint8 base codes, offsets: int64[records + 1].
+        """
+        size = self.size
+        added = bases.size + offsets.size - 1 - continues
+        if size + added + PAD + 3 > MOST_SYMBOLS:
+            raise TooLongError(
+                f"an index holds at most {MOST_SYMBOLS:,} bases and records together"
+            )
+        starts = size + offsets[:-1] + np.arange(1, offsets.size) - continues
+        self._starts.append(starts[int(continues) :])
+        codes = np.empty(self._pending.size + added, np.uint8)
+        codes[: self._pending.size] = self._pending
+        _separate(bases, offsets, continues, codes, self._pending.size)
+        self._pack(codes, codes.size // 4 * 4)
+
+    def _pack(self, codes: NDArray[np.uint8], whole: int) -> None:
+        """Pack the first ``whole`` codes, a multiple of four; the others are pending."""
+        packed, gaps = pack_codes(codes[:whole])
+        while self._bytes + packed.size + SLACK > self._packed.size:
+            self._packed.resize(self._packed.size + self._packed.size // 2, refcheck=False)
+        self._packed[self._bytes : self._bytes + packed.size] = packed
+        if gaps.size:
+            self._gaps.append(_runs(gaps + 4 * self._bytes))
+        self._bytes += packed.size
+        self._pending = codes[whole:].copy()
+
+    def finish(self) -> ReferenceText:
+        """The text of all records."""
+        end = np.full(PAD + -(self.size + PAD) % 4, GAP, np.uint8)
+        codes = np.concatenate((self._pending, end))
+        self._pack(codes, codes.size)
+        self._packed.resize(self._bytes + SLACK, refcheck=False)
+        self._packed[self._bytes :] = 0
+        gaps = _joined(np.concatenate(self._gaps))
+        size = 4 * self._bytes
+        starts = np.concatenate([np.empty(0, np.int64), *self._starts])
+        table = gaps.astype(np.uint32).ravel()
+        return ReferenceText(self._packed, table, _blocks(gaps, size), starts, size)
 
 
 @njit(cache=True, nogil=True)
-def _copy_apart(symbols, offsets, half):
-    to = PAD
+def _separate(bases, offsets, continues, codes, to):
+    """Copy records to ``codes`` from index ``to`` on, a gap code before each new one."""
     for record in range(offsets.size - 1):
-        for at in range(offsets[record], offsets[record + 1]):
-            half[to] = symbols[at]
+        if record > 0 or not continues:
+            codes[to] = GAP
             to += 1
-        to += 1
+        for at in range(offsets[record], offsets[record + 1]):
+            codes[to] = bases[at]
+            to += 1
 
 
-def reference_text(
-    half: NDArray[np.uint8], *, canonical: bool
-) -> tuple[NDArray[np.uint8], TextShape]:
-    """The text (uint8) of ``padded`` base codes."""
-    parts = [half, _COMPLEMENT[half[::-1]]] if canonical else [half]
-    size = half.size * len(parts)
-    behind = _BEHIND + -size % _NEAR
-    symbols = np.concatenate((*parts, np.full(behind, GAP, dtype=np.uint8)))
-    packed, places = pack_codes(symbols)
-    near = np.zeros(symbols.size // _NEAR, dtype=np.uint8)
-    near[places // _NEAR] = near[np.maximum(places - 31, 0) // _NEAR] = 1
-    gaps = np.packbits(symbols == GAP, bitorder="little")
-    shape = TextShape(size, packed.size, packed.size + gaps.size)
-    text = aligned_words((shape.near + near.size + 7) // 8).view(np.uint8)
-    np.concatenate((packed, gaps, near), out=text[: shape.near + near.size])
-    return text, shape
+def _runs(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[n, 2]: start and end of the runs of ascending places."""
+    cuts = np.flatnonzero(np.diff(places) != 1)
+    starts = places[np.concatenate(([0], cuts + 1))]
+    ends = places[np.concatenate((cuts, [places.size - 1]))] + 1
+    return np.column_stack((starts, ends))
+
+
+def _joined(runs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The runs, those that touch as one."""
+    apart = runs[1:, 0] != runs[:-1, 1]
+    first, last = np.append(True, apart), np.append(apart, True)
+    return np.column_stack((runs[first, 0], runs[last, 1]))
+
+
+def block_words(size: int) -> int:
+    """The words of ``ReferenceText.blocks`` for a text of that size."""
+    return (size >> 13) + 1 + (size >> 8) + 1
+
+
+def _blocks(gaps: NDArray[np.int64], size: int) -> NDArray[np.uint32]:
+    number = (size >> 8) + 1
+    begins = np.maximum(gaps[:, 0] - 31, 0) // _NEAR
+    ends = (gaps[:, 1] - 1) // _NEAR + 1
+    near = np.cumsum(
+        np.bincount(begins, minlength=number + 1) - np.bincount(ends, minlength=number + 1)
+    )
+    bits = np.packbits(near[:number] > 0, bitorder="little")
+    blocks = np.zeros(block_words(size), np.uint32)
+    blocks.view(np.uint8)[: bits.size] = bits
+    firsts = np.arange(0, size + 1, _NEAR)[:number]
+    blocks[(size >> 13) + 1 :] = np.searchsorted(gaps[:, 1], firsts, side="right")
+    return blocks
 
 
 @inner
-def unlike(text, shape, place, sixteens, at):
-    """uint64: bit 2i is set where symbol at + i of a block differs from place + i, i < 32."""
+def first_gap(blocks, shape, place):
+    """The index in ``gaps`` of the first run that may end after a place."""
+    return 2 * np.int64(blocks[(shape.size >> 13) + 1 + (place >> 8)])
+
+
+@inner
+def _ones(count):
+    """uint64: the bits of that many symbols."""
+    count = min(max(count, 0), 32)
+    return (_ALL >> np.uint64(64 - 2 * count)) if count else np.uint64(0)
+
+
+@inner
+def _gaps_at(blocks, gaps, shape, first):
+    """uint64: bit 2i is set where symbol first + i is a gap code, i < 32."""
+    found = np.uint64(0)
+    i = first_gap(blocks, shape, first)
+    while i < gaps.size and np.int64(gaps[i]) < first + 32:
+        found |= _ones(np.int64(gaps[i + 1]) - first) & ~_ones(np.int64(gaps[i]) - first)
+        i += 2
+    return found & _LOW_BITS
+
+
+@inner
+def symbols_at(text, place):
+    """uint64: 32 symbols of the text, the first lowest."""
     shift = np.uint64(2 * (place & 3))
-    byte = place >> 2
-    low = np.uint64(word_at(text, byte)) >> shift
-    high = (np.uint64(word_at(text, byte + 8)) << np.uint64(1)) << (np.uint64(63) - shift)
+    low = np.uint64(word_at(text, place >> 2)) >> shift
+    high = (np.uint64(word_at(text, (place >> 2) + 8)) << np.uint64(1)) << (np.uint64(63) - shift)
+    return low | high
+
+
+@inner
+def unlike(text, blocks, gaps, shape, place, sixteens, at):
+    """uint64: bit 2i is set where symbol at + i of a block differs from place + i, i < 32.
+
+    All are set for a place outside of the text, which a damaged file may contain.
+    """
+    turned = place >= shape.size
+    first = shape.both - 32 - place if turned else place
+    if np.uint64(first) > np.uint64(shape.size - 32):
+        return _LOW_BITS
+    there = symbols_at(text, first)
+    if turned:
+        there = reversed_pairs(~there)
     here = np.uint64(sixteens[at]) | np.uint64(sixteens[at + 16]) << np.uint64(32)
-    apart = here ^ (low | high)
+    apart = here ^ there
     apart = (apart | apart >> np.uint64(1)) & _LOW_BITS
-    if text[shape.near + (place >> 8)]:
-        gaps = np.uint64(word_at(text, shape.gaps + (place >> 3))) >> np.uint64(place & 7)
-        gaps &= np.uint64(0xFFFFFFFF)
-        for step, mask in _SPREAD:
-            gaps = (gaps | gaps << np.uint64(step)) & np.uint64(mask)
-        apart |= gaps
+    if blocks[first >> 13] >> np.uint32((first >> 8) & 31) & np.uint32(1):
+        found = _gaps_at(blocks, gaps, shape, first)
+        apart |= np.uint64(reversed_bits(found)) >> np.uint64(1) if turned else found
     return apart
 
 
 @inner
-def reach(text, shape, shift, sixteens, at, limit):
+def reach(text, blocks, gaps, shape, shift, sixteens, at, limit):
     """The first symbol s of a block in [at, limit) that differs from place s + shift, or limit."""
     while at < limit:
-        apart = unlike(text, shape, at + shift, sixteens, at)
+        apart = unlike(text, blocks, gaps, shape, at + shift, sixteens, at)
         if apart != 0:
             return min(at + (np.int64(trailing_zeros(apart)) >> 1), limit)
         at += 32
     return limit
+
+
+@inner
+def fill_from_text(text, first, sixteens):
+    """The sixteens of the block of a text that begins at place ``first``, 4 | first."""
+    byte = first >> 2
+    for at in range(0, BLOCK + 2 * MARGIN, 4):
+        word = np.uint64(word_at(text, byte + (at >> 2)))
+        sixteens[at] = np.uint32(word)
+        sixteens[at + 1] = np.uint32(word >> np.uint64(2))
+        sixteens[at + 2] = np.uint32(word >> np.uint64(4))
+        sixteens[at + 3] = np.uint32(word >> np.uint64(6))
+
+
+@njit(cache=True, nogil=True)
+def codes_at_places(text, places, k):
+    """uint64: the k-mer codes of the windows at those places of a packed text."""
+    codes = np.empty(places.size, dtype=np.uint64)
+    for i in range(places.size):
+        codes[i] = reversed_pairs(symbols_at(text, places[i])) >> np.uint64(64 - 2 * k)
+    return codes
+
+
+def gap_codes(text: ReferenceText, begin: int, end: int) -> NDArray[np.uint8]:
+    """The base codes of the places [begin, end)."""
+    first = begin // 4
+    packed = text.packed[first : (end + 3) // 4]
+    codes = (packed[:, None] >> np.array([0, 2, 4, 6], np.uint8) & np.uint8(3)).ravel()
+    codes = codes.astype(np.uint8, copy=False)
+    codes = codes[begin - 4 * first :][: end - begin]
+    runs = text.gaps.reshape(-1, 2).astype(np.int64)
+    for at in range(int(np.searchsorted(runs[:, 1], begin, side="right")), len(runs)):
+        if runs[at, 0] >= end:
+            break
+        codes[max(int(runs[at, 0]) - begin, 0) : int(runs[at, 1]) - begin] = GAP
+    return codes

@@ -1,73 +1,65 @@
 """Which windows of reads occur in a reference text: the index of a dictionary that never changes.
 
-It keeps the text (0.75 bytes per base), a filter of its m-mers (1.25) and the places of its
-minimizers (2 bytes at k = 31, 4 at k = 21); a hash table of its k-mers takes 13. Matching looks up
+It keeps the text (0.27 bytes per base), and the places of its minimizers (0.8 bytes at k = 31, 2 at
+k = 21). A text of up to FILTERED symbols also has a filter of its m-mers (1.25). Matching looks up
 few windows one by one.
 
 A block of 4,096 symbols passes through stages, each a plain loop, so that the cache misses of a
 stage overlap. It begins with *runs*: the windows of a read, or of a part of it without gap codes.
 
-    seek         a window of each run: its minimizer's places, then the text there, are prefetched
+    seek         a window of each run is looked up
     follow       where the text has that window, the read is compared with it to both sides, 32
                  bases at a time; windows without a difference match. The other windows are cut into
                  runs of up to w windows that share an m-mer, if possible one with a difference
-    keep         all windows of a run are mismatches if the text lacks that m-mer, or lacks the
+    keep         all windows of a run are mismatches if the filter lacks that m-mer, or lacks the
                  m-mers on either side of it; the other runs are sought again
+    settle       the remaining windows are looked up: one look-up for all that share a minimizer
 
-After two rounds the remaining windows are settled one by one. w = k - m + 1 windows of k symbols
-share an m-mer: a read from elsewhere costs a look-up per w windows, a difference costs one per w of
-the k windows that contain it, and a match costs none. At k = 31, with 1 % errors and half the reads
-from elsewhere, that is 5 look-ups in the filter and 1 in the table of minimizers per 100 windows.
+w = k - m + 1 windows of k symbols share an m-mer: a read from elsewhere costs a look-up per w
+windows in the filter, or per half as many in the buckets; a difference costs one per w of the k
+windows that contain it, and a match costs none.
 
-Where minimizers occur is in a table of cache lines:
-
-    entry      key of the minimizer << 34 | place where it reads as it stands for itself; 0: free
-    line       8 entries, filled from the first on; the highest bits of a key choose the line, and a
-               full one spills into the next: bit 33 of its last entry says so
-
-The place of a minimizer with more than MOST occurrences is FREQUENT: its k-mers are in a hash
-table, with a place of each. Any k-mer of the text is found by its minimizer's places or in that
-table, and a place leads to all that follows it in the text.
-
-A look-up reads one line, seldom two. The table is a quarter to five eighths full.
+A look-up (``trie.index.places``) reads a bucket's offset, its fingerprints, and, where one is
+right, the place and the text there: four cache lines, two for most m-mers that the text lacks.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Self
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 from numpy.typing import NDArray
 
-from trie.cpu import array_pool, llvm
-from trie.cpu.intrinsics import leading_zeros, prefetch_far, reversed_bits, trailing_zeros, word_at
+from trie.cpu import array_pool
+from trie.cpu.intrinsics import leading_zeros, prefetch_far, trailing_zeros
 from trie.cpu.jit import inner, njit
-from trie.cpu.llvm import I8, I16, I32, INDEX, WORDS8, instruction
 from trie.cpu.threads import run_ranges
-from trie.cpu.vectors import aligned_words
-from trie.index.buckets import find_slot
-from trie.index.buckets import key_of as slot_key
-from trie.index.kmer_index import KmerIndex
 from trie.index.mers import (
     BLOCK,
-    MARGIN,
-    MOST_MERS,
     Mers,
     block_arrays,
     fill_sixteens,
     filter_place,
-    is_turned,
-    key_of,
-    lacks,
     mer_at,
-    mer_filter,
-    mer_length,
+    mer_lengths,
     minimizer,
-    put_orders,
+    number_at,
+    reversed_pairs,
 )
-from trie.index.reference_text import PAD, TextShape, reach, reference_text, unlike
+from trie.index.places import (
+    FIRST,
+    FULL,
+    KMERS,
+    SECOND,
+    IndexShape,
+    bucket_of,
+    find_places,
+    is_full,
+    key_of,
+    mer_filter,
+    print_of,
+)
+from trie.index.reference_text import ReferenceText, TextShape, reach, symbols_at, unlike
 from trie.windows import (
     check_batch,
     close_around_gaps,
@@ -78,274 +70,23 @@ from trie.windows import (
     set_bits,
 )
 
-MOST: Final = 6
-"""Most occurrences of a minimizer that are checked one by one."""
-
-PLACE_BITS: Final = 34
-FREQUENT: Final = 1
-"""Stored instead of a place; no m-mer has that place."""
-
-_SPILLED: Final = np.uint64(1 << 33)
-_PLACE: Final = _SPILLED - np.uint64(1)
-_PLACES_GRAIN: Final = 1 << 18
-_SIXTEEN = ir.VectorType(I32, 16)
-_SLOTS: Final = 8
-_GAPS: Final = np.uint64(0x0404040404040404)
-_PIECE: Final = 1 << 20  # symbols whose frequent k-mers are added together
-_LEAST_LINES: Final = 16
-_ORDERS: Final = BLOCK + MARGIN  # of a block
-_STEP: Final = BLOCK - MOST_MERS  # places whose windows all lie in a block
-
-
-class Places(NamedTuple):
-    """The table, and the hash table of frequent minimizers' k-mers, as kernels take them.
-
-    shift: 2m - bits of a line's number. keys, places, key_shift: of a ``KmerTable`` with places.
-    """
-
-    entries: NDArray[np.uint64]
-    shift: np.uint64
-    keys: NDArray[np.uint64]
-    places: NDArray[np.uint32]
-    key_shift: np.uint64
-
-
-def minimizer_places(
-    half: NDArray[np.uint8], size: int, k: int, mers: Mers, threads: int = 1
-) -> Places:
-    """The places of the minimizers of ``padded`` base codes (``half``) in a text of ``size``."""
-
-    def places_of_part(start: int, stop: int) -> NDArray[np.uint64]:
-        entries = np.empty(stop - start, dtype=np.uint64)
-        return entries[: _minimizers(half, size, mers, start, stop, entries, *block_arrays())]
-
-    parts = run_ranges(places_of_part, PAD, half.size - PAD, threads, grain=_PLACES_GRAIN)
-    entries = np.concatenate([np.empty(0, np.uint64), *parts])
-    entries.sort()
-    bits = max(_LEAST_LINES, -(-entries.size // 5) - 1).bit_length()
-    shift = np.uint64(2 * mers.length - bits)
-    table = aligned_words(_SLOTS << bits)
-    frequent = _fill(entries, table, shift)
-    kmers = KmerIndex(k, with_values=True)
-    if frequent:
-        _add_frequent(kmers, half, size, mers, table, shift, threads)
-    return Places(table, shift, *kmers.arrays())
-
-
-@instruction(types.void, None, INDEX, INDEX)
-def _lesser_ahead(builder: Any, words: Any, at: Any, ahead: Any) -> None:
-    """words[at : at + 16] = the lesser of each and the word ``ahead`` further."""
-    one = llvm.load(builder, words, at, _SIXTEEN)
-    other = llvm.load(builder, words, builder.add(at, ahead), _SIXTEEN)
-    less = builder.icmp_unsigned("<", one, other)
-    llvm.store(builder, builder.select(less, one, other), words, at)
-
-
-@instruction(types.uint16, None, INDEX, None, INDEX)
-def _equal_words(builder: Any, one: Any, at: Any, other: Any, to: Any) -> Any:
-    """16 bits: bit i is set where one[at + i] is other[to + i]."""
-    found = llvm.load(builder, one, at, _SIXTEEN), llvm.load(builder, other, to, _SIXTEEN)
-    return builder.bitcast(builder.icmp_unsigned("==", *found), I16)
-
-
-@instruction(types.uint8, None, INDEX, types.uint64)
-def with_key(builder: Any, entries: Any, at: Any, key: Any) -> Any:
-    """Bit i is set where entry at + i of a line has that key."""
-    line = builder.load(llvm.element(builder, entries, at, WORDS8), align=64)
-    keys = builder.lshr(line, llvm.constant(WORDS8, PLACE_BITS))
-    return builder.bitcast(builder.icmp_unsigned("==", keys, llvm.spread(builder, key, WORDS8)), I8)
-
-
-@inner
-def _fill_orders(half, first, mers, fours, sixteens, orders):
-    """The sixteens of a block of a text, and the order of each m-mer."""
-    fill_sixteens(half, first, fours, sixteens)
-    for at in range(0, _ORDERS, 16):
-        put_orders(sixteens, at, mers.mask, mers.shift, mers.unused, orders)
-
-
-@inner
-def _least_ahead(words, count):
-    """Each word becomes the least of ``count`` words from it on: by doubling, at most 5 passes."""
-    span = 1
-    while 2 * span <= count:
-        for at in range(0, _ORDERS, 16):
-            _lesser_ahead(words, at, span)
-        span *= 2
-    if span < count:
-        for at in range(0, _ORDERS, 16):
-            _lesser_ahead(words, at, count - span)
-
-
-@njit(cache=True, nogil=True)
-def _minimizers(half, size, mers, start, stop, entries, fours, sixteens):
-    """Write an entry for each minimizer at the symbols [start, stop); their number.
-
-    An m-mer is a minimizer if some window has no lesser m-mer: if it is the greatest of the least
-    m-mers of the windows that hold it. Windows with a gap code count too, which adds a few entries.
-    """
-    orders = np.empty(_ORDERS + MARGIN, dtype=np.uint32)
-    others = np.empty(_ORDERS + MARGIN, dtype=np.uint32)
-    filled = 0
-    for first in range(start, stop, _STEP):
-        origin = first - MOST_MERS
-        _fill_orders(half, origin, mers, fours, sixteens, orders)
-        for i in range(others.size):
-            others[i] = orders[i]
-        _least_ahead(others, mers.width)
-        # the greatest are the least of the complements
-        for i in range(others.size):
-            others[i] = ~others[i]
-        _least_ahead(others, mers.width)
-        for i in range(others.size):
-            others[i] = ~others[i]
-        for begin in range(MOST_MERS, MOST_MERS + min(_STEP, stop - first), 16):
-            chosen = np.uint64(_equal_words(orders, begin, others, begin - mers.width + 1))
-            while chosen != 0:
-                at = begin + np.int64(trailing_zeros(chosen))
-                chosen &= chosen - np.uint64(1)
-                place = origin + at
-                symbols = word_at(half, place) | word_at(half, place + mers.length - 8)
-                if place < stop and symbols & _GAPS == 0:
-                    if is_turned(sixteens[at], mers):
-                        place = size - place - mers.length
-                    key = key_of(orders[at], mers) << np.uint64(PLACE_BITS)
-                    entries[filled] = key | np.uint64(place)
-                    filled += 1
-    return filled
-
-
-@njit(cache=True, nogil=True)
-def _fill(entries, table, shift):
-    """Put ascending entries into the empty table; the number of frequent minimizers."""
-    frequent = 0
-    last = np.uint64(table.size - 1)
-    begin = 0
-    while begin < entries.size:
-        key = entries[begin] >> np.uint64(PLACE_BITS)
-        end = begin + 1
-        while end < entries.size and entries[end] >> np.uint64(PLACE_BITS) == key:
-            end += 1
-        often = end - begin > MOST
-        frequent += often
-        if often:
-            entries[begin] = key << np.uint64(PLACE_BITS) | np.uint64(FREQUENT)
-        at = line_of(key, shift)
-        for i in range(begin, begin + 1 if often else end):
-            while table[at] != 0:
-                if at & np.uint64(_SLOTS - 1) == _SLOTS - 1:
-                    table[at] |= _SPILLED
-                at = (at + np.uint64(1)) & last
-            table[at] = entries[i]
-        begin = end
-    return frequent
-
-
-def _add_frequent(
-    kmers: KmerIndex,
-    half: NDArray[np.uint8],
-    size: int,
-    mers: Mers,
-    table: NDArray[np.uint64],
-    shift: np.uint64,
-    threads: int,
-) -> None:
-    """Add the k-mers of frequent minimizers, each with the place of its first occurrence."""
-    starts = np.zeros(half.size // 32 + 1, dtype=np.uint32)
-    codes, places = np.empty(_PIECE, np.uint64), np.empty(_PIECE, np.uint32)
-    for first in range(0, half.size, _PIECE):
-        stop = min(first + _PIECE, half.size)
-        count = _frequent_kmers(
-            half, size, kmers.k, mers, table, shift, first, stop, starts, codes, places,
-            *block_arrays(),
-        )  # fmt: skip
-        kmers.add(codes[:count], places[:count], threads)
-
-
-@njit(cache=True, nogil=True)
-def _frequent_kmers(
-    half, size, k, mers, table, shift, start, stop, starts, codes, places, fours, sixteens
-):
-    """Write the k-mers with a frequent minimizer that begin in [start, stop), and their places."""
-    orders = np.empty(_ORDERS + MARGIN, dtype=np.uint32)
-    offsets = np.array([0, half.size])
-    filled = 0
-    for first in range(start, stop, BLOCK):
-        end = min(first + BLOCK, stop)
-        open_windows(offsets, k, 0, first, end, starts)
-        close_around_gaps(half, k, first, min(end + k - 1, half.size), first, end, starts)
-        _fill_orders(half, first, mers, fours, sixteens, orders)
-        _least_ahead(orders, mers.width)
-        frequent = False
-        for at in range(end - first):
-            if at == 0 or orders[at] != orders[at - 1]:
-                key = key_of(orders[at], mers)
-                line = line_of(key, shift)
-                found = with_key(table, line, key)
-                while found == 0 and spills(table, line):
-                    line = next_line(table, line)
-                    found = with_key(table, line, key)
-                slot = line + np.uint64(trailing_zeros(found))
-                frequent = found != 0 and place_in(table[slot]) == FREQUENT
-            place = first + at
-            if frequent and starts[place >> 5] >> np.uint32(place & 31) & np.uint32(1):
-                code, turned = kmer_at(sixteens, at, k, mers.unused == 0)
-                codes[filled] = code
-                places[filled] = size - place - k if turned else place
-                filled += 1
-    return filled
-
-
-@inner
-def line_of(key, shift):
-    """The first entry of a key's line."""
-    return (key >> shift) << np.uint64(3)
-
-
-@inner
-def spills(entries, line):
-    """Whether entries of this or an earlier line are in the next line."""
-    return entries[line + np.uint64(_SLOTS - 1)] & _SPILLED != 0
-
-
-@inner
-def next_line(entries, line):
-    """The line that a full one spills into."""
-    return (line + np.uint64(_SLOTS)) & np.uint64(entries.size - 1)
-
-
-@inner
-def place_in(entry):
-    """The place of an entry."""
-    return np.int64(entry & _PLACE)
-
-
-@inner
-def kmer_at(sixteens, at, k, canonical):
-    """A number for the k-mer at a symbol of a block, and whether it is the reverse complement's.
-
-    The first base is lowest, so this is not a k-mer code.
-    """
-    spare = np.uint64(64 - 2 * k)
-    word = np.uint64(sixteens[at]) | np.uint64(sixteens[at + 16]) << np.uint64(32)
-    kmer = (word << spare) >> spare
-    if not canonical:
-        return kmer, False
-    one = np.uint64(1)
-    low = np.uint64(0x5555555555555555)
-    back = np.uint64(reversed_bits(~word << spare))
-    back = (back >> one) & low | (back & low) << one
-    return min(kmer, back), back < kmer
-
+FILTERED: Final = 1 << 24
+"""Symbols of the largest text with a filter."""
 
 _TRIES: Final = 4
 """Stop following a read after this many differences without a match between them."""
-
 
 _ROUNDS: Final = 2
 
 # of a run: its first window, the one to seek, and the ends of the run's and the read's windows
 _BEGIN, _SOUGHT, _STOP, _END = range(4)
+
+
+# of a look-up: the windows that share its m-mer, the end of the read's windows, where the m-mer
+# begins, its level, the slots of the bucket that are still to be compared, and the look-ups that
+# replace it, if any
+_FIRST, _LAST, _LIMIT, _AT, _LEVEL, _LOW, _HIGH, _NEXT = range(8)
+_OFFSET: Final = np.uint32(FULL - 1)
 
 
 @inner
@@ -373,64 +114,120 @@ def _first_runs(starts, first, end, runs):
 
 
 @inner
-def _seek(shape, text, entries, sixteens, runs, count, keys, lasts):
-    """Prefetch the lines of the table, then of the text, where the sought windows may be.
-
-    keys, lasts: receive the minimizers of these windows.
-    """
-    for i in range(count):
-        keys[i], lasts[i] = minimizer(sixteens, runs[i, _SOUGHT], shape.mers)
-        prefetch_far(entries, line_of(keys[i], shape.shift))
-    for i in range(count):
-        line = line_of(keys[i], shape.shift)
-        found = with_key(entries, line, keys[i])
-        if found != 0:
-            entry = entries[line + np.uint64(trailing_zeros(found))]
-            shift = _shift_of(shape, sixteens, lasts[i], entry)
-            prefetch_far(text, (runs[i, _SOUGHT] + shift) >> 2)
+def _length(shape, level):
+    """The symbols of what is looked up on a level."""
+    return (
+        shape.mers.length if level == FIRST else shape.longer.length if level == SECOND else shape.k
+    )
 
 
 @inner
-def _shift_of(shape, sixteens, last, entry):
-    """The shift from symbols of a block to places, if the m-mer at ``last`` is an entry's."""
-    place = place_in(entry)
-    if is_turned(sixteens[last], shape.mers):
-        place = shape.text.size - place - shape.mers.length
-    return place - last
+def _ask(shape, offsets, sixteens, jobs, keys, count, begin, stop, limit, level):
+    """Add the look-ups, on a level, of the windows [begin, stop) of a read; the new number."""
+    if (level == FIRST and shape.mers.width == 0) or (level == SECOND and shape.longer.width == 0):
+        level = KMERS
+    length = _length(shape, level)
+    canonical = shape.text.both > shape.text.size
+    while begin < stop:
+        at, end = begin, begin + 1
+        if level == FIRST:
+            at, end = minimizer(sixteens, begin, shape.mers)
+        elif level == SECOND:
+            at, end = minimizer(sixteens, begin, shape.longer)
+        end = min(end, stop)
+        keys[count] = key_of(number_at(sixteens, at, length, canonical)[0])
+        prefetch_far(offsets, bucket_of(keys[count], offsets))
+        jobs[count, _FIRST], jobs[count, _LAST], jobs[count, _LIMIT] = begin, end, limit
+        jobs[count, _AT], jobs[count, _LEVEL], jobs[count, _NEXT] = at, level, -1
+        count += 1
+        begin = end
+    return count
 
 
 @inner
-def _fit(shape, text, entries, keys, kmer_places, sixteens, at, key, last, limit):
-    """How far the text agrees from a window on, and the shift; 0, 0 if it lacks the window.
+def _open(shape, offsets, prints, full, sixteens, jobs, keys, count):
+    """Find the bucket of each look-up; full ones are replaced. The new number of look-ups."""
+    done = 0
+    asked = count
+    while done < asked:
+        for i in range(done, asked):
+            bucket = np.int64(bucket_of(keys[i], offsets))
+            low, high = offsets[bucket], offsets[bucket + 1]
+            jobs[i, _LOW] = low & _OFFSET
+            jobs[i, _HIGH] = min(np.int64(high & _OFFSET), prints.size)
+            level = jobs[i, _LEVEL]
+            if low & FULL and level != KMERS and is_full(full, bucket, level):
+                jobs[i, _HIGH] = 0
+                jobs[i, _NEXT] = count
+                count = _ask(
+                    shape, offsets, sixteens, jobs, keys, count, jobs[i, _FIRST], jobs[i, _LAST],
+                    jobs[i, _LIMIT], level + 1,
+                )  # fmt: skip
+            elif jobs[i, _LOW] < jobs[i, _HIGH]:
+                prefetch_far(prints, jobs[i, _LOW])
+        done, asked = asked, count
+    return count
 
-    key, last: as ``minimizer`` has them.
-    """
-    k = shape.k
-    line = line_of(key, shape.shift)
-    while True:
-        found = with_key(entries, line, key)
-        while found != 0:
-            entry = entries[line + np.uint64(trailing_zeros(found))]
-            found &= np.uint8(found - np.uint8(1))
-            shift = _shift_of(shape, sixteens, last, entry)
-            if place_in(entry) == FREQUENT:
-                kmer, turned = kmer_at(sixteens, at, k, shape.mers.unused == 0)
-                slot = find_slot(keys, shape.key_shift, slot_key(kmer))
-                if keys[slot] != slot_key(kmer):
-                    return 0, 0
-                place = np.int64(kmer_places[slot])
-                shift = (shape.text.size - place - k if turned else place) - at
-            end = reach(text, shape.text, shift, sixteens, at, limit)
-            if end - at >= k:
-                return end, shift
-        if not spills(entries, line):
-            return 0, 0
-        line = next_line(entries, line)
+
+@inner
+def _next_print(prints, jobs, keys, i):
+    """Move a look-up to the next slot with its fingerprint, if there is one."""
+    wanted = print_of(keys[i])
+    low, high = jobs[i, _LOW], jobs[i, _HIGH]
+    while low < high and prints[low] != wanted:
+        low += 1
+    jobs[i, _LOW] = low
+    return low < high
+
+
+@inner
+def _load(text, places, prints, jobs, keys, count):
+    """Prefetch the text where each look-up may find its m-mer."""
+    for i in range(count):
+        if _next_print(prints, jobs, keys, i):
+            prefetch_far(places, jobs[i, _LOW])
+    for i in range(count):
+        if jobs[i, _LOW] < jobs[i, _HIGH]:
+            prefetch_far(text, np.int64(places[jobs[i, _LOW]]) >> 2)
+
+
+@inner
+def _shift(shape, text, places, sixteens, jobs, i):
+    """The shift from symbols of a block to places, if the m-mer is there; and whether it is."""
+    place = np.int64(places[jobs[i, _LOW]])
+    if place > shape.text.size:
+        return np.int64(0), False
+    at, length = jobs[i, _AT], _length(shape, jobs[i, _LEVEL])
+    spare = np.uint64(64 - 2 * length)
+    here = (np.uint64(sixteens[at]) | np.uint64(sixteens[at + 16]) << np.uint64(32)) << spare
+    there = symbols_at(text, place)
+    if here == there << spare:
+        return place - at, True
+    canonical = shape.text.both > shape.text.size
+    if canonical and here >> spare == reversed_pairs(~there << spare):
+        return shape.text.both - place - length - at, True
+    return np.int64(0), False
+
+
+@inner
+def _first_alike(text, blocks, gaps, shape, shift, sixteens, begin, at):
+    """The first symbol from ``begin`` on such that it and all up to ``at`` are as in the text."""
+    apart = unlike(text, blocks, gaps, shape, begin + shift, sixteens, begin)
+    apart &= (np.uint64(1) << np.uint64(2 * (at - begin))) - np.uint64(1)
+    if apart == 0:
+        return begin
+    return begin + ((63 - np.int64(leading_zeros(apart))) >> 1) + 1
 
 
 @inner
 def _cut(shape, filter_, sixteens, begin, stop, end, runs, words, bits, count):
-    """Cut the windows [begin, stop) into runs that share an m-mer, which is to be looked up."""
+    """Cut the windows [begin, stop) into runs that share an m-mer, which is to be looked up.
+
+    Without a filter they are one run.
+    """
+    if filter_.size == 0 and begin < stop:
+        runs[count, _BEGIN], runs[count, _STOP], runs[count, _END] = begin, stop, end
+        return count + 1
     while begin < stop:
         last = min(begin + shape.mers.width, stop) - 1
         words[count], bits[count] = filter_place(mer_at(sixteens[last], shape.mers), filter_)
@@ -445,13 +242,13 @@ def _cut(shape, filter_, sixteens, begin, stop, end, runs, words, bits, count):
 
 @inner
 def _follow(
-    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, run_count, sought, lasts,
-    hits, hit_count, cut_runs, words, bits,
+    shape, text, blocks, gaps, filter_, places, prints, sixteens, runs, run_count, jobs, keys,
+    first_block, matches, match_runs, match_run_count, cut_runs, words, bits,
 ):  # fmt: skip
     """Compare reads with the text from the sought windows on.
 
-    Appends to ``hits`` (first window, one past the last, shift) and cuts what does not match into
-    ``cut_runs``; returns the numbers of both.
+    Writes the matches, and cuts what does not match into ``cut_runs``; returns the numbers of these
+    and of runs of matches.
     """
     k = shape.k
     count = np.int64(0)
@@ -462,35 +259,40 @@ def _follow(
         if begin >= stop:
             continue
         limit = end + k - 1
-        reached, shift = _fit(
-            shape, text, entries, keys, kmer_places, sixteens, at, sought[i], lasts[i], limit
-        )
-        tries = _TRIES
-        if reached:
-            tries = 0
-            apart = unlike(text, shape.text, begin + shift, sixteens, begin)
-            apart &= (np.uint64(1) << np.uint64(2 * (at - begin))) - np.uint64(1)
-            at = begin
-            if apart != 0:
-                at += ((63 - np.int64(leading_zeros(apart))) >> 1) + 1
+        tries, reached, shift = _TRIES, at, np.int64(0)
+        job = i
+        while jobs[job, _NEXT] >= 0:
+            job = jobs[job, _NEXT]
+        while jobs[job, _LOW] < jobs[job, _HIGH]:
+            if _next_print(prints, jobs, keys, job):
+                shift, there = _shift(shape, text, places, sixteens, jobs, job)
+                if there:
+                    reached = reach(text, blocks, gaps, shape.text, shift, sixteens, at, limit)
+                    if reached - at >= k:
+                        tries = 0
+                        at = _first_alike(
+                            text, blocks, gaps, shape.text, shift, sixteens, begin, at
+                        )
+                        break
+                jobs[job, _LOW] += 1
         while tries < _TRIES:
             tries += 1
             if reached - at >= k:
                 tries = 0
-                hits[hit_count, 0] = at
-                hits[hit_count, 1] = reached - k + 1
-                hits[hit_count, 2] = shift
-                hit_count += 1
+                match_run_count = _write(
+                    shape, first_block, at, reached - k + 1, shift, matches, match_runs,
+                    match_run_count,
+                )  # fmt: skip
                 count = _cut(shape, filter_, sixteens, begin, at, end, cut_runs, words, bits, count)
                 begin = reached - k + 1
             at = reached + 1
             if at >= end:
                 break
-            reached = reach(text, shape.text, shift, sixteens, at, limit)
+            reached = reach(text, blocks, gaps, shape.text, shift, sixteens, at, limit)
         # a read that is not followed is cut up as a whole; otherwise later windows are sought too
         settled = min(max(at, stop), end)
         count = _cut(shape, filter_, sixteens, begin, settled, end, cut_runs, words, bits, count)
-    return count, hit_count
+    return count, match_run_count
 
 
 @inner
@@ -521,96 +323,69 @@ def _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words,
 
 @inner
 def _settle(
-    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought, lasts, hits,
-    hit_count,
+    shape, text, blocks, gaps, places, prints, sixteens, jobs, keys, count, first_block, matches,
+    match_runs, match_run_count,
 ):  # fmt: skip
-    """Settle the remaining windows one by one; returns the new number of hits."""
-    k, mers = shape.k, shape.mers
-    settled = 0
+    """Write the matches of look-ups; returns the new number of runs of matches."""
+    k = shape.k
     for i in range(count):
-        begin = max(runs[i, _BEGIN], settled)
-        limit = runs[i, _END] + k - 1
-        while begin < runs[i, _STOP]:
-            at = begin + mers.width - 1
-            if not lacks(filter_, sixteens, at, mers):
-                key, last = sought[i], lasts[i]
-                if begin != runs[i, _SOUGHT]:
-                    key, last = minimizer(sixteens, begin, mers)
-                end, shift = _fit(
-                    shape, text, entries, keys, kmer_places, sixteens, begin, key, last, limit
-                )
-                if end:
-                    hits[hit_count, 0] = begin
-                    hits[hit_count, 1] = begin = end - k + 1
-                    hits[hit_count, 2] = shift
-                    hit_count += 1
-                    continue
-                step = 1
-                while at > begin and not lacks(filter_, sixteens, at, mers):
-                    at = max(at - step, begin)
-                    step *= 2
-            begin = at + 1
-        settled = begin
-    return hit_count
+        begin, stop = jobs[i, _FIRST], jobs[i, _LAST]
+        if jobs[i, _LOW] >= jobs[i, _HIGH]:
+            continue
+        if next_clear(matches, first_block + begin, first_block + stop) == first_block + stop:
+            continue
+        limit = jobs[i, _LIMIT] + k - 1
+        while _next_print(prints, jobs, keys, i):
+            shift, there = _shift(shape, text, places, sixteens, jobs, i)
+            jobs[i, _LOW] += 1
+            if not there:
+                continue
+            at = jobs[i, _AT]
+            reached = reach(text, blocks, gaps, shape.text, shift, sixteens, at, limit)
+            at = _first_alike(text, blocks, gaps, shape.text, shift, sixteens, begin, at)
+            if reached - at >= k:
+                match_run_count = _write(
+                    shape, first_block, at, reached - k + 1, shift, matches, match_runs,
+                    match_run_count,
+                )  # fmt: skip
+                if at == begin and reached - k + 1 >= stop:
+                    break
+    return match_run_count
 
 
 @inner
-def _in_half(shape, place):
-    """A k-mer's place in the text without its reverse complement, and 1, or -1 if it is there."""
-    if place < shape.half:
-        return place, 1
-    return shape.text.size - place - shape.k, -1
+def _write(shape, first, begin, end, shift, matches, runs, run_count):
+    """Write the matches of the windows [begin, end) of a block, and their runs unless empty.
 
-
-@inner
-def _write(shape, hits, count, first, matches, text_sets, sets, runs, run_count):
-    """Write the matches of a block, and their sets and runs unless these are empty.
-
-    Hits may overlap, runs do not. Returns the new number of runs.
+    Matches may be known, runs hold each only once. Returns the new number of runs.
     """
-    one = np.uint64(1)
-    for i in range(count):
-        begin, end = hits[i, 0], hits[i, 1]
-        if runs.size:
-            at = next_clear(matches, first + begin, first + end)
-            while at < first + end:
-                stop = next_set(matches, at, first + end)
-                runs[run_count, 0] = at
-                runs[run_count, 1] = stop
-                place, step = _in_half(shape, at - first + hits[i, 2])
-                runs[run_count, 2] = place
-                runs[run_count, 3] = step
-                run_count += 1
-                at = next_clear(matches, stop, first + end)
-        set_bits(matches, first + begin, first + end)
-        if sets.size:
-            place, step = _in_half(shape, begin + hits[i, 2])
-            # unsigned: numba would count a negative index from the end
-            to, source = np.uint64(first + begin), np.uint64(place)
-            stop = np.uint64(first + end)
-            if step > 0:
-                while to < stop:
-                    sets[to] = text_sets[source]
-                    to += one
-                    source += one
-            else:
-                while to < stop:
-                    sets[to] = text_sets[source]
-                    to += one
-                    source -= one
+    if runs.size:
+        at = next_clear(matches, first + begin, first + end)
+        while at < first + end:
+            stop = next_set(matches, at, first + end)
+            place, step = at - first + shift, 1
+            if place >= shape.text.size:
+                place, step = shape.text.both - place - shape.k, -1
+            runs[run_count, 0] = at
+            runs[run_count, 1] = stop
+            runs[run_count, 2] = place
+            runs[run_count, 3] = step
+            run_count += 1
+            at = next_clear(matches, stop, first + end)
+    set_bits(matches, first + begin, first + end)
     return run_count
 
 
 @njit(cache=True, nogil=True)
 def match_range(
-    shape, text, filter_, entries, keys, kmer_places, text_sets, bases, offsets, start, stop,
-    starts, matches, sets, match_runs, fours, sixteens,
+    shape, text, blocks, gaps, filter_, buckets, places, prints, full, bases, offsets, start,
+    stop, starts, matches, match_runs, fours, sixteens,
 ):  # fmt: skip
     """Match the windows that begin in [start, stop), 32 | start.
 
     shape: ``IndexShape``. starts, matches: uint32, bits of the symbols (``trie.windows``).
-    sets: uint32[symbols], receives the set of each match, or empty. match_runs: int64[rows, 4],
-    receives the runs (``TextIndex.match``), or empty. fours, sixteens: of a block.
+    match_runs: int64[rows, 4], receives the runs (``TextIndex.match``), or empty. fours, sixteens:
+    of a block.
 
     Returns where it stopped and the number of runs; earlier than ``stop`` if fewer than BLOCK rows
     are left.
@@ -619,10 +394,11 @@ def match_range(
     # arrays are separate arguments: taking them from a tuple costs atomic reference counts
     runs = np.empty((BLOCK, 4), dtype=np.int64)
     cut_runs = np.empty((BLOCK, 4), dtype=np.int64)
-    hits = np.empty((BLOCK, 3), dtype=np.int64)
+    # on each level one for each window at most
+    jobs = np.empty((3 * BLOCK, 8), dtype=np.int64)
+    keys = np.empty(3 * BLOCK, dtype=np.uint64)
     words, bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
     other_words, other_bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
-    sought, lasts = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.int64)
     k = shape.k
     read = read_at(offsets, start)
     for first in range(start, stop, BLOCK):
@@ -634,35 +410,39 @@ def match_range(
         close_around_gaps(bases, k, first, min(end + k - 1, bases.size), first, end, starts)
         count = _first_runs(starts, first, end, runs)
         fill_sixteens(bases, first, fours, sixteens)
-        hit_count = np.int64(0)
-        for _ in range(_ROUNDS):
-            _seek(shape, text, entries, sixteens, runs, count, sought, lasts)
-            count, hit_count = _follow(
-                shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought,
-                lasts, hits, hit_count, cut_runs, words, bits,
+        for _ in range(_ROUNDS if filter_.size else 1):
+            asked = np.int64(0)
+            for i in range(count):
+                at = runs[i, _SOUGHT]
+                asked = _ask(
+                    shape, buckets, sixteens, jobs, keys, asked, at, at + 1, runs[i, _END], FIRST
+                )
+            asked = _open(shape, buckets, prints, full, sixteens, jobs, keys, asked)
+            _load(text, places, prints, jobs, keys, asked)
+            count, match_run_count = _follow(
+                shape, text, blocks, gaps, filter_, places, prints, sixteens, runs, count, jobs,
+                keys, first, matches, match_runs, match_run_count, cut_runs, words, bits,
             )  # fmt: skip
-            count = _keep(filter_, cut_runs, words, bits, count, words, bits)
+            if filter_.size:
+                count = _keep(filter_, cut_runs, words, bits, count, words, bits)
             runs, cut_runs = cut_runs, runs
-        _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits)
-        count = _keep(filter_, runs, words, bits, count, other_words, other_bits)
+        if filter_.size:
+            _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits)
+            count = _keep(filter_, runs, words, bits, count, other_words, other_bits)
+        asked = np.int64(0)
         for i in range(count):
-            runs[i, _SOUGHT] = runs[i, _BEGIN]
-        _seek(shape, text, entries, sixteens, runs, count, sought, lasts)
-        hit_count = _settle(
-            shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, sought, lasts,
-            hits, hit_count,
+            asked = _ask(
+                shape, buckets, sixteens, jobs, keys, asked, runs[i, _BEGIN], runs[i, _STOP],
+                runs[i, _END], FIRST,
+            )  # fmt: skip
+        asked = _open(shape, buckets, prints, full, sixteens, jobs, keys, asked)
+        _load(text, places, prints, jobs, keys, asked)
+        match_run_count = _settle(
+            shape, text, blocks, gaps, places, prints, sixteens, jobs, keys, asked, first, matches,
+            match_runs, match_run_count,
         )  # fmt: skip
-        match_run_count = _write(
-            shape, hits, hit_count, first, matches, text_sets, sets, match_runs, match_run_count
-        )
     return stop, match_run_count
 
-
-MOST_SYMBOLS: Final = 1 << 30
-"""Most symbols of a text: places in both orientations must fit 32 bits."""
-
-MOST_REPEATS: Final = 4
-LEAST_SYMBOLS: Final = 1 << 20
 
 # symbols worth a thread: they take 0.5 ms, and handing over the GIL 0.1 ms
 _GRAIN: Final = 1 << 17
@@ -670,65 +450,47 @@ _GRAIN: Final = 1 << 17
 # at most, in most batches; others take more than one step
 _SYMBOLS_PER_RUN = 32
 
-_NO_SETS = np.empty(0, dtype=np.uint32)
 _NO_RUNS = np.empty((0, 4), dtype=np.int64)
+_NO_FILTER = np.empty(0, dtype=np.uint64)
 
 
-class IndexShape(NamedTuple):
-    """The parameters of an index, as kernels take them.
+def index_shape(size: int, k: int, *, canonical: bool) -> IndexShape:
+    """The parameters of an index of windows of k symbols, for a text of that size."""
+    mers, longer = (Mers.of(k, length, canonical=canonical) for length in mer_lengths(k, size))
+    return IndexShape(k, mers, longer, TextShape(size, 2 * size if canonical else size))
 
-    half: symbols of the text without its reverse complement. shift, key_shift: of ``Places``.
-    """
 
-    k: int
-    mers: Mers
-    text: TextShape
-    half: int
-    shift: np.uint64
-    key_shift: np.uint64
+def has_filter(shape: IndexShape) -> bool:
+    """Whether an index has a filter of its m-mers."""
+    return shape.mers.width > 0 and shape.mers.ahead == 0 and shape.text.size <= FILTERED
 
 
 class TextIndex:
-    """The index of a text with ``kmers`` distinct k-mers; ``half``: its ``padded`` base codes.
+    """The index of a text. shape, arrays: as kernels take them."""
 
-    sets: uint32[half], the set of the k-mer that begins at each symbol, if matches need sets.
-    canonical: a k-mer and its reverse complement are the same. ValueError unless ``fits``.
-    """
+    def __init__(self, shape: IndexShape, *arrays: NDArray[Any]) -> None:
+        self.shape = shape
+        self.arrays = arrays
 
-    def __init__(
-        self,
-        half: NDArray[np.uint8],
-        k: int,
-        kmers: int,
-        *,
-        canonical: bool,
-        sets: NDArray[np.uint32] | None = None,
-        threads: int = 1,
-    ) -> None:
-        if not self.fits(k, half.size, kmers):
-            raise ValueError(
-                f"a text of {half.size} symbols and {kmers} {k}-mers needs another index"
-            )
-        mers = Mers.of(k, mer_length(k, kmers), canonical=canonical)
-        text, text_shape = reference_text(half, canonical=canonical)
-        places = minimizer_places(half, text_shape.size, k, mers, threads)
-        tables = places.entries, places.keys, places.places
-        by_place = _NO_SETS if sets is None else sets
-        self._shape = IndexShape(k, mers, text_shape, half.size, places.shift, places.key_shift)
-        self._arrays = (text, mer_filter(half, mers, kmers), *tables, by_place)
+    @classmethod
+    def of(cls, text: ReferenceText, k: int, *, canonical: bool, threads: int = 1) -> Self:
+        """Index a text. canonical: a k-mer and its reverse complement are the same.
 
-    @staticmethod
-    def fits(k: int, symbols: int, kmers: int) -> bool:
-        """Whether a text of that size can have such an index, and it is useful.
-
-        A text that repeats itself many times has only frequent minimizers.
+        Raises TooManyPlacesError if it has too many different k-mers.
         """
-        least = symbols // MOST_REPEATS - LEAST_SYMBOLS
-        return symbols <= MOST_SYMBOLS and kmers >= least and mer_length(k, kmers) > 0
+        shape = index_shape(text.size, k, canonical=canonical)
+        buckets = find_places(text, shape, threads)
+        filter_ = mer_filter(text, shape.mers, shape.text) if has_filter(shape) else _NO_FILTER
+        return cls(shape, text.packed, text.blocks, text.gaps, filter_, *buckets)
+
+    @property
+    def places(self) -> int:
+        """The number of places of minimizers and k-mers."""
+        return int(self.arrays[5].size)
 
     def memory_bytes(self) -> int:
         """Bytes of the arrays of the index."""
-        return sum(array.nbytes for array in self._arrays)
+        return sum(array.nbytes for array in self.arrays)
 
     def match(
         self,
@@ -736,17 +498,15 @@ class TextIndex:
         offsets: NDArray[np.int64],
         *,
         threads: int = 1,
-        sets: NDArray[np.uint32] | None = None,
         runs: list[NDArray[np.int64]] | None = None,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """The starts of the windows of a batch, and which windows occur in the text.
 
         ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Both results are uint32, bit s % 32 of
-        word s / 32 for symbol s. ``sets`` uint32[total], if given, receives the set of each match
-        and stays unchanged elsewhere. Raises BatchShapeError for invalid offsets.
+        word s / 32 for symbol s. Raises BatchShapeError for invalid offsets.
 
         ``runs``, if given, receives arrays int64[n, 4] that hold every match once: first window,
-        one past the last, place of the first one's k-mer in ``half``, and 1 if the places of the
+        one past the last, place of the first one's k-mer in the text, and 1 if the places of the
         next ones ascend, -1 if they descend (the read has the other strand).
         """
         bases, offsets = check_batch(bases, offsets)
@@ -754,7 +514,6 @@ class TextIndex:
         words = max(-(-bases.size // 32), 2)
         starts, matches = (array_pool.empty(words, np.uint32) for _ in range(2))
         starts[-2:] = matches[-2:] = 0  # they may lie beyond the symbols
-        out = _NO_SETS if sets is None else sets
 
         def match(start: int, stop: int) -> None:
             found = _NO_RUNS
@@ -763,7 +522,7 @@ class TextIndex:
                 found = array_pool.empty(4 * rows, np.int64).reshape(rows, 4)
             while start < stop:
                 start, count = match_range(
-                    self._shape, *self._arrays, bases, offsets, start, stop, starts, matches, out,
+                    self.shape, *self.arrays, bases, offsets, start, stop, starts, matches,
                     found, *block_arrays(),
                 )  # fmt: skip
                 if runs is not None and count:

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -148,6 +149,26 @@ class DictionaryTable(ConfigTable):
     seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
     max_kmers: int = Field(default=16_000_000, ge=0, lt=1 << 62)
     at_limit: Literal["freeze", "refuse"] = "freeze"
+
+    def located(self, folder: Path) -> Self:
+        """Like that of other tables; k and strands, if not given, are those of an index."""
+        table = super().located(folder)
+        if not table.sources or {"k", "strands"} <= self.model_fields_set:
+            return table
+        from trie.index.index_file import IndexFileError, facts_of
+
+        for path in table.sources:
+            with suppress(OSError, IndexFileError):
+                if (facts := facts_of(path)) is not None:
+                    own = {"k": facts["k"], "strands": facts["strands"]}
+                    if own["strands"] == "canonical":
+                        # the default, but for a distance
+                        del own["strands"]
+                    given = self.model_fields_set
+                    return table.model_copy(
+                        update={key: value for key, value in own.items() if key not in given}
+                    )
+        return table
 
     def missing(self, given: Self) -> Iterator[Fault]:
         for index, (name, path) in enumerate(zip(given.sources, self.sources, strict=True)):

@@ -40,7 +40,7 @@ def test_equal_the_definition(k, strands, mode, records, fails, tmp_path, monkey
     text = "".join(sequence for _, sequence in records)
     reads = [("own", text[3:40]), *make_reads(k, 110, 31), ("again", text[20:45])]
     path = write_fasta(tmp_path / "records.fa", records)
-    known = Dictionary.from_files([path], k, strands, keep_records=True)
+    known = Dictionary.from_files([path], k, strands)
     told = []
     matcher = StreamMatcher.of(
         known, mode=mode, counted=True, chunk=40, threads=2, device="cuda", cards=(0,),

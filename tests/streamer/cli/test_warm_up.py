@@ -38,7 +38,7 @@ NOT_BY_COMMANDS = (
     "streamer.batch.hits._fill_alike",
     "streamer.batch.hits._mask",
     "streamer.client.messages._are_reads",
-    "streamer.matching.target_kernels.numbers_of_runs",
+    "streamer.matching.target_kernels.first_places",
     # on other CPUs
     "streamer.batch.lcs.systolic.beside",
     "streamer.batch.lcs.systolic.tabulate",

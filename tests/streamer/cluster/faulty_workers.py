@@ -123,7 +123,7 @@ def matchers(name, targets, shards=1, faults=None):
     fields = MORE_SPECS.get(name) or SPECS[name]
     spec = MatchSpec.of(**{"k": K, "sources": (targets,)} | fields)
     loaded = (
-        Dictionary.from_files(spec.sources, K, spec.strands, keep_records=spec.counted)
+        Dictionary.from_files(spec.sources, K, spec.strands)
         if spec.sources
         else Dictionary.empty(K, spec.strands)
     )

@@ -194,7 +194,7 @@ def test_more_sets_than_a_byte_numbers(case, rows, streamer):
 
 
 def test_a_file_of_the_first_format_is_read_without_targets(case, rows, streamer):
-    rows("none.fa", "-k", 11, "--save", case / "new.npz", sources=["a.fa"])
+    rows("none.fa", "-k", 11, "--mode", "grow", "--save", case / "new.npz", sources=["a.fa"])
     old = case / "old.npz"
     tree_bitmap.save(tree_bitmap.load(case / "new.npz").tree, old, strands="canonical")
     code, out, err = streamer("match", case / "a.fa", "-k", 11, "-d", old, "--device", "cpu")
@@ -207,7 +207,7 @@ def test_a_file_of_the_first_format_is_read_without_targets(case, rows, streamer
 
 def test_damage_is_one_line(case, rows, streamer):
     saved = case / "saved.npz"
-    rows("none.fa", "-k", 11, "--save", saved, sources=["a.fa"])
+    rows("none.fa", "-k", 11, "--mode", "grow", "--save", saved, sources=["a.fa"])
     whole = saved.read_bytes()
     rng = random.Random(SEED)
     # the end holds the labels, the archive's directory and the digest
@@ -226,7 +226,7 @@ def test_damage_is_one_line(case, rows, streamer):
 @pytest.mark.parametrize("change", ["set_members", "sets", "names", "set_starts"])
 def test_labels_that_do_not_fit(change, case, rows, streamer):
     saved = case / "saved.npz"
-    rows("none.fa", "-k", 11, "--save", saved, sources=["a.fa"])
+    rows("none.fa", "-k", 11, "--mode", "grow", "--save", saved, sources=["a.fa"])
     whole = tree_bitmap.load(saved)
     labels = dict(whole.labels)
     labels[change] = {

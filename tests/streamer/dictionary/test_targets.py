@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from streamer.dictionary import targets
+from streamer.dictionary import index
 from streamer.dictionary.targets import NO_SET, Dictionary
 from streamer.errors import StreamerError
 from tests.data_files import write_fasta
@@ -86,7 +86,7 @@ def test_no_kmer_names_the_files_and_the_cause(records, why, tmp_path):
 
 
 def test_records_that_can_never_match_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(targets, "_PIECE", 50)
+    monkeypatch.setattr(index, "_PIECE", 50)
     rng = random.Random(7)
     letters = "".join(rng.choices("ACGT", k=3000))
     long, gaps = ("long", "N" * 1000 + letters), ("gaps", "ACGTN" * 400)

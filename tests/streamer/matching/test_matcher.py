@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.dictionary import index
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import matcher
-from streamer.matching.cpu import CpuEngine
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.target_counts import TargetCounts, numbers_of
-from streamer.matching.window_labels import NumberedPlaces
 from streamer.sequences.context import LabelColumn
 from streamer.sequences.read_batch import ReadBatch
 from tests.matching_results import dictionary_of, rows_of
@@ -25,6 +23,10 @@ from tests.reference.exact import decode_kmer
 from trie.snapshots.tree_bitmap import snapshot
 
 DNA = st.text(st.sampled_from("ACGTACGTACGTN"), max_size=40)
+
+
+def without_records(known):
+    return Dictionary(known.k, known.strands, known.codes, known.sets, known.targets)
 
 
 def batches_of(reads, cuts):
@@ -57,7 +59,7 @@ def test_equals_the_definition(data):
     want = oracle.match(reads, k, strands=strands, mode=mode, records=records, seed=seed)
     dictionary = dictionary_of(records, k, strands)
     if data.draw(st.booleans(), "without records, as a saved dictionary"):
-        dictionary = replace(dictionary, records=None)
+        dictionary = without_records(dictionary)
     with closing(
         StreamMatcher.of(
             dictionary,
@@ -231,37 +233,12 @@ def test_groups_of_reads_are_counted_as_if_they_were_alone(targets):
     assert by_engine[0] == by_engine[1]
 
 
-def test_sets_along_the_records_are_for_an_index_of_these_alone():
-    """They would take as much memory as the numbers of a genome's k-mers."""
-    known = dictionary_of(
-        [("one", "ACGTTGCATTACGGCATTACG"), ("two", "CATTACGGCATTACGAA")], 15, "both"
-    )
-    how = {"with_sets": True, "threads": 1, "with_runs": True, "sets_at": pytest.fail}
-    for walks, changes in [(True, False), (False, True)]:
-        assert not CpuEngine(known, walks=walks, changes=changes, **how).finds_runs
-    without = replace(known, records=None)
-    assert not CpuEngine(without, walks=False, changes=False, **how).finds_runs
-
-
-def test_the_first_batch_finds_numbered_places(monkeypatch):
-    """The thread that counts it, or several at once, would number the records again."""
+def test_the_first_batch_finds_repeats_known(monkeypatch):
+    """The thread that counts it, or several at once, would look for them again."""
     text = "ACGTTGCATTACGGCATTACGATC"
     known = dictionary_of([("one", text)], 15, "canonical")
     with closing(StreamMatcher.of(known, counted=True)) as matcher:
-        monkeypatch.setattr(NumberedPlaces, "of", pytest.fail)
+        monkeypatch.setattr(index, "find_repeats", pytest.fail)
         counts = TargetCounts(matcher)
         counts.add(matcher.match(*batches_of([("r", text)], [])))
         assert counts.columns()["seen"].tolist() == [10, 0]
-
-
-def test_runs_along_records_of_few_windows_are_not_found():
-    """Of a list of k-mers, each would be a run: eight times the memory of its number."""
-    rng = np.random.default_rng(5)
-    text = "".join(rng.choice(list("ACGT"), 200))
-    for length, worth in [(15, False), (21, False), (22, True)]:
-        records = [(f"t{at}", text[at : at + length]) for at in range(150)]
-        known = dictionary_of(records, 15, "canonical")
-        with closing(StreamMatcher.of(known, counted=True)) as matcher:
-            assert matcher.finds_runs == worth
-            result = matcher.match(*batches_of([("r", text[:100])], []))
-            assert np.count_nonzero(numbers_of(result, matcher.labels) != 0xFFFFFFFF) == 86

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamer.matching import target_kernels, window_labels
+from streamer.matching import target_kernels
 from trie.cpu.threads import run_each
 
 NO_SET = 0xFFFFFFFF
@@ -89,30 +89,36 @@ def test_counts_of_runs(data, many, pieces):
         first = data.draw(st.integers(0, count - 1)) if again else count
         at += [*range(first, first + length), *data.draw(st.sampled_from([[], [NO_SET]]))]
         count = max(count, first + length)
-    at = np.array(at, np.uint32)
-    places = window_labels.NumberedPlaces.of(
-        window_labels.KmerNumbers(at[:0], at), np.array([0, at.size])
-    )
-    found = np.flatnonzero(places.at != NO_SET)
+    at = np.array([*at, NO_SET], np.uint32)
+    firsts = {number: np.flatnonzero(at == number)[0] for number in {*at.tolist()} - {int(NO_SET)}}
+    rows = [
+        (place, place + 1, firsts[number])
+        for place, number in enumerate(at.tolist())
+        if number != NO_SET and firsts[number] != place
+    ]
+    repeats = np.array(rows, np.uint32).reshape(-1, 3).T.copy()
+    shares = repeats, np.ones(len(rows), np.int8)
+    found = np.flatnonzero(at != NO_SET)
     starts = data.draw(st.lists(st.integers(0, found.size - 1), max_size=5)) if found.size else []
     runs, numbers = [], []
     for place in found[starts].tolist():
         stop = place + 1
-        while places.at[stop] != NO_SET and stop - place < 140:
+        while at[stop] != NO_SET and stop - place < 140:
             stop += 1
         step, first = data.draw(st.sampled_from([(1, place), (-1, stop - 1)]))
-        run = places.at[place:stop][::step]
-        runs.append([len(numbers), len(numbers) + run.size, first, step])
-        numbers += run.tolist()
+        run = [int(firsts[number]) for number in at[place:stop].tolist()][::step]
+        runs.append([len(numbers), len(numbers) + len(run), first, step])
+        numbers += run
+    count = at.size
     runs = np.array(runs, np.int64).reshape(-1, 4)
     windows = np.full(len(numbers), NO_SET, np.uint32)
-    target_kernels.numbers_of_runs(runs, places.at, windows)
+    target_kernels.first_places(runs, *shares, windows)
     assert windows.tolist() == numbers
     sets = windows % 3 if many else windows[:0]
     sets[sets == 2] = NO_SET
     seen, changes = np.zeros(-(-count // 64), np.uint64), np.zeros(count + 1, np.int64)
     totals = np.zeros(2, np.int64)
-    target_kernels.count_runs(runs, *places, sets, np.uint32(0), seen, changes, totals)
+    target_kernels.count_places(runs, *shares, sets, np.uint32(0), seen, changes, totals)
     by_kmer = Counter(numbers)
     assert np.cumsum(changes).tolist() == [*(by_kmer[at] for at in range(count)), 0]
     bits = np.unpackbits(seen.view(np.uint8), bitorder="little")
@@ -120,7 +126,7 @@ def test_counts_of_runs(data, many, pieces):
     wanted = [(sets == own).sum() for own in range(2)] if many else [len(numbers), 0]
     assert totals.tolist() == wanted
     empty = seen[:0], changes[:0], totals[:0]
-    target_kernels.count_runs(runs, *places, sets, np.uint32(0), *empty)
+    target_kernels.count_places(runs, *shares, sets, np.uint32(0), *empty)
 
 
 def test_more_threads_than_one_count_the_same_kmers():

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.reference.index import Oracle, windows
-from trie.cpu.intrinsics import array_address
+from tests.reference.index import Oracle
 from trie.index.kmer_index import KmerIndex
 from trie.index.mers import BLOCK
-from trie.index.reference_text import padded
-from trie.index.text_index import MOST, MOST_SYMBOLS, TextIndex
-from trie.windows import MATCH, NO_SET, BatchShapeError, window_codes
+from trie.index.places import MOST
+from trie.index.reference_text import ReferenceText, gap_codes
+from trie.index.text_index import TextIndex
+from trie.windows import MATCH, BatchShapeError, window_codes
 
-KS = (12, 13, 15, 16, 17, 18, 19, 21, 24, 30, 31)
+KS = (1, 2, 5, 11, 12, 13, 15, 16, 17, 18, 19, 21, 24, 30, 31)
 GAP = 4
 
 Codes = NDArray[np.uint8]
@@ -33,15 +33,14 @@ def joined(records: list[Codes]) -> tuple[Codes, NDArray[np.int64]]:
 class Indexed(TextIndex):
     """An index that remembers its text."""
 
-    def __init__(self, half: Codes, k: int, kmers: int, **options: Any) -> None:
-        super().__init__(half, k, kmers, **options)
-        self.half, self.k = half, k
+    def __init__(self, text: ReferenceText, k: int, **options: Any) -> None:
+        made = TextIndex.of(text, k, **options)
+        super().__init__(made.shape, *made.arrays)
+        self.half, self.k = gap_codes(text, 0, text.size), k
 
 
 def index_of(records: list[Codes], k: int, *, canonical: bool = True, **options: Any) -> Indexed:
-    bases, offsets = joined(records)
-    kmers = np.unique(window_codes(bases, offsets, k, canonical=canonical)[0]).size
-    return Indexed(padded(bases, offsets), k, kmers, canonical=canonical, **options)
+    return Indexed(ReferenceText.of(*joined(records)), k, canonical=canonical, **options)
 
 
 def events(
@@ -103,7 +102,7 @@ def reference(rng: np.random.Generator, k: int) -> list[Codes]:
     text[400:440] = [1, 2] * 20
     family = rng.integers(0, 4, 90).astype(np.uint8)
     for copy in range(MOST + 4):  # a repeat with more copies than are looked at one by one
-        at = 600 + 150 * copy
+        at = 600 + 100 * copy
         text[at : at + 90] = family if copy % 2 else 3 - family[::-1]
         text[at + 45] = copy % 4
     text[[2_700, 2_750, 2_752]] = GAP
@@ -144,31 +143,11 @@ def test_equals_the_oracle(k: int, canonical: bool) -> None:
     oracle = oracle_of(records, k, canonical=canonical)
     bases, offsets = joined(reads_of(rng, records, 200))
     expected = oracle.match(bases, offsets)
-    assert 0.2 < (expected == 1).sum() / (expected > 0).sum() < 0.8
+    if k > 10:
+        assert 0.2 < (expected == 1).sum() / (expected > 0).sum() < 0.8
     assert events(index, bases, offsets) == expected.tolist()
     bases, offsets = joined(records)
     assert 2 not in events(index, bases, offsets)
-
-
-@pytest.mark.parametrize("canonical", [True, False])
-@pytest.mark.parametrize("k", [16, 21, 31])
-def test_sets_are_those_of_the_kmers(k: int, canonical: bool) -> None:
-    """Each k-mer has one set, wherever it occurs in the text and however a read runs."""
-    rng = np.random.default_rng(k)
-    records = reference(rng, k)
-    text = padded(*joined(records))
-    numbers: dict[str, int] = {}
-    sets = np.full(text.size, NO_SET, dtype=np.uint32)
-    for first, kmer in windows(text, np.array([0, text.size]), k, canonical=canonical):
-        sets[first] = numbers.setdefault(kmer, len(numbers))
-    index = index_of(records, k, canonical=canonical, sets=sets)
-    bases, offsets = joined(reads_of(rng, records, 200))
-    found = np.full(bases.size, 7, dtype=np.uint32)
-    events(index, bases, offsets, sets=found)
-    expected = np.full(bases.size, 7, dtype=np.uint32)
-    for first, kmer in windows(bases, offsets, k, canonical=canonical):
-        expected[first] = numbers.get(kmer, 7)
-    np.testing.assert_array_equal(found, expected)
 
 
 motifs = st.lists(st.integers(0, 4), min_size=1, max_size=9)
@@ -277,20 +256,57 @@ def test_a_text_without_a_window(k: int) -> None:
         assert set(events(index, bases, offsets)) == {0, 2}
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    million = 1_000_000
-    assert TextIndex.fits(31, 10 * million, 10 * million)
-    assert not TextIndex.fits(31, MOST_SYMBOLS + 1, 500 * million)
-    assert not TextIndex.fits(31, 100 * million, million)  # repeats
-    assert not TextIndex.fits(11, 200, 10)
-    assert not TextIndex.fits(16, 10 * million, 10 * million)
-    with pytest.raises(ValueError, match="another index"):
-        TextIndex(np.zeros(200, np.uint8), 11, 10, canonical=True)
+def satellites(rng: np.random.Generator) -> Codes:
+    """Two families in tandem that interleave: each m-mer of both occurs hundreds of times."""
+    one, other = (rng.integers(0, 4, length).astype(np.uint8) for length in (171, 64))
+    parts = [one if rng.random() < 0.5 else other for _ in range(900)]
+    text = np.concatenate(parts)
+    wrong = rng.random(text.size) < 0.002
+    text[wrong] = (text[wrong] + 1) & 3
+    return text
+
+
+ADVERSARIAL = {
+    "one k-mer": lambda rng: [np.zeros(1_000_000, np.uint8)],
+    "satellites": lambda rng: [satellites(rng), 3 - satellites(rng)[::-1]],
+    "equal records": lambda rng: [rng.integers(0, 4, 300).astype(np.uint8)] * 400,
+    "gaps everywhere": lambda rng: [
+        np.where(rng.random(60_000) < 0.03, GAP, rng.integers(0, 4, 60_000)).astype(np.uint8)
+    ],
+    "every other base": lambda rng: [np.tile(np.array([0, GAP], np.uint8), 30_000)],
+    "short records": lambda rng: [rng.integers(0, 4, 40).astype(np.uint8) for _ in range(900)],
+    "palindromes": lambda rng: [
+        np.concatenate([part, 3 - part[::-1]])
+        for part in rng.integers(0, 4, (500, 24)).astype(np.uint8)
+    ],
+}
+
+
+@pytest.mark.parametrize("k", [2, 11, 16, 21, 30, 31])
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_adversarial_texts(name: str, k: int) -> None:
+    """They equal the table, whatever the strands; a satellite takes a place for each k-mer."""
+    rng = np.random.default_rng(k)
+    records = ADVERSARIAL[name](rng)
+    bases, offsets = joined([*reads_of(rng, records, 300), *records[-2:]])
+    for canonical in (True, False):
+        table = KmerIndex(k)
+        table.add(window_codes(*joined(records), k, canonical=canonical)[0])
+        index = index_of(records, k, canonical=canonical)
+        expected = table.match(bases, offsets, canonical=canonical)
+        assert events(index, bases, offsets) == expected.tolist()
+        assert index.places <= len(table) + 64
+
+
+def test_threads_make_the_same_index() -> None:
+    rng = np.random.default_rng(4)
+    text = ReferenceText.of(*joined([satellites(rng), *reference(rng, 31) * 40] * 4))
+    one, other = (TextIndex.of(text, 31, canonical=True, threads=n) for n in (1, 2))
+    for mine, theirs in zip(one.arrays, other.arrays, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_offsets_must_describe_the_bases() -> None:
     index = index_of([np.zeros(100, np.uint8)], 21)
     with pytest.raises(BatchShapeError):
         index.match(np.zeros(5, np.uint8), np.array([0, 6]))
-
-
-def test_the_table_is_made_of_cache_lines() -> None:
-    index = index_of([np.zeros(100, np.uint8)], 21)
-    assert array_address(index._arrays[2]) % 64 == 0

@@ -1,0 +1,166 @@
+"""``streamer index``: a dictionary as a file that is mapped, not read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from streamer.cli.choices import FormatOption, QuietOption, check_files, say
+from streamer.errors import StreamerError, UsageError
+from trie.strands import Strands
+
+if TYPE_CHECKING:
+    from streamer.dictionary.index import Index
+
+
+def index(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FASTX...", help="Sequences; - is standard input."),
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")
+    ] = None,
+    strands: Annotated[
+        Strands, typer.Option(help="Which orientations are one k-mer.")
+    ] = "canonical",
+    targets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TSV",
+            help="Names of targets: columns source (a record or a file), target and, if wanted, "
+            "group.",
+        ),
+    ] = None,
+    target_by: Annotated[
+        Literal["record", "file"], typer.Option(help="What is a target without --targets.")
+    ] = "record",
+    subtract: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FASTX", help="Leave out its k-mers; may be an index; may be given again."
+        ),
+    ] = None,
+    intersect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FASTX", help="Keep only its k-mers; may be an index; may be given again."
+        ),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="FILE", help="Write the index there.")
+    ] = None,
+    info: Annotated[
+        str | None, typer.Option("--info", metavar="FILE", help="Describe an index.")
+    ] = None,
+    check: Annotated[
+        str | None, typer.Option("--check", metavar="FILE", help="Read and verify an index.")
+    ] = None,
+    format_: FormatOption = "tsv",
+    quiet: QuietOption = False,
+) -> None:
+    """Build the index of a dictionary that does not change, describe one, or verify one.
+
+    Every --dictionary, dictionary.sources and Dictionary.open take the file. It is mapped: opening
+    takes no time, and processes share its memory.
+    """
+    asked = [name for name, value in (("--info", info), ("--check", check)) if value is not None]
+    if len(asked) + bool(sources) != 1:
+        raise UsageError("give sequences to index, or --info FILE, or --check FILE")
+    if info is not None:
+        _show(info, format_)
+    elif check is not None:
+        _verify(check, quiet)
+    else:
+        assert sources is not None
+        if k is None or output is None:
+            raise UsageError("an index needs -k and -o FILE")
+        if output == "-":
+            raise UsageError("-o -: an index is not a stream; name a file")
+        changes = subtract or [], intersect or []
+        _build(sources, k, strands, targets, target_by, changes, output, quiet)
+
+
+def _build(
+    sources: list[str],
+    k: int,
+    strands: Strands,
+    targets: str | None,
+    target_by: str,
+    changes: tuple[list[str], list[str]],
+    output: str,
+    quiet: bool,
+) -> None:
+    from streamer.cli.streams import progress
+    from streamer.dictionary.index import Index, selected
+    from streamer.dictionary.target_table import read_targets
+    from streamer.dictionary.targets import check_notices
+    from streamer.sequences.source import size_of_files
+    from trie.cpu.team import Team
+    from trie.cpu.threads import usable_cores
+
+    check_files([*sources, *changes[0], *changes[1], *([targets] if targets else [])], output)
+    table = read_targets(targets) if targets else None
+    with (
+        Team(usable_cores()) as team,
+        progress("indexing", size_of_files(sources), quiet=quiet) as show,
+    ):
+        made = Index.from_files(
+            sources, k, strands, targets=table, by_file=target_by == "file", team=team,
+            on_bytes=show,
+        )  # fmt: skip
+        check_notices(
+            made.kmerless(), made.names, sources, k, None if quiet else say, none=not made.has_kmers
+        )
+        if any(changes):
+            made = selected(made, *changes, team=team)
+    made.save(output)
+
+
+def _show(path: str, format_: str) -> None:
+    import json
+
+    from streamer.dictionary.index import Index
+
+    facts = _facts(Index.open(path), path)
+    if format_ == "jsonl":
+        typer.echo(json.dumps(facts))
+        return
+    for key, value in facts.items():
+        for one in value if isinstance(value, list) else [value]:
+            words = one.values() if isinstance(one, dict) else [one]
+            typer.echo(" ".join([key, *map(str, words)]))
+
+
+def _facts(made: Index, path: str) -> dict[str, Any]:
+    import os
+
+    return {
+        "k": made.k,
+        "strands": made.strands,
+        "targets": len(made.names),
+        "records": len(made.records),
+        "bases": made.bases,
+        "kmers": made.shares.distinct,
+        "bytes": os.path.getsize(path),
+        "source": [
+            {"path": source.path, "bytes": source.size, "sha256": source.sha256 or "."}
+            for source in made.sources
+        ],
+    }
+
+
+def _verify(path: str, quiet: bool) -> None:
+    from streamer.cli.streams import progress
+    from streamer.sequences.source import size_of_files
+    from trie.index.index_file import IndexFileError, damaged
+
+    try:
+        with progress("verifying", size_of_files([path]), quiet=quiet) as show:
+            parts = damaged(path, show)
+    except IndexFileError as error:
+        raise StreamerError(str(error)) from error
+    if parts:
+        raise StreamerError(f"{path}: is damaged: {', '.join(parts)}")
+    typer.echo("ok")

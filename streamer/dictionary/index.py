@@ -1,0 +1,704 @@
+"""An index: the text of records, the places of its minimizers, and the targets of its k-mers.
+
+It is what a fixed dictionary is made of, in memory or mapped from a file (``trie.index``). Beside
+the text and the places it has
+
+    record_names, target_names     uint8: UTF-8, a line feed after each
+    starts        int64: the place where each record begins
+    owners        int32: the target of each record
+    repeats       uint32[3, n] and int8[n]: the windows whose k-mer occurs earlier in the text
+    shared        uint32[3, n]: the windows [begin, end) whose k-mer several targets have: the set
+    set_starts    int64[sets + 1] and
+    set_members   int32: the sets of targets, as in ``TargetSets``, first each that has k-mers
+    kmers         int64: the distinct k-mers of each target
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.target_sets import (
+    TargetSets,
+    bounds_of,
+    first_names,
+    intern_runs,
+)
+from streamer.errors import DataError, StreamerError
+from streamer.protocol.schema import SHOWN_TARGETS
+from streamer.sequences.files import read_pieces
+from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.source import STDIN, shown_name
+from trie.codes import check_k
+from trie.cpu.jit import njit
+from trie.cpu.team import Team
+from trie.cpu.threads import usable_cores
+from trie.index.index_file import IndexFileError, is_index, open_index, write_index
+from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
+from trie.index.places import TooManyPlacesError
+from trie.index.reference_text import (
+    SLACK,
+    ReferenceText,
+    TextBuilder,
+    TooLongError,
+    block_words,
+    gap_codes,
+)
+from trie.index.repeats import count_windows, find_repeats
+from trie.index.text_index import TextIndex, has_filter, index_shape
+from trie.strands import Strands
+from trie.trees.shards import sort_unique
+from trie.windows import NO_SET, window_codes
+
+_PIECE = 1 << 22  # symbols read at once
+_ARRAYS: Final = ("packed", "blocks", "gaps", "filter", "offsets", "places", "prints", "full")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that an index was made of; sha256: empty if unknown. records: how many it has."""
+
+    path: str
+    size: int
+    sha256: str
+    records: int
+
+    @classmethod
+    def of(cls, path: str, records: int, *, checksum: bool) -> Source:
+        """Describe a file; it is read for its checksum."""
+        if path == STDIN or not os.path.isfile(path):
+            return cls(path, 0, "", records)
+        if not checksum:
+            return cls(path, os.path.getsize(path), "", records)
+        with open(path, "rb") as file:
+            checked = hashlib.file_digest(file, "sha256").hexdigest()
+        return cls(path, os.path.getsize(path), checked, records)
+
+
+class Shares(NamedTuple):
+    """Which k-mers of a text are equal.
+
+    repeats: uint32[3, n] and steps: int8[n], as in ``trie.index.repeats``. shared: uint32[3, n],
+    windows [begin, end) of k-mers that several targets have, and their set. sets: of targets.
+    kmers: int64, the distinct k-mers of each target. distinct: those of all targets.
+    """
+
+    repeats: NDArray[np.uint32]
+    steps: NDArray[np.int8]
+    shared: NDArray[np.uint32]
+    sets: TargetSets
+    kmers: NDArray[np.int64]
+    distinct: int
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index with its targets.
+
+    records: names. owners: int32, the target of each. names: of the targets. bases: those of all
+    records, ambiguity codes included. made, known: the places, and what is known about equal
+    k-mers, if not to be computed when first needed.
+    """
+
+    k: int
+    strands: Strands
+    reference: ReferenceText
+    records: Sequence[str]
+    owners: NDArray[np.int32]
+    names: Sequence[str]
+    bases: int
+    sources: Sequence[Source] = ()
+    made: TextIndex | None = None
+    known: Shares | None = None
+
+    @property
+    def size(self) -> int:
+        """The places of the text."""
+        return self.reference.size
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """The place where each record begins."""
+        return self.reference.starts
+
+    @cached_property
+    def text(self) -> TextIndex:
+        """The places of the minimizers; StreamerError if there are too many."""
+        if self.made is not None:
+            return self.made
+        try:
+            return TextIndex.of(
+                self.reference, self.k, canonical=self.strands != "forward", threads=usable_cores()
+            )
+        except TooManyPlacesError as error:
+            raise StreamerError(str(error)) from error
+
+    @cached_property
+    def shares(self) -> Shares:
+        """Which k-mers are equal."""
+        if self.known is not None:
+            return self.known
+        text = self.reference
+        windows = count_windows(text, self.k)
+        repeats = find_repeats(self.text, text, usable_cores())
+        sets, shared, kmers = _sets(repeats, self.starts, self.owners, windows, self.names)
+        distinct = int(windows.sum() - (repeats[:, 1] - repeats[:, 0]).sum())
+        columns = repeats[:, :3].T.astype(np.uint32)
+        return Shares(columns, repeats[:, 3].astype(np.int8), shared, sets, kmers, distinct)
+
+    @cached_property
+    def targets(self) -> TargetSets:
+        """The sets of targets: first each target, then those that share k-mers."""
+        if len(self.names) == 1:
+            return TargetSets(self.names, np.arange(2), np.zeros(1, np.int32))
+        return self.shares.sets
+
+    @cached_property
+    def record_sets(self) -> NDArray[np.uint32]:
+        """uint32[records]: the set of the target of each."""
+        if len(self.names) == 1:
+            return np.zeros(self.starts.size, np.uint32)
+        numbers = np.cumsum(self.shares.kmers > 0) - 1
+        return np.maximum(numbers, 0).astype(np.uint32)[self.owners]
+
+    @property
+    def fingerprint(self) -> int:
+        """A checksum of the records and their targets; it is never 0."""
+        checksum = zlib.crc32(f"{self.k} {self.strands}".encode())
+        text = self.reference
+        for array in (text.packed, text.gaps, self.owners, _joined_names(self.names)):
+            checksum = zlib.crc32(array.view(np.uint8).data, checksum)
+        return checksum or 1
+
+    def memory_bytes(self) -> int:
+        """The bytes of all arrays."""
+        return sum(array.nbytes for array in self._arrays().values())
+
+    @classmethod
+    def from_files(
+        cls,
+        paths: Sequence[str],
+        k: int,
+        strands: Strands,
+        *,
+        targets: Mapping[str, str] | None = None,
+        by_file: bool = False,
+        team: Team | None = None,
+        on_bytes: Callable[[int], None] = lambda done: None,
+        checksums: bool = True,
+    ) -> Index:
+        """Index the records of sequence files and of other indexes.
+
+        targets: the target of each source, a record's name or a file as given; other records are
+        targets of their own, or with ``by_file`` their files are. checksums: of the files, too.
+        """
+        check_k(k)
+        builder, names, files, own = TextBuilder(), list[str](), list[str](), list[str]()
+        read = bases = 0
+
+        def on_read(done: int) -> None:
+            on_bytes(read + done)
+
+        try:
+            for path in paths:
+                before = len(names)
+                if is_index(path):
+                    other = cls.open(path)
+                    names += other.records
+                    own += [other.names[owner] for owner in other.owners]
+                    bases += other.bases
+                    for first, codes, offsets in records_of(other):
+                        builder.add(codes, offsets, continues=not first)
+                else:
+                    for piece in read_pieces(path, 0, size=_PIECE, on_bytes=on_read, team=team):
+                        continues = before + piece.first < len(names)
+                        builder.add(piece.reads.bases, piece.reads.offsets, continues=continues)
+                        names[before + piece.first :] = piece.reads.names
+                        bases += piece.reads.bases.size
+                    own += names[len(own) :]
+                files += [path] * (len(names) - before)
+                read += os.path.getsize(path) if os.path.isfile(path) else 0
+            text = builder.finish()
+        except TooLongError as error:
+            raise DataError(str(error), file=shown_name(path)) from error
+        owners, target_names = _owners(names, files, files if by_file else own, targets)
+        counts = Counter(files)
+        sources = [Source.of(path, counts[path], checksum=checksums) for path in counts]
+        return cls(k, strands, text, names, owners, target_names, bases, sources)
+
+    @classmethod
+    def from_batches(cls, batches: Iterable[ReadBatch], k: int, strands: Strands) -> Index:
+        """Index the records of batches, each a target."""
+        check_k(k)
+        builder, names, bases = TextBuilder(), list[str](), 0
+        for batch in batches:
+            builder.add(batch.bases, batch.offsets)
+            names += batch.names
+            bases += batch.bases.size
+        owners = np.arange(len(names), dtype=np.int32)
+        return cls(k, strands, builder.finish(), names, owners, names, bases)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """int64[records]: their bases."""
+        lengths = np.diff(self.starts, append=0) - 1
+        lengths[-1:] = self.bases - lengths[:-1].sum()
+        return lengths
+
+    @property
+    def has_kmers(self) -> bool:
+        """Whether any record holds a k-mer."""
+        return bool(count_windows(self.reference, self.k).any())
+
+    def kmerless(self) -> dict[str, str]:
+        """Name, by source, the records that hold no k-mer, with the reason."""
+        states = (self.lengths >= self.k).astype(np.uint8)
+        states[count_windows(self.reference, self.k) > 0] = 2
+        found, first = {}, 0
+        for source in self.sources:
+            part = slice(first, first + source.records)
+            if why := kmerless(self.records[part], states[part], self.k):
+                found[source.path] = why
+            first += source.records
+        return found
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        arrays = dict(zip(_ARRAYS, self.text.arrays, strict=True))
+        shares = self.shares
+        return arrays | {
+            "record_names": _joined_names(self.records),
+            "target_names": _joined_names(self.names),
+            "starts": self.starts,
+            "owners": self.owners,
+            "repeats": shares.repeats.ravel(),
+            "repeat_steps": shares.steps,
+            "shared": shares.shared.ravel(),
+            "set_starts": shares.sets.starts,
+            "set_members": shares.sets.members,
+            "kmers": shares.kmers,
+        }
+
+    def save(self, path: str) -> None:
+        """Write the index to a file; OSError if that fails, and nothing is left of it."""
+        facts = {
+            "k": self.k,
+            "strands": self.strands,
+            "size": self.size,
+            "bases": self.bases,
+            "kmers": self.shares.distinct,
+            "sources": [list(vars(source).values()) for source in self.sources],
+        }
+        write_index(path, facts, self._arrays())
+
+    @classmethod
+    def open(cls, path: str) -> Index:
+        """Map an index file; StreamerError if it is none, or damaged. Nothing else is read."""
+        try:
+            facts, arrays = open_index(path)
+            return cls._checked(path, facts, arrays)
+        except OSError as error:
+            raise StreamerError(f"{path}: {error.strerror or error}") from error
+        except IndexFileError as error:
+            raise StreamerError(str(error)) from error
+        except (KeyError, TypeError) as error:
+            raise StreamerError(f"{path}: is damaged: its description lacks {error}") from error
+
+    @classmethod
+    def _checked(cls, path: str, facts: Mapping[str, Any], arrays: dict[str, Any]) -> Self:
+        k, size = int(facts["k"]), int(facts["size"])
+        shape = index_shape(size, k, canonical=facts["strands"] != "forward")
+        records, targets = arrays["starts"].size, arrays["kmers"].size
+        sizes = {
+            "packed": size // 4 + SLACK, "blocks": block_words(size), "owners": records,
+            "prints": arrays["places"].size, "full": arrays["offsets"].size // 32 + 1,
+            "filter": arrays["filter"].size if has_filter(shape) else 0,
+            "repeats": 3 * arrays["repeat_steps"].size,
+        }  # fmt: skip
+        sound = all(arrays[name].size == count for name, count in sizes.items())
+        sound &= arrays["gaps"].size % 2 == 0 and arrays["shared"].size % 3 == 0
+        sound &= arrays["set_starts"].size > 1 and targets > 0 and arrays["offsets"].size > 1
+        sound &= not has_filter(shape) or arrays["filter"].size > 0
+        if not sound:
+            raise IndexFileError(path, "is damaged: its arrays do not fit each other")
+        names = Names(arrays["target_names"], targets)
+        sets = TargetSets(names, arrays["set_starts"], arrays["set_members"])
+        shares = Shares(
+            arrays["repeats"].reshape(3, -1), arrays["repeat_steps"],
+            arrays["shared"].reshape(3, -1), sets, arrays["kmers"], int(facts["kmers"]),
+        )  # fmt: skip
+        text = ReferenceText(
+            arrays["packed"], arrays["gaps"], arrays["blocks"], arrays["starts"], size
+        )
+        return cls(
+            k, facts["strands"], text, Names(arrays["record_names"], records), arrays["owners"],
+            names, int(facts["bases"]), [Source(*source) for source in facts["sources"]],
+            TextIndex(shape, *(arrays[name] for name in _ARRAYS)), shares,
+        )  # fmt: skip
+
+
+def records_of(index: Index) -> Iterator[tuple[bool, NDArray[np.uint8], NDArray[np.int64]]]:
+    """Yield the base codes and offsets of records in parts, and whether a record begins there."""
+    for start, length in zip(index.starts.tolist(), index.lengths.tolist(), strict=True):
+        for begin in range(0, max(length, 1), _PIECE):
+            end = min(begin + _PIECE, length)
+            codes = gap_codes(index.reference, start + begin, start + end)
+            yield begin == 0, codes, np.array([0, codes.size])
+
+
+MOST_LISTED: Final = 1 << 28
+"""The most k-mers that are listed from an index."""
+
+
+def listed(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """The distinct k-mers of an index, ascending codes, and the target set of each.
+
+    Raises StreamerError if there are more than MOST_LISTED.
+    """
+    if len(index.names) == 1 and index.known is None:
+        return _only_codes(index)
+    shares = index.shares
+    _check_listed(shares.distinct)
+    codes = np.empty(shares.distinct, np.uint64)
+    sets = np.empty(shares.distinct, np.uint32)
+    begins, ends = shares.repeats[0], shares.repeats[1]
+    filled = 0
+    for found, places in _windows(index):
+        at = np.searchsorted(ends, places, side="right")
+        first = at == ends.size
+        first[~first] = begins[at[~first]] > places[~first]
+        stop = filled + int(first.sum())
+        codes[filled:stop] = found[first]
+        sets[filled:stop] = sets_at(index, places[first])
+        filled = stop
+    order = np.argsort(codes)
+    return codes[order], sets[order]
+
+
+def _only_codes(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Like ``listed``, for a single target: without looking for repeats."""
+    if index.k <= ALWAYS_BITSET_K:
+        kmers = KmerIndex(index.k)
+        for found, _ in _windows(index):
+            kmers.add(found, threads=usable_cores())
+        codes = kmers.codes()
+    else:
+        windows = int(count_windows(index.reference, index.k).sum())
+        _check_listed(windows)
+        codes, filled = np.empty(windows, np.uint64), 0
+        for found, _ in _windows(index):
+            codes[filled : filled + found.size] = found
+            filled += found.size
+        codes = sort_unique(codes, index.k, usable_cores())
+    return codes, np.zeros(codes.size, np.uint32)
+
+
+def _check_listed(kmers: int) -> None:
+    if kmers > MOST_LISTED:
+        raise StreamerError(
+            f"{kmers:,} k-mers in an index: for this, at most {MOST_LISTED:,} are listed"
+        )
+
+
+def _windows(index: Index) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
+    """Yield the codes and places of all windows in parts."""
+    for begin in range(0, index.size, _PIECE):
+        bases = gap_codes(index.reference, begin, min(begin + _PIECE + index.k - 1, index.size))
+        whole = np.array([0, bases.size])
+        codes, starts = window_codes(bases, whole, index.k, canonical=index.strands != "forward")
+        yield codes, starts + begin
+
+
+def sets_at(index: Index, places: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The target set of the window at each place."""
+    record = np.searchsorted(index.starts, places, side="right") - 1
+    sets = index.record_sets[record]
+    begins, ends, numbers = index.shares.shared
+    at = np.searchsorted(ends, places, side="right")
+    inside = at < ends.size
+    inside[inside] = begins[at[inside]] <= places[inside]
+    sets[inside] = numbers[at[inside]]
+    return sets
+
+
+class Names(Sequence[str]):
+    """Names joined by line feeds, taken apart when the first one is asked for."""
+
+    def __init__(self, raw: NDArray[np.uint8], count: int) -> None:
+        self._raw, self._count = raw, count
+        self._names: list[str] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: Any) -> Any:
+        if self._names is None:
+            names = self._raw.tobytes().decode("utf-8", "replace").split("\n")[:-1]
+            self._names = (names + [""] * self._count)[: self._count]
+        return self._names[at]
+
+
+def numbers_of_targets(
+    index: Index, first: int, stop: int
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """The first windows with the k-mers of targets, by symbol of their records, or NO_SET.
+
+    Also int64[targets + 1]: where the records of each begin.
+    """
+    order = np.argsort(index.owners, kind="stable")
+    bounds = np.searchsorted(index.owners[order], np.arange(first, stop + 1))
+    records = order[bounds[0] : bounds[-1]]
+    ends = bounds_of(index.lengths[records])
+    numbers = np.empty(ends[-1], np.uint32)
+    shares = index.shares
+    gaps = index.reference.gaps.reshape(-1, 2)
+    _put_firsts(gaps, shares.repeats, shares.steps, index.starts, records, ends, index.k, numbers)
+    return numbers, ends[bounds - bounds[0]]
+
+
+@njit(cache=True, nogil=True)
+def _put_firsts(gaps, repeats, steps, starts, records, ends, k, numbers):
+    for i in range(records.size):
+        start = starts[records[i]]
+        to = ends[i] - start
+        stop = start + ends[i + 1] - ends[i]
+        for place in range(start, stop):
+            numbers[to + place] = place
+        at = np.searchsorted(gaps[:, 1], start, side="right")
+        while at < len(gaps) and np.int64(gaps[at, 0]) - k + 1 < stop:
+            low = max(np.int64(gaps[at, 0]) - k + 1, start)
+            for place in range(low, min(np.int64(gaps[at, 1]), stop)):
+                numbers[to + place] = NO_SET
+            at += 1
+        at = np.searchsorted(repeats[0], start)
+        while at < steps.size and np.int64(repeats[0, at]) < stop:
+            first = np.int64(repeats[2, at])
+            for place in range(np.int64(repeats[0, at]), np.int64(repeats[1, at])):
+                numbers[to + place] = first
+                first += steps[at]
+            at += 1
+
+
+def kmerless(names: Sequence[str], states: NDArray[np.uint8], k: int) -> str:
+    """Name the records that hold no k-mer, with the reason; empty if all hold one.
+
+    states: by record, 0 shorter than k, 1 no window without a gap code, 2 some.
+    """
+    reasons = (
+        (1, "ambiguity codes in every window (write out their variants, or use asm --iupac)"),
+        (0, f"fewer than {k} bases (give longer records or a smaller k)"),
+    )
+    parts = []
+    for state, why in reasons:
+        where = np.flatnonzero(states == state).tolist()
+        if where:
+            shown = first_names([names[at] for at in where[: SHOWN_TARGETS + 1]])
+            parts.append(f"{len(where):,} of {states.size:,} records have {why}: {shown}")
+    return "; ".join(parts)
+
+
+def selected(
+    index: Index, subtracted: Sequence[str], intersected: Sequence[str], team: Team | None = None
+) -> Index:
+    """The k-mers of an index without those of some files, and only those of other files.
+
+    Each file is an index, or has sequences. Records are cut to what is left of them. StreamerError
+    if nothing is, and for an index of another k or other strands.
+    """
+    builder, numbers = TextBuilder(), list[NDArray[np.int64]]()
+    others = [
+        (_opened(path, index, team), shared)
+        for paths, shared in ((subtracted, False), (intersected, True))
+        for path in paths
+    ]
+    threads = usable_cores()
+    for record, (start, length) in enumerate(
+        zip(index.starts.tolist(), index.lengths.tolist(), strict=True)
+    ):
+        for begin in range(0, max(length, 1), _PIECE):
+            end = min(begin + _PIECE + index.k - 1, length)
+            bases = gap_codes(index.reference, start + begin, start + end)
+            offsets = np.array([0, bases.size])
+            kept = None
+            for other, shared in others:
+                starts, matches = other.text.match(bases, offsets, threads=threads)
+                chosen = matches if shared else starts & ~matches
+                kept = chosen if kept is None else kept & chosen
+            assert kept is not None
+            bits = np.unpackbits(kept.view(np.uint8), bitorder="little", count=bases.size)
+            edges = np.flatnonzero(np.diff(bits, prepend=0, append=0).astype(np.int8))
+            firsts, sizes = edges[::2], edges[1::2] - edges[::2] + index.k - 1
+            if begin == 0 and not firsts.size:
+                firsts, sizes = np.zeros(1, np.int64), np.zeros(1, np.int64)
+            bounds = bounds_of(sizes)
+            inner = np.arange(bounds[-1]) - np.repeat(bounds[:-1], sizes)
+            builder.add(bases[np.repeat(firsts, sizes) + inner], bounds)
+            numbers.append(np.full(sizes.size, record))
+    records = np.concatenate(numbers)
+    text = builder.finish()
+    if not count_windows(text, index.k).any():
+        raise StreamerError("no k-mer is left to index")
+    bounds = np.cumsum([0, *(source.records for source in index.sources)])
+    counts = np.diff(np.searchsorted(records, bounds)).tolist()
+    sources = [
+        replace(source, records=count) for source, count in zip(index.sources, counts, strict=True)
+    ]
+    further = [Source.of(path, 0, checksum=True) for path in (*subtracted, *intersected)]
+    lengths = np.diff(text.starts) - 1
+    last = int(text.gaps[-2]) - int(text.starts[-1])
+    return replace(
+        index,
+        reference=text,
+        records=[index.records[record] for record in records.tolist()],
+        owners=index.owners[records],
+        bases=int(lengths.sum()) + max(last, 0),
+        sources=[*sources, *further],
+        made=None,
+        known=None,
+    )
+
+
+def _opened(path: str, like: Index, team: Team | None) -> Index:
+    """The index of a file's k-mers that may be compared with those of another index."""
+    if not is_index(path):
+        return Index.from_files([path], like.k, like.strands, team=team, checksums=False)
+    index = Index.open(path)
+    if (index.k, index.strands) != (like.k, like.strands):
+        raise StreamerError(
+            f"{path}: was saved with -k {index.k} --strands {index.strands}, "
+            f"not with -k {like.k} --strands {like.strands}"
+        )
+    return index
+
+
+def _joined_names(names: Sequence[str]) -> NDArray[np.uint8]:
+    return np.frombuffer("".join(f"{name}\n" for name in names).encode(), np.uint8)
+
+
+def _owners(
+    names: Sequence[str],
+    files: Sequence[str],
+    own: Sequence[str],
+    targets: Mapping[str, str] | None,
+) -> tuple[NDArray[np.int32], list[str]]:
+    """The target of each record, and the names of the targets, in the order of their records.
+
+    Records of one name are targets of their own unless that is asked for.
+    """
+    if targets is None and own == names:
+        return np.arange(len(names), dtype=np.int32), [*names]
+    targets = targets or {}
+    if unknown := targets.keys() - set(names) - set(files):
+        raise StreamerError(
+            f"no record or file has the name of a source: {first_names(sorted(unknown))}"
+        )
+    numbers: dict[str, int] = {}
+    owners = [
+        numbers.setdefault(targets.get(name, targets.get(file, mine)), len(numbers))
+        for name, file, mine in zip(names, files, own, strict=True)
+    ]
+    return np.array(owners, dtype=np.int32), [*numbers]
+
+
+def _sets(
+    repeats: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    owners: NDArray[np.int32],
+    windows: NDArray[np.int64],
+    names: Sequence[str],
+) -> tuple[TargetSets, NDArray[np.uint32], NDArray[np.int64]]:
+    """The sets of targets, the windows of k-mers that several have, and each target's k-mers."""
+    begin, end, first, step = repeats.T
+    count = len(names)
+    target = owners[np.searchsorted(starts, begin, side="right") - 1]
+    other = owners[np.searchsorted(starts, first, side="right") - 1]
+    kmers = np.bincount(owners, windows, minlength=count).astype(np.int64)
+    np.subtract.at(kmers, target, end - begin)
+    crossing = repeats[target != other]
+    # first windows of k-mers that several targets have, ascending
+    firsts = np.unique(_expanded(crossing, 2, 3))
+    if not firsts.size:
+        return _single_sets(names, kmers), np.zeros((3, 0), np.uint32), kmers
+    low = np.where(step > 0, first, first - (end - begin - 1))
+    some = np.searchsorted(firsts, low) < np.searchsorted(firsts, low + (end - begin))
+    window = _expanded(repeats[some], 0, None)
+    source = _expanded(repeats[some], 2, 3)
+    inside = np.isin(source, firsts)
+    window, source = window[inside], source[inside]
+    window, source = np.append(window, firsts), np.append(source, firsts)
+    holder = owners[np.searchsorted(starts, window, side="right") - 1].astype(np.int64)
+    kind = np.searchsorted(firsts, source)
+    pairs = np.unique(kind * count + holder)
+    members = (pairs % count).astype(np.int32)
+    bounds = bounds_of(np.bincount(pairs // count, minlength=firsts.size))
+    # the first target of each k-mer has been counted, the others have not
+    home = owners[np.searchsorted(starts, firsts, side="right") - 1]
+    further = members != np.repeat(home, np.diff(bounds))
+    np.add.at(kmers, members[further], 1)
+    numbers, chosen = intern_runs(members, bounds)
+    single = _single_sets(names, kmers)
+    sizes = np.diff(bounds)[chosen]
+    inner = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    several = members[np.repeat(bounds[:-1][chosen], sizes) + inner]
+    sets = TargetSets(
+        names,
+        np.concatenate((single.starts[:-1], single.starts[-1] + bounds_of(sizes))),
+        np.concatenate((single.members, several)),
+    )
+    order = np.argsort(window)
+    several_sets = len(single) + numbers[kind[order]].astype(np.int64)
+    return sets, _segments(window[order], several_sets), kmers
+
+
+def _single_sets(names: Sequence[str], kmers: NDArray[np.int64]) -> TargetSets:
+    """A set for each target that holds a k-mer."""
+    members = np.flatnonzero(kmers).astype(np.int32)
+    return TargetSets(names, np.arange(members.size + 1), members)
+
+
+def _expanded(rows: NDArray[np.int64], column: int, step: int | None) -> NDArray[np.int64]:
+    """The numbers of all windows of the rows, from ``column`` on, in steps of a column or of 1."""
+    sizes = rows[:, 1] - rows[:, 0]
+    inner = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    if step is not None:
+        inner = inner * np.repeat(rows[:, step], sizes)
+    return np.repeat(rows[:, column], sizes) + inner
+
+
+def _segments(windows: NDArray[np.int64], sets: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """uint32[3, n]: begin, end and set of the runs of ascending windows with one set."""
+    heads = np.flatnonzero(np.append(True, (np.diff(windows) != 1) | (sets[1:] != sets[:-1])))
+    tails = np.append(heads[1:], windows.size) - 1
+    return np.stack((windows[heads], windows[tails] + 1, sets[heads])).astype(np.uint32)
+
+
+@njit(cache=True, nogil=True)
+def sets_of_runs(runs, starts, record_sets, shared, most, sets):
+    """Write the set of each window of ``BatchResult.runs`` to ``sets``.
+
+    starts, record_sets, shared: of an index. most: its sets; a damaged file has others.
+    """
+    for i in range(len(runs)):
+        begin, stop, place, step = runs[i, 0], runs[i, 1], runs[i, 2], runs[i, 3]
+        size = stop - begin
+        low = place if step > 0 else place - size + 1
+        record = np.searchsorted(starts, low, side="right") - 1
+        own = record_sets[record] if 0 <= record < record_sets.size else np.uint32(0)
+        sets[begin:stop] = min(own, np.uint32(most - 1))
+        at = np.searchsorted(shared[1], low, side="right")
+        while at < shared.shape[1] and np.int64(shared[0, at]) < low + size:
+            first = max(np.int64(shared[0, at]), low)
+            last = min(np.int64(shared[1, at]), low + size)
+            number = min(shared[2, at], np.uint32(most - 1))
+            for window in range(first, last):
+                to = begin + window - low if step > 0 else stop - 1 - (window - low)
+                sets[to] = number
+            at += 1

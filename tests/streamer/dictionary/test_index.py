@@ -1,0 +1,243 @@
+"""Indexes: their targets beside those of a dictionary of k-mers, files, and damaged files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamer.cli.app import main
+from streamer.daemon.config.loading import load
+from streamer.dictionary.index import Index, sets_of_runs
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from tests.reference.index import windows
+from trie.codes import decode
+from trie.index.index_file import damaged
+
+
+def records(seed: int) -> list[tuple[str, np.ndarray]]:
+    """Some that share k-mers in both orientations, repeat themselves, or hold no k-mer."""
+    rng = np.random.default_rng(seed)
+    base = rng.integers(0, 4, 3_000).astype(np.uint8)
+    shared = base[500:900]
+    other = rng.integers(0, 4, 2_000).astype(np.uint8)
+    other[300:700] = 3 - shared[::-1]
+    other[1_000:1_400] = shared
+    third = rng.integers(0, 4, 1_500).astype(np.uint8)
+    third[100:400] = shared[50:350]
+    third[700] = 4
+    short = rng.integers(0, 4, 9).astype(np.uint8)
+    return [("a", base), ("b", other), ("none", short), ("c", third), ("a2", base[1_000:2_000])]
+
+
+def written(path: Path, some: list[tuple[str, np.ndarray]]) -> str:
+    path.write_bytes(b"".join(b">%s\n%s\n" % (n.encode(), decode(c).tobytes()) for n, c in some))
+    return str(path)
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+@pytest.mark.parametrize("k", [11, 21, 31])
+def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) -> None:
+    some = records(k)
+    fasta = written(tmp_path / "r.fa", some)
+    holders: dict[str, set[int]] = {}
+    for at, (_, codes) in enumerate(some):
+        for _, kmer in windows(codes, np.array([0, codes.size]), k, canonical=strands != "forward"):
+            holders.setdefault(kmer, set()).add(at)
+    made = Index.from_files([fasta], k, strands)  # type: ignore[arg-type]
+    made.save(str(tmp_path / "r.idx"))
+    bases = np.concatenate([codes for _, codes in some] + [3 - some[1][1][::-1]])
+    offsets = np.cumsum([0, *[codes.size for _, codes in some], some[1][1].size])
+    for index in (made, Index.open(str(tmp_path / "r.idx"))):
+        assert [*index.targets.names] == [name for name, _ in some]
+        assert index.shares.distinct == len(holders)
+        for at, count in enumerate(index.shares.kmers.tolist()):
+            assert count == sum(at in targets for targets in holders.values())
+        runs: list[np.ndarray] = []
+        index.text.match(bases, offsets, runs=runs)
+        sets = np.full(bases.size, 9_999, np.uint32)
+        sets_of_runs(
+            np.concatenate(runs), index.starts, index.record_sets, index.shares.shared,
+            len(index.targets), sets,
+        )  # fmt: skip
+        for start, kmer in windows(bases, offsets, k, canonical=strands != "forward"):
+            if kmer not in holders:
+                assert sets[start] == 9_999
+            else:
+                targets = index.targets.members_of(int(sets[start])).tolist()
+                assert targets == sorted(holders[kmer])
+
+
+def test_named_targets_join_their_sources(tmp_path: Path) -> None:
+    some = records(1)
+    fasta = written(tmp_path / "r.fa", some)
+    table = tmp_path / "t.tsv"
+    table.write_text("source\ttarget\na\tA\na2\tA\n" + f"{fasta}\trest\n")
+    out = str(tmp_path / "r.idx")
+    command = ["index", fasta, "-k", "21", "--targets", str(table), "-o", out]
+    assert main(command) == 0
+    index = Index.open(out)
+    assert [*index.targets.names] == ["A", "rest"]
+    assert index.shares.kmers[0] == 2_980  # those of a2 are all in a
+    table.write_text("source\ttarget\nz\tA\n")
+    assert main(command) == 1
+    assert main(["index", fasta, "-k", "21", "--target-by", "file", "-o", out]) == 0
+    assert [*Index.open(out).targets.names] == [fasta]
+
+
+def test_info_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fasta = written(tmp_path / "r.fa", records(2))
+    out = str(tmp_path / "r.idx")
+    assert main(["index", fasta, "-k", "21", "--strands", "forward", "-o", out]) == 0
+    assert main(["index", "--check", out]) == 0
+    assert capsys.readouterr().out == "ok\n"
+    assert main(["index", "--info", out]) == 0
+    lines = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["k"] == "21"
+    assert lines["strands"] == "forward"
+    assert lines["targets"] == "5"
+    assert lines["source"].startswith(fasta)
+    for wrong in (["index"], ["index", fasta, "-o", out], ["index", fasta, "--info", out]):
+        assert main(wrong) == 2
+    assert main(["index", written(tmp_path / "e.fa", [("x", np.zeros(5, np.uint8))]), "-k", "21",
+                 "-o", str(tmp_path / "e.idx")]) == 1  # fmt: skip
+    assert not (tmp_path / "e.idx").exists()
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical"])
+def test_subtracting_and_intersecting(strands: str, tmp_path: Path) -> None:
+    some = records(5)
+    first = written(tmp_path / "a.fa", some[:2])
+    second = written(tmp_path / "b.fa", some[3:])
+    options = ["-k", "21", "--strands", strands]
+    assert main(["index", second, *options, "-o", str(tmp_path / "b.idx")]) == 0
+
+    def kmers(*sources: str) -> set[int]:
+        made = Dictionary.from_files(sources, 21, strands)  # type: ignore[arg-type]
+        return set(made.codes.tolist())
+
+    both = kmers(first), kmers(second)
+    assert both[0] & both[1]
+    for other in (second, str(tmp_path / "b.idx")):
+        for option, left in (("--subtract", both[0] - both[1]), ("--intersect", both[0] & both[1])):
+            out = str(tmp_path / "c.idx")
+            assert main(["index", first, *options, option, other, "-o", out]) == 0
+            index = Index.open(out)
+            assert set(Dictionary.of_index(index).codes.tolist()) == left
+            assert [*index.names] == ["a", "b"]
+    assert main(["index", first, *options, "--subtract", first, "-o", str(tmp_path / "d.idx")]) == 1
+    assert not (tmp_path / "d.idx").exists()
+    joined = str(tmp_path / "e.idx")
+    assert main(["index", first, str(tmp_path / "b.idx"), *options, "-o", joined]) == 0
+    assert set(Dictionary.open(joined).codes.tolist()) == both[0] | both[1]
+    assert [*Dictionary.open(joined).targets.names] == ["a", "b", "c", "a2"]
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    """Every flipped byte is found by ``damaged`` or on opening; none makes a kernel stray."""
+    fasta = written(tmp_path / "r.fa", records(3))
+    path = tmp_path / "r.idx"
+    Index.from_files([fasta], 21, "canonical").save(str(path))
+    whole = path.read_bytes()
+    rng = np.random.default_rng(3)
+    bases = np.concatenate([codes for _, codes in records(3)])
+    offsets = np.array([0, bases.size])
+    for _ in range(300):
+        at = int(rng.integers(0, len(whole)))
+        other = bytearray(whole)
+        other[at] ^= 1 << int(rng.integers(0, 8))
+        path.write_bytes(other)
+        try:
+            opened = Index.open(str(path))
+        except StreamerError:
+            continue
+        runs: list[np.ndarray] = []
+        opened.text.match(bases, offsets, runs=runs)
+        sets = np.zeros(bases.size, np.uint32)
+        for part in runs:
+            sets_of_runs(
+                part,
+                opened.starts,
+                opened.record_sets,
+                opened.shares.shared,
+                len(opened.targets),
+                sets,
+            )
+        assert sets.max() < len(opened.targets)
+    for size in (0, 5, 19, 300, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(StreamerError, match=r"is not an index|damaged|cut"):
+            Index.open(str(path))
+    path.write_bytes(whole)
+    size = int.from_bytes(whole[12:16], "little")
+    for name, _, count, where, _ in json.loads(whole[20 : 20 + size])["arrays"]:
+        if count:
+            other = bytearray(whole)
+            other[where] ^= 1
+            path.write_bytes(other)
+            assert damaged(str(path)) == [name]
+
+
+def test_a_file_cut_while_it_is_mapped_ends_in_one_line(tmp_path: Path) -> None:
+    fasta = written(tmp_path / "r.fa", records(4))
+    path = tmp_path / "r.idx"
+    Index.from_files([fasta], 21, "canonical").save(str(path))
+    code = (
+        "import os, sys; from streamer.dictionary.index import Index\n"
+        "index = Index.open(sys.argv[1]); os.truncate(sys.argv[1], 100)\n"
+        "print(sum(int(array.sum()) for array in index.text.arrays))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "while it was open" in done.stderr
+
+
+def test_k_and_strands_are_those_of_the_file(tmp_path: Path) -> None:
+    fasta = written(tmp_path / "r.fa", records(6))
+    out, rows = str(tmp_path / "r.idx"), str(tmp_path / "rows.tsv")
+    assert main(["index", fasta, "-k", "13", "--strands", "forward", "-o", out]) == 0
+    config = tmp_path / "daemon.toml"
+    config.write_text('[dictionary]\nsources = ["r.idx"]\n')
+    table = load(str(config)).dictionary
+    assert (table.k, table.strands) == (13, "forward")
+    for given, code in (([], 0), (["-k", "13"], 0), (["-k", "12"], 1), (["--strands", "both"], 1)):
+        assert main(["match", fasta, "-d", out, *given, "-o", rows, "--device", "cpu"]) == code
+    assert main(["match", fasta, "-d", fasta, "-o", rows]) == 2
+    # in a distance the records count as they stand
+    near = ["match", fasta, "-D", "1", "--device", "cpu", "-o"]
+    assert main([*near, rows, "-d", out]) == 0
+    other = str(tmp_path / "other.tsv")
+    assert main([*near, other, "-d", fasta, "-k", "13"]) == 0
+    assert Path(rows).read_bytes() == Path(other).read_bytes()
+
+
+@pytest.mark.parametrize("report", ["windows", "intervals", "reads", "targets", "coverage"])
+def test_rows_are_those_of_the_records(report: str, tmp_path: Path) -> None:
+    """Whatever finds them: an index in memory or in a file, or, for k = 12, a bitset."""
+    some = records(7)
+    fasta, reads = written(tmp_path / "r.fa", some), str(tmp_path / "reads.fa")
+    rng = np.random.default_rng(7)
+    pieces = [codes[at : at + 200].copy() for _, codes in some for at in (0, 250, 500, 900)]
+    for piece in pieces:
+        piece[rng.integers(0, max(piece.size, 1), piece.size // 60)] = 2
+    written(Path(reads), [(f"q{at}", piece) for at, piece in enumerate(pieces)])
+    for k in ("12", "21", "31"):
+        out = str(tmp_path / "r.idx")
+        assert main(["index", fasta, "-k", k, "-o", out]) == 0
+        found = []
+        grown = (out, "--mode", "grow", "--max-kmers", "1")
+        for source, *more in ((fasta, "-k", k), (out,), grown):
+            rows = str(tmp_path / "rows.tsv")
+            command = ["match", reads, "-d", source, *more, "--report", report, "-o", rows]
+            assert main([*command, "--device", "cpu", "-q"]) == 0
+            found.append(Path(rows).read_bytes())
+        assert found[0] == found[1] == found[2]

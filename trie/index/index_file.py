@@ -1,0 +1,212 @@
+"""Files of arrays that are opened by mapping: nothing is read but the pages that are touched.
+
+    0      8 bytes  magic
+    8      uint32   version of the format
+    12     uint32   bytes of the description
+    16     uint32   its CRC-32
+    20     JSON     description: facts, and for each array its name, type, size, offset and CRC-32
+    ...    arrays, each at a multiple of PAGE
+
+All numbers are little-endian. Opening checks the description, and that the file has all arrays;
+``damaged`` reads every byte. Kernels check what they read, so a damaged file gives wrong results at
+worst. If a mapped file becomes shorter, or its disk fails, the kernel sends SIGBUS: the process
+writes one line and ends with the exit code 1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import mmap
+import os
+import signal
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, Final
+
+import llvmlite.binding
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from trie.new_file import NewFile
+
+MAGIC: Final = b"kmrindex"
+VERSION: Final = 1
+PAGE: Final = 4096
+_HEAD: Final = struct.Struct("<8sIII")
+_MOST_DESCRIPTION: Final = 1 << 26
+_PIECE: Final = 1 << 24
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class IndexFileError(ValueError):
+    """A file cannot be used as an index."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+
+
+def is_index(path: str) -> bool:
+    """Whether a regular file begins as an index does."""
+    try:
+        if not os.path.isfile(path):
+            return False
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def write_index(path: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write a file atomically; OSError if that fails, and nothing is left of it."""
+    contents = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+    def description(offset: int) -> bytes:
+        sections = []
+        for name, array in contents.items():
+            offset += -offset % PAGE
+            kind = array.dtype.newbyteorder("<").str
+            sections.append([name, kind, array.size, offset, checksums[name]])
+            offset += array.nbytes
+        return json.dumps({**facts, "arrays": sections}, ensure_ascii=False).encode()
+
+    checksums = {name: _checksum(array) for name, array in contents.items()}
+    # offsets take more digits the larger they are: leave room for the largest
+    size = len(description(1 << 50))
+    text = description(_HEAD.size + size).ljust(size)
+    with NewFile(path) as new:
+        file = new.file
+        file.write(_HEAD.pack(MAGIC, VERSION, size, zlib.crc32(text)) + text)
+        for array in contents.values():
+            file.write(bytes(-file.tell() % PAGE))
+            raw = array.view(np.uint8).reshape(-1)
+            for at in range(0, raw.size, _PIECE):
+                file.write(raw[at : at + _PIECE].data)
+
+
+def _checksum(array: NDArray[Any]) -> int:
+    found = 0
+    raw = array.view(np.uint8).reshape(-1)
+    for at in range(0, raw.size, _PIECE):
+        found = zlib.crc32(raw[at : at + _PIECE].data, found)
+    return found
+
+
+class _Mapping:
+    """The base of all arrays of a mapped file, which stays mapped while one of them is used.
+
+    They count as writable, as kernels compiled for other arrays are used; writing ends the process.
+    """
+
+    def __init__(self, file: mmap.mmap) -> None:
+        self.file = file
+        view = np.frombuffer(file, np.uint8)
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (view.size,),
+            "data": (view.__array_interface__["data"][0], False),
+        }
+        self._view = view
+
+
+def facts_of(path: str) -> dict[str, Any] | None:
+    """What the description of an index says; None for another file. Errors as ``open_index``."""
+    if not is_index(path):
+        return None
+    with open(path, "rb") as file:
+        return _described(path, file)
+
+
+def open_index(path: str) -> tuple[dict[str, Any], Arrays]:
+    """The facts and arrays of a file; OSError if it cannot be read, IndexFileError if damaged."""
+    with open(path, "rb") as file:
+        facts = _described(path, file)
+        length = os.fstat(file.fileno()).st_size
+        sections = facts.pop("arrays")
+        end = max(at + count * np.dtype(kind).itemsize for _, kind, count, at, _ in sections)
+        if length < end:
+            raise IndexFileError(path, f"is cut: it has {length:,} of {end:,} bytes")
+        try:
+            mapped = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise OSError(error.errno or errno.ENODEV, "cannot be mapped", path) from error
+    _end_in_one_line(path)
+    whole = np.asarray(_Mapping(mapped))
+    arrays = {
+        name: whole[at : at + count * np.dtype(kind).itemsize].view(kind)
+        for name, kind, count, at, _ in sections
+    }
+    facts["checksums"] = {name: checksum for name, *_, checksum in sections}
+    return facts, arrays
+
+
+def _described(path: str, file: BinaryIO) -> dict[str, Any]:
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size or head[:8] != MAGIC:
+        raise IndexFileError(path, "is not an index")
+    _, version, size, checksum = _HEAD.unpack(head)
+    if version != VERSION:
+        raise IndexFileError(path, f"is an index of version {version}, not {VERSION}")
+    text = file.read(size) if size <= _MOST_DESCRIPTION else b""
+    if len(text) < size or zlib.crc32(text) != checksum:
+        raise IndexFileError(path, "is damaged: its description is not as it was written")
+    facts: dict[str, Any] = json.loads(text)
+    return facts
+
+
+def damaged(path: str, on_bytes: Callable[[int], None] = lambda done: None) -> list[str]:
+    """The names of the arrays of a file that are not as they were written."""
+    facts, arrays = open_index(path)
+    done, found = 0, []
+    for name, array in arrays.items():
+        if _checksum(array) != facts["checksums"][name]:
+            found.append(name)
+        done += array.nbytes
+        on_bytes(done)
+    return found
+
+
+_handler: Any = None
+
+
+def _end_in_one_line(path: str) -> None:
+    """Let SIGBUS end the process with one line: Python's handlers run too late, namely never."""
+    global _handler
+    message = f"streamer: error: {path}: an index changed or could not be read while it was open\n"
+    _handler = _compiled_handler(message.encode())
+    _, address = _handler
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    libc.signal(int(signal.SIGBUS), address)
+
+
+def _compiled_handler(message: bytes) -> tuple[Any, int]:
+    """A signal handler that writes a message and ends the process, in machine code."""
+    libc = ctypes.CDLL(None)
+    write, leave = (ctypes.cast(f, ctypes.c_void_p).value for f in (libc.write, libc._exit))
+    text = ctypes.create_string_buffer(message)
+    i32, i64 = ir.IntType(32), ir.IntType(64)
+    byte = ir.IntType(8).as_pointer()
+    module = ir.Module()
+    kind = ir.FunctionType(ir.VoidType(), [i32])
+    function = ir.Function(module, kind, "ended_by_sigbus")
+    builder = ir.IRBuilder(function.append_basic_block())
+    writes = ir.FunctionType(i64, [i32, byte, i64]).as_pointer()
+    leaves = ir.FunctionType(ir.VoidType(), [i32]).as_pointer()
+    where = builder.inttoptr(i64(ctypes.addressof(text)), byte)
+    builder.call(builder.inttoptr(i64(write), writes), [i32(2), where, i64(len(message))])
+    builder.call(builder.inttoptr(i64(leave), leaves), [i32(1)])
+    builder.ret_void()
+    llvmlite.binding.initialize_native_target()
+    llvmlite.binding.initialize_native_asmprinter()
+    target = llvmlite.binding.Target.from_default_triple().create_target_machine()
+    engine = llvmlite.binding.create_mcjit_compiler(
+        llvmlite.binding.parse_assembly(str(module)), target
+    )
+    engine.finalize_object()
+    return (engine, text), engine.get_function_address("ended_by_sigbus")

@@ -1,0 +1,295 @@
+"""Which windows of a text repeat an earlier one: bucket by bucket, without a list of k-mers.
+
+All windows of equal k-mers have the same minimizer, so their places are in one bucket
+(``trie.index.places``); those that are found by their k-mers are looked up. A repeat is a row
+
+    begin, end     the windows [begin, end), which lie in one record
+    first          the first window of the text with the k-mer of window ``begin``
+    step           1 if the next windows' first ones ascend, -1 if they descend (other strand)
+
+so that the distinct k-mers of a text are its windows less those of repeats.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trie.cpu.intrinsics import word_at
+from trie.cpu.jit import inner, njit
+from trie.cpu.threads import run_ranges
+from trie.index.mers import number_at, put_orders, reversed_pairs
+from trie.index.places import (
+    FIRST,
+    FULL,
+    SECOND,
+    bucket_of,
+    is_full,
+    key_of,
+    listed_kmers,
+    print_of,
+)
+from trie.index.reference_text import ReferenceText, first_gap, symbols_at
+from trie.index.text_index import TextIndex
+
+_OFFSET: Final = np.uint32(FULL - 1)
+_BEFORE: Final = 32  # symbols before a place whose m-mers matter
+_NEAR: Final = 128
+_ROWS: Final = 1 << 16
+_GRAIN: Final = 1 << 14
+
+
+def find_repeats(index: TextIndex, text: ReferenceText, threads: int) -> NDArray[np.int64]:
+    """int64[n, 4]: the repeats of a text, as above, ascending by ``begin``."""
+    offsets, places, prints, full = index.arrays[4:]
+    known = text.packed, text.blocks, text.gaps, index.shape, offsets, places, prints, full
+
+    def of_buckets(begin: int, end: int) -> list[NDArray[np.int64]]:
+        parts = []
+        while begin < end:
+            rows = np.empty((_ROWS, 4), np.int64)
+            begin, count = _in_buckets(*known, begin, end, rows)
+            parts.append(rows[:count].copy())
+        return parts
+
+    parts = [*chain(*run_ranges(of_buckets, 0, offsets.size - 1, threads, grain=_GRAIN))]
+    for codes, windows in listed_kmers(text, index.shape, offsets, full):
+        rows = np.empty((windows.size, 4), np.int64)
+        count = _of_kmers(*known, codes, windows, rows)
+        parts.append(rows[:count])
+    rows = np.concatenate([np.empty((0, 4), np.int64), *parts])
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    return rows[: _join(rows)]
+
+
+@njit(cache=True, nogil=True)
+def _join(rows):
+    """Make rows that continue others part of them; the number left."""
+    count = 0
+    for i in range(len(rows)):
+        if count:
+            size = rows[i, 0] - rows[count - 1, 0]
+            step = rows[count - 1, 3]
+            if (
+                rows[count - 1, 1] == rows[i, 0]
+                and rows[count - 1, 2] + step * size == rows[i, 2]
+                and (rows[i, 3] == step or rows[i, 1] == rows[i, 0] + 1)
+            ):
+                rows[count - 1, 1] = rows[i, 1]
+                continue
+        rows[count] = rows[i]
+        count += 1
+    return count
+
+
+@inner
+def _equal(text, k, one, other, turned):
+    """Whether two windows have equal k-mers, ``turned``: on different strands."""
+    spare = np.uint64(64 - 2 * k)
+    here = symbols_at(text, one) << spare
+    there = symbols_at(text, other)
+    if turned:
+        return here >> spare == reversed_pairs(~there << spare)
+    return here == there << spare
+
+
+@inner
+def _number(text, place, length, canonical):
+    """The number of the m-mer at a place, and whether it is the reverse complement's."""
+    spare = np.uint64(64 - 2 * length)
+    there = symbols_at(text, place)
+    number = (there << spare) >> spare
+    if not canonical:
+        return number, False
+    back = reversed_pairs(~there << spare)
+    return min(number, back), back < number
+
+
+@inner
+def _least(orders, at, width):
+    """The first of the least orders of a window."""
+    best = at
+    for i in range(at + 1, at + width):
+        if orders[i] < orders[best]:
+            best = i
+    return best
+
+
+@inner
+def _is_left(sixteens, orders, mers, offsets, full, at, canonical):
+    """Whether a window is not found on the first level."""
+    best = _least(orders, at, mers.width)
+    for i in range(best, at + mers.width):
+        if orders[i] == orders[best]:
+            key = key_of(number_at(sixteens, i, mers.length, canonical)[0])
+            if is_full(full, bucket_of(key, offsets), FIRST):
+                return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _in_buckets(text, blocks, gaps, shape, offsets, places, prints, full, begin, end, rows):
+    """Write the repeats found in buckets [begin, end): (where it stopped, their number)."""
+    k, mers, longer = shape.k, shape.mers, shape.longer
+    canonical = shape.text.both > shape.text.size
+    sixteens = np.empty(_NEAR + 32, dtype=np.uint32)
+    orders = np.empty(_NEAR, dtype=np.uint32)
+    others = np.empty(_NEAR, dtype=np.uint32)
+    most = 1
+    for bucket in range(begin, end):
+        total = np.int64(offsets[bucket + 1] & _OFFSET) - np.int64(offsets[bucket] & _OFFSET)
+        most = max(most, total)
+    numbers = np.empty(most, dtype=np.uint64)
+    turned = np.empty(most, dtype=np.bool_)
+    lefts, rights = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
+    count = 0
+    for bucket in range(begin, end):
+        low = np.int64(offsets[bucket] & _OFFSET)
+        total = np.int64(offsets[bucket + 1] & _OFFSET) - low
+        if count + 64 * total > len(rows):
+            return bucket, count
+        if total < 2:
+            continue
+        for level in (FIRST, SECOND):
+            length, width = mers.length, mers.width
+            if level == SECOND:
+                length, width = longer.length, longer.width
+            if width == 0 or is_full(full, bucket, level):
+                continue
+            for i in range(total):
+                numbers[i], turned[i] = _number(text, np.int64(places[low + i]), length, canonical)
+                lefts[i] = -1
+            for i in range(total):
+                place = np.int64(places[low + i])
+                shared = False
+                for j in range(total):
+                    shared |= j != i and numbers[j] == numbers[i]
+                shared &= i == 0 or places[low + i - 1] != places[low + i]
+                # the place may be one of another level
+                shared &= np.int64(bucket_of(key_of(numbers[i]), offsets)) == bucket
+                if not shared:
+                    continue
+                origin = (place - _BEFORE) & ~3
+                for at in range(0, _NEAR, 4):
+                    word = np.uint64(word_at(text, (origin + at) >> 2))
+                    sixteens[at] = np.uint32(word)
+                    sixteens[at + 1] = np.uint32(word >> np.uint64(2))
+                    sixteens[at + 2] = np.uint32(word >> np.uint64(4))
+                    sixteens[at + 3] = np.uint32(word >> np.uint64(6))
+                for at in range(0, 80, 16):
+                    put_orders(sixteens, at, mers, orders, at)
+                    if level == SECOND:
+                        put_orders(sixteens, at, longer, others, at)
+                own = place - origin
+                for j in range(total):
+                    if numbers[j] == numbers[i]:
+                        _bound(blocks, gaps, shape.text, k, places, low, j, lefts, rights)
+                for window in range(
+                    max(lefts[i], place - width + 1), min(rights[i] - k, place) + 1
+                ):
+                    at = window - origin
+                    if level == FIRST:
+                        if _least(orders, at, width) != own:
+                            continue
+                    elif _least(others, at, width) != own or not _is_left(
+                        sixteens, orders, mers, offsets, full, at, canonical
+                    ):
+                        continue
+                    best, step = window, 1
+                    for j in range(total):
+                        if j == i or numbers[j] != numbers[i]:
+                            continue
+                        there = np.int64(places[low + j])
+                        if there == place:
+                            continue
+                        opposite = turned[j] != turned[i]
+                        there += window - place if not opposite else length + place - window - k
+                        if (
+                            there < best
+                            and lefts[j] <= there
+                            and there + k <= rights[j]
+                            and _equal(text, k, window, there, opposite)
+                        ):
+                            best, step = there, -1 if opposite else 1
+                    if best < window:
+                        if (
+                            count
+                            and rows[count - 1, 1] == window
+                            and rows[count - 1, 3] == step
+                            and rows[count - 1, 2] + step * (window - rows[count - 1, 0]) == best
+                        ):
+                            rows[count - 1, 1] = window + 1
+                        else:
+                            rows[count, 0], rows[count, 1] = window, window + 1
+                            rows[count, 2], rows[count, 3] = best, step
+                            count += 1
+    return end, count
+
+
+@inner
+def _bound(blocks, gaps, shape, k, places, low, i, lefts, rights):
+    """Where the last gap before place i of a bucket ends and the next begins, if not known."""
+    if lefts[i] >= 0:
+        return
+    place = np.int64(places[low + i])
+    left, right = np.int64(0), shape.size
+    at = first_gap(blocks, shape, max(place - k, 0))
+    while at < gaps.size:
+        if np.int64(gaps[at]) > place:
+            right = np.int64(gaps[at])
+            break
+        left = np.int64(gaps[at + 1])
+        at += 2
+    lefts[i], rights[i] = left, right
+
+
+@njit(cache=True, nogil=True)
+def _of_kmers(
+    text, blocks, gaps, shape, offsets, places, prints, full, numbers, windows, rows
+):  # fmt: skip
+    """Write the repeats among windows that are found by their k-mers; their number."""
+    k = shape.k
+    canonical = shape.text.both > shape.text.size
+    count = 0
+    for i in range(windows.size):
+        key = key_of(numbers[i])
+        bucket = np.int64(bucket_of(key, offsets))
+        for slot in range(offsets[bucket] & _OFFSET, offsets[bucket + 1] & _OFFSET):
+            place = np.int64(places[slot])
+            if prints[slot] != print_of(key) or place > windows[i]:
+                continue
+            number, turned = _number(text, place, k, canonical)
+            if number != numbers[i] or not _inside(blocks, gaps, shape.text, place, k):
+                continue
+            if place < windows[i]:
+                step = 1
+                if turned != _number(text, windows[i], k, canonical)[1]:
+                    step = -1
+                rows[count, 0], rows[count, 1] = windows[i], windows[i] + 1
+                rows[count, 2], rows[count, 3] = place, step
+                count += 1
+            break
+    return count
+
+
+@inner
+def _inside(blocks, gaps, shape, place, k):
+    """Whether the window at a place holds no gap code."""
+    at = first_gap(blocks, shape, place)
+    while at < gaps.size and np.int64(gaps[at + 1]) <= place:
+        at += 2
+    return at >= gaps.size or np.int64(gaps[at]) >= place + k
+
+
+def count_windows(text: ReferenceText, k: int) -> NDArray[np.int64]:
+    """int64[records]: how many windows each record of a text has."""
+    gaps = text.gaps.reshape(-1, 2).astype(np.int64)
+    begins = gaps[:-1, 1]
+    windows = np.maximum(gaps[1:, 0] - begins - k + 1, 0)
+    record = np.searchsorted(text.starts, begins, side="right") - 1
+    return np.bincount(
+        record[windows > 0], windows[windows > 0], minlength=text.starts.size
+    ).astype(np.int64)
