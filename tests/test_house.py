@@ -36,7 +36,7 @@ TREES = {name: ast.parse(text) for name, text in TEXTS.items()}
 FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
-LINES = 80_000
+LINES = 81_600
 TEST_LINES = 64_000
 COUNT = 430
 IMPORT_SHARE = 0.058
