@@ -36,14 +36,14 @@ TREES = {name: ast.parse(text) for name, text in TEXTS.items()}
 FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
-LINES = 81_500
-TEST_LINES = 65_500
+LINES = 81_600
+TEST_LINES = 64_000
 COUNT = 430
 IMPORT_SHARE = 0.058
 LOADED = {  # modules of the project that an import loads
-    "streamer.cli.app, streamer.cli.match, streamer.cli.match_files": 92,
+    "streamer.cli.app, streamer.cli.match, streamer.cli.match_files": 90,
     "streamer.daemon.service": 170,
-    "streamer.client": 42,
+    "streamer.client": 40,
 }
 SHELLS = {"Producer", "Subscriber"}
 """Blocking and for asyncio, by the same names (``streamer.client``, ``streamer.aio``)."""

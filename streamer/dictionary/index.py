@@ -53,7 +53,6 @@ from trie.index.reference_text import (
     block_words,
     gap_codes,
 )
-from trie.index.repeats import count_windows, find_repeats
 from trie.index.text_index import TextIndex, has_filter, index_shape
 from trie.strands import Strands
 from trie.trees.shards import sort_unique
@@ -147,8 +146,10 @@ class Index:
         """Which k-mers are equal."""
         if self.known is not None:
             return self.known
+        from trie.index.repeats import find_repeats  # only reports of targets ask for it
+
         text = self.reference
-        windows = count_windows(text, self.k)
+        windows = text.windows(self.k)
         repeats = find_repeats(self.text, text, usable_cores())
         sets, shared, kmers = _sets(repeats, self.starts, self.owners, windows, self.names)
         distinct = int(windows.sum() - (repeats[:, 1] - repeats[:, 0]).sum())
@@ -257,12 +258,12 @@ class Index:
     @property
     def has_kmers(self) -> bool:
         """Whether any record holds a k-mer."""
-        return bool(count_windows(self.reference, self.k).any())
+        return bool(self.reference.windows(self.k).any())
 
     def kmerless(self) -> dict[str, str]:
         """Name, by source, the records that hold no k-mer, with the reason."""
         states = (self.lengths >= self.k).astype(np.uint8)
-        states[count_windows(self.reference, self.k) > 0] = 2
+        states[self.reference.windows(self.k) > 0] = 2
         found, first = {}, 0
         for source in self.sources:
             part = slice(first, first + source.records)
@@ -391,7 +392,7 @@ def _only_codes(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
             kmers.add(found, threads=usable_cores())
         codes = kmers.codes()
     else:
-        windows = int(count_windows(index.reference, index.k).sum())
+        windows = int(index.reference.windows(index.k).sum())
         _check_listed(windows)
         codes, filled = np.empty(windows, np.uint64), 0
         for found, _ in _windows(index):
@@ -544,7 +545,7 @@ def selected(
             numbers.append(np.full(sizes.size, record))
     records = np.concatenate(numbers)
     text = builder.finish()
-    if not count_windows(text, index.k).any():
+    if not text.windows(index.k).any():
         raise StreamerError("no k-mer is left to index")
     bounds = np.cumsum([0, *(source.records for source in index.sources)])
     counts = np.diff(np.searchsorted(records, bounds)).tolist()

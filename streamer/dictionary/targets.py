@@ -45,7 +45,6 @@ from trie.codes import check_k, with_reverse_complements
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 from trie.index.index_file import is_index
-from trie.index.repeats import count_windows
 from trie.snapshots.tree_bitmap import SnapshotDamagedError, TreeBitmap, is_snapshot, load, save
 from trie.strands import STRANDS, Strands
 from trie.trees.shards import sort_unique
@@ -327,9 +326,7 @@ def target_names(paths: Sequence[str], k: int) -> dict[str, bool] | None:
         windows = index.shares.kmers
     else:
         index = Index.from_files(paths, k, "forward", checksums=False)
-        windows = np.bincount(
-            index.owners, count_windows(index.reference, k), minlength=len(index.names)
-        )
+        windows = np.bincount(index.owners, index.reference.windows(k), minlength=len(index.names))
     names: dict[str, bool] = {}
     for name, holds in zip(index.names, windows > 0, strict=True):
         names[name] = names.get(name, False) or bool(holds)

@@ -68,6 +68,16 @@ class ReferenceText(NamedTuple):
         """The sizes, as kernels take them."""
         return TextShape(self.size, 2 * self.size if canonical else self.size)
 
+    def windows(self, k: int) -> NDArray[np.int64]:
+        """int64[records]: how many windows without a gap code each record has."""
+        gaps = self.gaps.reshape(-1, 2).astype(np.int64)
+        begins = gaps[:-1, 1]
+        windows = np.maximum(gaps[1:, 0] - begins - k + 1, 0)
+        record = np.searchsorted(self.starts, begins, side="right") - 1
+        return np.bincount(
+            record[windows > 0], windows[windows > 0], minlength=self.starts.size
+        ).astype(np.int64)
+
 
 class TextBuilder:
     """Packs records as they are read."""

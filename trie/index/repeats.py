@@ -282,14 +282,3 @@ def _inside(blocks, gaps, shape, place, k):
     while at < gaps.size and np.int64(gaps[at + 1]) <= place:
         at += 2
     return at >= gaps.size or np.int64(gaps[at]) >= place + k
-
-
-def count_windows(text: ReferenceText, k: int) -> NDArray[np.int64]:
-    """int64[records]: how many windows each record of a text has."""
-    gaps = text.gaps.reshape(-1, 2).astype(np.int64)
-    begins = gaps[:-1, 1]
-    windows = np.maximum(gaps[1:, 0] - begins - k + 1, 0)
-    record = np.searchsorted(text.starts, begins, side="right") - 1
-    return np.bincount(
-        record[windows > 0], windows[windows > 0], minlength=text.starts.size
-    ).astype(np.int64)

@@ -8,7 +8,7 @@ import pytest
 from tests.reference.index import windows
 from tests.trie.index.test_text_index import ADVERSARIAL, Codes, joined, reference
 from trie.index.reference_text import ReferenceText, gap_codes
-from trie.index.repeats import count_windows, find_repeats
+from trie.index.repeats import find_repeats
 from trie.index.text_index import TextIndex
 
 
@@ -35,7 +35,7 @@ def check(records: list[Codes], k: int, *, canonical: bool) -> None:
         sum(1 for _ in windows(record, np.array([0, record.size]), k, canonical=False))
         for record in records
     ]
-    assert count_windows(text, k).tolist() == of_records
+    assert text.windows(k).tolist() == of_records
 
 
 @pytest.mark.parametrize("canonical", [True, False])
