@@ -76,7 +76,8 @@ def write_files(folder: Path) -> None:
         "long.fa": _fasta([("long", reference[300:380])]),
         "reads.fa": _fasta(tagged),
         "reads.fq": "".join(fastq),
-        "mates.fq": "".join(fastq),
+        # R1 and R2 with the same bases would be refused
+        "mates.fq": "".join(f"@{n}\n{b[::-1]}\n+\n{'I' * len(b)}\n" for n, b in reads),
     }.items():
         (folder / file).write_text(text)
     (folder / "reads.fq.gz").write_bytes(gzip.compress("".join(fastq).encode()))
