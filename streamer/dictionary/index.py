@@ -150,11 +150,16 @@ class Index:
 
         text = self.reference
         windows = text.windows(self.k)
-        repeats = find_repeats(self.text, text, usable_cores())
-        sets, shared, kmers = _sets(repeats, self.starts, self.owners, windows, self.names)
-        distinct = int(windows.sum() - (repeats[:, 1] - repeats[:, 0]).sum())
-        columns = repeats[:, :3].T.astype(np.uint32)
-        return Shares(columns, repeats[:, 3].astype(np.int8), shared, sets, kmers, distinct)
+        repeats, steps = find_repeats(self.text, text, usable_cores())
+        repeated = int(repeats[1].sum(dtype=np.int64) - repeats[0].sum(dtype=np.int64))
+        distinct = int(windows.sum()) - repeated
+        if len(self.names) == 1:
+            kmers = np.array([distinct])
+            sets = _single_sets(self.names, kmers)
+            return Shares(repeats, steps, np.zeros((3, 0), np.uint32), sets, kmers, distinct)
+        rows = np.column_stack((*repeats, steps)).astype(np.int64)
+        sets, shared, kmers = _sets(rows, self.starts, self.owners, windows, self.names)
+        return Shares(repeats, steps, shared, sets, kmers, distinct)
 
     @cached_property
     def targets(self) -> TargetSets:

@@ -40,29 +40,52 @@ _BEFORE: Final = 32  # symbols before a place whose m-mers matter
 _NEAR: Final = 128
 _ROWS: Final = 1 << 16
 _GRAIN: Final = 1 << 14
+_SORTED: Final = 1 << 27  # symbols whose repeats are sorted together
 
 
-def find_repeats(index: TextIndex, text: ReferenceText, threads: int) -> NDArray[np.int64]:
-    """int64[n, 4]: the repeats of a text, as above, ascending by ``begin``."""
+def find_repeats(
+    index: TextIndex, text: ReferenceText, threads: int
+) -> tuple[NDArray[np.uint32], NDArray[np.int8]]:
+    """The repeats of a text, ascending: uint32[3, n], begin, end and first, and int8[n], steps.
+
+    They are sorted in parts of the text, so that 30 bytes a repeat are enough.
+    """
     offsets, places, prints, full = index.arrays[4:]
     known = text.packed, text.blocks, text.gaps, index.shape, offsets, places, prints, full
 
-    def of_buckets(begin: int, end: int) -> list[NDArray[np.int64]]:
+    def of_buckets(begin: int, end: int) -> list[NDArray[np.uint32]]:
         parts = []
         while begin < end:
             rows = np.empty((_ROWS, 4), np.int64)
             begin, count = _in_buckets(*known, begin, end, rows)
-            parts.append(rows[:count].copy())
+            parts.append(_ascending(rows[:count]))
         return parts
 
     parts = [*chain(*run_ranges(of_buckets, 0, offsets.size - 1, threads, grain=_GRAIN))]
     for codes, windows in listed_kmers(text, index.shape, offsets, full):
         rows = np.empty((windows.size, 4), np.int64)
         count = _of_kmers(*known, codes, windows, rows)
-        parts.append(rows[:count])
-    rows = np.concatenate([np.empty((0, 4), np.int64), *parts])
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    return rows[: _join(rows)]
+        parts.append(_ascending(rows[:count]))
+    columns, steps = [np.empty((3, 0), np.uint32)], [np.empty(0, np.int8)]
+    edges = [*range(0, text.size, _SORTED), text.size]
+    bounds = [np.searchsorted(part[:, 0], edges) for part in parts]
+    for at in range(len(edges) - 1):
+        some = [part[b[at] : b[at + 1]] for part, b in zip(parts, bounds, strict=True)]
+        rows = np.concatenate([np.empty((0, 4), np.uint32), *some]).astype(np.int64)
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        rows[:, 3] -= 1
+        rows = rows[: _join(rows)]
+        columns.append(rows[:, :3].T.astype(np.uint32))
+        steps.append(rows[:, 3].astype(np.int8))
+    parts.clear()
+    return np.concatenate(columns, axis=1), np.concatenate(steps)
+
+
+def _ascending(rows: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Rows in ascending order, their steps greater by one."""
+    rows = rows[np.argsort(rows[:, 0])]
+    rows[:, 3] += 1
+    return rows.astype(np.uint32)
 
 
 @njit(cache=True, nogil=True)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.reference.index import windows
 from tests.trie.index.test_text_index import ADVERSARIAL, Codes, joined, reference
+from trie.index import repeats
 from trie.index.reference_text import ReferenceText, gap_codes
 from trie.index.repeats import find_repeats
 from trie.index.text_index import TextIndex
@@ -24,7 +25,8 @@ def check(records: list[Codes], k: int, *, canonical: bool) -> None:
     codes = gap_codes(text, 0, text.size)
     for threads in (1, 2):
         index = TextIndex.of(text, k, canonical=canonical, threads=threads)
-        rows = find_repeats(index, text, threads)
+        columns, steps = find_repeats(index, text, threads)
+        rows = np.column_stack((*columns.astype(np.int64), steps))
         found: dict[int, int] = {}
         for begin, end, first, step in rows.tolist():
             for window in range(begin, end):
@@ -43,6 +45,11 @@ def check(records: list[Codes], k: int, *, canonical: bool) -> None:
 def test_repeats_of_hard_texts(k: int, canonical: bool) -> None:
     rng = np.random.default_rng(k)
     check(reference(rng, k), k, canonical=canonical)
+
+
+def test_repeats_are_sorted_in_parts_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "_SORTED", 333)
+    check(reference(np.random.default_rng(2), 21), 21, canonical=True)
 
 
 @pytest.mark.parametrize("name", ["satellites", "equal records", "gaps everywhere", "palindromes"])
