@@ -75,7 +75,7 @@ def find_repeats(
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         rows[:, 3] -= 1
         rows = rows[: _join(rows)]
-        columns.append(rows[:, :3].T.astype(np.uint32))
+        columns.append(rows[:, :3].T.astype(np.uint32, order="C"))
         steps.append(rows[:, 3].astype(np.int8))
     parts.clear()
     return np.concatenate(columns, axis=1), np.concatenate(steps)
