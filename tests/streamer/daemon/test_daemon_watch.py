@@ -11,6 +11,7 @@ import pytest
 from streamer.cli.daemon_options import limit_records_by
 from streamer.client import Control
 from streamer.daemon import config
+from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.folder_sender import WatchWorker
 from streamer.errors import ConfigError
 from streamer.sequences.record_limit import MOST_BASES, most_bases
@@ -63,9 +64,9 @@ def test_reads_of_the_folder_count_once_over_kills_and_restarts(path, tmp_path):
 
 
 def test_a_port_that_is_left_open_has_one_ledger(path):
-    table = config.load(path).watch
+    status = DaemonStatus(config.load(path))
     for port, ledger in (("*", True), ("0", True), ("5000", False)):
-        made = WatchWorker(table, "tcp://a:1", lambda: None, None, f"tcp://127.0.0.1:{port}")
+        made = WatchWorker(status, "tcp://a:1", lambda: None, None, f"tcp://127.0.0.1:{port}")
         made.close()
         assert bool(made._table.ledger) == ledger
 
