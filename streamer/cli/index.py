@@ -29,8 +29,7 @@ def index(
         str | None,
         typer.Option(
             metavar="TSV",
-            help="Names of targets: columns source (a record or a file), target and, if wanted, "
-            "group.",
+            help="Names of targets: columns source (a record or a file) and target.",
         ),
     ] = None,
     target_by: Annotated[
@@ -101,7 +100,7 @@ def _build(
     from trie.cpu.threads import usable_cores
 
     check_files([*sources, *changes[0], *changes[1], *([targets] if targets else [])], output)
-    table = read_targets(targets) if targets else None
+    table = read_targets(targets, None if quiet else say) if targets else None
     with (
         Team(usable_cores()) as team,
         progress("indexing", size_of_files(sources), quiet=quiet) as show,

@@ -73,7 +73,9 @@ def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) ->
                 assert targets == sorted(holders[kmer])
 
 
-def test_named_targets_join_their_sources(tmp_path: Path) -> None:
+def test_named_targets_join_their_sources(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     some = records(1)
     fasta = written(tmp_path / "r.fa", some)
     table = tmp_path / "t.tsv"
@@ -84,6 +86,10 @@ def test_named_targets_join_their_sources(tmp_path: Path) -> None:
     index = Index.open(out)
     assert [*index.targets.names] == ["A", "rest"]
     assert index.shares.kmers[0] == 2_980  # those of a2 are all in a
+    assert "group" not in capsys.readouterr().err
+    table.write_text("source\ttarget\tgroup\na\tA\tG\n")
+    assert main(command) == 0
+    assert "the column group is ignored" in capsys.readouterr().err
     table.write_text("source\ttarget\nz\tA\n")
     assert main(command) == 1
     assert main(["index", fasta, "-k", "21", "--target-by", "file", "-o", out]) == 0
