@@ -31,7 +31,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from trie.new_file import NewFile
+from trie.new_file import NewFile, naming
 
 MAGIC: Final = b"kmrindex"
 VERSION: Final = 1
@@ -78,7 +78,7 @@ def write_index(path: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArra
     # offsets take more digits the larger they are: leave room for the largest
     size = len(description(1 << 50))
     text = description(_HEAD.size + size).ljust(size)
-    with NewFile(path) as new:
+    with naming(path), NewFile(path) as new:
         file = new.file
         file.write(_HEAD.pack(MAGIC, VERSION, size, zlib.crc32(text)) + text)
         for array in contents.values():

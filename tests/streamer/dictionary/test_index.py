@@ -113,6 +113,8 @@ def test_info_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["index", written(tmp_path / "e.fa", [("x", np.zeros(5, np.uint8))]), "-k", "21",
                  "-o", str(tmp_path / "e.idx")]) == 1  # fmt: skip
     assert not (tmp_path / "e.idx").exists()
+    assert main(["index", fasta, "-k", "21", "-o", "/dev/full"]) == 1
+    assert "/dev/full: No space left on device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("strands", ["forward", "canonical"])
