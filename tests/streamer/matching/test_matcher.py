@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.dictionary import index
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import matcher
 from streamer.matching.matcher import StreamMatcher
@@ -20,6 +19,7 @@ from tests.matching_results import dictionary_of, rows_of
 from tests.reference import exact as oracle
 from tests.reference.event_words import unpack_events
 from tests.reference.exact import decode_kmer
+from trie.index import repeats
 from trie.snapshots.tree_bitmap import snapshot
 
 DNA = st.text(st.sampled_from("ACGTACGTACGTN"), max_size=40)
@@ -238,7 +238,7 @@ def test_the_first_batch_finds_repeats_known(monkeypatch):
     text = "ACGTTGCATTACGGCATTACGATC"
     known = dictionary_of([("one", text)], 15, "canonical")
     with closing(StreamMatcher.of(known, counted=True)) as matcher:
-        monkeypatch.setattr(index, "find_repeats", pytest.fail)
+        monkeypatch.setattr(repeats, "find_repeats", pytest.fail)
         counts = TargetCounts(matcher)
         counts.add(matcher.match(*batches_of([("r", text)], [])))
         assert counts.columns()["seen"].tolist() == [10, 0]
