@@ -252,8 +252,14 @@ def minimizer(sixteens, at, mers):
 @inner
 def number_at(sixteens, at, length, canonical):
     """The number of the m-mer or k-mer at a symbol, and whether it is the reverse complement's."""
-    spare = np.uint64(64 - 2 * length)
     word = np.uint64(sixteens[at]) | np.uint64(sixteens[at + 16]) << np.uint64(32)
+    return number_of(word, length, canonical)
+
+
+@inner
+def number_of(word, length, canonical):
+    """Like ``number_at``, for the lowest symbols of a word."""
+    spare = np.uint64(64 - 2 * length)
     number = (word << spare) >> spare
     if not canonical:
         return number, False

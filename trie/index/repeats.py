@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import inner, njit
 from trie.cpu.threads import run_ranges
-from trie.index.mers import number_at, put_orders, reversed_pairs
+from trie.index.mers import number_at, number_of, put_orders, reversed_pairs
 from trie.index.places import (
     FIRST,
     FULL,
@@ -120,18 +120,6 @@ def _equal(text, k, one, other, turned):
 
 
 @inner
-def _number(text, place, length, canonical):
-    """The number of the m-mer at a place, and whether it is the reverse complement's."""
-    spare = np.uint64(64 - 2 * length)
-    there = symbols_at(text, place)
-    number = (there << spare) >> spare
-    if not canonical:
-        return number, False
-    back = reversed_pairs(~there << spare)
-    return min(number, back), back < number
-
-
-@inner
 def _least(orders, at, width):
     """The first of the least orders of a window."""
     best = at
@@ -183,7 +171,9 @@ def _in_buckets(text, blocks, gaps, shape, offsets, places, prints, full, begin,
             if width == 0 or is_full(full, bucket, level):
                 continue
             for i in range(total):
-                numbers[i], turned[i] = _number(text, np.int64(places[low + i]), length, canonical)
+                numbers[i], turned[i] = number_of(
+                    symbols_at(text, np.int64(places[low + i])), length, canonical
+                )
                 lefts[i] = -1
             for i in range(total):
                 place = np.int64(places[low + i])
@@ -284,12 +274,12 @@ def _of_kmers(
             place = np.int64(places[slot])
             if prints[slot] != print_of(key) or place > windows[i]:
                 continue
-            number, turned = _number(text, place, k, canonical)
+            number, turned = number_of(symbols_at(text, place), k, canonical)
             if number != numbers[i] or not _inside(blocks, gaps, shape.text, place, k):
                 continue
             if place < windows[i]:
                 step = 1
-                if turned != _number(text, windows[i], k, canonical)[1]:
+                if turned != number_of(symbols_at(text, windows[i]), k, canonical)[1]:
                     step = -1
                 rows[count, 0], rows[count, 1] = windows[i], windows[i] + 1
                 rows[count, 2], rows[count, 3] = place, step
