@@ -578,11 +578,18 @@ def _opened(path: str, like: Index, team: Team | None) -> Index:
         return Index.from_files([path], like.k, like.strands, team=team, checksums=False)
     index = Index.open(path)
     if (index.k, index.strands) != (like.k, like.strands):
-        raise StreamerError(
-            f"{path}: was saved with -k {index.k} --strands {index.strands}, "
-            f"not with -k {like.k} --strands {like.strands}"
-        )
+        raise saved_otherwise(path, index.k, index.strands, like.k, like.strands)
     return index
+
+
+def saved_otherwise(
+    path: str, k: int, strands: str, asked: int, asked_strands: str
+) -> StreamerError:
+    """The error for a saved dictionary whose k or strands are not those that are asked for."""
+    return StreamerError(
+        f"{path}: was saved with -k {k} --strands {strands}, "
+        f"not with -k {asked} --strands {asked_strands}"
+    )
 
 
 def _joined_names(names: Sequence[str]) -> NDArray[np.uint8]:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.index import Index, listed, records_of
+from streamer.dictionary.index import Index, listed, records_of, saved_otherwise
 from streamer.dictionary.target_sets import (
     TargetSets,
     bounds_of,
@@ -277,10 +277,7 @@ def _indexed(
         index = Index.open(path)
         # for a distance, k-mers are taken as they stand in the records
         if index.k != k or index.strands != strands == known_as:
-            raise StreamerError(
-                f"{path}: was saved with -k {index.k} --strands {index.strands}, "
-                f"not with -k {k} --strands {strands}"
-            )
+            raise saved_otherwise(path, index.k, index.strands, k, strands)
         if len(paths) == 1 and strands == known_as:
             return index
     return Index.from_files(paths, k, known_as, team=team, checksums=False)
@@ -413,10 +410,7 @@ def load_dictionary(
     except ValueError as error:
         raise StreamerError(str(error)) from error
     if (tree.k, whole.strands) != (k, strands):
-        raise StreamerError(
-            f"{path}: was saved with -k {tree.k} --strands {whole.strands}, "
-            f"not with -k {k} --strands {strands}"
-        )
+        raise saved_otherwise(path, tree.k, whole.strands, k, strands)
     if strands == "both":
         stored = sets != _NOT_STORED
         return Dictionary(k, "forward", codes[stored], sets[stored], targets)
