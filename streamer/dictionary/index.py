@@ -52,6 +52,7 @@ from trie.index.reference_text import (
     TooLongError,
     block_words,
     gap_codes,
+    records_at,
 )
 from trie.index.text_index import TextIndex, has_filter, index_shape
 from trie.strands import Strands
@@ -425,7 +426,7 @@ def _windows(index: Index) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int6
 
 def sets_at(index: Index, places: NDArray[np.int64]) -> NDArray[np.uint32]:
     """The target set of the window at each place."""
-    record = np.searchsorted(index.starts, places, side="right") - 1
+    record = records_at(index.starts, places)
     sets = index.record_sets[record]
     begins, ends, numbers = index.shares.shared
     at = np.searchsorted(ends, places, side="right")
@@ -631,8 +632,8 @@ def _sets(
     """The sets of targets, the windows of k-mers that several have, and each target's k-mers."""
     begin, end, first, step = repeats.T
     count = len(names)
-    target = owners[np.searchsorted(starts, begin, side="right") - 1]
-    other = owners[np.searchsorted(starts, first, side="right") - 1]
+    target = owners[records_at(starts, begin)]
+    other = owners[records_at(starts, first)]
     kmers = np.bincount(owners, windows, minlength=count).astype(np.int64)
     np.subtract.at(kmers, target, end - begin)
     crossing = repeats[target != other]
@@ -647,13 +648,13 @@ def _sets(
     inside = np.isin(source, firsts)
     window, source = window[inside], source[inside]
     window, source = np.append(window, firsts), np.append(source, firsts)
-    holder = owners[np.searchsorted(starts, window, side="right") - 1].astype(np.int64)
+    holder = owners[records_at(starts, window)].astype(np.int64)
     kind = np.searchsorted(firsts, source)
     pairs = np.unique(kind * count + holder)
     members = (pairs % count).astype(np.int32)
     bounds = bounds_of(np.bincount(pairs // count, minlength=firsts.size))
     # the first target of each k-mer has been counted, the others have not
-    home = owners[np.searchsorted(starts, firsts, side="right") - 1]
+    home = owners[records_at(starts, firsts)]
     further = members != np.repeat(home, np.diff(bounds))
     np.add.at(kmers, members[further], 1)
     numbers, chosen = intern_runs(members, bounds)

@@ -14,7 +14,7 @@ both strands use the same loop. A text whose k-mers stand for themselves has no 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,10 +73,15 @@ class ReferenceText(NamedTuple):
         gaps = self.gaps.reshape(-1, 2).astype(np.int64)
         begins = gaps[:-1, 1]
         windows = np.maximum(gaps[1:, 0] - begins - k + 1, 0)
-        record = np.searchsorted(self.starts, begins, side="right") - 1
+        record = records_at(self.starts, begins)
         return np.bincount(
             record[windows > 0], windows[windows > 0], minlength=self.starts.size
         ).astype(np.int64)
+
+
+def records_at(starts: NDArray[np.int64], places: NDArray[Any]) -> NDArray[np.int64]:
+    """The record that each place lies in, by where the records begin."""
+    return np.searchsorted(starts, places, side="right") - 1
 
 
 class TextBuilder:
