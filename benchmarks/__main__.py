@@ -122,7 +122,8 @@ def daemon(
         k=k,
         producers=producers,
         bases=bases,
-        durabilities=tuple(durability or ("none", "fsync")),
+        # Plain strings: processes that are spawned cannot import what __main__ defines.
+        durabilities=tuple(map(str, durability or ("none", "fsync"))),
         seconds=seconds,
         kmers=kmers,
         restarts=restarts,
