@@ -1,6 +1,6 @@
 """Every suite of ``scripts/bench`` at a tiny size: its rows are there and belong together.
 
-Times are not judged. Tables of GPUs: tests/gpu/test_bench_gpu.py.
+Times are not judged.
 """
 
 from __future__ import annotations

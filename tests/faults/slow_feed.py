@@ -19,7 +19,7 @@ from pathlib import Path
 
 from streamer.client import Control, Producer
 from tests.daemon_kit import GENOME, process, random_dna, settings
-from tests.faults.soak_samples import memory
+from tests.faults.soak_truth import memory
 from tests.waiting import until
 
 MIB = 1 << 20

@@ -30,10 +30,21 @@ from tests.daemon_kit import write_fasta
 from tests.faults.nursery import ROOT
 from tests.faults.plain_client import PlainControl, PlainPuller
 from tests.faults.soak_clients import GENOME_BASES, TOPICS, genome
-from tests.faults.soak_jobs import SoakJobs, write_inputs
-from tests.faults.soak_samples import Row, draw, sample, write_tsv
-from tests.faults.soak_slopes import SHORTEST, WARM_UP, is_long_enough, slopes_of, table
-from tests.faults.soak_truth import LatencyHealer, Truth
+from tests.faults.soak_truth import (
+    SHORTEST,
+    WARM_UP,
+    LatencyHealer,
+    Row,
+    SoakJobs,
+    Truth,
+    draw,
+    is_long_enough,
+    sample,
+    slopes_of,
+    table,
+    write_inputs,
+    write_tsv,
+)
 from tests.waiting import DEADLINE
 
 PRODUCERS = 2

@@ -15,7 +15,7 @@ _FOUND = "|".join(
 )
 
 
-@pytest.mark.parametrize("durability", ["fsync", "os"])
+@pytest.mark.parametrize("durability", ["fsync", pytest.param("os", marks=pytest.mark.slow)])
 def test_kills_lose_nothing(durability):
     found = run(30, seed=7, durability=durability, jobs=2)
     assert found.kills.total() == 30
@@ -24,6 +24,7 @@ def test_kills_lose_nothing(durability):
     assert found.missed > 0
 
 
+@pytest.mark.slow  # the simulation finds the same ones in the quick lane
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_kills_find_a_mistake(mistake):
     with pytest.raises(AssertionError, match=_FOUND):

@@ -10,9 +10,7 @@ import sys
 import time
 import traceback
 
-from tests.fuzz.corpus import save_failure, saved_failure
-from tests.fuzz.seeded import Failed, fuzz
-from tests.fuzz.targets import TARGETS, replay
+from tests.fuzz.targets import TARGETS, Failed, fuzz, replay, save_failure, saved_failure
 
 
 def _seeded(name: str, seconds: float, runs: int, seed: int) -> bool:

@@ -25,7 +25,7 @@ from streamer.client.message_tables import tables
 from streamer.client.messages import RecordMessage
 from streamer.protocol.header import WireError, unpack, unseal
 from streamer.protocol.schema import TOPICS
-from tests.fuzz import page, page_feed
+from tests.fuzz import page
 from tests.fuzz.wire_seeds import EPOCH, STREAM
 
 _HELD = 3
@@ -92,10 +92,10 @@ class ClientSide:
     def message(self, frames: Sequence[bytes]) -> str:
         """Take a message of the feed; returns its topic, "" if it is ignored, or "damage"."""
         try:
-            wanted: str | None = page_feed.topic_of(frames)
+            wanted: str | None = page.topic_of(frames)
         except page.Faulty:
             wanted = "damage"
-        except page_feed.Unsure:
+        except page.Unsure:
             wanted = None
         core = self.subscriber
         before = core.damaged
@@ -126,8 +126,8 @@ class ClientSide:
         self.healing.answer(frames, self.now)
         if isinstance(event, RecordMessage):
             self._show(event)
-            with suppress(page_feed.Unsure):
-                assert page_feed.body(page.opened(frames)[1]), "a message of no topic"
+            with suppress(page.Unsure):
+                assert page.body(page.opened(frames)[1]), "a message of no topic"
         elif event is not None:
             page.opened(frames)
         if not pull.active or pull.damaged > before + 5:

@@ -27,7 +27,7 @@ from streamer.protocol.header import answer, pack, size_of, unpack, unseal
 from streamer.protocol.payloads import encode_reads
 from streamer.sequences.read_batch import BadReadError, ReadBatch
 from tests.fuzz import page
-from tests.fuzz.messages import sealed
+from tests.fuzz.mutation import sealed
 
 ODD = ("odd", "ödd", "odd-2")
 """The producers of fuzzed messages."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
-
-from tests.fuzz.messages import Message, sealed
+from crc32c import crc32c
 
 _INTEGERS = (
     *(0, 1, 2, 3, 7, -1, 64, 255, 4096, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**32),
@@ -227,3 +226,66 @@ class Mutator:
                 changed[at] ^ 1 << rng.randrange(8) if chance < 0.8 else rng.randrange(256)
             )
         return bytes(changed)
+
+
+SOCKETS = ("ingest", "control", "sync", "feed", "answer", "message", "replay")
+"""Sockets of the daemon, then those of a producer, a subscriber and a puller."""
+
+_SEALED = 0x80
+
+
+class Message(NamedTuple):
+    """A message to a socket, with all its frames."""
+
+    socket: str
+    frames: Sequence[bytes]
+
+
+def sealed(frames: Sequence[bytes]) -> list[bytes]:
+    """Frames followed by their checksum."""
+    crc = 0
+    for frame in frames:
+        crc = crc32c(frame, crc)
+    return [*frames, crc.to_bytes(4, "little")]
+
+
+def encoded(message: Message) -> bytes:
+    """A message encoded as an input."""
+    frames = message.frames
+    right = len(frames) > 1 and sealed(frames[:-1])[-1] == frames[-1]
+    kept = frames[:-1] if right else frames
+    first = SOCKETS.index(message.socket) | (_SEALED if right else 0)
+    parts = [bytes([first])]
+    for frame in kept:
+        parts += [_length(len(frame)), frame]
+    return b"".join(parts)
+
+
+def decoded(data: bytes) -> Message:
+    """The message that an input encodes; any bytes encode one."""
+    if not data:
+        return Message(SOCKETS[0], [])
+    frames = []
+    at = 1
+    while at < len(data):
+        size = shift = 0
+        while at < len(data):
+            byte = data[at]
+            at += 1
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        frames.append(data[at : at + size])
+        at += size
+    socket = SOCKETS[(data[0] & ~_SEALED) % len(SOCKETS)]
+    return Message(socket, sealed(frames) if data[0] & _SEALED else frames)
+
+
+def _length(size: int) -> bytes:
+    made = bytearray()
+    while size > 0x7F:
+        made.append(size & 0x7F | 0x80)
+        size >>= 7
+    made.append(size)
+    return bytes(made)

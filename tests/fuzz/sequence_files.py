@@ -9,15 +9,24 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import random
+import re
 import tempfile
+import tomllib
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from streamer.errors import DataError
+from streamer.daemon.config import load
+from streamer.errors import ConfigError, DataError, StreamerError
+from streamer.journal.record_index import NAME
 from streamer.sequences import files
+from tests.data_files import ROOT
 from tests.fuzz.targets import OfBytes
 from tests.reference import reader as plain
+from tests.streamer.journal.kit import open_small, picture, small_journal, verify
 from tests.streamer.sequences.kit import bam_of, bgzf_block, bgzf_blocks
 
 _FASTQ = (
@@ -112,3 +121,136 @@ def _outcome(batches: Any) -> tuple[list[tuple[str, bytes]], str | None]:
     except DataError as error:
         return rows, str(error)
     return rows, None
+
+
+_PATHS = {"sources", "directory", "ledger", "directories", "results", "keys", "token_file"}
+_PAIRS = ROOT / "tests" / "streamer" / "daemon" / "configs"
+
+
+class ConfigFiles(OfBytes):
+    """The target."""
+
+    name = "config"
+    words = (
+        *(b"[", b"]", b"=", b"\n", b'"', b"'", b'"""', b"{", b"}", b"#", b",", b".", b"\\", b"\0"),
+        *(
+            b"[" * 1500,
+            b"9" * 5000,
+            b"0x" + b"f" * 5000,
+            b"1e999",
+            b"nan",
+            b"-inf",
+            b"true",
+            b"[[a]]",
+        ),
+        *(b"~", b'"~\\u0000"', b'"\\u0000"', b"1979-05-27", b"\xff", b"\xc3\xa9", b"\r", b"\r\n"),
+        *(b"k = ", b"sources = ", b"[dictionary]\n", b"[web]\n", b"keys = ", b"endpoint = "),
+        *(b'"tcp://', b'"ipc://', b"-1", b"9223372036854775808", b'"x"', b"[]", b"{}", b"1_0"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+        self._path = Path(self.folder.name) / "f.toml"
+
+    def take(self, data: bytes) -> str:
+        """Load a configuration."""
+        self._path.write_bytes(data)
+        try:
+            config = load(str(self._path))
+        except ConfigError as error:
+            lines = error.lines()
+            assert lines
+            for line in lines:
+                assert line.startswith(str(self._path)) and line.isprintable(), line
+            return "refused"
+        for table, keys in tomllib.loads(data.decode()).items():
+            made = getattr(config, table)
+            for key, value in keys.items():
+                kept = getattr(made, key)
+                if key == "endpoint":
+                    # a host name of this machine is returned as its address
+                    value = re.sub("^tcp://localhost:", "tcp://127.0.0.1:", value)
+                if key not in _PATHS:
+                    assert kept == value, (table, key, kept, value)
+        return "accepted"
+
+    def seeds(self) -> list[bytes]:
+        """Valid configurations, invalid ones, and the shipped ones."""
+        paths = [*sorted(_PAIRS.rglob("*.toml")), *sorted((ROOT / "configs").glob("*.toml"))]
+        return [path.read_bytes() for path in paths if path.stat().st_size < 20_000]
+
+
+_CHANGE = 6
+_MOST_CHANGES = 6
+
+
+class JournalFiles(OfBytes):
+    """The target: a small journal with every kind of content."""
+
+    name = "journal"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+        self._made = Path(self.folder.name) / "made"
+        small_journal(self._made, snapshot=5)
+        self._files = {path.name: path.read_bytes() for path in sorted(self._made.iterdir())}
+        self._names = [name for name, content in self._files.items() if content]
+        self._wanted = picture(self._made)[0]
+
+    def _write(self, files: dict[str, bytes]) -> None:
+        for path in self._made.iterdir():  # in another folder, it would be another stream
+            path.unlink()
+        for name, content in files.items():
+            (self._made / name).write_bytes(content)
+
+    def take(self, data: bytes) -> str:
+        """Open a damaged journal, and read everything in it."""
+        files = dict(self._files)
+        for at in range(0, min(len(data), _CHANGE * _MOST_CHANGES), _CHANGE):
+            _change(files, self._names, data[at : at + _CHANGE].ljust(_CHANGE, b"\0"))
+        self._write(files)
+        found, notes = None, list[str]()
+        with suppress(StreamerError):
+            found, notes = picture(self._made)
+        if found == self._wanted:
+            return "the same"
+        changed = {name for name in files if files[name] != self._files[name]}
+        assert not all(name.startswith(NAME) for name in changed), "the data are whole"
+        if found is None:
+            return "refused"
+        with closing(open_small(self._made, durability="os")) as journal:
+            assert notes or verify(journal), "damage that is not reported"
+        return "reported"
+
+    def seeds(self) -> list[bytes]:
+        """A change of each kind in each file."""
+        return [bytes((file, kind, 0, 80, 1, 1)) for file in range(8) for kind in range(4)]
+
+    def maker(self, corpus: Sequence[bytes]) -> Callable[[random.Random], None]:
+        """Some changes."""
+
+        def step(rng: random.Random) -> None:
+            self.one(rng.randbytes(_CHANGE * rng.choice((1, 1, 1, 2, 4))))
+
+        return step
+
+
+def _change(files: dict[str, bytes], names: Sequence[str], change: bytes) -> None:
+    """Flip a bit, replace a byte, truncate the file, or overwrite some bytes with zeros."""
+    name = names[change[0] % len(names)]
+    content = bytearray(files[name])
+    if not content:
+        return
+    at = int.from_bytes(change[2:5], "big") % len(content)
+    match change[1] % 8:
+        case 0 | 1 | 2 | 3 | 4:
+            content[at] ^= 1 << change[5] % 8
+        case 5:
+            content[at] = change[5]
+        case 6:
+            content[at : at + 1 + change[5]] = bytes(min(1 + change[5], len(content) - at))
+        case 7:
+            del content[at:]
+    files[name] = bytes(content)

@@ -11,8 +11,7 @@ from streamer.daemon.core.ingest import IngestCore
 from streamer.daemon.core.producers import Producers
 from streamer.daemon.core.rights import Rights
 from streamer.protocol import header
-from tests.fuzz.seeded import Failed, fuzz
-from tests.fuzz.targets import TARGETS, replay_kept
+from tests.fuzz.targets import TARGETS, Failed, fuzz, replay_kept
 
 COMMIT = Producers.commit
 

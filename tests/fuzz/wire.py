@@ -15,8 +15,7 @@ from tests.fuzz.client_side import ClientSide
 from tests.fuzz.control_side import ControlSide
 from tests.fuzz.feed_side import FeedSide
 from tests.fuzz.ingest_side import IngestSide
-from tests.fuzz.messages import Message, decoded, encoded
-from tests.fuzz.mutation import Mutator
+from tests.fuzz.mutation import Message, Mutator, decoded, encoded
 from tests.fuzz.sync_side import SyncSide
 from tests.fuzz.wire_seeds import seeds
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from tests.fuzz.messages import Message, sealed
+from tests.fuzz.mutation import Message, sealed
 from tests.fuzz.page import TOPICS
 
 STREAM = "0123456789abcdef"

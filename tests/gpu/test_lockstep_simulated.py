@@ -43,19 +43,6 @@ def test_votes():
     assert run(kernel) == [11604] * 32
 
 
-def test_warps_of_a_block_meet_at_barriers_only():
-    def kernel(out):
-        shared = cuda.shared.array(64, np.int32)
-        at = cuda.threadIdx.x
-        shared[at] = at
-        if at < 32:  # the other warp goes on without this one
-            cuda.syncwarp(ALL)
-        cuda.syncthreads()
-        out[at] = shared[63 - at]
-
-    assert run(kernel, 64) == list(range(63, -1, -1))
-
-
 def diverging(out):
     if cuda.threadIdx.x < 16:
         cuda.syncwarp(ALL)
@@ -83,27 +70,4 @@ def barrier_and_vote(out):
 @pytest.mark.parametrize("kernel", [diverging, leaving, part_of_a_warp, barrier_and_vote])
 def test_lanes_that_do_not_meet_are_an_error(kernel):
     with pytest.raises(lockstep.DivergenceError):
-        run(kernel)
-
-
-def test_a_short_warp_is_an_error():
-    with pytest.raises(lockstep.DivergenceError):
-        run(barrier_and_vote, 20)
-
-
-def test_shuffles_refuse_unsigned_words():
-    def kernel(out):
-        cuda.shfl_up_sync(ALL, np.uint32(1), 1)
-
-    with pytest.raises(TypeError, match="signed"):
-        run(kernel)
-
-
-def test_an_error_of_a_thread_is_that_of_the_launch():
-    def kernel(out):
-        if cuda.threadIdx.x == 3:
-            raise IndexError
-        cuda.syncthreads()
-
-    with pytest.raises(IndexError):
         run(kernel)

@@ -11,7 +11,7 @@ from itertools import count
 from tests.simulation.daemon_host import DaemonHost
 from tests.simulation.mistakes import MISTAKES
 from tests.simulation.promises import Violation
-from tests.simulation.storm_plan import FAULTS
+from tests.simulation.storm import FAULTS
 from tests.simulation.world import RunReport, run
 
 

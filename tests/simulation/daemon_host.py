@@ -22,11 +22,9 @@ from streamer.protocol.schema import RECORD_TOPICS
 from tests.simulation.clock import EventClock, Pause, Process, Steps, Thread
 from tests.simulation.daemon_threads import DaemonThread, FeedThread, IngestThread
 from tests.simulation.engine_thread import EngineThread
-from tests.simulation.feed_network import FeedEndpoint
 from tests.simulation.log_thread import LogThread, Taken
-from tests.simulation.machine_disk import MachineDisk
-from tests.simulation.model_journal import OwnedJournal
-from tests.simulation.network import Endpoint
+from tests.simulation.model_journal import MachineDisk, OwnedJournal
+from tests.simulation.network import Endpoint, FeedEndpoint
 from tests.simulation.promises import Promises
 from tests.simulation.sync_host import SyncStarter
 

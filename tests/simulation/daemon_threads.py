@@ -21,8 +21,7 @@ from streamer.protocol.header import Header, WireError, answer, crc32c, size_of,
 from streamer.protocol.payloads import decode_batch
 from streamer.protocol.transport.frames import Message, Placed
 from tests.simulation.clock import Pause, Steps, Thread
-from tests.simulation.feed_network import FeedServer
-from tests.simulation.network import Frames, Router
+from tests.simulation.network import FeedServer, Frames, Router
 
 if TYPE_CHECKING:
     from tests.simulation.daemon_host import DaemonHost

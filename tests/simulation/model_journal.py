@@ -8,21 +8,26 @@ process may be killed or the power may fail.
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import msgpack
 
 from streamer.journal.record import (
     Begun,
     JournalDamage,
     JournalExpired,
+    JournalFailed,
+    JournalFull,
     Key,
     Received,
     Record,
     Snapshot,
 )
 from streamer.protocol.header import crc32c
-from tests.simulation.machine_disk import MachineDisk
-from tests.simulation.model_index import Committed, Row, StoredSnapshot
+from tests.faults.disk_model import DiskModel
 
 INDEX, DATA, SNAPSHOT = "index", "data", "snapshot-"
 
@@ -306,3 +311,173 @@ class OwnedJournal(JournalModel):
 
     def _step(self, mean: float, done: str) -> DiskStep:
         return DiskStep(min(self._chance.expovariate(1 / mean), 50 * mean), done)
+
+
+_HEAD = struct.Struct("<II")
+
+
+class Row(NamedTuple):
+    """The index entry of a record."""
+
+    at: int
+    kind: str
+    meta: bytes
+    offset: int
+    lengths: list[int]
+    sum: int
+    key: list[Any] | None
+    time: int
+    about: int | None
+    lost: bool = False
+
+
+class StoredSnapshot(NamedTuple):
+    """The index entry of a snapshot; without a file it was given up."""
+
+    at: int
+    file: str
+    lengths: list[int]
+    sum: int
+    meta: bytes
+
+
+@dataclass
+class Committed:
+    """The state after the transactions so far."""
+
+    stream: str = ""
+    epoch: int = 0
+    head: int = 0
+    oldest: int = 1
+    rows: dict[int, Row] = field(default_factory=dict)
+    producers: dict[str, Received] = field(default_factory=dict)
+    contents: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    snapshot: StoredSnapshot | None = None
+    # the ends of the data and of the index
+    data_end: int = 0
+    end: int = 0
+    _chain: int = 0
+
+    @classmethod
+    def read(cls, index: bytes) -> Committed:
+        """Read all complete transactions of an index."""
+        found = cls()
+        while found.take(index[found.end :]):
+            pass
+        return found
+
+    def packed(self, change: dict[str, Any]) -> bytes:
+        """The next transaction."""
+        body: bytes = msgpack.packb(change)
+        return _HEAD.pack(len(body), self._sum(body)) + body
+
+    def take(self, data: bytes) -> bool:
+        """Apply the transaction at the beginning of ``data``; returns whether there is one."""
+        if len(data) < _HEAD.size:
+            return False
+        size, crc = _HEAD.unpack(data[: _HEAD.size])
+        body = data[_HEAD.size : _HEAD.size + size]
+        if not size or len(body) < size or self._sum(body) != crc:
+            return False
+        self._apply(msgpack.unpackb(body))
+        self.end += _HEAD.size + size
+        self._chain = crc
+        return True
+
+    def _sum(self, body: bytes) -> int:
+        return crc32c([self._chain.to_bytes(4, "little"), body])
+
+    def _apply(self, change: dict[str, Any]) -> None:
+        self.stream = change.get("stream", self.stream)
+        self.epoch = change.get("epoch", self.epoch)
+        for fields in change.get("rows", ()):
+            row = Row(*fields)
+            self._forget(row.at)
+            self.rows[row.at] = row
+            self.head = max(self.head, row.at)
+            self.data_end = max(self.data_end, row.offset + sum(row.lengths))
+            if row.key is not None:
+                key = Key(*row.key)
+                self.producers[key.producer] = Received(*key[:3], key.mark, row.time)
+                self.contents[key[:3]] = key.content
+        for name, epoch, time in change.get("begun", ()):
+            before = self.producers.get(name)
+            self.producers[name] = Received(name, epoch, 0, before.mark if before else b"", time)
+        self.oldest = change.get("oldest", self.oldest)
+        for at in [at for at in self.rows if at < self.oldest]:
+            self._forget(at)
+        if "snapshot" in change:
+            self.snapshot = StoredSnapshot(*change["snapshot"])
+
+    def _forget(self, at: int) -> None:
+        row = self.rows.pop(at, None)
+        if row is not None and row.key is not None:
+            del self.contents[Key(*row.key)[:3]]
+
+
+class MachineDisk:
+    """Files by name. full: nothing more can be written. failing: the next sync fails.
+
+    cuts: the number of power cuts.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.files: dict[str, bytearray] = {}
+        self.full = self.failing = False
+        self._chance = chance
+        self._begin({})
+
+    def _begin(self, content: dict[str, bytes]) -> None:
+        self.files = {name: bytearray(data) for name, data in content.items()}
+        self._model = DiskModel(content)
+        self._numbers = self._model.first_files()
+        self._made = 0
+
+    def create(self, name: str) -> None:
+        """Make an empty file; its name is not synced."""
+        self.files[name] = bytearray()
+        self._made += 1
+        self._numbers[name] = self._made
+        self._model.do(("create", name, self._made))
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+        del self.files[name]
+        self._model.do(("delete", name))
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        """Write over existing content or at the end. JournalFull leaves half of it."""
+        if self.full:
+            self._write(name, offset, data[: len(data) // 2])
+            raise JournalFull(f"{name}: no room")
+        self._write(name, offset, data)
+
+    def _write(self, name: str, offset: int, data: bytes) -> None:
+        file = self.files[name]
+        assert offset <= len(file), "a hole"
+        file[offset : offset + len(data)] = data
+        self._model.do(("write", self._numbers[name], offset, bytes(data)))
+
+    def sync(self, name: str) -> None:
+        """Sync the content. JournalFailed: written data may be lost."""
+        if self.failing:
+            self.failing = False
+            # after a failed sync the kernel treats the pages as clean, and may drop them
+            survived = self._model.after_cut(self._chance) or {}
+            self.files[name] = bytearray(survived.get(name, b""))
+            self._begin({name: bytes(data) for name, data in self.files.items()})
+            raise JournalFailed(f"{name}: sync failed")
+        self._model.do(("sync", self._numbers[name]))
+
+    def sync_names(self) -> None:
+        """Sync the names of all files."""
+        self._model.do(("sync names",))
+
+    def cut_power(self) -> None:
+        """Cut the power: unsynced data survives in part."""
+        self._begin(self._model.after_cut(self._chance) or {})
+
+    def flip(self, name: str, offset: int, bit: int) -> None:
+        """Flip a stored bit."""
+        self.files[name][offset] ^= 1 << bit
+        self._begin({name: bytes(data) for name, data in self.files.items()})

@@ -19,8 +19,7 @@ from streamer.client.messages import NewKmers, ReadSummaries, RecordMessage, Res
 from streamer.daemon.stored_batch import StoredBatch
 from streamer.journal.record import JournalDamage, Record
 from streamer.protocol.header import Header
-from tests.simulation.model_index import Row
-from tests.simulation.model_journal import JournalModel, OwnedJournal
+from tests.simulation.model_journal import JournalModel, OwnedJournal, Row
 from tests.simulation.said import said, stored
 from tests.simulation.single_pass import LossyStart, SinglePass
 

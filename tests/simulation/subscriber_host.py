@@ -20,8 +20,7 @@ from streamer.client.messages import Gap, Message, NewStream, RecordMessage, Res
 from streamer.protocol.header import Reason, WireError
 from streamer.protocol.schema import TOPICS
 from tests.simulation.clock import EventClock, Pause, Process, Steps, Thread
-from tests.simulation.feed_network import FeedClient, FeedEndpoint
-from tests.simulation.network import Dealer, Endpoint, Path
+from tests.simulation.network import Dealer, Endpoint, FeedClient, FeedEndpoint, Path
 from tests.simulation.promises import Promises
 from tests.simulation.said import said
 

@@ -14,7 +14,7 @@ from tests.simulation.__main__ import replay, simulate
 from tests.simulation.daemon_host import DaemonHost
 from tests.simulation.mistakes import MISTAKES
 from tests.simulation.promises import Violation
-from tests.simulation.storm_plan import FAULTS
+from tests.simulation.storm import FAULTS
 from tests.simulation.world import RunReport, run
 
 BLOCKS, SEEDS = 8, 30

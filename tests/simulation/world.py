@@ -13,12 +13,11 @@ from structlog.testing import capture_logs
 from streamer.daemon.restore import fingerprint
 from tests.simulation.clock import EventClock
 from tests.simulation.daemon_host import DaemonHost, Site
-from tests.simulation.machine_disk import MachineDisk
+from tests.simulation.model_journal import MachineDisk
 from tests.simulation.network import Noise, Path
 from tests.simulation.producer_host import Job, ProducerHost, job
 from tests.simulation.promises import Promises, violated
-from tests.simulation.storm import Storm
-from tests.simulation.storm_plan import StormPlan
+from tests.simulation.storm import Storm, StormPlan
 from tests.simulation.subscriber_host import Healer, Heard, Watcher
 from tests.simulation.toy_matcher import dictionary_of
 

@@ -135,6 +135,7 @@ def test_closed_standard_streams(closed, code, says, tmp_path):
         assert done.stdout == "#read\tstart\tend\tevent\twindows\ttarget\n"
 
 
+@pytest.mark.slow
 def test_the_first_run_says_that_it_compiles(tmp_path):
     reads = write_fasta(tmp_path / "r.fa", [("r", "ACGTTGCATTAC")])
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}

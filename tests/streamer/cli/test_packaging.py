@@ -166,21 +166,6 @@ def test_the_snakemake_wrapper(program, monkeypatch):
     assert all(f"        {name}=" in rule for name in ("reads", "dictionary", "k", "report"))
 
 
-@pytest.mark.skipif(shutil.which("snakemake") is None, reason="no Snakemake")
-def test_the_snakemake_wrapper_in_its_rule(program):
-    """With Snakemake itself, which takes wrappers from a folder, too."""
-    folder = PACKAGING / "snakemake" / "match"
-    shutil.copytree(folder, program / "wrappers" / "master" / "bio" / "streamer" / "match")
-    shutil.copy(folder / "test" / "Snakefile", program)
-    (program / "lambda_sim.fq.gz").rename(program / "reads.fq.gz")
-    (program / "lambda.fa.gz").rename(program / "reference.fa.gz")
-    told = ["snakemake", "--cores", "2", "--wrapper-prefix", f"file://{program}/wrappers/"]
-    done = subprocess.run(told, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    command = "streamer match reads.fq.gz -d reference.fa.gz -k 21 --report targets -q"
-    assert (program / "targets.tsv").read_text() == bash(command)
-
-
 def script_of(text, part):
     """The shell script of a process, as Nextflow would write it."""
     script = text.partition(f"    {part}:\n")[2].split('"""')[1]
@@ -270,32 +255,6 @@ def test_the_lock_has_what_the_project_needs():
 
 
 # ---- completion ------------------------------------------------------------------------------
-
-ASKED = {
-    "bash": {"COMP_WORDS": "streamer {}", "COMP_CWORD": "{n}"},
-    "zsh": {"_TYPER_COMPLETE_ARGS": "streamer {}"},
-    "fish": {"_TYPER_COMPLETE_ARGS": "streamer {}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-}
-
-
-@pytest.mark.parametrize(
-    ("shell", "line", "found"),
-    [
-        ("bash", "st", "status"),
-        ("bash", "match --rep", "--report"),
-        ("zsh", "match --rep", "--report"),
-        ("fish", "st", "status"),
-    ],
-)
-def test_completion(program, shell, line, found):
-    asked = {
-        name: text.format(line, n=len(line.split())) for name, text in ASKED[shell].items()
-    } | {"_STREAMER_COMPLETE": f"complete_{shell}"}
-    done = subprocess.run(
-        ["streamer"], env=os.environ | asked, capture_output=True, text=True, check=False
-    )
-    assert found in done.stdout
-    assert "targets" not in done.stdout
 
 
 def test_completion_in_a_real_shell(program):

@@ -14,7 +14,7 @@ import pytest
 
 from streamer.cli import daemon_options
 from streamer.cli.send_files import send_all
-from streamer.client import Control, Producer, RefusedError, producer
+from streamer.client import Control, Producer, producer
 from streamer.client.client_errors import DaemonSilentError
 from streamer.client.core import producer as account
 from streamer.client.core import producer as core
@@ -262,25 +262,6 @@ def test_an_interrupt_at_any_line_leaves_the_count_exact(path):
         assert sender.reads_sent == sender.reads_acknowledged == sender.reads_matched
         assert daemon.service.status.totals.fields()["reads"] == sender.reads_acknowledged
     assert interrupts > 30
-
-
-def test_reads_are_counted_over_a_refusal_and_over_daemons(path):
-    with running(path) as daemon:
-        sender = Producer(daemon.endpoints["ingest"])
-        sender.send([("a", "ACGT"), ("b", "ACGT")])
-        with pytest.raises(RefusedError):  # noqa: PT012
-            sender.send([("x", "AC-T")])
-            sender.flush()
-        assert (sender.reads_sent, sender.reads_acknowledged) == (3, 2)
-        sender.send([("c", "ACGT"), ("d", "ACGT"), ("e", "ACGT")])
-        sender.flush(matched=True)
-        assert (sender.reads_acknowledged, sender.reads_matched) == (5, 5)
-        assert sender.last_acknowledged == "e"
-    with running(path):
-        sender.send([("f", "ACGT")], timeout=DEADLINE)
-        sender.flush(matched=True)
-    assert (sender.reads_sent, sender.reads_acknowledged, sender.reads_matched) == (7, 6, 6)
-    sender.close()
 
 
 def test_an_account_takes_back_what_a_daemon_lost():

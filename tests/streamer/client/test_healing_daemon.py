@@ -11,11 +11,9 @@ import pytest
 
 from streamer.client import (
     Beat,
-    Control,
     Cursor,
     NewEpoch,
     Producer,
-    ReadSummaries,
     Status,
     Subscriber,
     Sync,
@@ -24,7 +22,7 @@ from streamer.client.messages import BatchMessage
 from streamer.journal.reader import JournalReader
 from tests.daemon_kit import GENOME, process, reads_of, settings, wait_for_line
 from tests.stored_batches import said
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.whole
 
@@ -134,48 +132,3 @@ def test_a_subscriber_outlives_the_daemon(path, tmp_path, number):
         fold.read(feed, head(endpoints))
     fold.expect(tmp_path)
     fold.nothing_else()
-
-
-def test_a_snapshot_and_its_tail_are_everything(path, tmp_path):
-    """What they say of dictionary and totals is what the daemon itself says."""
-
-    with daemon(path) as (_, endpoints):
-        for seed in range(3):
-            send(endpoints, seed)
-        with Sync(endpoints["sync"], answer_seconds=DEADLINE) as sync:
-            state = sync.snapshot()
-            kmers, reads = state.kmers.size, state.totals.get("reads", 0)
-            for message in sync.pull(["delta", "read"], state.cursor):
-                if isinstance(message, ReadSummaries):
-                    reads += message.read.size
-                else:
-                    kmers += message.code.size
-        with Control(endpoints["control"]) as control:
-
-            def counted():
-                totals = control.status()["totals"]
-                return (totals["new_kmers"], totals["reads"]) == (kmers, reads)
-
-            until(counted, f"{kmers} k-mers of {reads} reads")
-
-
-def test_a_process_that_dies_is_started_again(path, tmp_path):
-    import os
-    from pathlib import Path
-
-    with daemon(path) as (child, endpoints), subscriber(endpoints, cursor=Cursor("", 0)) as feed:
-        fold = Fold()
-        send(endpoints, 1)
-        fold.read(feed, 2)
-        children = Path(f"/proc/{child.pid}/task")
-        (sync,) = {
-            int(number)
-            for task in children.iterdir()
-            for number in (task / "children").read_text().split()
-        }
-        os.kill(sync, signal.SIGKILL)
-        send(endpoints, 2)
-        # a cursor is asked for again whatever was heard of it
-        feed._core._heal(0)
-        fold.read(feed, head(endpoints))
-    fold.expect(tmp_path)

@@ -11,23 +11,17 @@ import pytest
 
 from streamer.client import (
     Control,
-    Cursor,
-    NewEpoch,
     Producer,
     Retract,
     Settled,
-    Status,
-    Subscriber,
-    Sync,
     Upgrade,
 )
-from streamer.client.core.subscriber import HealingCore
 from streamer.client.message_tables import tables
-from streamer.client.messages import RecordMessage, typed
+from streamer.client.messages import typed
 from streamer.protocol.header import WireError
 from streamer.protocol.payloads import decode_feed, encode_feed, encode_notice
 from tests.daemon_kit import running, write_fasta
-from tests.reload_kit import TOPICS, answers, batches_of, configured, settle, sources_of
+from tests.reload_kit import answers, batches_of, configured, sources_of
 from tests.streamer.client.test_feed_damage import HEADER, NAMES, ROWS, columns_of, message
 from tests.waiting import DEADLINE
 
@@ -160,76 +154,6 @@ def expected(batches, sources):
             found += [("mismatch", *row, None) for row in rows.get("mismatch", [])]
             want[batch, name] = sorted([*found, *(("read", *row) for row in rows["read"])])
     return want
-
-
-def reloaded(daemon, folder, rng, batches):
-    """Send batches while the dictionary changes twice; the last sources."""
-    half = len(batches) // 2
-    with (
-        Control(daemon.endpoints["control"]) as control,
-        Producer(daemon.endpoints["ingest"], name="lab") as producer,
-    ):
-        for part in (batches[:half], batches[half:]):
-            for reads in part:
-                producer.send(reads)
-            producer.flush(matched=True, timeout=DEADLINE)
-            sources = sources_of(rng)
-            write_fasta(folder / "ref.fa", sources)
-            control.reload()
-        settle(control)
-    return sources
-
-
-@pytest.mark.whole
-def test_a_subscriber_that_heals_folds_to_the_same(tmp_path, monkeypatch):
-    """Some messages of the feed are lost, others come late; so for one that begins afterwards."""
-    rng = random.Random(1)
-    take, late = HealingCore.take, []
-
-    def lossy(self, frames, crc=None):
-        if rng.random() < 0.1:
-            return
-        if rng.random() < 0.1:
-            late.append(([bytes(frame) for frame in frames], crc))
-            return
-        take(self, frames, crc)
-        while late:
-            take(self, *late.pop())
-
-    monkeypatch.setattr(HealingCore, "take", lossy)
-    write_fasta(tmp_path / "ref.fa", sources_of(rng))
-    batches = batches_of(rng, 30)
-    with running(configured(tmp_path), ["feed.beat_seconds=0.05"]) as daemon:
-        options = {"sync": daemon.endpoints["sync"], "answer_seconds": DEADLINE}
-        topics = [*TOPICS, "status"]
-        with Subscriber(daemon.endpoints["feed"], topics, **options) as live:
-            assert live.wait_for_daemon(DEADLINE)
-            sources = reloaded(daemon, tmp_path, rng, batches)
-            with Sync(daemon.endpoints["sync"], answer_seconds=DEADLINE) as sync:
-                head = sync.heads().head
-                pulled = [(message, None) for message in sync.pull(TOPICS)]
-            options["cursor"] = Cursor("", 0)
-            with Subscriber(daemon.endpoints["feed"], topics, **options) as late_one:
-                streams = [heard(live, head), heard(late_one, head), pulled]
-    for messages in streams:
-        fold = RowFold()
-        for one, _ in messages:
-            for table in tables(one):
-                for row in table.records():
-                    fold.take(one.stamp.at, row)
-        assert fold.answers() == expected(batches, sources)
-        assert [type(one) for one, _ in messages].count(Settled) in (1, 2)
-
-
-def heard(feed, head):
-    """The messages about records up to the head; nothing is missing."""
-    found = []
-    while feed.cursor is None or feed.cursor.at < head:
-        message = feed.receive(0.1)
-        assert message is None or isinstance(message, RecordMessage | Status | NewEpoch)
-        if isinstance(message, RecordMessage):
-            found.append((message, feed.cursor))
-    return found
 
 
 @pytest.mark.whole

@@ -159,16 +159,6 @@ def test_heads_may_be_refused(tmp_path):
         refusing.join()
 
 
-def test_no_room(tmp_path):
-    with serving(tmp_path, "sync.connections=1") as served:
-        served.commit(5)
-        served.reach(served.puller())
-        with Sync(served.worker.endpoint, answer_seconds=DEADLINE) as sync:
-            with pytest.raises(RefusedError) as caught:
-                list(sync.pull(["read"]))
-            assert caught.value.reason == "credit"
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"stream": "a"}', '{"stream": "a", "at": -1}', '{"stream": "a", "at": 1.5}',

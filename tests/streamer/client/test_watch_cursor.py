@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from itertools import pairwise
@@ -71,19 +70,6 @@ def watched(endpoints, path, place, watch):
     while not place.exists() or at(place) < last:
         rows += watch(path, seconds=1)[0]
     return rows
-
-
-def test_rows_come_once_over_restarts_of_both(path, place, watch):
-    rows = []
-    for life in range(3):
-        with daemon(path) as (child, endpoints):
-            send(endpoints, life)
-            rows += watched(endpoints, path, place, watch)
-            if life < 2:
-                send(endpoints, life + 10)
-            child.send_signal(signal.SIGKILL)
-            child.wait(DEADLINE)
-    assert batches(rows) == everything(range(5))
 
 
 def test_a_watch_that_is_killed_loses_nothing(path, place, watch):

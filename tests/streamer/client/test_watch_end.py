@@ -68,20 +68,6 @@ def test_watch_tells_a_lost_daemon_from_one_that_ends(
     )
 
 
-def test_watch_ends_with_a_daemon_that_ends(path, ending, tmp_path, streamer):
-    rows = tmp_path / "rows.tsv"
-    ending(signal.SIGTERM, lambda: written(rows))
-    code, _, err = streamer("watch", "--config", path, "--count", "5", "-o", rows)
-    assert (code, err) == (0, "streamer: the daemon has ended\n")
-
-
-def test_a_watch_that_has_its_time_does_not_ask_for_more(path, ending, tmp_path, streamer):
-    rows = tmp_path / "rows.tsv"
-    ending(signal.SIGKILL, lambda: written(rows))
-    code, _, err = streamer("watch", "--config", path, "--for", "0.5", "-o", rows)
-    assert (code, err) == (0, "")
-
-
 def test_a_subscriber_that_waits_is_told_of_a_lost_daemon(path, daemon, tmp_path):
     with ExitStack() as stack:
         options = {"topics": ["read"], "answer_seconds": SILENT_SECONDS}
@@ -101,13 +87,6 @@ def subscribed(folder):
     """Whether somebody subscribes to the status and to beats."""
     with Control(f"ipc://{folder}/control") as control:
         return {"status.", "beat."} <= set(control.status()["topics"])
-
-
-def test_top_ends_with_a_daemon_that_ends(path, ending, tmp_path, streamer):
-    ending(signal.SIGTERM, lambda: subscribed(tmp_path))
-    code, out, err = streamer("top", "--config", path, "--every", "0.1")
-    assert (code, err) == (0, "streamer: the daemon has ended\n")
-    assert "windows matched" in out
 
 
 def test_top_tells_of_a_lost_daemon(path, ending, tmp_path, streamer, monkeypatch):

@@ -115,12 +115,9 @@ def test_rows_are_those_of_one_process(name, share, here, files, tmp_path, monke
     compare(name, files, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["asm-best", "primer", "lcs-cut", "match"])
-def test_rows_of_a_cluster_are_those_of_one_process(name, nodes, files, tmp_path, monkeypatch):
-    if name == "lcs-cut":
-        monkeypatch.setattr(batch_tasks, "FROM_CELLS", 0)
-        monkeypatch.setattr(batch_tasks, "TILE_CELLS", 1e8 * SMALL)
-    compare(name.removesuffix("-cut"), files, tmp_path)
+@pytest.mark.parametrize("name", ["asm-best", "match"])
+def test_rows_of_a_cluster_are_those_of_one_process(name, nodes, files, tmp_path):
+    compare(name, files, tmp_path)
 
 
 def compare(name, files, tmp_path):

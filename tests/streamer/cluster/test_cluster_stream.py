@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import time
 
 import numpy as np
 import pytest
 
-from streamer.cluster import worker_team
 from streamer.cluster.cluster_matcher import LEAST_PART, ClusterMatcher
 from streamer.cluster.connecting import Cluster
-from streamer.cluster.match_worker import MatchWorker
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
@@ -87,50 +82,11 @@ def test_results_are_those_of_one_machine(mode, shards, nodes, genome, targets):
         there.close()
 
 
-def test_workers_that_die_lose_and_double_nothing(nodes, genome, targets):
-    rng = random.Random(SEED + 2)
-    here, there, said = matchers("grow", targets, workers=2)
-    kills = 0
-    try:
-        for batch in batches(genome, 25):
-            workers = nodes.workers("MatchWorker")
-            if workers and rng.random() < 0.4:
-                nodes.kill(rng.choice(workers))
-                kills += 1
-            assert_equal(here.match(batch), there.match(batch))
-        assert kills >= 3
-        assert any("died" in line for line in said)
-    finally:
-        here.close()
-        there.close()
-
-
 def ready(matcher):
     """How many workers can be asked, once the team has been looked after."""
     team = matcher._engine._team
     team._step([])
     return sum(member.ready for member in team.members)
-
-
-def test_a_worker_that_hangs_is_noticed(nodes, genome, targets, monkeypatch):
-    monkeypatch.setattr(worker_team, "HANG_SECONDS", 2.0)
-    here, there, said = matchers("grow", targets, workers=2)
-    try:
-        some = list(batches(genome, 6))
-        for batch in some[:2]:
-            assert_equal(here.match(batch), there.match(batch))
-        until(lambda: ready(there) >= 2, "two workers")
-        # the one that is given the next part
-        stopped = there._engine._team.members[0].pid
-        nodes.kill(stopped, signal.SIGSTOP)
-        for batch in some[2:]:
-            assert_equal(here.match(batch), there.match(batch))
-        assert any("has not answered for 2 s" in line for line in said)
-        # its place is taken
-        until(lambda: stopped not in nodes.workers(""), "the end of the stopped worker")
-    finally:
-        here.close()
-        there.close()
 
 
 def test_a_node_that_joins_gets_workers(nodes, genome, targets, monkeypatch):
@@ -152,42 +108,5 @@ def test_a_node_that_joins_gets_workers(nodes, genome, targets, monkeypatch):
     finally:
         if node is not None:
             nodes.remove(node)
-        here.close()
-        there.close()
-
-
-def test_workers_that_load_for_long_are_waited_for(nodes, genome, targets, tmp_path, monkeypatch):
-    """They give signs of life meanwhile."""
-    until(lambda: not nodes.ghosts(), "the end of removed nodes")
-    gate = tmp_path / "gate"
-    path = str(gate)
-
-    class HeldWorker(MatchWorker):
-        def load(self, *args):
-            while not os.path.exists(path):
-                time.sleep(0.02)
-            return super().load(*args)
-
-    monkeypatch.setattr(worker_team, "MatchWorker", HeldWorker)
-    here, there, said = matchers("grow", targets, workers=1, shards=2)
-    try:
-        team = there._engine._team
-        until(
-            lambda: not team._step([]) and all(member.alive for member in team.members),
-            "signs of life of both workers",
-        )
-        assert [member.pid for member in team.members] == [0, 0]
-        monkeypatch.setattr(worker_team, "START_SECONDS", 4.0)
-        say = team._say
-
-        def open_gate(line):
-            say(line)
-            gate.touch()
-
-        team._say = open_gate
-        for batch in batches(genome, 2):
-            assert_equal(here.match(batch), there.match(batch))
-        assert said == ["workers of the cluster take long to start; waiting for them"]
-    finally:
         here.close()
         there.close()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from streamer.cli.app import main
-from streamer.cluster import batch_tasks, cluster_tasks, match_tasks
+from streamer.cluster import cluster_tasks, match_tasks
 from streamer.cluster.cluster_tasks import ClusterTasks, Task
 from streamer.cluster.connecting import Cluster
 from streamer.errors import StreamerError
@@ -51,6 +51,7 @@ def cluster(nodes):
     return Cluster(ray)
 
 
+@pytest.mark.slow
 def test_results_keep_their_order_while_workers_die_and_nodes_come_and_go(nodes, cluster):
     tasks = ClusterTasks(cluster, Square(0.15))
     with Trouble(nodes, SEED, 0.6, with_nodes=True) as trouble:
@@ -59,27 +60,17 @@ def test_results_keep_their_order_while_workers_die_and_nodes_come_and_go(nodes,
     assert trouble.kills >= 3, f"seed {SEED}"
 
 
-@pytest.mark.parametrize("command", ["asm", "match"])
-def test_rows_survive_kills(command, nodes, tmp_path, monkeypatch):
-    rng = random.Random(SEED)
-    text = "".join(rng.choices("ACGT", k=3_000_000))
-    patterns = [
-        word for _ in range(150) for word in ("--pattern", "".join(rng.choices("ACGT", k=30)))
-    ]
-    (tmp_path / "text.fa").write_text(f">t\n{text}\n")
+def test_rows_survive_kills(nodes, tmp_path, monkeypatch):
+    text = "".join(random.Random(SEED).choices("ACGT", k=3_000_000))
     reads = "".join(f">r{i}\n{text[i * 900 : i * 900 + 1000]}\n" for i in range(3000))
     (tmp_path / "reads.fa").write_text(reads)
     (tmp_path / "targets.fa").write_text(f">g\n{text[:200_000]}\n")
-    line = {
-        "asm": ["asm", "text.fa", *patterns, "-k", "9", "--report", "best"],
-        "match": ["match", "reads.fa", "-d", "targets.fa", "-k", "21", "-D", "3"],
-    }[command]
+    line = ["match", "reads.fa", "-d", "targets.fa", "-k", "21", "-D", "3"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(batch_tasks, "MOST_PIECE", 30_000)
     monkeypatch.setattr(match_tasks, "TASK_BASES_NEAR", 100_000)
     assert main([*line, "--device", "cpu", "-q", "-o", "alone"]) == 0
     # a worker takes a second to begin
-    with Trouble(nodes, SEED + 1, 0.6 if command == "asm" else 2.0, with_nodes=False) as trouble:
+    with Trouble(nodes, SEED + 1, 2.0, with_nodes=False) as trouble:
         assert main([*line, "--device", "cpu", "-q", "-o", "there", "--cluster", "auto"]) == 0
     assert (tmp_path / "there").read_bytes() == (tmp_path / "alone").read_bytes()
     assert trouble.kills >= 1

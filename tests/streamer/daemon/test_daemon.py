@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import threading
 
 import pytest
@@ -13,7 +12,6 @@ from tests.daemon_kit import (
     DEADLINE,
     GENOME,
     follow,
-    process,
     reads_of,
     rows_of,
     running,
@@ -95,35 +93,4 @@ def test_several_producers_equal_one_pass(path, tmp_path, genome, streamer, mode
     assert totals["reads"] == len(sent)
     assert totals["bases"] == sum(map(len, sent.values()))
     check_equal(messages, sent, streamer, tmp_path, genome, mode)
-    assert not feed.gaps
-
-
-def test_producer_killed_half_way_harms_nobody(path, tmp_path, genome, streamer):
-    code = (
-        "import sys\n"
-        "from streamer.client import Producer\n"
-        "reads = [(f'dead{i}', sys.argv[2][i : i + 50]) for i in range(900)]\n"
-        f"producer = Producer(sys.argv[1], name='dead', answer_seconds={DEADLINE})\n"
-        "for i in range(900):\n"
-        "    producer.send([reads[i]])\n"
-        "sys.stderr.write('sent\\n'); sys.stderr.flush()\n"
-        "sys.stdin.read()\n"
-    )
-    dead = {f"dead{i}": GENOME[i : i + 50] for i in range(900)}
-    mine = dict(reads_of(GENOME, random.Random(5), 30))
-    with (
-        running(path) as daemon,
-        Subscriber(daemon.endpoints["feed"], TOPICS) as feed,
-        Producer(daemon.endpoints["ingest"]) as producer,
-    ):
-        assert feed.wait_for_daemon(DEADLINE)
-        with process([daemon.endpoints["ingest"], GENOME], code) as child:
-            messages = follow(feed, 1)
-            child.send_signal(signal.SIGKILL)
-            child.wait(DEADLINE)
-        producer.send(list(mine.items()))
-        producer.flush(matched=True)
-        while not any(m.origin.producer == producer.name for m in messages):
-            messages += follow(feed, 1)
-    check_equal(messages, dead | mine, streamer, tmp_path, genome, "frozen")
     assert not feed.gaps

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 import apsw
 import pytest
 
-from streamer.client import Control, NewKmers, Producer, ReadSummaries, Subscriber
+from streamer.client import Control, Producer
 from streamer.daemon.core import producers
 from streamer.daemon.core.log import Replay
 from streamer.journal.disk import Disk
@@ -35,7 +35,6 @@ from tests.daemon_kit import (
     running,
     settings,
     wait_for_line,
-    write_fasta,
 )
 from tests.waiting import until
 
@@ -68,61 +67,6 @@ def send(endpoints, reads, name="lab"):
     with Producer(endpoints["ingest"], name=name) as producer:
         producer.send(reads)
         producer.flush(matched=True)
-
-
-def test_a_killed_daemon_goes_on(path, tmp_path):
-    reads = reads_of(GENOME, random.Random(1), 30)
-    with daemon(path) as (child, endpoints):
-        send(endpoints, reads)
-        with Control(endpoints["control"]) as control:
-            before = control.status()
-        end(child, signal.SIGKILL)
-    assert before["totals"]["new_kmers"] > 1000
-    with daemon(path) as (child, endpoints), Control(endpoints["control"]) as control:
-        after = control.status()
-        same = ("stream",)
-        assert [after[key] for key in same] == [before[key] for key in same]
-        assert after["epoch"] == before["epoch"] + 1
-        assert after["dictionary"]["kmers"] == before["dictionary"]["kmers"]
-        assert after["dictionary"]["version"] == before["dictionary"]["version"]
-        counts = ("batches", "reads", "bases", "matches", "mismatches", "new_kmers")
-        assert [after["totals"][c] for c in counts] == [before["totals"][c] for c in counts]
-        with Subscriber(endpoints["feed"], ["read", "delta"]) as feed:
-            assert feed.wait_for_daemon(DEADLINE)
-            send(endpoints, reads)
-            # the dictionary knows all of them
-            found = feed.receive(DEADLINE)
-            assert isinstance(found, ReadSummaries)
-            assert found.mismatches.sum() == 0
-            assert found.origin.batch == before["totals"]["batches"]
-            assert found.origin.base == before["totals"]["bases"]
-            end(child)
-            assert not [m for m in feed if isinstance(m, NewKmers)]
-
-
-def test_a_producer_goes_on_after_a_kill(path):
-    batches = [[[f"r{seq}", "ACGTTGCAAC" * seq]] for seq in range(1, 7)]
-    with daemon(path) as (child, endpoints), Raw(endpoints["ingest"]) as raw:
-        raw.open()
-        for seq in (1, 2, 3):
-            raw.send(*list_batch(seq, batches[seq - 1], mark=b"m%d" % seq))
-        raw.accepted(3, durable=3)
-        end(child, signal.SIGKILL)
-    with daemon(path) as (child, endpoints), Raw(endpoints["ingest"]) as raw:
-        raw.send({"v": 2, "type": "hello", "versions": [2], "producer": "raw", "epoch": 1})
-        welcome = raw.receive_type("welcome")
-        assert (welcome["received"], welcome["durable"], welcome["mark"]) == (3, 3, b"m3")
-        # again, the same: no second effect
-        raw.send(*list_batch(2, batches[1], mark=b"m2"))
-        # again, something else
-        raw.send(*list_batch(3, batches[4], mark=b"m3"))
-        assert raw.receive_type("refused")["reason"] == "conflict"
-        for seq in (4, 5, 6):
-            raw.send(*list_batch(seq, batches[seq - 1]))
-        raw.accepted(6, durable=6, matched=6)
-        with Control(endpoints["control"]) as control:
-            assert control.status()["totals"]["batches"] == 6
-        end(child)
 
 
 def test_names_that_are_not_used_are_forgotten(path, monkeypatch):
@@ -163,28 +107,6 @@ def test_a_journal_in_use_or_of_another_dictionary_is_refused(path, tmp_path):
     line = refused(path, "--set", "dictionary.k=13")
     assert "k=11" in line
     assert "k=13" in line
-
-
-def test_other_sources_are_another_version(tmp_path):
-    source = write_fasta(tmp_path / "ref.fa", [("one", GENOME[:500])])
-    path = settings(tmp_path, f'k = 11\nsources = ["{source}"]')
-    with daemon(path) as (child, endpoints):
-        send(endpoints, [("r", GENOME[100:200])])
-        end(child)
-    write_fasta(source, [("one", GENOME[:500]), ("two", GENOME[500:900])])
-    with process(["run", "--config", path, *JOURNAL]) as child:
-        endpoints = json.loads(wait_for_line(child, '"listening"'))
-        assert "sources changed" in wait_for_line(child, "changed since the last start")
-        with Subscriber(endpoints["feed"], ["read"]) as feed:
-            assert feed.wait_for_daemon(DEADLINE)
-            send(endpoints, [("r", GENOME[100:200])])
-            message = feed.receive(DEADLINE)
-            assert (message.origin.batch, message.origin.version) == (1, 2)
-        end(child)
-    with closing(JournalReader(tmp_path / "journal")) as reader:
-        kinds = [record.kind for record in reader.records(0)]
-    assert kinds[:3] == ["dictionary", "batch", "dictionary"]
-    assert sorted(kinds[3:]) == ["batch", "settled"]
 
 
 def test_a_failed_sync_ends_the_daemon(path, monkeypatch):

@@ -127,40 +127,6 @@ def test_refuses_until_it_is_started_with_another_limit(tmp_path, streamer):
         raw.accepted(1)
 
 
-def test_what_was_sent_equals_what_match_finds(tmp_path, streamer):
-    """The commands make the same batches of the same files, whatever the chunks."""
-    rng = random.Random(4)
-    reads = [(f"r{i}", random_dna(rng, K)) for i in range(2 * SENT_READS + 3000)]
-    half = SENT_READS + 500
-    files = [write_fasta(tmp_path / "a.fa", reads[:half]), write_fasta(tmp_path / "b.fa", reads)]
-    limit = 40_000
-    path = settings(tmp_path, f"k = {K}\nmax_kmers = {limit}\nmode = 'grow'")
-    asked = ["match", *files, "--seed", "0", "-k", K, "--report", "reads", "--device", "cpu"]
-    with (
-        running(path, ["matching.chunk_bases=5000"]) as daemon,
-        Subscriber(daemon.endpoints["feed"], ["read"]) as feed,
-    ):
-        assert feed.wait_for_daemon(DEADLINE)
-        assert streamer("send", *files, "--to", daemon.endpoints["ingest"], "--quiet")[0] == 0
-        messages = follow(feed, 5)
-    sent = [
-        (name, int(m), int(n))
-        for message in messages
-        for name, m, n in zip(
-            message.origin.names, message.matches, message.mismatches, strict=True
-        )
-    ]
-    found = []
-    for options in (["--max-kmers", limit], ["--max-kmers", limit, "--chunk", 3000], []):
-        code, out, err = streamer(*asked, *options)
-        assert code == 0
-        assert (f"--max-kmers is {limit:,}: none are added from here on" in err) == bool(options)
-        rows = [line.split("\t") for line in out.splitlines()[1:]]
-        found.append([(row[0], int(row[3]), int(row[4])) for row in rows])
-    assert found[0] == found[1] == sent
-    assert found[2] != sent
-
-
 def test_a_limit_is_for_a_dictionary_that_grows(tmp_path, streamer):
     reads = write_fasta(tmp_path / "r.fa", [("r", "ACGTACGTACGT")])
     code, _, err = streamer("match", reads, "-d", reads, "-k", K, "--max-kmers", 5)

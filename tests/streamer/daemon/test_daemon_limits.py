@@ -6,7 +6,6 @@ import ast
 import json
 import random
 import signal
-import subprocess
 from contextlib import contextmanager
 
 import msgpack
@@ -208,66 +207,6 @@ def test_a_subscriber_that_stopped_takes_no_more_than_its_share(path, tmp_path):
     assert seen["read gaps"] >= 1
     assert seen["match gaps"] >= 1
     assert seen["read"] < 331
-
-
-STOP = """
-import sys, zmq
-context = zmq.Context()
-sockets = [context.socket(zmq.SUB) for _ in range(int(sys.argv[2]))]
-for socket in sockets:
-    socket.connect(sys.argv[1])
-    for topic in ("match.", "mismatch.", "read.", "beat."):
-        socket.subscribe(topic)
-for socket in sockets:
-    assert socket.recv_multipart()
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_many_that_stopped_take_no_more_than_one(path, tmp_path):
-    """All of them are ended once their share is full; one that reads misses nothing."""
-    rng = random.Random(8)
-    pieces = [GENOME[i : i + 15] + random_dna(rng, 5) for i in range(0, 3900, 30)]
-    reads = [(f"r{i}", "".join(rng.choices(pieces, k=500))) for i in range(50)]
-    limits = ["--set", "ingest.memory_bytes=2_000_000", "--set", "ingest.max_batch_bytes=1_000_000"]
-    limits += ["--set", "feed.buffer_bytes=8_388_608"]
-    limits += ["--set", "feed.endpoint=tcp://127.0.0.1:*"]
-    with process(["run", "--config", path, *limits]) as child:
-        wait_for_line(child, '"ready"')
-        with (
-            Control(f"ipc://{tmp_path}/control") as control,
-            Producer(f"ipc://{tmp_path}/ingest") as producer,
-        ):
-            endpoint = control.status()["endpoints"]["feed"]
-            with (
-                Subscriber(endpoint, ["read"]) as feed,
-                process([endpoint, "40"], STOP, stdin=subprocess.PIPE) as stopped,
-            ):
-                assert feed.wait_for_daemon(DEADLINE)
-                assert stopped.stdout.readline() == "ready\n"
-                stopped.send_signal(signal.SIGSTOP)
-
-                def send(batches):
-                    most = waiting = 0
-                    for _ in range(batches):
-                        producer.send(reads, timeout=DEADLINE)
-                        producer.flush(timeout=DEADLINE, matched=True)
-                        assert feed.receive(DEADLINE)
-                        most = max(most, resident(child))
-                        waiting = max(waiting, control.status()["feed"]["bytes"])
-                    return most, waiting
-
-                before, _ = send(1)
-                most, waiting = send(100)
-                assert 1_000_000 < waiting <= 8_388_608
-                assert most < before + 40
-                assert control.status()["feed"]["slow"] == 40
-                until(lambda: control.status()["subscriptions"]["kept"] == 3, "they are ended")
-                assert (feed.gaps, feed.damaged) == (0, 0)
-            said = json.loads(wait_for_line(child, "slow subscribers"))
-            assert said["connections"] >= 1
-            assert said["waiting_bytes"] <= said["buffer_bytes"] == 8_388_608
 
 
 def requests(count):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import msgpack
 import pytest
 
 from streamer.cli.app import main
@@ -65,35 +64,6 @@ def test_the_curve_goes_on_over_restarts(tmp_path):
     assert main([*arguments, "--report", "novelty", "-q", "-o", str(out)]) == 0
     rows = [[int(cell) for cell in line.split("\t")] for line in out.read_text().splitlines()[1:]]
     assert rows == novelty_curve(reads, K)
-
-
-def test_a_snapshot_without_a_curve_is_its_first_step(tmp_path, monkeypatch):
-    rng, path = random.Random(6), growing(tmp_path)
-    first, second = batches_of(rng, 9), batches_of(rng, 9)
-    with running(path) as daemon:
-        send(daemon, first)
-        until(lambda: curve_of(daemon), "the reads are counted")
-    spec = daemon.service.status.config.spec
-    journal = Journal(tmp_path / "journal", restore.identity(spec), "os")
-    put = journal.put_snapshot
-
-    def without(at, meta, frames):
-        meta = msgpack.unpackb(meta)
-        del meta["novelty"]
-        put(at, msgpack.packb(meta), frames)
-
-    monkeypatch.setattr(journal, "put_snapshot", without)
-    restore.put_snapshot(journal)
-    journal.close()
-    with running(path) as daemon:
-        *_, last = novelty_curve([read for batch in first for read in batch], K)
-        lump = [*last[:3], last[2]]
-        assert curve_of(daemon) == [lump]
-        send(daemon, second)
-        reads = [read for batch in first + second for read in batch]
-        until(lambda: curve_of(daemon)[-1][0] == len(reads), "all reads are counted")
-        assert curve_of(daemon)[0] == lump
-        assert curve_of(daemon)[-1][:3] == novelty_curve(reads, K)[-1][:3]
 
 
 def test_the_feed_says_where_it_ends(tmp_path):

@@ -12,8 +12,6 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.client import Control, RefusedError
-from streamer.daemon import config
-from streamer.errors import ConfigError
 from tests.daemon_kit import DEADLINE, process, running, settings, wait_for_line
 from tests.jobs_kit import LONG, PATTERN, job_folder, processes_of_jobs, wait_for_job
 from tests.waiting import until
@@ -424,19 +422,6 @@ def test_one_daemon_has_the_results(path, tmp_path):
 
 def sets(overrides):
     return [word for override in overrides for word in ("--set", override)]
-
-
-@pytest.mark.parametrize(
-    ("override", "fault"),
-    [
-        ("jobs.directories=['nowhere']", "no such folder: 'nowhere'"),
-        ("jobs.at_once=0", "is 0, must be at least 1"),
-        ("jobs.many=1", "unknown key"),
-    ],
-)
-def test_a_configuration_with_a_fault(path, override, fault):
-    with pytest.raises(ConfigError, match=fault):
-        config.load(path, [override])
 
 
 @pytest.mark.parametrize(

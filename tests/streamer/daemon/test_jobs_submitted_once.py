@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import contextmanager
 
 import msgpack
 import pytest
 import zmq
 
-from streamer.cli.app import main
 from streamer.client import Control, RefusedError
-from tests.daemon_kit import DEADLINE, process, running, wait_for_line
+from tests.daemon_kit import DEADLINE, running
 from tests.jobs_kit import job_folder, wait_for_job
 from tests.waiting import beside
 
@@ -52,41 +50,6 @@ def between(front, back, lost):
             yield
     finally:
         context.destroy(linger=0)
-
-
-def test_a_daemon_that_is_killed_after_it_took_a_job_is_asked_again(path, tmp_path, capfd):
-    """The reply is lost with it; the next one has the job, which is the only one."""
-    at, through = f"ipc://{tmp_path}/control", f"ipc://{tmp_path}/through"
-    run = ["run", "-c", path, "--set", "log.format='json'"]
-    taken, restarted, codes = threading.Event(), threading.Event(), []
-
-    def lost(reply):
-        if restarted.is_set():
-            return False
-        if "job" in reply:
-            taken.set()
-        return "job" in reply or taken.is_set()
-
-    def submit():
-        codes.append(main(["submit", "--at", through, "--wait", *LINE, "--quiet"]))
-
-    with between(through, at, lost):
-        client = threading.Thread(target=submit)
-        with process(run) as child:
-            wait_for_line(child, "ready")
-            client.start()
-            assert taken.wait(DEADLINE)
-            child.kill()
-            child.wait(DEADLINE)
-        restarted.set()
-        with process(run) as child:
-            wait_for_line(child, "ready")
-            with Control(at, answer_seconds=DEADLINE) as control:
-                client.join(DEADLINE)
-                (job,) = control.jobs()
-    # it may have begun before the kill
-    assert (codes, job["state"]) in (([0], "done"), ([1], "interrupted"))
-    capfd.readouterr()
 
 
 def test_what_got_no_reply_is_done_once(path, tmp_path):

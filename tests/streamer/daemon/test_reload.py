@@ -9,10 +9,8 @@ import pytest
 
 from streamer.client import Control, RefusedError, Retract, Settled, Subscriber
 from streamer.daemon import reload
-from streamer.daemon.restore import put_snapshot
 from streamer.errors import StreamerError
-from tests.daemon_kit import Raw, Running, list_batch, random_dna, running, write_fasta
-from tests.faults.plain_fold import PlainFold
+from tests.daemon_kit import Raw, Running, random_dna, running, write_fasta
 from tests.reference.exact import dictionary_of
 from tests.reload_kit import (
     GENOME,
@@ -65,31 +63,6 @@ def test_after_settled_the_fold_is_one_match_of_all_kept_reads(tmp_path, seed):
         assert fold.totals[name] == status["totals"][name] == count
 
 
-def test_topics_may_come_late_one_after_the_other(tmp_path):
-    """A subscriber that missed some of them folds the same answers."""
-    rng = random.Random(5)
-    sources = sources_of(rng)
-    with reloadable(tmp_path, sources) as (daemon, control):
-        for _ in range(3):
-            send(daemon, batches_of(rng, 4))
-            write_fasta(tmp_path / "ref.fa", sources_of(rng))
-            control.reload()
-        settle(control)
-    messages = stored(tmp_path)
-    want = folded(messages)
-    topics = sorted({topic for topic, *_ in messages})
-    assert {"match", "read", "retract", "upgrade"} <= {*topics}
-    for _ in range(20):
-        rng.shuffle(topics)
-        fold = PlainFold()
-        for topic in topics:
-            for message in messages:
-                if message[0] == topic:
-                    fold.take(*message)
-        assert fold.answers() == want.answers()
-        assert fold.totals == want.totals
-
-
 def test_other_sources_at_a_start_are_a_reload(tmp_path):
     """Also while a revision is under way, and back to what it was before."""
     rng = random.Random(5)
@@ -106,26 +79,6 @@ def test_other_sources_at_a_start_are_a_reload(tmp_path):
             assert fold.settled[-1] == (version, 0)
     # equal sources go on without a word
     assert [version for version, _ in fold.settled] == [2, 3]
-
-
-def test_a_revision_goes_on_after_a_restart(tmp_path, monkeypatch):
-    """What is committed of it is not done again; the engine may do one batch a step here."""
-    monkeypatch.setattr("streamer.daemon.kept_batches._BASES", 1)
-    rng = random.Random(6)
-    sources, batches = sources_of(rng), [batches_of(rng, 1)[0] for _ in range(30)]
-    with reloadable(tmp_path, sources_of(rng)) as (daemon, _):
-        send(daemon, batches)
-    starts = 0
-    while True:
-        with reloadable(tmp_path, sources) as (daemon, control):
-            starts += 1
-            if control.status()["revision"] is None:
-                break
-    fold = folded(stored(tmp_path))
-    assert fold.answers() == answers(batches, sources)
-    assert fold.settled == [(2, 0)]
-    revised = [header["batch"] for topic, header, _ in stored(tmp_path) if topic == "retract"]
-    assert len(revised) == len(set(revised)) > 10
 
 
 @pytest.mark.parametrize(
@@ -404,51 +357,3 @@ def test_a_dictionary_without_sources_cannot_be_reloaded(tmp_path):
         pytest.raises(RefusedError, match="sources is empty"),
     ):
         control.reload()
-
-
-def test_a_revision_ends_under_steady_load(tmp_path, monkeypatch):
-    """Batches wait all the time; kept ones have their share."""
-    monkeypatch.setattr("streamer.daemon.kept_batches._BASES", 1)
-    rng = random.Random(12)
-    before, after = sources_of(rng), sources_of(rng)
-    kept = batches_of(rng, 20)
-    with reloadable(tmp_path, before) as (daemon, control):
-        send(daemon, kept)
-        write_fasta(tmp_path / "ref.fa", after)
-        monkeypatch.setattr(type(daemon.service._engine.inbox), "waiting", property(lambda _: True))
-        control.reload()
-        assert control.status()["revision"]["batches"] == 20
-        more = []
-        with Raw(daemon.endpoints["ingest"]) as raw:
-            raw.open()
-            while control.status()["revision"] is not None:
-                more.append([[f"m{len(more)}", random_dna(rng, 20_000)]])
-                raw.send(*list_batch(len(more), more[-1]))
-                raw.accepted(len(more), matched=len(more))
-        assert len(more) > 1
-    assert folded(stored(tmp_path)).answers() == answers([*kept, *more], after)
-
-
-def test_what_is_no_longer_kept_is_not_revised(tmp_path):
-    """The end says from which batch on the answers are of the new dictionary."""
-    rng = random.Random(13)
-    before, after = sources_of(rng), sources_of(rng)
-    batches = batches_of(rng, 30)
-    overrides = ["journal.keep_bytes=20000"]
-    with reloadable(tmp_path, before, overrides=overrides) as (daemon, control):
-        send(daemon, batches)
-        # what is behind a snapshot is kept in any case
-        put_snapshot(daemon.service._journal)
-        until(lambda: control.status()["journal"]["oldest"] > 5, "some are not kept")
-        write_fasta(tmp_path / "ref.fa", after)
-        control.reload()
-        settle(control)
-        oldest = control.status()["journal"]["oldest"]
-    fold = folded(stored(tmp_path, oldest - 1))
-    ((version, first),) = fold.settled
-    assert version == 2
-    assert 0 < first < 30
-    want = answers(batches, after)
-    assert {n: said for n, said in fold.answers().items() if n >= first} == {
-        n: said for n, said in want.items() if n >= first
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -205,51 +204,6 @@ def snapshot_meta(at: int) -> bytes:
     heads = {"read": at}
     meta = {"number": at, "position": 5, "version": 9, "fingerprint": 1, "heads": heads}
     return msgpack.packb(meta | {"counts": {"reads": 77}})
-
-
-def test_a_snapshot_and_its_tail(served):
-    served.commit(60)
-    kmers = random.Random(4).randbytes(8 * 400_000)
-    served.journal.put_snapshot(40, snapshot_meta(40), (kmers, b""))
-    puller = served.puller(stream=served.journal.stream, after=60)
-    puller._number = 9
-    puller.ask(type="snapshot", credit=1 << 20)
-    got = []
-    while not got or len(got) < got[-1][0]["parts"]:
-        assert puller.socket.poll(DEADLINE * 1000)
-        head, *frames, _ = puller.socket.recv_multipart()
-        header = msgpack.unpackb(head)
-        if header["type"] == "snapshot":
-            got.append((header, frames))
-            puller.ask(type="credit", bytes=len(frames[0]))
-    assert b"".join(frames[0] for _, frames in got) == kmers
-    assert max(len(frames[0]) for _, frames in got) <= 1 << 20
-    header = got[0][0]
-    assert (header["at"], header["version"], header["kmers"]) == (40, 9, 400_000)
-    assert header["heads"] == {"read.": 40}
-    assert header["totals"] == {"reads": 77}
-
-
-def test_damaged_records_are_named_and_passed_over(tmp_path):
-    with serving(tmp_path) as served:
-        served.commit(30)
-        place = served.journal._index.records(11, 12)
-        row = next(iter(place))
-        file = tmp_path / "journal" / f"records-{row.file:08d}"
-        with file.open("r+b") as data:
-            data.seek(row.offset + 3)
-            byte = data.read(1)
-            data.seek(row.offset + 3)
-            data.write(bytes([byte[0] ^ 4]))
-        puller = served.puller(window=1 << 24)
-        puller._last = dict.fromkeys(STORED, 1 << 60)
-        puller._take = lambda answer, frames: puller.order.append(answer)
-        served.reach(puller)
-        (lost,) = [answer for answer in puller.answers if answer["type"] == "lost"]
-        assert (lost["after"], lost["until"]) == (11, 12)
-        assert str(file) in lost["message"]
-        want = said(served.records, STORED)
-        assert len(puller.order) == len([1 for _, at in want if at != 12])
 
 
 def test_a_routing_id_can_be_used_again(served):

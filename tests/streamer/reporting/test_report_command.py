@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
-import re
 import resource
-import shlex
 import sys
 import tracemalloc
 from collections import Counter
@@ -16,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from streamer.cli.app import main
-from streamer.reporting.collection import read_report
-from streamer.reporting.reports import RowError
-from tests.data_files import ROOT, data_file
+from tests.data_files import data_file
 from tests.streamer.reporting.page_reader import check_page, number
 from tests.streamer.reporting.test_row_files import BY_BARCODE, COVERAGE, NOVELTY, READS, TARGETS
 
@@ -260,22 +256,3 @@ def test_the_same_page_again_to_the_byte(tmp_path, monkeypatch):
         pages.append(out.read_text().partition("last changed")[0])
     assert pages[0] == pages[1]
     assert "2023-11-14 22:13 UTC" in out.read_text()
-
-
-@pytest.mark.whole
-def test_the_commands_of_the_docs_work_as_they_stand(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("lambda_nanopore.fq.gz", "lambda.fa.gz"):
-        Path(name).symlink_to(data_file(name))
-    text = (ROOT / "docs" / "report.md").read_text()
-    block = text.partition("```sh\n")[2].partition("```")[0].replace("\\\n", " ")
-    for line in block.splitlines():
-        words = [word if word != ">" else "-o" for word in shlex.split(line)]
-        assert words[0] == "streamer"
-        assert main([*words[1:], "--quiet"]) == 0
-    page = check_page(Path("report.html").read_text())
-    assert dict(page.facts)["Reads"] == "60"
-    error = re.search(r"^streamer: error: (.*)$", text, re.MULTILINE)[1]
-    rows = TARGETS.replace("two\t0\t0\t0\t0\t0", "two\t0\t0\t2000\t2000\t4000")
-    with pytest.raises(RowError, match=f"^{re.escape(error)}$"):
-        read_report(io.BytesIO(rows.encode()), "targets.tsv")

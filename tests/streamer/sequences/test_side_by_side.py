@@ -193,15 +193,6 @@ def test_full_batches_are_those_of_one_parser(tmp_path, sizes, parsed):
     assert batches(4) != batches(2)
 
 
-def equal_for_any_threads(streamer, parsed, *arguments):
-    """The output of a command, with two threads and with four."""
-    code, wanted, error = streamer(*arguments, "--quiet", "--threads", 2)
-    assert (code, error) == (0, "")
-    assert streamer(*arguments, "--quiet", "--threads", 4) == (0, wanted, "")
-    assert not parsed
-    return wanted
-
-
 def as_bases(folder):
     """A dictionary of one k-mer."""
     path = folder / "d.fa"
@@ -391,29 +382,6 @@ def test_rows_of_windows_are_made_of_few_batches_ahead(tmp_path, sizes, monkeypa
     code, rows, error = streamer(*given, "--threads", 4)
     assert (code, error, rows.count("\n")) == (0, "", 1 + 500 * 70)
     assert len(worked) > 100
-
-
-def test_pairs_whose_mates_differ_in_length(tmp_path, sizes, parsed, streamer):
-    sizes(3000, 500)
-    rng = random.Random(5)
-    paths = [tmp_path / "1.fq", tmp_path / "2.fq"]
-    for path, length in zip(paths, (150, 120), strict=True):
-        path.write_bytes(fastq(rng, 200, lengths=(length,)))
-    given = ["filter", *paths, "--pairs", "-d", as_bases(tmp_path), "-k", 31, "--deplete"]
-    assert equal_for_any_threads(streamer, parsed, *given).count("\n") == 4 * 400
-
-
-@pytest.mark.parametrize("limit", [[], ["--max-kmers", 1000], ["--distance", 1]])
-def test_growth_does_not_depend_on_threads(limit, tmp_path, sizes, parsed, streamer):
-    sizes(3000, 500)
-    rng = random.Random(6)
-    letters = [bytes(rng.choices(b"ACGT", k=100)) for _ in range(100)]
-    letters += [b"T" + one[1:50] + b"A" + one[51:] for one in letters]
-    path = tmp_path / "reads.fq"
-    path.write_bytes(b"".join(b"@r\n%s\n+\n%s\n" % (one, b"I" * 100) for one in letters))
-    report = [] if "--distance" in limit else ["--report", "novelty"]
-    given = ["match", path, "-d", as_bases(tmp_path), "-k", 31, "--mode", "grow", *limit, *report]
-    equal_for_any_threads(streamer, parsed, *given)
 
 
 def plain_last_end(text, first, stop):

@@ -9,7 +9,6 @@ import stat
 import msgpack
 import pytest
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from streamer import aio
 from streamer.client import (
@@ -20,7 +19,6 @@ from streamer.client import (
     KeysRefusedError,
     Producer,
     RefusedError,
-    StalledError,
     Subscriber,
     Sync,
 )
@@ -28,7 +26,7 @@ from streamer.daemon.core.rights import KeyLimits, Rights
 from streamer.daemon.security.key_folder import make_keys
 from streamer.protocol.keys import ClientKeys
 from streamer.protocol.transport.curve import new_pair
-from tests.daemon_kit import DEADLINE, follow, sealed
+from tests.daemon_kit import DEADLINE, sealed
 from tests.keys_kit import PlainClient, change, guarded, key_folder
 from tests.waiting import until
 
@@ -228,30 +226,6 @@ def test_nothing_more_is_sent_to_a_removed_key_that_ignores_everything(tmp_path,
         assert not client.socket.poll(200)
 
 
-def test_who_repeats_a_subscription_without_end_is_ended(shared):
-    """Its key's limit counts it once, and does not keep it from repeating it."""
-    daemon, keys = shared
-    with (
-        PlainClient(zmq.XSUB, daemon.endpoints["feed"], keys["mine"]) as client,
-        control(daemon, keys["all"]) as admin,
-    ):
-        until(lambda: not admin.status()["topics"], "the end of earlier subscriptions")
-        client.socket.send(b"\x01match.")
-        client.socket.send(b"\x01match.")
-        client.socket.send(b"\x01beat.")
-        until(lambda: "beat." in admin.status()["topics"], "its subscriptions")
-        assert admin.status(subscriptions=True)["prefixes"] == {"match.": 1, "beat.": 1}
-        for _ in range(1_000_000):
-            client.socket.send(b"\x01match.")
-            if (
-                client.monitor.poll(0)
-                and recv_monitor_message(client.monitor)["event"] == zmq.EVENT_DISCONNECTED
-            ):
-                break
-        else:
-            pytest.fail("the connection was never ended")
-
-
 def test_a_right_that_is_taken_ends_the_subscriptions_to_it(tmp_path, daemon, keys):
     with subscriber(daemon, keys["mine"], ["match"]) as feed:
         assert feed.wait_for_daemon(DEADLINE)
@@ -335,34 +309,6 @@ def test_connections_of_a_key_are_limited(tmp_path, journal):
             until(admitted, "room after the others have gone")
 
 
-def test_a_greedy_producer_is_slowed_and_another_goes_on(tmp_path):
-    """Its key may send 5 KB a second, after a burst of the largest batch; the other any number."""
-    greedy = Rights("greedy", send=("*",), limits=KeyLimits(bytes_per_second=5_000))
-    keys = key_folder(tmp_path / "keys", greedy)
-    batch = [("r", "ACGT" * 5_000)]
-    with (
-        guarded(tmp_path, keys, ["ingest.max_batch_bytes=100_000"]) as daemon,
-        producer(daemon, keys["greedy"]) as slow,
-        producer(daemon, keys["all"], "x") as fast,
-    ):
-        with pytest.raises(StalledError):
-            _send_on(slow, batch, timeout=2.0)  # a batch takes four seconds then
-        burst = slow.reads_sent
-        assert burst >= 4
-        for _ in range(50):
-            fast.send(batch, timeout=DEADLINE)
-        fast.flush(timeout=DEADLINE, matched=True)
-        assert fast.reads_matched == 50
-        # at its pace it goes on
-        slow.send(batch, timeout=DEADLINE)
-        assert slow.reads_sent == burst + 1
-
-
-def _send_on(sender, batch, timeout):
-    for _ in range(100_000):
-        sender.send(batch, timeout=timeout)
-
-
 @pytest.mark.parametrize("address", ["[::]", "0.0.0.0"])
 def test_keys_at_other_addresses(address, tmp_path, keys, journal):
     sockets = "ingest", "feed", "sync", "control"
@@ -414,17 +360,6 @@ def test_a_plain_client_written_from_the_protocol(tmp_path, keys):
             assert answer["reason"] == "denied"
             while feed.socket.recv_multipart()[0] != b"match.":
                 pass
-
-
-def test_messages_after_follow_are_those_of_all(shared):
-    """The key that may do everything sees what a daemon without keys says."""
-    daemon, keys = shared
-    with subscriber(daemon, keys["all"], ["match", "mismatch", "delta", "read"]) as feed:
-        assert feed.wait_for_daemon(DEADLINE)
-        with producer(daemon, keys["all"]) as sender:
-            sender.send([("new", "GGATCCTTAGCAATGC")])
-            sender.flush(timeout=DEADLINE, matched=True)
-        assert {type(message).__name__ for message in follow(feed, 1)} >= {"NewKmers"}
 
 
 def test_the_daemon_gives_its_own_clients_keys(tmp_path, keys):
