@@ -4,6 +4,7 @@ pipeline            the engine (gpu/card/streams): devices, streams, chunks in f
 device_tree         a snapshot on the GPU, and the layouts derived from it there
 chunk_match         one chunk against a snapshot with any kernel; kernels shuffle and naive
 walk, bucket_table  the other two kernels
+reference_index     the index of a reference text, and its kernel
 kmer_set            the growing set of k-mers
 expand              compact results to arrays of the host
 """

@@ -19,8 +19,9 @@ consecutive chunks go to different devices. A stream has the buffers of one chun
     codes       uint64, ordered uint64  <-   the new k-mers of the chunk           (growing)
     words       uint64                  <-   event words                           (on request)
     sets        uint32 a symbol         <-   target sets                           (on request)
+    runs        uint32[n, 4]            <-   runs of matches along the text        (on request)
 
-The last three are allocated on first use.
+The last four are allocated on first use.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -54,9 +55,11 @@ from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree, clear, device_bytes, kmer_count
 from gpu.exact.expand import copy_into, copy_range
 from gpu.exact.kmer_set import DeviceLists, KmerSet
+from gpu.exact.reference_index import RUN_WORDS, DeviceIndex, signed_runs
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
+from trie.index.text_index import TextIndex
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
 
@@ -68,6 +71,7 @@ _PER_THREAD = 1 << 21
 # words of ``starts`` worth another thread: their 1.5 MB take three times as long as waking it
 LAY_WORDS = 1 << 17
 WORDS_STEP = 1 << 20  # event words to allocate at a time
+_SYMBOLS_PER_RUN = 32  # at most, in most chunks
 
 
 def pinned_arrays(max_symbols: int) -> PackedArrays:
@@ -124,6 +128,8 @@ class Slot(StreamSlot):
         self._growth: Growth | None = None
         self._sets: tuple[Any, NDArray[np.uint32]] | None = None
         self._words: NDArray[np.uint64] | None = None
+        self.runs = cuda.device_array(RUN_WORDS, np.uint32)
+        self._runs = np.empty(0, np.uint32)
         self._counter = cuda.pinned_array(1, np.uint32)
 
     def pack(self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], threads: int) -> None:
@@ -187,12 +193,41 @@ class Slot(StreamSlot):
             self.buffers.words = cuda.device_array(size, np.uint64)
             self._words = cuda.pinned_array(size, np.uint64)
 
+    def make_runs(self, number: int) -> None:
+        """Allocate buffers for that number of runs."""
+        if self.runs.size < RUN_WORDS * number:
+            before, size = self.runs.size, RUN_WORDS * number
+            self._budget.take("the runs of matches of a chunk", 4 * (size - before))
+            self.runs = cuda.device_array(size, np.uint32)
+            self._runs = cuda.pinned_array(size, np.uint32)
+
+    def find_in(self, index: DeviceIndex, symbols: int, *, with_runs: bool) -> None:
+        """Queue the kernel of an index for the chunk."""
+        if with_runs:
+            clear(self.buffers.counter, self.stream)
+        views = self.buffers.views(symbols)
+        index.launch(views, self.runs, self.buffers.counter, self.stream, with_runs=with_runs)
+
+    def download_runs(self, index: DeviceIndex, symbols: int) -> NDArray[np.int64]:
+        """Wait for the runs of matches of the chunk, in no particular order."""
+        while (number := self._count()) * RUN_WORDS > self.runs.size:
+            self.make_runs(number)
+            self.find_in(index, symbols, with_runs=True)
+        if number:
+            fetch(self.runs, self._runs, self.stream, RUN_WORDS * number)
+            self.stream.synchronize()
+        return signed_runs(self._runs[: RUN_WORDS * number])
+
+    def _count(self) -> int:
+        """Wait for what the kernels of the chunk counted."""
+        fetch(self.buffers.counter, self._counter, self.stream)
+        self.stream.synchronize()
+        return int(self._counter[0])
+
     def download_words(self) -> NDArray[np.uint64]:
         """Wait for the event words of the chunk, in no particular order."""
         assert self._words is not None
-        fetch(self.buffers.counter, self._counter, self.stream)
-        self.stream.synchronize()
-        number = int(self._counter[0])
+        number = self._count()
         assert number <= self._words.size
         if number:
             fetch(self.buffers.words, self._words, self.stream, number)
@@ -242,6 +277,7 @@ class ExactCard(StreamCard[Slot]):
             self.claimed = cuda.event()
             self._tree_ready = cuda.event()
         self.kmers: KmerSet | None = None
+        self.index: DeviceIndex | None = None
         self._tree: DeviceTree | None = None
         self._tree_version = 0
         self._tree_size = 0
@@ -264,6 +300,13 @@ class ExactCard(StreamCard[Slot]):
             self.kmers = KmerSet(self.k, canonical, codes.size + expected, self.budget, stream)
             self.kmers.add(codes, values, stream)
             self.kmers.known = codes.size
+
+    def load_index(self, index: TextIndex) -> None:
+        """Send the index of a fixed dictionary."""
+        with self.active():
+            stream = self.slots[0].stream
+            self.index = DeviceIndex(index, self.budget, stream)
+            stream.synchronize()
 
     def tree(
         self, tree: TreeBitmap, version: int, method: str, slot: Slot, *, words: bool = False
@@ -316,7 +359,7 @@ class ExactCard(StreamCard[Slot]):
     def close(self) -> None:
         """Free the memory."""
         super().close()
-        self._tree = self._tree_source = None
+        self._tree = self._tree_source = self.index = None
         if self.kmers is not None:
             self.kmers.table = None
 
@@ -332,9 +375,9 @@ class ChunkPiece:
     packed chunk, or parts of packed chunks, without offsets. pinned: the arrays of a packed chunk
     are pinned, do not change and are sent in place. position: of the first symbol in the stream.
     grow: mismatched k-mers are added. snapshot: called when the chunk is queued, returns the Tree
-    Bitmap to match with and its version; None: only the set of k-mers is used. method: the kernel.
-    words, sets: also return event words, target sets. settled: every earlier chunk must have
-    landed. tag: for the caller.
+    Bitmap to match with and its version; None: only the set of k-mers is used, or the index.
+    method: the kernel. words, sets, runs: also return event words, target sets, runs of matches.
+    settled: every earlier chunk must have landed. tag: for the caller.
     """
 
     bases: NDArray[np.uint8] | PackedChunk | PackedParts
@@ -345,6 +388,7 @@ class ChunkPiece:
     method: str = "default"
     words: bool = False
     sets: bool = False
+    runs: bool = False
     settled: bool = False
     pinned: bool = False
     tag: Any = None
@@ -363,7 +407,8 @@ class ChunkFound:
     version: of the snapshot, 0 without one. starts, matches: uint32[ceil(n / 32)], a bit per
     symbol, as in gpu/card/packing.py. codes: uint64, the new k-mers in stream order (their windows
     are those with a start and no match), ordered: the same ascending; None unless it grew. words:
-    uint64, event words in no particular order. sets: uint32[n], NO_SET where there is none.
+    uint64, event words in no particular order. sets: uint32[n], NO_SET where there is none. runs:
+    int64[m, 4], in no particular order (``trie.index.text_index``).
     """
 
     piece: ChunkPiece
@@ -374,6 +419,7 @@ class ChunkFound:
     ordered: NDArray[np.uint64] | None = None
     words: NDArray[np.uint64] | None = None
     sets: NDArray[np.uint32] | None = None
+    runs: NDArray[np.int64] | None = None
 
 
 class ExactFlight(Flight[ChunkFound]):
@@ -406,6 +452,8 @@ class ExactFlight(Flight[ChunkFound]):
                 self._match(tree)
             elif piece.grow:
                 clear(slot.growth.total, slot.stream)
+            elif piece.runs:
+                clear(slot.buffers.counter, slot.stream)
         with self.bar("DtoH"):
             self._download()
             if piece.sets:
@@ -441,6 +489,11 @@ class ExactFlight(Flight[ChunkFound]):
             )  # fmt: skip
             if not (piece.grow or piece.sets):
                 return
+        if self.card.index is not None:
+            if piece.runs:
+                slot.make_runs(piece.symbols // _SYMBOLS_PER_RUN)
+            slot.find_in(self.card.index, piece.symbols, with_runs=piece.runs)
+            return
         assert kmers is not None
         windows = 32 * starts.size
         # wait for the insertions of other streams
@@ -496,11 +549,15 @@ class ExactFlight(Flight[ChunkFound]):
         if piece.words:
             with self.bar("DtoH"):
                 words = slot.download_words() if symbols else np.zeros(0, np.uint64)
+        runs = None
+        if piece.runs and self.card.index is not None:
+            with self.bar("DtoH"):
+                runs = slot.download_runs(self.card.index, symbols)
         slot.tree = None
         used = packed_sizes(symbols)[1]
         starts, matches = self._source()[1][:used], slot.matches[:used]
         sets = slot.sets[1][:symbols] if piece.sets else None
-        return ChunkFound(piece, self.version, starts, matches, codes, ordered, words, sets)
+        return ChunkFound(piece, self.version, starts, matches, codes, ordered, words, sets, runs)
 
     def _new(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Wait for the new k-mers, in stream order and ascending."""
@@ -603,6 +660,12 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
                 if growing:
                     card.prepare_growth()
                 card.load(codes, sets.astype(np.uint64), self.strands != "forward", room)
+
+    def load_index(self, index: TextIndex) -> None:
+        """Send the index of a fixed dictionary; raise CardMemoryError if it does not fit."""
+        with translated_driver_errors():
+            for card in self.cards:
+                card.load_index(index)
 
     def prepare(self, tree: TreeBitmap, version: int, method: str = "default") -> None:
         """Send a snapshot before the first chunk; raise CardMemoryError if it does not fit."""

@@ -16,7 +16,7 @@ from numba.cuda import types
 from gpu import hamming, lcs, levenshtein
 from gpu.asm import bit_parallel, listing
 from gpu.asm import paper as asm_paper
-from gpu.exact import bucket_table, chunk_match, device_tree, kmer_set, walk
+from gpu.exact import bucket_table, chunk_match, device_tree, kmer_set, reference_index, walk
 from gpu.hamming import bit_sliced, network, sorting
 from gpu.hamming import paper as hamming_paper
 from gpu.lcs import paper as lcs_paper
@@ -212,12 +212,22 @@ def kmer_set_kernels(k=31, canonical=True):
     yield "wipe", (kmer_set.wipe, "u64[]")
 
 
+def index_kernels():
+    arguments = "u32[] u32[] u64[] u64 u32[] u32[] u32[] u32[] u8[] u64[] u32[] u32[] u32[]"
+    for name, shape in {
+        "index-short": (31, 15, 23, True, True),
+        "index-long": (31, 19, 25, True, False),
+        "index-kmers": (10, 0, 0, False, True),
+    }.items():
+        yield name, (reference_index.look_up(*shape), arguments)
+
+
 CAPABILITIES = [pytest.param((8, 0), marks=pytest.mark.slow, id="sm_80"), (9, 0)]
 KERNELS = dict(
     source
     for kernels in (
-        asm_kernels, hamming_kernels, kmer_set_kernels, lcs_kernels, levenshtein_kernels,
-        ltb_kernels, primer_kernels, snapshot_kernels,
+        asm_kernels, hamming_kernels, index_kernels, kmer_set_kernels, lcs_kernels,
+        levenshtein_kernels, ltb_kernels, primer_kernels, snapshot_kernels,
     )
     for source in kernels()
 )  # fmt: skip

@@ -59,9 +59,9 @@ _FEW: Final = 8  # the same, at least
 _SIXTEEN = ir.VectorType(I32, 16)
 _WINDOW = ir.VectorType(I32, MOST_MERS)
 _HALF_PAIRS: Final = 0x55555555
-_FLIP: Final = 0x5BD1E995
-_MULTIPLIER: Final = 0x9E3779B1
-_OTHER_MULTIPLIER: Final = 0x85EBCA6B
+ORDER_FLIP: Final = 0x5BD1E995
+ORDER_MULTIPLIER: Final = 0x9E3779B1
+ORDER_OTHER_MULTIPLIER: Final = 0x85EBCA6B
 
 
 class Mers(NamedTuple):
@@ -168,7 +168,9 @@ def _short_orders(builder: Any, words: Any, mask: Any, shift: Any, unused: Any) 
     wide_mask = llvm.spread(builder, mask, kind)
     turned = builder.or_(_turned_words(builder, words, shift), llvm.spread(builder, unused, kind))
     mers = _lesser(builder, builder.and_(words, wide_mask), turned)
-    product = builder.mul(builder.xor(mers, _number(kind, _FLIP)), _number(kind, _MULTIPLIER))
+    product = builder.mul(
+        builder.xor(mers, _number(kind, ORDER_FLIP)), _number(kind, ORDER_MULTIPLIER)
+    )
     return builder.and_(product, wide_mask)
 
 
@@ -177,9 +179,11 @@ def _long_orders(builder: Any, words: Any, ends: Any, unused: Any) -> Any:
     kind = words.type
 
     def order(first: Any, last: Any) -> Any:
-        product = builder.mul(builder.xor(first, _number(kind, _FLIP)), _number(kind, _MULTIPLIER))
+        product = builder.mul(
+            builder.xor(first, _number(kind, ORDER_FLIP)), _number(kind, ORDER_MULTIPLIER)
+        )
         product = builder.xor(product, builder.lshr(product, _number(kind, 15)))
-        return builder.mul(builder.xor(product, last), _number(kind, _OTHER_MULTIPLIER))
+        return builder.mul(builder.xor(product, last), _number(kind, ORDER_OTHER_MULTIPLIER))
 
     turned = [_turned_words(builder, some, I32(0)) for some in (ends, words)]
     back = builder.or_(order(*turned), llvm.spread(builder, unused, kind))

@@ -64,8 +64,9 @@ _ORDERS: Final = BLOCK + MARGIN  # of a block
 _STEP: Final = BLOCK - MOST_MERS  # places whose windows all lie in a block
 _GRAIN: Final = 1 << 18
 _PIECE: Final = 1 << 20  # symbols whose k-mers are added together
-_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
-_OTHER: Final = np.uint64(0xBF58476D1CE4E5B9)
+KEY_FACTORS: Final = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+"""Of ``key_of``."""
+
 _SIXTEEN = ir.VectorType(I32, 16)
 
 FIRST, SECOND, KMERS = range(3)
@@ -100,8 +101,8 @@ class TooManyPlacesError(ValueError):
 @inner
 def key_of(number):
     """The key of an m-mer or k-mer, by its number."""
-    key = (number + np.uint64(1)) * _ODD
-    key = (key ^ key >> np.uint64(32)) * _OTHER
+    key = (number + np.uint64(1)) * KEY_FACTORS[0]
+    key = (key ^ key >> np.uint64(32)) * KEY_FACTORS[1]
     return key ^ key >> np.uint64(29)
 
 
