@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -18,11 +18,16 @@ import zmq
 from crc32c import crc32c
 
 from streamer.cli.job_lines import parse_line
-from streamer.client import Control, Producer, ReadSummaries
+from streamer.client import Control, Producer, ReadSummaries, Subscriber
 from streamer.client.message_tables import table
 from streamer.daemon import config, logs
+from streamer.daemon.core.ingest import IngestCore, Settings
+from streamer.daemon.core.life import RUNNING
+from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.service import Service
+from streamer.protocol.header import PROTOCOL, Header
 from tests.data_files import ROOT
+from tests.reference import crc32c as definition
 from tests.waiting import DEADLINE, until
 
 Reads = list[tuple[str, str]]
@@ -314,3 +319,77 @@ def follow(feed, batches):
         seen += isinstance(message, ReadSummaries)
         messages.append(message)
     return messages
+
+
+def asked(fields: Mapping[str, Any], body: bytes | None = None) -> list[bytes]:
+    """The frames of a request; ``body``: replaces its header."""
+    head = msgpack.packb({"v": 2} | dict(fields)) if body is None else body
+    return [head, definition.crc32c(head).to_bytes(4, "little")]
+
+
+def parsed(frames: Sequence[Any]) -> tuple[dict[str, Any], list[bytes]]:
+    """Header and further frames of an answer, without its checksum."""
+    head, *rest, _ = frames
+    return msgpack.unpackb(head), [bytes(frame) for frame in rest]
+
+
+NOW = 1_700_000_000_000
+SETTINGS = Settings("0123456789abcdef", 3, "fsync", 1000, 400)
+
+
+class Peer:
+    """A core, with its input and output."""
+
+    def __init__(
+        self, durability: str = "fsync", settings: Settings = SETTINGS, **options: Any
+    ) -> None:
+        self.core = IngestCore(settings._replace(durability=durability), **options)
+        self.core.tick(0, NOW)
+        self.core.life(RUNNING)
+        self.accepted: list[Any] = []
+
+    def send(self, header: Header, size: int = 10, content: int = 1, route: bytes = b"r") -> Any:
+        """Send a message; returns the immediate answer, None if it is an acknowledgement."""
+        offer = self.core.message(route, header, size, content)
+        if offer is not None:
+            self.accepted.append(self.core.accept(offer, None, b""))
+        return self.core._answers[-1][1] if self.core._answers else None
+
+    def hello(self, epoch: int = 1, route: bytes = b"r", **more: Any) -> Any:
+        return self.send(hello(epoch, **more), route=route)
+
+    def answers(self, route: bytes = b"r") -> list[Header]:
+        return [answer for to, answer in self.core.answers() if to == route]
+
+    def producer(self, name: str = "p") -> ProducerState:
+        found = self.core.producers.find(name)
+        assert found is not None
+        return found
+
+
+def hello(epoch: int = 1, name: str = "p", **more: Any) -> Header:
+    return {"v": PROTOCOL, "type": "hello", "producer": name, "epoch": epoch} | more
+
+
+def batch(seq: int, epoch: int = 1, name: str = "p", **more: Any) -> Header:
+    return hello(epoch, name) | {"type": "batch", "seq": seq} | more
+
+
+def reason(answer: Header | None) -> str:
+    assert answer is not None
+    assert answer["type"] == "refused"
+    return str(answer["reason"])
+
+
+def feed_of(path, overrides, reads, topics, batch=10):
+    """The messages that a daemon sends about reads."""
+    with (
+        running(path, overrides) as daemon,
+        Subscriber(daemon.endpoints["feed"], [*topics, "read"]) as feed,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        with Producer(daemon.endpoints["ingest"]) as producer:
+            for at in range(0, len(reads), batch):
+                producer.send(reads[at : at + batch], timeout=DEADLINE)
+            producer.flush(timeout=DEADLINE, matched=True)
+        return follow(feed, -(-len(reads) // batch))

@@ -15,7 +15,7 @@ from streamer.client import Control, Producer
 from streamer.daemon.stored_messages import StoredMessages
 from streamer.journal.reader import JournalReader
 from tests.daemon_kit import Reads, Running, random_dna, reads_of, running, settings, write_fasta
-from tests.faults.plain_fold import PlainFold
+from tests.faults.plain_client import PlainFold
 from tests.reference.exact import match
 from tests.waiting import DEADLINE, until
 

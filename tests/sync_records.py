@@ -10,7 +10,7 @@ from typing import Any
 import msgpack
 
 from streamer.daemon.core.sync import Fetch, Pull, Stored, SyncCore, SyncLimits, SyncState
-from tests.daemon_sync import asked, parsed
+from tests.daemon_kit import asked, parsed
 
 STREAM = "0123456789abcdef"
 TOPICS = ("match", "mismatch", "delta", "read")

@@ -111,7 +111,7 @@ MISTAKES = {
     ),
     "the nearest smaller code": Mistake(
         "trie/prefixes.py", "if low > 0:", "if low > 1:",
-        "trie/test_prefixes.py::test_equals_the_walk",
+        "trie/test_codes.py::test_equals_the_walk",
     ),
     "a checksum is not compared": Mistake(
         "trie/snapshots/tree_bitmap.py", "!= digest:", "== b'':",
@@ -121,7 +121,7 @@ MISTAKES = {
     "rows that were cut": Mistake(
         "streamer/reporting/reports.py", 'if not line.endswith(b"\\n"):\n            raise',
         "if not line:\n            raise",
-        "streamer/reporting/test_row_files.py::test_a_file_cut_anywhere_is_refused_or_shows_whole"
+        "streamer/reporting/test_report_command.py::test_a_file_cut_anywhere_is_refused_or_shows_whole"
         "_rows",
     ),
     "names as markup": Mistake(
@@ -140,7 +140,7 @@ MISTAKES = {
     "more seen than there are": Mistake(
         "streamer/reporting/reports.py", "if seen > kmers or seen > matches:",
         "if seen > kmers and seen > matches:",
-        "streamer/reporting/test_row_files.py::test_a_fault_is_one_line_with_its_place",
+        "streamer/reporting/test_report_command.py::test_a_fault_is_one_line_with_its_place",
     ),
 }  # fmt: skip
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import resource
 import struct
 import termios
 import threading
@@ -47,3 +49,16 @@ def unread(pipe: IO[bytes]) -> int:
     """How many bytes of a pipe nobody has read yet."""
     count: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
     return count
+
+
+@contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """This process can open this many more files, if there are no gaps behind them."""
+    first = os.dup(0)
+    os.close(first)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first + count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.faults.plain_client import Header, Key, PlainHealer, PlainPuller
-from tests.faults.plain_fold import PlainFold
+from tests.faults.plain_client import Header, Key, PlainFold, PlainHealer, PlainPuller
 
 
 def compare_feeds(

@@ -16,7 +16,7 @@ from streamer.journal.reader import JournalReader
 from streamer.matching.starting import load_dictionary
 from tests.daemon_kit import Reads, write_fasta
 from tests.faults.nursery import POINTS, REVISE
-from tests.faults.plain_fold import PlainFold
+from tests.faults.plain_client import PlainFold
 from tests.faults.rounds import Round
 from tests.reload_kit import GENOME, K, answers, sources_of
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.power import Cutter, cut, main
-from tests.faults.recording import SYNCS
+from tests.faults.power import SYNCS, Cutter, cut, main
 
 
 @pytest.mark.whole

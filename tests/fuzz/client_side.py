@@ -26,7 +26,7 @@ from streamer.client.messages import RecordMessage
 from streamer.protocol.header import WireError, unpack, unseal
 from streamer.protocol.schema import TOPICS
 from tests.fuzz import page
-from tests.fuzz.wire_seeds import EPOCH, STREAM
+from tests.fuzz.mutation import EPOCH, STREAM
 
 _HELD = 3
 _LASTS = 40

@@ -15,9 +15,8 @@ from tests.fuzz.client_side import ClientSide
 from tests.fuzz.control_side import ControlSide
 from tests.fuzz.feed_side import FeedSide
 from tests.fuzz.ingest_side import IngestSide
-from tests.fuzz.mutation import Message, Mutator, decoded, encoded
+from tests.fuzz.mutation import Message, Mutator, decoded, encoded, seeds
 from tests.fuzz.sync_side import SyncSide
-from tests.fuzz.wire_seeds import seeds
 
 _MESSAGES = 1000
 """The number of messages of a world."""

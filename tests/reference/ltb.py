@@ -6,6 +6,16 @@ over ACGT and N (which, like any other letter, equals nothing).
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.reference import ltb as ltb_oracle
+from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError
+
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 
@@ -73,3 +83,154 @@ def report(kmers, k, distance, reads, strands="forward"):
         )
         if distances or depths
     ]
+
+
+EDGE_K = (1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 31)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    k: int
+    distance: int
+    kmers: tuple[str, ...]
+    reads: tuple[str, ...]
+
+    def __str__(self):
+        return self.name
+
+    @property
+    def bases(self):
+        return np.array(["ACGTN".index(x) for read in self.reads for x in read], dtype=np.uint8)
+
+    @property
+    def offsets(self):
+        return np.cumsum([0, *map(len, self.reads)]).astype(np.int64)
+
+    @property
+    def codes(self):
+        return np.array(
+            [int("".join(str("ACGT".index(x)) for x in kmer), 4) for kmer in self.kmers],
+            dtype=np.uint64,
+        )
+
+    def expected(self):
+        """Match and mismatch bitmaps, uint32 each."""
+        found = ltb_oracle.bitmaps(self.kmers, self.k, self.distance, self.reads)
+        return tuple(np.array(bitmaps, dtype=np.uint32) for bitmaps in found)
+
+
+def mutated(rng, sequence, edits):
+    """A sequence after that many random edits."""
+    letters = list(sequence)
+    for _ in range(edits):
+        at = rng.randrange(len(letters) + 1)
+        kind = rng.randrange(3)
+        if kind == 0:
+            letters.insert(at, rng.choice("ACGT"))
+        elif at < len(letters) and kind == 1:
+            letters[at] = rng.choice("ACGTN")
+        elif at < len(letters):
+            del letters[at]
+    return "".join(letters)
+
+
+def make(k, distance, seed, *, kmers=30, reads=4, length=40, alphabet="ACGT", gaps=0.05):
+    """Random reads, some of them dictionary k-mers with about as many edits as allowed."""
+    rng = random.Random(f"{k} {distance} {seed}")
+    length = max(length, 3 * k)
+    known = sorted({"".join(rng.choices(alphabet, k=k)) for _ in range(kmers)})
+    texts = []
+    for _ in range(reads):
+        text = "".join(rng.choices(alphabet, k=rng.randrange(length + 1)))
+        while known and len(text) < length:
+            text += mutated(rng, rng.choice(known), rng.randrange(distance + 2))
+        text = "".join("N" if rng.random() < gaps else x for x in text)
+        texts.append(text[rng.randrange(3) : length + rng.randrange(3)])
+    name = f"k{k}-D{distance}-{len(known)}kmers-{len(alphabet)}letters-seed{seed}"
+    return Case(name, k, distance, tuple(known), tuple(texts))
+
+
+def edges(seed=0, **options):
+    """Every k of EDGE_K with every allowed D."""
+    return [make(k, d, seed, **options) for k in EDGE_K for d in range(min(5, k))]
+
+
+def awkward():
+    """Empty, nearly empty and maximally dense cases."""
+    rng = random.Random(7)
+    long = "".join(rng.choices("ACG", k=31))
+    near = sorted({"A" * i + x + "A" * (8 - i) for i in range(9) for x in "ACGT"})
+    return [
+        Case("no-kmers", 5, 2, (), ("ACGTN", "", "TT")),
+        Case("no-reads", 5, 2, ("ACGTA",), ()),
+        Case("empty-reads", 3, 1, ("ACG",), ("", "", "")),
+        Case("reads-shorter-than-k", 9, 3, ("ACGTACGTA",), ("ACGTACG", "A", "GTACGTA", "CGTACG")),
+        Case("every-kmer", 3, 2, tuple(a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"),
+             ("ACGTNNACGTTTGCA", "NNNN")),
+        Case("every-depth", 31, 1, (long,), tuple(long[:h] + "T" for h in range(32))),
+        Case("poly-A", 12, 4, ("A" * 12,), ("A" * 40, "A" * 11, "AAANAAAAAAAAAAAN")),
+        Case("near-identical", 9, 4, tuple(near), ("A" * 30, "AAAACAAAAGAAAAATAAAANAAAACAA")),
+        Case("D-close-to-k", 5, 4, ("ACGTA", "CCCCC", "TGCAT"),
+             ("".join(rng.choices("ACGTN", k=60)), "N" * 12)),
+        Case("two-letters", 31, 4, tuple("".join(rng.choices("AC", k=31)) for _ in range(40)),
+             ("".join(rng.choices("AC", k=90)),)),
+        make(6, 3, 1, kmers=300, reads=12),
+        make(7, 2, 2, kmers=800, reads=3, length=70, gaps=0),
+    ]  # fmt: skip
+
+
+def stream(k, kmers, total, reads, seed):
+    """Too many states for the oracle: codes, bases (a third from the dictionary) and offsets."""
+    rng = np.random.default_rng(seed)
+    bases = rng.integers(0, 4, total).astype(np.uint8)
+    codes = rng.integers(0, 4**k, kmers, dtype=np.uint64)
+    for at in range(0, total - 2 * k, 3 * k):
+        code = int(codes[rng.integers(kmers)])
+        bases[at : at + k] = [(code >> (2 * (k - 1 - i))) & 3 for i in range(k)]
+    bases[rng.integers(0, total, total // 50)] = 4
+    cuts = np.sort(rng.integers(0, total + 1, reads - 1))
+    return codes, bases, np.concatenate(([0], cuts, [total])).astype(np.int64)
+
+
+_TYPE = np.uint64(63)
+_INDEX = np.uint64(32)
+
+
+class UnpackedBitmaps(NamedTuple):
+    """The fields of n words, in their order."""
+
+    mismatch: NDArray[np.bool_]
+    indices: NDArray[np.int64]
+    """The symbol of the chunk at which the event ended: its end minus 1."""
+    bitmaps: NDArray[np.uint32]
+
+
+def pack_words(
+    matches: NDArray[np.uint32], mismatches: NDArray[np.uint32], first: int = 0
+) -> NDArray[np.uint64]:
+    """The words of a chunk by index, match before mismatch (thesis Fig. 31).
+
+    ``matches`` and ``mismatches`` uint32[n] hold the bitmaps of n consecutive symbols, 0 where
+    there is no word; the first of them has the index ``first`` in its chunk. Raises ValueError for
+    arrays of different lengths, WordOverflowError for a word whose index is 2**31 or more.
+    """
+    if matches.shape != mismatches.shape or matches.ndim != 1:
+        raise ValueError(f"{matches.shape} match bitmaps, {mismatches.shape} mismatch bitmaps")
+    bitmaps = np.stack((matches, mismatches), axis=1).ravel()
+    at = np.flatnonzero(bitmaps).astype(np.uint64)
+    indices = (at >> np.uint64(1)) + np.uint64(first)
+    if indices.size and int(indices[-1]) >= MAX_INDEX:
+        raise WordOverflowError("index", int(indices[-1]), MAX_INDEX)
+    kinds = (at & np.uint64(1)) << _TYPE
+    return np.asarray(kinds | (indices << _INDEX) | bitmaps[at], dtype=np.uint64)
+
+
+def unpack_words(words: NDArray[np.uint64]) -> UnpackedBitmaps:
+    """The fields of words (uint64[n])."""
+    words = np.ascontiguousarray(words, dtype=np.uint64)
+    return UnpackedBitmaps(
+        mismatch=(words >> _TYPE).astype(np.bool_),
+        indices=((words >> _INDEX) & np.uint64(MAX_INDEX - 1)).astype(np.int64),
+        bitmaps=(words & np.uint64(0xFFFFFFFF)).astype(np.uint32),
+    )

@@ -27,7 +27,7 @@ from streamer.journal.record import (
     Snapshot,
 )
 from streamer.protocol.header import crc32c
-from tests.faults.disk_model import DiskModel
+from tests.faults.power import DiskModel
 
 INDEX, DATA, SNAPSHOT = "index", "data", "snapshot-"
 

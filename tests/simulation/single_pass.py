@@ -18,7 +18,7 @@ from streamer.daemon.stored_batch import StoredBatch
 from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED, stored_topics
 from streamer.journal.record import Record
 from streamer.matching.starting import Start
-from tests.faults.plain_fold import PlainFold
+from tests.faults.plain_client import PlainFold
 from tests.simulation.said import told
 from tests.simulation.toy_matcher import ToyMatcher, dictionary_of
 

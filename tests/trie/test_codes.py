@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trie.codes import GAP, InvalidBaseError, encode
+from trie import ascending
+from trie.codes import GAP, InvalidBaseError, encode, pack_codes, unpack_codes
+from trie.index.kmer_index import KmerIndex
+from trie.prefixes import PrefixDepths
+from trie.snapshots.tree_bitmap import snapshot, walk
+from trie.windows import NO_SET, window_codes
 
 CODES = {letter: code for code, pair in enumerate(("Aa", "Cc", "Gg", "TtUu")) for letter in pair}
 CODES |= dict.fromkeys("NRYKMSWBDHVnrykmswbdhv", GAP)
@@ -35,3 +40,102 @@ def test_the_first_of_two_bad_letters_is_told() -> None:
     with pytest.raises(InvalidBaseError) as caught:
         encode(letters)
     assert caught.value.position == 3_001
+
+
+@pytest.mark.parametrize("share_of_gaps", [0, 0.1, 1])
+def test_codes_come_back(share_of_gaps):
+    for size in (*range(20), 63, 64, 65, 1000, 4099):
+        rng = np.random.default_rng(size)
+        codes = rng.integers(0, 4, size, dtype=np.uint8)
+        codes[rng.random(size) < share_of_gaps] = GAP
+        packed, gaps = pack_codes(codes)
+        assert packed.size == -(-size // 4)
+        assert gaps.tolist() == [i for i, code in enumerate(codes) if code == GAP]
+        assert np.array_equal(unpack_codes(packed, gaps, size), codes)
+
+
+def test_the_first_base_is_lowest():
+    packed, _ = pack_codes(np.array([3, 0, 2, 1, 1], dtype=np.uint8))
+    assert packed.tolist() == [0b01_10_00_11, 0b01]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(("held", "more"), [(0, 0), (0, 5), (5, 0), (1, 1), (40, 7), (7, 90)])
+def test_both_ways(held, more, threads, monkeypatch):
+    monkeypatch.setattr(ascending, "_GRAIN", 3)
+    rng = np.random.default_rng(held + more)
+    for _ in range(20):
+        first = np.unique(rng.integers(0, 150, held, dtype=np.uint64))
+        second = np.unique(rng.integers(0, 150, more, dtype=np.uint64))
+        new = ascending.lacking(first, second, threads)
+        assert new.tolist() == sorted(set(second.tolist()) - set(first.tolist()))
+        where = ascending.places(first, second, threads)
+        assert where.tolist() == [
+            first.tolist().index(code) if code in first else -1 for code in second
+        ]
+        both = ascending.merged(first, second, threads)
+        assert both.tolist() == sorted(first.tolist() + second.tolist())
+
+
+def test_largest_codes():
+    top = np.array([0, 2**62 - 1, 2**64 - 1], dtype=np.uint64)
+    assert ascending.merged(top, top[1:]).tolist() == [0, *[2**62 - 1] * 2, *[2**64 - 1] * 2]
+    assert ascending.lacking(top[:2], top).tolist() == [2**64 - 1]
+
+
+@pytest.mark.parametrize("canonical", [False, True])
+@pytest.mark.parametrize(
+    ("k", "size"),
+    [
+        (1, 0),
+        (1, 2),
+        (2, 65),
+        (3, 3000),
+        (9, 1),
+        (15, 3000),
+        (16, 65),
+        (30, 3000),
+        (31, 0),
+        (31, 2),
+    ],
+)
+def test_equals_the_walk(k: int, size: int, canonical: bool) -> None:
+    rng = np.random.default_rng(k * 100 + size)
+    codes = rng.integers(0, 4**k, size, dtype=np.uint64)
+    # half of them share all but their last bases, so that the upper bits do not tell them apart
+    codes[::2] &= np.uint64(4 ** min(k, 5) - 1)
+    codes = np.unique(codes)
+    bases = rng.integers(0, 4, 70_000, dtype=np.uint8)
+    bases[rng.integers(0, bases.size, 200)] = 4
+    bases[1000:1400] = 0
+    bases[5000:5400] = 3
+    offsets = np.array([0, 0, 3, 40, 1200, 1200, 69_990, bases.size])
+    index = KmerIndex(k, expected=codes.size)
+    index.add(codes)
+    events = index.match(bases, offsets, canonical=canonical)
+    _, want, _ = walk(snapshot(codes, k), bases, offsets, canonical=canonical)
+    for threads in (1, 3):
+        depths = np.zeros(bases.size, dtype=np.uint8)
+        PrefixDepths(codes, k).measure(
+            bases, offsets, events, depths, canonical=canonical, threads=threads
+        )
+        np.testing.assert_array_equal(depths, want)
+
+
+@pytest.mark.parametrize("k", [1, 3, 15, 21, 31])
+@pytest.mark.parametrize("canonical", [False, True])
+def test_ranks_are_places_among_the_codes(k: int, canonical: bool) -> None:
+    rng = np.random.default_rng(k)
+    bases = rng.integers(0, 4, 40_000, dtype=np.uint8)
+    bases[rng.integers(0, bases.size, 100)] = 4
+    offsets = np.array([0, 0, 3, 40, 1200, 1200, bases.size])
+    windows, starts = window_codes(bases, offsets, k, canonical=canonical)
+    for codes in (np.unique(windows[::3]), np.zeros(0, np.uint64)):
+        places = {code: place for place, code in enumerate(codes.tolist())}
+        want = np.full(bases.size, NO_SET)
+        want[starts] = [places.get(code, NO_SET) for code in windows.tolist()]
+        for threads in (1, 3):
+            ranks = PrefixDepths(codes, k).ranks(
+                bases, offsets, canonical=canonical, threads=threads
+            )
+            np.testing.assert_array_equal(ranks, want)

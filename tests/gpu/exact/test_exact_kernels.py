@@ -10,8 +10,8 @@ from gpu.exact import bucket_table, chunk_match, device_tree, walk
 from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.device_tree import DeviceTree
 from tests.gpu import cases, placement
+from tests.gpu.cases import match_chunk
 from tests.gpu.placement import SIMULATED
-from tests.gpu.plain import match_chunk
 from tests.reference.exact_events import expected
 from trie.snapshots.tree_bitmap import snapshot
 

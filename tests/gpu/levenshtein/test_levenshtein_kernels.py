@@ -13,8 +13,8 @@ import pytest
 from gpu import levenshtein
 from gpu.levenshtein import search
 from tests.gpu import placement
+from tests.gpu.cases import nearest_words
 from tests.gpu.placement import SIMULATED
-from tests.gpu.plain import nearest_words
 from tests.trie.levenshtein.piece_schemes import schemes
 from trie.levenshtein import NOTHING, Patterns
 from trie.levenshtein.lanes import nearest_words as on_the_cpu

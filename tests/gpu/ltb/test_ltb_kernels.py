@@ -15,9 +15,9 @@ from streamer.matching.near import LtbSolver, Step
 from streamer.matching.spec import MatchSpec
 from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
+from tests.gpu.cases import ltb_bitmaps
 from tests.gpu.placement import SIMULATED
-from tests.gpu.plain import ltb_bitmaps
-from tests.reference import ltb_cases
+from tests.reference import ltb
 from trie.ltb import approximate
 from trie.snapshots.tree_bitmap import snapshot
 from trie.windows import BatchShapeError
@@ -40,13 +40,13 @@ def chosen():
     """Every k with every D on a card; in the simulator small tries, every k and D once."""
     if SIMULATED:
         cases = [
-            ltb_cases.make(k, at % min(5, k), 5, kmers=12, reads=3, length=8, gaps=0.1)
-            for at, k in enumerate(ltb_cases.EDGE_K)
+            ltb.make(k, at % min(5, k), 5, kmers=12, reads=3, length=8, gaps=0.1)
+            for at, k in enumerate(ltb.EDGE_K)
         ]
-        cases += [ltb_cases.make(7, 4, 6, kmers=4, reads=1, length=14)]
-        cases += [case for case in ltb_cases.awkward() if case.k < 31]
+        cases += [ltb.make(7, 4, 6, kmers=4, reads=1, length=14)]
+        cases += [case for case in ltb.awkward() if case.k < 31]
         return [shortened(case) for case in cases]
-    return ltb_cases.edges(20, reads=2) + ltb_cases.awkward()
+    return ltb.edges(20, reads=2) + ltb.awkward()
 
 
 def shortened(case):
@@ -56,7 +56,7 @@ def shortened(case):
     for read in case.reads:
         reads.append(read[:room])
         room -= len(reads[-1])
-    return ltb_cases.Case(case.name, case.k, case.distance, kmers, tuple(reads))
+    return ltb.Case(case.name, case.k, case.distance, kmers, tuple(reads))
 
 
 def found(case, method):
@@ -87,7 +87,7 @@ STREAMS = (
 @placement.NO_GPU
 @pytest.mark.parametrize(("k", "distance", "kmers", "total", "reads"), STREAMS)
 def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
-    codes, bases, offsets = ltb_cases.stream(k, kmers, total, reads, 11)
+    codes, bases, offsets = ltb.stream(k, kmers, total, reads, 11)
     tree = snapshot(codes, k)
     wanted = approximate(tree, bases, offsets, distance, threads=4)
     assert np.count_nonzero(wanted[0]) > total // (10 * k)
@@ -102,12 +102,12 @@ def test_a_queue_that_fills_loses_nothing(entries, monkeypatch):
     monkeypatch.setattr(sweeping, "THREADS", 64)  # two queues
     letters = "ACGT"
     kmers = tuple(a + b + c for a in letters for b in letters for c in letters)
-    case = ltb_cases.Case("every 3-mer", 3, 2, kmers, ("ACGTN", "GG"))
+    case = ltb.Case("every 3-mer", 3, 2, kmers, ("ACGTN", "GG"))
     agrees(found(case, "ltb-queue"), case.expected(), f"{entries} entries")
 
 
 def test_pieces_of_any_length_agree(monkeypatch):
-    case = shortened(ltb_cases.make(4, 2, 9, kmers=20, reads=2, length=20))
+    case = shortened(ltb.make(4, 2, 9, kmers=20, reads=2, length=20))
     for shortest in (1, 7, 1000):
         monkeypatch.setattr(gpu.ltb, "SHORTEST_PIECE", shortest)
         for blocks in (1, 3):
@@ -119,7 +119,7 @@ def test_pieces_of_any_length_agree(monkeypatch):
 def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
     monkeypatch.setattr(gpu.ltb, "SLICED_WARPS", warps)
     for k, distance in ((3, 2), (7, 0), (8, 3)):
-        case = ltb_cases.make(k, distance, 12, kmers=12, reads=7, length=25)
+        case = ltb.make(k, distance, 12, kmers=12, reads=7, length=25)
         agrees(found(case, "ltb-sliced"), case.expected(), f"{k} {distance}")
 
 
@@ -129,7 +129,7 @@ def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
 def test_chunks_on_streams_agree(streams, chunk, cards):
     engine = LtbEngine(5, 2, chunk=chunk, streams=streams, cards=(0,) * cards)
     for seed in (14, 15):  # another snapshot, and then one of the same again
-        case = ltb_cases.make(5, 2, seed, kmers=10, reads=3, length=9)
+        case = ltb.make(5, 2, seed, kmers=10, reads=3, length=9)
         tree = snapshot(case.codes, 5)
         for _ in range(2 if chunk == 11 else 1):
             agrees(engine.match(tree, case.bases, case.offsets), case.expected(), case.name)
@@ -180,12 +180,12 @@ def agrees_by_end(words, case):
 
 @pytest.mark.parametrize("method", ["auto", "sliced", "active", "ltb-efficient"])
 def test_the_solver_on_a_card(method):
-    case = shortened(ltb_cases.make(5, 1, 33, kmers=8, reads=3, length=9))
+    case = shortened(ltb.make(5, 1, 33, kmers=8, reads=3, length=9))
     agrees_by_end(solved(case, None, kernel=method), case)
 
 
 def test_a_solver_whose_card_fails_goes_on_on_the_cpu():
-    case = ltb_cases.make(5, 1, 34, kmers=8, reads=3, length=9)
+    case = ltb.make(5, 1, 34, kmers=8, reads=3, length=9)
     for bytes_there in (50, 30_000):  # for the buffers, and then for the dictionary
         told = []
         agrees_by_end(solved(case, told.append, device_bytes=bytes_there), case)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamer import __version__
 from tests.data_files import data_file, read_plainly, write_fasta
-from tests.reference import filtering as oracle
+from tests.reference import targets as oracle
 from tests.reference.exact import reverse_complement
 
 RECORDS = [

@@ -12,7 +12,7 @@ import pytest
 from tests.data_files import ROOT
 from tests.streamer.cli.test_send_watch import collecting
 from tests.streamer.watching.kit import record
-from tests.streamer.watching.test_completeness import bgzf_block
+from tests.streamer.watching.test_watcher import bgzf_block
 from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole

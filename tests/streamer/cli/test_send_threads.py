@@ -92,7 +92,7 @@ def test_threads_read_compressed_blocks(tmp_path, monkeypatch, suffix):
     text = fastq(rng, "a", 400)
     if suffix == "bam":
         pytest.importorskip("pysam")
-        from tests.streamer.sequences.test_alignments import written
+        from tests.streamer.sequences.test_sequence_files import written
 
         records = zip(*[iter(text.splitlines())] * 4, strict=True)
         written(path, [(head[1:].split()[0], 4, None, bases, []) for head, bases, *_ in records])

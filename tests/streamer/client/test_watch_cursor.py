@@ -13,7 +13,7 @@ from streamer.cli import daemon_options
 from streamer.client import Cursor, Reset
 from tests.daemon_kit import settings
 from tests.data_files import ROOT
-from tests.streamer.client.test_healing_daemon import daemon, head, send
+from tests.streamer.client.test_subscriber import daemon, head, send
 from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole

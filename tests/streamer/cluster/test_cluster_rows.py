@@ -12,7 +12,7 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.cluster import batch_tasks, connecting, match_tasks
-from tests.streamer.cluster.fake_ray import TasksHere
+from tests.streamer.cluster.faulty_workers import TasksHere
 
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 

@@ -21,8 +21,7 @@ from streamer.daemon.connections import Connections
 from streamer.daemon.listener import Listener
 from streamer.daemon.process import open_descriptors
 from tests.daemon_kit import DEADLINE, Raw, list_batch, process, running, settings, wait_for_line
-from tests.descriptors import descriptors_left
-from tests.waiting import until
+from tests.waiting import descriptors_left, until
 
 pytestmark = pytest.mark.whole
 

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import socket
+import threading
+import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 import zmq
 
-from streamer.client import Control, Producer, ReadSummaries, Subscriber
-from streamer.daemon import service
+from streamer.client import (
+    Control,
+    Intervals,
+    NewKmers,
+    Producer,
+    ReadSummaries,
+    RefusedError,
+    Status,
+    Subscriber,
+)
+from streamer.daemon import config, service
+from streamer.daemon import service as module
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.errors import StreamerError
-from streamer.protocol.endpoints import EndpointError
+from streamer.matching.matcher import StreamMatcher
+from streamer.protocol.endpoints import EndpointError, socket_path
 from tests.daemon_kit import (
     DEADLINE,
     GENOME,
@@ -24,11 +39,14 @@ from tests.daemon_kit import (
     follow,
     list_batch,
     process,
+    reads_of,
+    rows_of,
     running,
     settings,
     wait_for_line,
     write_fasta,
 )
+from tests.waiting import until
 from trie.cpu.compiling import NOTICE
 
 pytestmark = pytest.mark.whole
@@ -272,4 +290,252 @@ def test_subscriber_that_reads_hears_all_when_messages_grow(path):
             send(1, 50)
         for _ in range(10):
             send(20_000, 2)
+    assert not feed.gaps
+
+
+def await_state(raw, kind, state):
+    """The next answer of a type that names this state."""
+    while True:
+        answer = raw.receive_type(kind)
+        if answer["state"] == state:
+            return answer
+
+
+def test_nothing_is_accepted_between_the_end_and_the_last_thread(path, monkeypatch):
+    """Newcomers that send while the threads stop are refused: nobody matches any more."""
+    ended, go_on = threading.Event(), threading.Event()
+    with (
+        running(path) as daemon,
+        Subscriber(daemon.endpoints["feed"], ["read", "status"]) as feed,
+        Raw(daemon.endpoints["ingest"]) as raw,
+        Raw(daemon.endpoints["ingest"]) as late,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        engine = daemon.service._engine
+
+        def stop():
+            ended.set()
+            assert go_on.wait(DEADLINE)
+            engine.stopping.set()
+
+        monkeypatch.setattr(engine, "stop", stop)
+        raw.send(*GOOD)
+        raw.accepted(1, matched=1)
+        daemon.service.drain("enough")
+        assert ended.wait(DEADLINE)
+        late.send({"v": 2, "type": "hello", "producer": "newcomer", "epoch": 1})
+        late.send(*list_batch(1, [["late", "ACGT" * 9]], producer="newcomer"))
+        answer = late.receive_type("refused")
+        go_on.set()
+        assert (answer["type"], answer["reason"]) == ("refused", "draining")
+        assert (answer["state"], answer["credit"], answer["received"]) == ("ended", 0, 0)
+        daemon.join()
+        messages = list(feed)
+    assert messages[-1].state == "ended"
+    assert [m.origin.producer for m in messages if isinstance(m, ReadSummaries)] == ["raw"]
+
+
+def test_one_turn_of_ingest_has_one_state(path, monkeypatch):
+    """A drain that begins while ingest is at work gives no credit that is not meant."""
+    with running(path) as daemon, Raw(daemon.endpoints["ingest"]) as raw:
+        ingest, status = daemon.service._ingest, daemon.service.status
+        take_in, sent = ingest._take_in, threading.Event()
+
+        def drained_meanwhile():
+            take_in()
+            if sent.is_set() and status.state == "running":
+                daemon.service.drain("now")
+                while status.state == "running":
+                    time.sleep(0)
+
+        raw.open(epoch=1)
+        monkeypatch.setattr(ingest, "_take_in", drained_meanwhile)
+        raw.send(*GOOD)
+        sent.set()
+        answers = [raw.receive()]
+        while answers[-1]["state"] != "ended":
+            answers.append(raw.receive())
+    assert all(a["credit"] == 0 for a in answers if a["state"] != "running")
+    assert answers[-1]["matched"] == answers[-1]["received"]
+
+
+def test_a_producer_that_waits_for_credit_ends_with_a_refusal(path):
+    with (
+        running(path, ["ingest.memory_bytes=1048576", "ingest.max_batch_bytes=1000000"]) as daemon,
+        daemon.engine_held(),
+        closing(Producer(daemon.endpoints["ingest"])) as producer,
+    ):
+        producer.send([("first", "ACGT" * 200_000)])
+
+        def drain():
+            until(lambda: daemon.service.status.queued_batches == 1, "the first one is accepted")
+            until(lambda: not producer._core.all_sent, "a batch without credit")
+            daemon.service.drain("enough")
+
+        draining = threading.Thread(target=drain)
+        draining.start()
+        with pytest.raises(RefusedError, match="accepts no more batches"):
+            producer.send([("second", "ACGT" * 200_000)], timeout=DEADLINE)
+        draining.join()
+        assert producer.durable == 1
+
+
+def test_a_failure_is_not_called_an_end(path, monkeypatch, streamer):
+    """What was accepted is lost then: those who listen and those who send can tell."""
+    daemon = Running(path)
+    daemon.wait_until_open()
+    with (
+        Raw(daemon.endpoints["ingest"]) as raw,
+        Subscriber(daemon.endpoints["feed"], ["status"]) as feed,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        raw.send(*GOOD)
+        raw.accepted(1, matched=1)
+        monkeypatch.setattr(StreamMatcher, "match", lambda *_, **__: 1 // 0)
+
+        def send():
+            daemon.wait_for_subscriptions("beat", "match", "status")
+            raw.send(*list_batch(2, [["r", "ACGT" * 9]]))
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        code, _, err = streamer("watch", "--from", daemon.endpoints["feed"])
+        sending.join()
+        answer = await_state(raw, "ack", "failed")
+        assert (answer["received"], answer["matched"], answer["credit"]) == (2, 1, 0)
+        states = [message.state for message in feed if isinstance(message, Status)]
+        assert states[-1] == "failed"
+        assert feed.failed
+    daemon.join()
+    assert str(daemon.error) == (
+        "the engine thread failed: ZeroDivisionError: integer division or modulo by zero"
+    )
+    assert code == 1
+    lines = [line for line in err.splitlines() if line.startswith("streamer: error: ")]
+    assert lines == [
+        f"streamer: error: {daemon.endpoints['feed']}: the daemon failed: batches that it had "
+        "accepted may be missing here"
+    ]
+
+
+class Left(BaseException):
+    """In place of the end of the process."""
+
+
+def test_the_end_is_said_although_the_engine_loads_on(path, monkeypatch):
+    loading, enough = threading.Event(), threading.Event()
+
+    def load(*_):
+        loading.set()
+        assert enough.wait(DEADLINE)
+
+    monkeypatch.setattr(module, "warm_up", load)
+    monkeypatch.setattr(module, "_JOIN_SECONDS", 0.01)
+    service = module.Service(config.load(path))
+    endpoints = service.start()
+    files = [socket_path(endpoint) for endpoint in endpoints.values()]
+    assert all(file.exists() for file in files)
+    try:
+        with Subscriber(endpoints["feed"], ["status"]) as feed:
+            assert feed.wait_for_daemon(DEADLINE)
+            assert loading.wait(DEADLINE)
+            service.drain("enough")
+            service.wait()
+            assert service.stuck == ["engine"]
+            states = [message.state for message in feed if isinstance(message, Status)]
+            assert states[-1] == "ended"
+        assert not any(file.exists() for file in files)
+    finally:
+        enough.set()
+        service._engine.join(DEADLINE)
+    assert not service.stuck
+
+
+def test_who_leaves_in_a_hurry_leaves_no_files(tmp_path, monkeypatch, path):
+    def end(code):
+        raise Left(code)
+
+    monkeypatch.setattr(module.os, "_exit", end)
+    service = module.Service(config.load(path))
+    there = tmp_path / "there"
+    there.touch()
+    gone = f"ipc://{tmp_path}/gone"
+    service.status.endpoints |= {"feed": f"ipc://{there}", "ingest": gone, "control": "tcp://x:1"}
+    with pytest.raises(Left) as left:
+        service.leave(130)
+    assert left.value.args == (130,)
+    assert not there.exists()
+    service._stop()
+
+
+def in_order(found, names):
+    place = {name: i for i, name in enumerate(names)}
+    return sorted(found, key=lambda row: (place[row[0]], int(row[1])))
+
+
+def expected(streamer, tmp_path, reads, genome, mode, report):
+    """What ``streamer match`` says about reads."""
+    fasta = write_fasta(tmp_path / f"{report}.fa", reads)
+    code, out, err = streamer(
+        "match", fasta, "-d", genome, "-k", 11, "--mode", mode, "--report", report, "--quiet"
+    )
+    assert code == 0, err
+    return [tuple(line.split("\t")) for line in out.splitlines()[1:]]
+
+
+def check_equal(messages, sent, streamer, tmp_path, genome, mode):
+    """The feed says of the reads, in the order of acceptance, what ``streamer match`` says."""
+    summaries = [m for m in messages if isinstance(m, ReadSummaries)]
+    assert [m.origin.batch for m in summaries] == list(range(len(summaries)))
+    names = [name for m in summaries for name in m.origin.names]
+    reads = [(name, sent[name]) for name in names]
+    got = rows_of(
+        messages,
+        ReadSummaries,
+        ["read", "length", "windows", "matches", "mismatches", "skipped", "best_target"],
+    )
+    assert got == expected(streamer, tmp_path, reads, genome, mode, "reads")
+    got = rows_of(messages, Intervals, ["read", "start", "end", "event", "windows", "target"])
+    assert in_order(got, names) == expected(streamer, tmp_path, reads, genome, mode, "intervals")
+    new = [int(code) for m in messages if isinstance(m, NewKmers) for code in m.code]
+    assert (
+        len(new)
+        == len(set(new))
+        == sum(int(m.mismatches.sum()) for m in summaries) * (mode == "grow")
+    )
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_several_producers_equal_one_pass(path, tmp_path, genome, streamer, mode):
+    made = {f"p{i}": reads_of(GENOME, random.Random(i), 60, prefix=f"p{i}-") for i in range(3)}
+    sizes = {"p0": 1, "p1": 7, "p2": 60}
+    batches = sum(-(-60 // size) for size in sizes.values())
+    failed = []
+
+    def produce(name):
+        try:
+            with Producer(daemon.endpoints["ingest"], name=name) as producer:
+                for at in range(0, 60, sizes[name]):
+                    producer.send(made[name][at : at + sizes[name]], timeout=DEADLINE)
+                producer.flush(timeout=DEADLINE, matched=True)
+        except Exception as error:
+            failed.append(error)
+
+    with (
+        running(path, [f"dictionary.mode={mode}"]) as daemon,
+        Subscriber(daemon.endpoints["feed"], TOPICS) as feed,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        threads = [threading.Thread(target=produce, args=(name,)) for name in made]
+        for thread in threads:
+            thread.start()
+        messages = follow(feed, batches)
+        for thread in threads:
+            thread.join(DEADLINE)
+        assert not failed
+        totals = daemon.service.status.totals.fields()
+    sent = {name: sequence for reads in made.values() for name, sequence in reads}
+    assert totals["reads"] == len(sent)
+    assert totals["bases"] == sum(map(len, sent.values()))
+    check_equal(messages, sent, streamer, tmp_path, genome, mode)
     assert not feed.gaps

@@ -15,9 +15,8 @@ from streamer.daemon.jobs.job_requests import check_inputs
 from streamer.daemon.jobs.jobs_worker import JobProcess, JobResults
 from streamer.protocol.header import PROTOCOL, WireError, pack, seal
 from tests.daemon_kit import running
-from tests.descriptors import descriptors_left
 from tests.jobs_kit import LONG, job_folder, processes_of_jobs, wait_for_job
-from tests.waiting import until
+from tests.waiting import descriptors_left, until
 
 pytestmark = pytest.mark.whole
 

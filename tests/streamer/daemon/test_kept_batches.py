@@ -19,7 +19,7 @@ from streamer.journal.data_files import DataReader
 from streamer.journal.record import JournalDamage, Record
 from streamer.journal.record_index import Index
 from tests.daemon_kit import write_fasta
-from tests.faults.plain_fold import PlainFold
+from tests.faults.plain_client import PlainFold
 from tests.reload_kit import (
     answers,
     batches_of,

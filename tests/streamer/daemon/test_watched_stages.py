@@ -17,8 +17,7 @@ from streamer.daemon import watched_stages
 from streamer.daemon.core.watchdog import Watchdog
 from streamer.daemon.process import cpu_seconds, state_of
 from streamer.journal.disk import Disk
-from tests.daemon_kit import GENOME, reads_of, running, settings
-from tests.daemon_sync import asked
+from tests.daemon_kit import GENOME, asked, reads_of, running, settings
 from tests.scraping import scrape, value
 from tests.waiting import DEADLINE, until
 

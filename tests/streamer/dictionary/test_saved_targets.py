@@ -10,10 +10,9 @@ import pytest
 
 from streamer.client import Intervals, Near
 from streamer.client.message_tables import table
-from tests.daemon_kit import settings
+from tests.daemon_kit import feed_of, settings
 from tests.data_files import write_fasta
 from tests.reference import exact as oracle
-from tests.streamer.daemon.test_daemon_near import feed_of
 from trie.snapshots import tree_bitmap
 
 pytestmark = pytest.mark.whole

@@ -13,8 +13,8 @@ import pytest
 
 from streamer.journal.disk import Disk
 from streamer.journal.record import JournalFailed, JournalFull, JournalUnread, Record
-from tests.descriptors import descriptors_left
 from tests.streamer.journal.kit import SMALL, assert_holds, keyed, open_small, verify
+from tests.waiting import descriptors_left
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 
 from tests.data_files import write_fasta
 from tests.reference import ltb as ltb_oracle
-from tests.reference import ltb_cases
 
 pytestmark = pytest.mark.whole
 
@@ -33,7 +32,7 @@ def expected(kmers, k, distance, reads, strands="forward"):
 
 def made_up(k, distance):
     """(records, reads): reads hold k-mers of the records with edits, and gap codes."""
-    case = ltb_cases.make(k, distance, 30, kmers=4, reads=5, length=30)
+    case = ltb_oracle.make(k, distance, 30, kmers=4, reads=5, length=30)
     records = [(f"d{i}", kmer) for i, kmer in enumerate(case.kmers)]
     records += [("long", "".join(case.kmers)), ("gap", "N".join(case.kmers[:2]))]
     reads = [("empty", ""), ("short", case.kmers[0][: k - 1]), ("whole", case.kmers[0] + "GN")]
@@ -76,7 +75,7 @@ def test_forward_and_jsonl(tmp_path, streamer):
 def test_a_seeded_dictionary_is_that_of_its_windows(tmp_path, streamer):
     rng = random.Random(3)
     genome = "".join(rng.choices("ACGT", k=90))
-    reads = [("first", genome), ("second", ltb_cases.mutated(rng, genome[10:60], 4))]
+    reads = [("first", genome), ("second", ltb_oracle.mutated(rng, genome[10:60], 4))]
     path = write_fasta(tmp_path / "r.fa", reads)
     run = ("match", path, "-k", 8, "--distance", 2, "--semantics", "ltb", "--quiet", "--seed")
     seeds = windows_of([("s", genome[:50])], 8)
@@ -91,7 +90,7 @@ def test_a_seeded_dictionary_is_that_of_its_windows(tmp_path, streamer):
 def test_what_has_grown_is_found_in_later_snapshots(tmp_path, streamer):
     rng = random.Random(9)
     genome = "".join(rng.choices("ACGT", k=270_000))
-    copy = ltb_cases.mutated(rng, genome[100:180], 1)
+    copy = ltb_oracle.mutated(rng, genome[100:180], 1)
     path = write_fasta(tmp_path / "r.fa", [("genome", genome), ("copy", copy)])
     _, out, _ = streamer(
         "match", path, "-k", 21, "-D", 1, "--semantics", "ltb", "--seed", 0, "--quiet",

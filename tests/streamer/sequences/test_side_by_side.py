@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gzip
 import os
 import random
 import subprocess
 import threading
 from contextlib import contextmanager
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 
 import numpy as np
 import pytest
@@ -17,12 +18,20 @@ from streamer.cli import match_files
 from streamer.errors import DataError
 from streamer.output.output_file import END_BLOCK
 from streamer.output.rows import RowWriter
-from streamer.sequences import raw_file, side_by_side, source
+from streamer.sequences import files, raw_file, side_by_side, source
 from streamer.sequences.files import read_batches, work_on_batches, work_on_records
+from streamer.sequences.raw_file import (
+    BEHIND_BYTES,
+    ROOM_BYTES,
+    FileRegion,
+    RawFile,
+    plain_blocks,
+)
 from streamer.sequences.record_buffer import RecordBuffer
 from tests.streamer.sequences.kit import bgzf_blocks
 from tests.streamer.sequences.test_reader import FASTQ, FILES
 from tests.waiting import until
+from trie.cpu.forks import forked
 from trie.cpu.stages import Stages
 from trie.cpu.team import Done, Team, results_of
 
@@ -414,3 +423,198 @@ def test_where_the_last_record_ends(seed):
         assert side_by_side._last_end(array, first, stop) == wanted, (text, first, stop)
         found.add(wanted > first)
     assert len(found) == 2
+
+
+@pytest.fixture
+def forks(monkeypatch):
+    """Small files are worked on in forked processes, too."""
+    monkeypatch.setattr(source, "FORK_THREADS", 1)
+    monkeypatch.setattr(source, "FORK_BYTES", 0)
+
+
+def forked_rows(path, **limits):
+    """What ``rows`` returns, of work in forked processes; and whether any was done there."""
+    here, found = os.getpid(), []
+
+    def work(batch):
+        places = batch.offsets.tolist()
+        codes = [batch.bases[i:j].tobytes() for i, j in zip(places, places[1:], strict=False)]
+        return list(zip(batch.names, codes, strict=True)), os.getpid() != here
+
+    away = []
+    try:
+        with Team(3) as team:
+            works = work_on_batches([str(path)], work, team=team, forks=True, **limits)
+            for some, elsewhere in results_of(works):
+                found += some
+                away.append(elsewhere)
+    except DataError as error:
+        found.append(str(error))
+    return found, any(away)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_processes_find_what_one_parser_finds(seed, tmp_path, sizes, forks):
+    rng = random.Random(seed)
+    content = fastq(rng, rng.randrange(100, 200), blank=rng.choice([0, 0.02]))
+    fault = rng.choice([b"", b"", b"@", b"\x80", b"\n"])
+    at = rng.randrange(len(content) // 2, len(content))
+    content = content[:at] + fault + content[at:] if fault else content
+    path = tmp_path / "f.fq"
+    path.write_bytes(content[: rng.choice([at, len(content)])])
+    sizes(1000, 200)
+    limits = {"batch_bases": rng.choice((100, 10**6)), "batch_reads": rng.choice((3, 10**5))}
+    found, away = forked_rows(path, **limits)
+    assert found == rows(path, None, **limits)
+    assert away
+
+
+def test_large_regions_are_mapped(tmp_path, sizes, forks):
+    """Except near the ends of the file, where the parser's margins would lie outside."""
+    path = tmp_path / "f.fq"
+    path.write_bytes(fastq(random.Random(7), 20_000))
+    sizes(200_000, 5000)
+    assert path.stat().st_size > 10 * raw_file.ROOM_BYTES
+    found, away = forked_rows(path)
+    assert away
+    assert found == rows(path, None)
+
+
+@pytest.mark.parametrize("how", ["forks", "small"])
+@pytest.mark.parametrize("fault", ["none", "cut", "missing", "format"])
+def test_many_small_files_are_read_at_once(how, fault, tmp_path, monkeypatch, forks):
+    """Each file by one process or thread; results and errors are those of one after the other."""
+    monkeypatch.setattr(files, "FORK_THREADS", 1)
+    rng, paths, sizes = random.Random(3), [], []
+    for number in range(9):
+        content = fastq(rng, rng.randrange(40))
+        if number == 5 and fault == "cut":
+            content = content[:-7]
+        if number == 5 and fault == "format":
+            content = b"what is this?\n"
+        path = tmp_path / f"{number}.fq.gz"
+        path.write_bytes(gzip.compress(content) if number % 3 else content)
+        paths.append(str(path))
+    if fault == "missing":
+        os.unlink(paths[5])
+    here = os.getpid(), threading.get_ident()
+    threads, waits = set(), False
+
+    def work(batch):
+        me = os.getpid(), threading.get_ident()
+        threads.add(me)
+        if waits and me == here:
+            # on a busy machine it would do all the work before another thread began
+            until(lambda: len(threads) > 1, "another thread works")
+        return list(batch.names), me
+
+    def found(**options):
+        rows, away = [], set()
+        with Team(3) as team:
+            works = work_on_batches(
+                paths, work, batch_reads=7, team=team,
+                on_bytes=sizes.append, **options,
+            )  # fmt: skip
+            try:
+                for names, process in results_of(works):
+                    rows += names
+                    away.add(process)
+            except DataError as error:
+                rows.append((str(error), error.file, error.record))
+            return rows, away - {here}, team.stages.size("parse")
+
+    wanted, _, bases = found()
+    threads.clear()
+    waits = how == "small"
+    rows, away, counted = found(**{how: True})
+    if how == "small" and fault != "none":
+        # the reads of a file are given once all of them are done
+        assert rows[-1] == wanted[-1]
+        assert rows[:-1] == wanted[: len(rows) - 1]
+    else:
+        assert rows == wanted
+    assert len({process for process, _ in away}) > 1 if how == "forks" else away
+    if fault == "none":
+        assert counted == bases
+        assert max(sizes) == sum(os.path.getsize(path) for path in paths)
+        assert len(rows) == len(wanted) > 100
+
+
+SIZE = ROOM_BYTES + 100_000
+
+
+@pytest.fixture
+def file(tmp_path):
+    content = np.random.default_rng(5).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with path.open("rb") as opened:
+        yield path, opened.fileno(), content
+
+
+@pytest.mark.parametrize(
+    ("first", "stop"),
+    [
+        (ROOM_BYTES, ROOM_BYTES + 1),
+        (ROOM_BYTES + 1, ROOM_BYTES + 4097),
+        (ROOM_BYTES + 4096, SIZE - BEHIND_BYTES),
+    ],
+)
+def test_mapped_bytes_have_room_on_both_sides(file, first, stop):
+    _, descriptor, content = file
+    block = FileRegion(descriptor, first, stop).mapped()
+    assert block.array[block.first : block.stop].tobytes() == content[first:stop]
+    assert block.first >= ROOM_BYTES
+    assert block.array.size - block.stop >= BEHIND_BYTES
+    block.array[:] = 0
+    assert os.pread(descriptor, SIZE, 0) == content
+
+
+@pytest.mark.parametrize(
+    ("first", "stop"), [(0, 5000), (ROOM_BYTES - 1, SIZE - 1000), (ROOM_BYTES, SIZE - 50)]
+)
+def test_near_its_ends_a_file_is_not_mapped(file, first, stop):
+    assert FileRegion(file[1], first, stop).mapped() is None
+
+
+def test_a_file_that_has_just_become_shorter_is_not_mapped(file, monkeypatch):
+    path, descriptor, _ = file
+    before = os.fstat(descriptor)
+    monkeypatch.setattr(os, "fstat", lambda _: before)
+    os.truncate(path, 1000)
+    assert FileRegion(descriptor, ROOM_BYTES, ROOM_BYTES + 10).mapped() is None
+
+
+def test_a_file_that_becomes_shorter_ends_only_a_forked_process(file):
+    path, descriptor, content = file
+    here = os.getpid()
+
+    def work(region):
+        block = region.mapped()
+        if os.getpid() == here:
+            return None if block is None else block.array[block.first]
+        faulthandler.disable()  # pytest's reports the signal
+        os.truncate(path, 1000)
+        return block.array[block.first]
+
+    regions = [FileRegion(descriptor, ROOM_BYTES + at, ROOM_BYTES + at + 10) for at in (0, 8192)]
+    found = forked(regions, lambda region: [work(region)], 1, Stages(), works="", takes="")
+    assert list(found) == [content[ROOM_BYTES], None]
+
+
+def test_blocks_are_the_file_from_where_it_was_and_what_is_added(tmp_path):
+    path = tmp_path / "file"
+    for size, before in product((0, 1, 6, 7, 99, 100, 101, 5000), (0, 1, 50)):
+        content = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8).tobytes()
+        path.write_bytes(bytes(before) + content)
+        with path.open("rb") as file, path.open("ab") as more:
+            file.seek(before)
+            raw = RawFile(file)
+            blocks = plain_blocks(raw, 100)
+            texts = [block.array[block.first : block.stop].tobytes() for block in blocks]
+            assert b"".join(texts) == content
+            assert all(0 < len(text) <= 100 for text in texts)
+            more.write(b"more")
+            more.flush()
+            assert raw.read1() == b"more"
+            assert raw.bytes_read == size + 4

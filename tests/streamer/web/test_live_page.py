@@ -9,6 +9,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from urllib.parse import quote
@@ -24,9 +26,10 @@ from tests.daemon_kit import GENOME, reads_of, running, send_reads, write_fasta
 from tests.streamer.web.conftest import settings_in
 from tests.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.whole
+
 uvicorn = pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")
 PlainTextResponse = pytest.importorskip("starlette.responses").PlainTextResponse
-pytestmark = pytest.mark.whole
 
 TOKEN = "0123456789-abcdef"
 ON = ["web.endpoint=127.0.0.1:0"]
@@ -387,3 +390,26 @@ def test_a_request_gets_a_limited_time(monkeypatch):
     assert asyncio.run(exchange(whole[:-1])) == b""
     assert asyncio.run(exchange(whole + whole[:-1])).count(b"here") == 1
     assert asyncio.run(exchange(whole + whole)).count(b"here") == 2
+
+
+pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")
+
+IMPORTING = "import time; time.sleep(600)"
+
+
+def test_a_process_that_has_not_begun_is_ended_at_once(path, monkeypatch, capfd):
+    """It does not look at its standard input yet."""
+    started = []
+
+    class Importing(subprocess.Popen):
+        def __init__(self, line, **how):
+            started.append(self)
+            super().__init__([sys.executable, "-c", IMPORTING], **how)
+
+    monkeypatch.setattr("streamer.daemon.child.subprocess.Popen", Importing)
+    monkeypatch.setattr("streamer.daemon.child._END_SECONDS", DEADLINE)
+    with running(path, ["web.endpoint=127.0.0.1:0"]) as daemon:
+        until(lambda: daemon.service._web.process, "the process")
+    (child,) = started
+    assert child.returncode
+    assert "did not end" not in capfd.readouterr().err

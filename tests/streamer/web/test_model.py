@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from streamer.client.messages import NewEpoch, Stamp, Status
 from streamer.matching.target_tally import Panel
 from streamer.web import model as history
-from streamer.web.follower import WallClock
+from streamer.web.follower import Follower, WallClock
 from streamer.web.model import (
     EDGES,
     MAX_MAP_TARGETS,
@@ -25,6 +27,7 @@ from streamer.web.model import (
     quantile,
 )
 from streamer.web.routes import event
+from tests.waiting import DEADLINE
 
 
 def test_a_day_takes_no_more_than_ten_minutes():
@@ -200,3 +203,55 @@ def test_an_event_is_one_line_whatever_names_hold():
     assert (head, rest) == ("event: tick", ["", ""])
     assert "\r" not in data
     assert json.loads(data.removeprefix("data: ")) == {"name": name}
+
+
+STATUS = {
+    "stream": "s", "totals": {"reads": 1, "bases": 1}, "queue": {"bytes": 0},
+    "durations": {"bounds": [1.0], "counts": [0, 0]},
+}  # fmt: skip
+
+
+class SlowControl:
+    """Has 100,000 targets, say: they come once they may."""
+
+    def __init__(self):
+        self.may = threading.Event()
+
+    def status(self):
+        return STATUS
+
+    def targets(self, **_):
+        assert self.may.wait(DEADLINE)
+        return [], [["t", 1, 10, 1, 1, 1, 1.0, 1.0]]
+
+    def novelty(self):
+        return []
+
+    def close(self):
+        self.may.set()
+
+
+def test_pages_hear_something_while_rows_come(tmp_path, monkeypatch):
+    control = SlowControl()
+    monkeypatch.setattr(Follower, "_open", lambda self: control)
+
+    async def follow():
+        ticks = asyncio.Semaphore(0)
+        model = RunModel(Panel())
+        follower = Follower(
+            model, f"ipc://{tmp_path}/feed", f"ipc://{tmp_path}/c", ticks.release, seconds=0.01
+        )
+        following = asyncio.create_task(follower.run())
+        try:
+            for _ in range(5):
+                await ticks.acquire()
+            assert model.stale
+            control.may.set()
+            while model.stale:
+                await ticks.acquire()
+            assert [row[0] for row in model.rows.fields()["targets"]] == ["t"]
+        finally:
+            control.may.set()
+            following.cancel()
+
+    asyncio.run(asyncio.wait_for(follow(), DEADLINE))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.reference import ltb as ltb_oracle
-from tests.reference import ltb_cases
+from tests.reference.ltb import pack_words, unpack_words
 from trie import ltb
 from trie.ltb import METHODS, SYMBOLS, active, approximate, overlap_of, run_sliced
-from trie.snapshots.tree_bitmap import snapshot, walk
+from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError, snapshot, walk
 from trie.windows import BatchShapeError
 
-CASES = ltb_cases.edges() + ltb_cases.edges(1, alphabet="AC", gaps=0.2) + ltb_cases.awkward()
+CASES = ltb_oracle.edges() + ltb_oracle.edges(1, alphabet="AC", gaps=0.2) + ltb_oracle.awkward()
 
 
 def found(case, method, threads=1):
@@ -48,7 +50,7 @@ def test_the_cases_are_worth_it():
 @pytest.mark.parametrize("threads", [1, 3])
 def test_no_call_of_a_kernel_takes_long_with_a_large_tree(monkeypatch, threads):
     """A block may visit all trie-nodes, and the main thread notices an interrupt between calls."""
-    codes, bases, offsets = ltb_cases.stream(12, 20_000, 9_000, 3, 11)
+    codes, bases, offsets = ltb_oracle.stream(12, 20_000, 9_000, 3, 11)
     tree = snapshot(codes, 12)
     wanted = approximate(tree, bases, offsets, 2)
     sizes = []
@@ -67,7 +69,7 @@ def test_no_call_of_a_kernel_takes_long_with_a_large_tree(monkeypatch, threads):
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("most", [1, 3000])
 def test_no_call_of_a_kernel_takes_long_with_many_active_nodes(monkeypatch, threads, most):
-    codes, bases, offsets = ltb_cases.stream(12, 5000, 4500, 3, 11)
+    codes, bases, offsets = ltb_oracle.stream(12, 5000, 4500, 3, 11)
     tree = snapshot(codes, 12)
     wanted = approximate(tree, bases, offsets, 2)
     sizes = []
@@ -93,7 +95,7 @@ def test_no_call_of_a_kernel_takes_long_with_many_active_nodes(monkeypatch, thre
      (31, 4, 50, 5_000, 60), (9, 4, 500, 3_000, 5)],
 )  # fmt: skip
 def test_methods_threads_and_chunks_agree(k, distance, kmers, total, reads):
-    codes, bases, offsets = ltb_cases.stream(k, kmers, total, reads, 11)
+    codes, bases, offsets = ltb_oracle.stream(k, kmers, total, reads, 11)
     tree = snapshot(codes, k)
     wanted = approximate(tree, bases, offsets, distance, method="active")
     assert np.count_nonzero(wanted[0]) > total // (10 * k)
@@ -113,7 +115,7 @@ def test_methods_threads_and_chunks_agree(k, distance, kmers, total, reads):
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6, 7, 12, 31])
 def test_distance_0_is_exact_matching(k):
-    codes, bases, offsets = ltb_cases.stream(k, 40, 3000, 40, k)
+    codes, bases, offsets = ltb_oracle.stream(k, 40, 3000, 40, k)
     tree = snapshot(codes, k)
     events, depths, _ = walk(tree, bases, offsets, canonical=False)
     ends = np.flatnonzero(events == 1) + k - 1
@@ -143,11 +145,11 @@ def test_dense_states_stay_correct():
 
 
 def test_both_strands_are_a_dictionary_of_both():
-    case = ltb_cases.make(5, 2, 3, kmers=20)
+    case = ltb_oracle.make(5, 2, 3, kmers=20)
     kmers = ltb_oracle.trie_of(case.kmers, "both")
     both = tuple(kmer for kmer in kmers if len(kmer) == 5)
     wanted = ltb_oracle.bitmaps(case.kmers, 5, 2, case.reads, "both")
-    twice = ltb_cases.Case("both", 5, 2, both, case.reads)
+    twice = ltb_oracle.Case("both", 5, 2, both, case.reads)
     same(found(twice, "sliced"), [np.array(side, dtype=np.uint32) for side in wanted], "both")
 
 
@@ -164,3 +166,40 @@ def test_offsets_that_do_not_fit_are_refused():
         approximate(tree, np.zeros(3, np.uint8), np.array([0, 4]), 1)
     with pytest.raises(KeyError):
         approximate(tree, np.zeros(3, np.uint8), np.array([0, 3]), 1, method="fast")
+
+
+bitmap = st.one_of(st.just(0), st.integers(0, 2**32 - 1))
+
+
+@given(st.lists(st.tuples(bitmap, bitmap), max_size=30), st.integers(0, MAX_INDEX - 30))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_words_are_what_the_figure_draws(pairs: list[tuple[int, int]], first: int) -> None:
+    matches = np.array([pair[0] for pair in pairs], dtype=np.uint32)
+    mismatches = np.array([pair[1] for pair in pairs], dtype=np.uint32)
+    words = pack_words(matches, mismatches, first)
+    expected = [
+        (kind, first + index, bits)
+        for index, pair in enumerate(pairs)
+        for kind, bits in enumerate(pair)
+        if bits
+    ]
+    assert [f"{word:064b}" for word in words.tolist()] == [
+        f"{kind:01b}{index:031b}{bits:032b}" for kind, index, bits in expected
+    ]
+    fields = unpack_words(words)
+    assert list(zip(*(field.tolist() for field in fields), strict=True)) == expected
+
+
+def test_an_index_too_large_is_an_error_that_says_so() -> None:
+    matches = np.array([1, 0, 1], dtype=np.uint32)
+    none = np.zeros(3, dtype=np.uint32)
+    assert pack_words(matches, none, MAX_INDEX - 3).size == 2
+    with pytest.raises(WordOverflowError, match="index 2147483648"):
+        pack_words(matches, none, MAX_INDEX - 2)
+    # a symbol without a word does not matter
+    assert pack_words(matches[:2], none[:2], MAX_INDEX - 1).size == 1
+
+
+def test_arrays_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="match bitmaps"):
+        pack_words(np.zeros(2, np.uint32), np.zeros(3, np.uint32))

@@ -22,7 +22,7 @@ from streamer.daemon.core.producers import (
     Producers,
 )
 from streamer.protocol.header import PROTOCOL, Reason, WireError
-from tests.ingest_peer import NOW, SETTINGS, Peer, batch, reason
+from tests.daemon_kit import NOW, SETTINGS, Peer, batch, reason
 
 # ---- keys ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from streamer.daemon.core.ingest import IngestCore, Settings
 from streamer.daemon.core.producers import Allowance, Allowances
 from streamer.daemon.core.rights import EVERYTHING, KeyLimits, Rights
 from streamer.daemon.core.sync import SyncCore, SyncLimits
-from tests.daemon_sync import asked, parsed
+from tests.daemon_kit import asked, parsed
 
 DOMAINS = ("ingest", "feed", "sync", "control")
 MATCH = Rights("m", "K", watch=("match",), sync=True)
