@@ -29,7 +29,7 @@ def index(
         str | None,
         typer.Option(
             metavar="TSV",
-            help="Names of targets: columns source (a record or a file) and target.",
+            help="Names of targets: columns source (a record or a file), target and perhaps group.",
         ),
     ] = None,
     target_by: Annotated[
@@ -100,13 +100,13 @@ def _build(
     from trie.cpu.threads import usable_cores
 
     check_files([*sources, *changes[0], *changes[1], *([targets] if targets else [])], output)
-    table = read_targets(targets, None if quiet else say) if targets else None
+    table = read_targets(targets) if targets else None
     with (
         Team(usable_cores()) as team,
         progress("indexing", size_of_files(sources), quiet=quiet) as show,
     ):
         made = Index.from_files(
-            sources, k, strands, targets=table, by_file=target_by == "file", team=team,
+            sources, k, strands, table=table, by_file=target_by == "file", team=team,
             on_bytes=show,
         )  # fmt: skip
         check_notices(
@@ -139,6 +139,7 @@ def _facts(made: Index, path: str) -> dict[str, Any]:
         "k": made.k,
         "strands": made.strands,
         "targets": len(made.names),
+        **({"groups": len({*made.groups})} if made.groups else {}),
         "records": len(made.records),
         "bases": made.bases,
         "kmers": made.shares.distinct,

@@ -69,10 +69,10 @@ def match(
         ),
     ] = None,
     by: Annotated[
-        Literal["barcode"] | None,
+        Literal["barcode", "group"] | None,
         typer.Option(
             help="For targets: all rows for each barcode, from the headers or tags of the reads or "
-            "the folders of the files."
+            "the folders of the files; or rows of groups of targets."
         ),
     ] = None,
     bins: Annotated[
@@ -206,7 +206,7 @@ def match(
     from streamer.matching.reports import Assignment
 
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
-    asked = Asked(name, rule, bins or DEFAULT_BINS, by == "barcode")
+    asked = Asked(name, rule, bins or DEFAULT_BINS, by)
     if cluster is not None and spec.changes:
         if not quiet:
             choices.say(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,13 +59,17 @@ class Asked:
     report: str
     rule: Assignment
     bins: int
-    by_barcode: bool
+    by: Literal["barcode", "group"] | None
+
+    def targets_of(self, stored: Dictionary) -> Dictionary:
+        """The dictionary whose targets have rows; StreamerError if it lacks groups."""
+        return stored.by_group() if self.by == "group" else stored
 
     def answer(self, matcher: StreamMatcher) -> running_report.Answer:
         """What makes its rows; StreamerError if the dictionary lacks the data for them."""
         spec, stored = matcher.spec, matcher.stored
         if self.report == "targets":
-            return running_report.TargetAnswer(matcher, self.rule, by_barcode=self.by_barcode)
+            return running_report.TargetAnswer(matcher, self.rule, self.by)
         if self.report == "coverage":
             _check_places(matcher.dictionary, spec)
             return running_report.CoverageAnswer(matcher, self.bins)
@@ -113,7 +117,7 @@ def match_files(
     with compile_notice(quiet=quiet):
         with Team(spec.threads or usable_cores()) as team:
             stored = load_dictionary(spec, as_stored=keeps, on_notice=notice, team=team)
-            matcher = StreamMatcher(stored, spec, on_fallback=on_fallback)
+            matcher = StreamMatcher(asked.targets_of(stored), spec, on_fallback=on_fallback)
         grown = StoredKmers(spec.k, needed=keeps and spec.changes)
         with closing(matcher):
             answer = asked.answer(matcher)
@@ -138,7 +142,7 @@ def match_files(
                 run = _Run(matcher, answer, writer, team, grown, notice)
                 options: dict[str, Any] = {
                     "batch_bases": bases, "batch_reads": most, "on_bytes": show,
-                    "context": asked.by_barcode, "team": team,
+                    "context": asked.by == "barcode", "team": team,
                 }  # fmt: skip
                 parts: Iterator[Iterable[Lines]]
                 rows = isinstance(answer, running_report.RowAnswer)
@@ -301,7 +305,8 @@ def match_on_cluster(
         there = replace(spec, device=device)
         as_stored = save is not None and spec.strands == "both"
         stored = load_dictionary(here, as_stored=as_stored, on_notice=notice)
-        matcher = StreamMatcher(stored, here)
+        targets = asked.targets_of(stored)
+        matcher = StreamMatcher(targets, here)
         with closing(matcher):
             answer = asked.answer(matcher)
             with (
@@ -313,16 +318,16 @@ def match_on_cluster(
                 )
                 if asked.report in REPORTS:
                     for lines in match_lines(
-                        cluster, matcher, stored, there, asked.report, format_, reads, bases, show
+                        cluster, matcher, targets, there, asked.report, format_, reads, bases, show
                     ):
                         writer.put(lines.data)
                 else:
                     batches = read_batches(
                         reads, batch_bases=bases,
-                        batch_reads=TASK_READS, on_bytes=show, context=asked.by_barcode,
+                        batch_reads=TASK_READS, on_bytes=show, context=asked.by == "barcode",
                     )  # fmt: skip
                     for result in match_results(
-                        cluster, matcher, stored, there, prefetched(batches)
+                        cluster, matcher, targets, there, prefetched(batches)
                     ):
                         for table in answer.after(result):
                             writer.write(table)

@@ -11,6 +11,7 @@ the text and the places it has
     set_starts    int64[sets + 1] and
     set_members   int32: the sets of targets, as in ``TargetSets``, first each that has k-mers
     kmers         int64: the distinct k-mers of each target
+    groups        uint8: the name of the group of each target, if there are groups
 """
 
 from __future__ import annotations
@@ -27,12 +28,8 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import (
-    TargetSets,
-    bounds_of,
-    first_names,
-    intern_runs,
-)
+from streamer.dictionary.target_sets import TargetSets, bounds_of, first_names, intern_runs
+from streamer.dictionary.target_table import TargetTable
 from streamer.errors import DataError, StreamerError
 from streamer.protocol.schema import SHOWN_TARGETS
 from streamer.sequences.files import read_pieces
@@ -105,8 +102,9 @@ class Index:
     """An index with its targets.
 
     records: names. owners: int32, the target of each. names: of the targets. bases: those of all
-    records, ambiguity codes included. made, known: the places, and what is known about equal
-    k-mers, if not to be computed when first needed.
+    records, ambiguity codes included. groups: the group of each target, if there are any. made,
+    known: the places, and what is known about equal k-mers, if not to be computed when first
+    needed.
     """
 
     k: int
@@ -117,6 +115,7 @@ class Index:
     names: Sequence[str]
     bases: int
     sources: Sequence[Source] = ()
+    groups: Sequence[str] = ()
     made: TextIndex | None = None
     known: Shares | None = None
 
@@ -149,9 +148,10 @@ class Index:
             return self.known
         from trie.index.repeats import find_repeats  # only reports of targets ask for it
 
-        text = self.reference
-        windows = text.windows(self.k)
-        repeats, steps = find_repeats(self.text, text, usable_cores())
+        return self._shares_of(*find_repeats(self.text, self.reference, usable_cores()))
+
+    def _shares_of(self, repeats: NDArray[np.uint32], steps: NDArray[np.int8]) -> Shares:
+        windows = self.reference.windows(self.k)
         repeated = int(repeats[1].sum(dtype=np.int64) - repeats[0].sum(dtype=np.int64))
         distinct = int(windows.sum()) - repeated
         if len(self.names) == 1:
@@ -169,13 +169,22 @@ class Index:
             return TargetSets(self.names, np.arange(2), np.zeros(1, np.int32))
         return self.shares.sets
 
+    def by_group(self) -> Index:
+        """The index with groups as its targets, each with the k-mers of all of its targets."""
+        numbers: dict[str, int] = {}
+        of_target = [numbers.setdefault(group, len(numbers)) for group in self.groups]
+        owners = np.array(of_target, np.int32).take(self.owners, mode="clip")
+        grouped = replace(self, owners=owners, names=[*numbers], groups=(), known=None)
+        shares = self.shares
+        return replace(grouped, known=grouped._shares_of(shares.repeats, shares.steps))
+
     @cached_property
     def record_sets(self) -> NDArray[np.uint32]:
         """uint32[records]: the set of the target of each."""
         if len(self.names) == 1:
             return np.zeros(self.starts.size, np.uint32)
         numbers = np.cumsum(self.shares.kmers > 0) - 1
-        return np.maximum(numbers, 0).astype(np.uint32)[self.owners]
+        return np.maximum(numbers, 0).astype(np.uint32).take(self.owners, mode="clip")
 
     @property
     def fingerprint(self) -> int:
@@ -197,7 +206,7 @@ class Index:
         k: int,
         strands: Strands,
         *,
-        targets: Mapping[str, str] | None = None,
+        table: TargetTable | None = None,
         by_file: bool = False,
         team: Team | None = None,
         on_bytes: Callable[[int], None] = lambda done: None,
@@ -205,11 +214,13 @@ class Index:
     ) -> Index:
         """Index the records of sequence files and of other indexes.
 
-        targets: the target of each source, a record's name or a file as given; other records are
-        targets of their own, or with ``by_file`` their files are. checksums: of the files, too.
+        table: the target of each source, a record's name or a file as given; other records are
+        targets of their own, or with ``by_file`` their files are. A target without a group is one
+        of its own. checksums: of the files, too.
         """
         check_k(k)
         builder, names, files, own = TextBuilder(), list[str](), list[str](), list[str]()
+        groups = dict[str, str]()
         read = bases = 0
 
         def on_read(done: int) -> None:
@@ -222,6 +233,7 @@ class Index:
                     other = cls.open(path)
                     names += other.records
                     own += [other.names[owner] for owner in other.owners]
+                    groups.update(zip(other.names, other.groups, strict=False))
                     bases += other.bases
                     for first, codes, offsets in records_of(other):
                         builder.add(codes, offsets, continues=not first)
@@ -237,10 +249,13 @@ class Index:
             text = builder.finish()
         except TooLongError as error:
             raise DataError(str(error), file=shown_name(path)) from error
-        owners, target_names = _owners(names, files, files if by_file else own, targets)
+        own = files if by_file else own
+        owners, target_names = _owners(names, files, own, table.targets if table else None)
+        groups |= table.groups if table else {}
+        of_targets = [groups.get(name) or name for name in target_names] if groups else ()
         counts = Counter(files)
         sources = [Source.of(path, counts[path], checksum=checksums) for path in counts]
-        return cls(k, strands, text, names, owners, target_names, bases, sources)
+        return cls(k, strands, text, names, owners, target_names, bases, sources, of_targets)
 
     @classmethod
     def from_batches(cls, batches: Iterable[ReadBatch], k: int, strands: Strands) -> Index:
@@ -292,6 +307,7 @@ class Index:
             "set_starts": shares.sets.starts,
             "set_members": shares.sets.members,
             "kmers": shares.kmers,
+            **({"groups": _joined_names(self.groups)} if self.groups else {}),
         }
 
     def save(self, path: str) -> None:
@@ -348,6 +364,7 @@ class Index:
         return cls(
             k, facts["strands"], text, Names(arrays["record_names"], records), arrays["owners"],
             names, int(facts["bases"]), [Source(*source) for source in facts["sources"]],
+            Names(arrays["groups"], targets) if "groups" in arrays else (),
             TextIndex(shape, *(arrays[name] for name in _ARRAYS)), shares,
         )  # fmt: skip
 

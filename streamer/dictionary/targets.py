@@ -247,6 +247,14 @@ class Dictionary:
         codes, sets, targets = united(_canonical(self.codes, self.k), self.sets, self.targets)
         return Dictionary(self.k, strands, codes, sets, targets)
 
+    def by_group(self) -> Dictionary:
+        """Return the same k-mers with groups as targets; StreamerError if there are none."""
+        if self.index is None or not self.index.groups:
+            raise StreamerError(
+                "no target has a group: name groups in the table of streamer index --targets TSV"
+            )
+        return Dictionary.of_index(self.index.by_group())
+
     def with_grown(self, codes: NDArray[np.uint64]) -> Dictionary:
         """Add learned k-mers: in the dictionary's strands, in any order, without a target."""
         if not codes.size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,18 +54,17 @@ class RowAnswer(Answer):
 class TargetAnswer(Answer):
     """One row per target, then one for the unassigned reads.
 
-    by_barcode: repeat them for each barcode, taken from the batches' context.
+    by: repeat them for each barcode, taken from the batches' context; or the targets are groups.
     """
 
     def __init__(
-        self, matcher: StreamMatcher, rule: Assignment, *, by_barcode: bool = False
+        self, matcher: StreamMatcher, rule: Assignment, by: Literal["barcode", "group"] | None
     ) -> None:
-        self.columns = (
-            ("barcode", *target_counts.TARGET_COLUMNS)
-            if by_barcode
-            else target_counts.TARGET_COLUMNS
-        )
-        self._by_barcode = by_barcode
+        self._target = "group" if by == "group" else "target"
+        self.columns = (self._target, *target_counts.TARGET_COLUMNS[1:])
+        self._by_barcode = by == "barcode"
+        if self._by_barcode:
+            self.columns = ("barcode", *self.columns)
         self._counts = target_counts.TargetCounts(matcher, rule)
 
     def after(self, result: BatchResult) -> Iterable[Table]:
@@ -92,7 +91,7 @@ class TargetAnswer(Answer):
         return Table(
             {
                 **before,
-                "target": Labels(self._counts.targets.names).gather(columns["target"]),
+                self._target: Labels(self._counts.targets.names).gather(columns["target"]),
                 "reads": columns["reads"],
                 "bases": columns["bases"],
                 "matches": _but_last(matches),

@@ -15,7 +15,8 @@ from streamer.daemon.config.loading import load
 from streamer.dictionary.index import Index, sets_of_runs
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from tests.reference.index import windows
+from tests.reference.index import letters, windows
+from tests.reference.targets import targets_report
 from trie.codes import decode
 from trie.index.index_file import damaged
 
@@ -73,9 +74,7 @@ def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) ->
                 assert targets == sorted(holders[kmer])
 
 
-def test_named_targets_join_their_sources(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_named_targets_join_their_sources(tmp_path: Path) -> None:
     some = records(1)
     fasta = written(tmp_path / "r.fa", some)
     table = tmp_path / "t.tsv"
@@ -86,14 +85,44 @@ def test_named_targets_join_their_sources(
     index = Index.open(out)
     assert [*index.targets.names] == ["A", "rest"]
     assert index.shares.kmers[0] == 2_980  # those of a2 are all in a
-    assert "group" not in capsys.readouterr().err
-    table.write_text("source\ttarget\tgroup\na\tA\tG\n")
-    assert main(command) == 0
-    assert "the column group is ignored" in capsys.readouterr().err
-    table.write_text("source\ttarget\nz\tA\n")
-    assert main(command) == 1
+    for wrong in ("\nz\tA\n", "\tgroup\na\tA\tG\nb\tA\tH\n", "\na\tA\na\tB\n"):
+        table.write_text("source\ttarget" + wrong)
+        assert main(command) == 1
     assert main(["index", fasta, "-k", "21", "--target-by", "file", "-o", out]) == 0
     assert [*Index.open(out).targets.names] == [fasta]
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+def test_groups_count_as_if_each_were_one_target(
+    strands: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A k-mer of several targets, and a read on several, count once in their group."""
+    some = records(8)
+    fasta, reads = written(tmp_path / "r.fa", some), str(tmp_path / "reads.fa")
+    joined = np.concatenate([some[0][1][450:600], some[1][1][300:420], some[4][1][:90]])
+    pieces = [joined, *(codes[at : at + 150] for _, codes in some for at in (0, 290, 700))]
+    written(Path(reads), [(f"q{at}", piece) for at, piece in enumerate(pieces)])
+    table, out = tmp_path / "t.tsv", str(tmp_path / "r.idx")
+    rest = "a2\tA\tG\nb\tB\t\nc\tC\tG\n"  # a target without a group is one of its own
+    table.write_text(f"source\ttarget\tgroup\na\tA\tG\n{rest}")
+    options = ["-k", "21", "--strands", strands]
+    assert main(["index", fasta, *options, "--targets", str(table), "-o", out]) == 0
+    text = {name: letters(codes) for name, codes in some}
+    groups = [("G", "N".join([text["a"], text["c"], text["a2"]])), ("B", text["b"])]
+    groups.append(("none", text["none"]))
+    named = [(f"q{at}", letters(piece)) for at, piece in enumerate(pieces)]
+    joined_again = str(tmp_path / "again.idx")
+    assert main(["index", out, *options, "-o", joined_again]) == 0
+    command = ["match", reads, "--report", "targets", "--by", "group", "--device", "cpu", "-d"]
+    for source, mode in ((out, "frozen"), (joined_again, "frozen"), (out, "grow")):
+        capsys.readouterr()
+        assert main([*command, source, "--mode", mode, "--min-fraction", "0.6", "-q"]) == 0
+        header, *rows = capsys.readouterr().out.splitlines()
+        assert header == "#group\treads\tbases\tmatches\tkmers\tseen\tbreadth\tdepth"
+        expected = targets_report(named, 21, records=groups, strands=strands, min_fraction="0.6")
+        assert [row.split("\t") for row in rows] == [[str(cell) for cell in r] for r in expected]
+    assert main([*command, fasta, "-k", "21"]) == 1
+    assert "no target has a group" in capsys.readouterr().err
 
 
 def test_info_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
