@@ -176,6 +176,13 @@ def check_new_file(path: str | os.PathLike[str]) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
 
 
+def check_regular_file(path: str | os.PathLike[str]) -> None:
+    """Like ``check_new_file``; a device or a pipe is refused, too."""
+    check_new_file(path)
+    if in_place(path):
+        raise OSError(errno.EINVAL, "is no regular file: give another name", os.fspath(path))
+
+
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """A context manager that sets ``path`` as the file name of OSErrors."""

@@ -92,15 +92,18 @@ def _build(
     quiet: bool,
 ) -> None:
     from streamer.cli.streams import progress
-    from streamer.dictionary.index import Index, selected
+    from streamer.dictionary.index import Index, check_records_only, selected
     from streamer.dictionary.target_table import read_targets
     from streamer.dictionary.targets import check_notices
     from streamer.sequences.source import size_of_files
     from trie.cpu.team import Team
     from trie.cpu.threads import usable_cores
+    from trie.index.index_file import is_index
 
     check_files([*sources, *changes[0], *changes[1], *([targets] if targets else [])], output)
     table = read_targets(targets) if targets else None
+    for path in filter(is_index, sources):
+        check_records_only(path, Index.open(path))
     with (
         Team(usable_cores()) as team,
         progress("indexing", size_of_files(sources), quiet=quiet) as show,
@@ -143,6 +146,7 @@ def _facts(made: Index, path: str) -> dict[str, Any]:
         "records": len(made.records),
         "bases": made.bases,
         "kmers": made.shares.distinct,
+        **({"grown": made.grown.size} if made.grown.size else {}),
         "bytes": os.path.getsize(path),
         "source": [
             {"path": source.path, "bytes": source.size, "sha256": source.sha256 or "."}

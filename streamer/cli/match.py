@@ -195,11 +195,11 @@ def match(
         choices.warn_of_references(reads)
     if save is not None:
         from streamer.output.output_file import compression_of
-        from trie.snapshots.tree_bitmap import check_place
+        from trie.new_file import check_regular_file
 
         if compression_of(save) is not None:
             raise UsageError(f"--save {save}: a dictionary is not compressed; leave out the suffix")
-        check_place(save)
+        check_regular_file(save)
     ltb = near and spec.semantics == "ltb"
     name = "ltb" if ltb else report or ("all" if near else "intervals")
     from streamer.cli.match_files import Asked, match_files

@@ -16,11 +16,9 @@ from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
 from streamer.cli.streams import progress
 from streamer.device_choice import choose_device, stream_cards
-from streamer.dictionary.index import Index
-from streamer.dictionary.targets import Dictionary, is_saved, save_dictionary
-from streamer.errors import DataError, StreamerError
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import DataError
 from streamer.matching import running_report
-from streamer.matching.match_engine import NO_CODES
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import REPORTS, Assignment
 from streamer.matching.result import BatchResult
@@ -71,22 +69,11 @@ class Asked:
         if self.report == "targets":
             return running_report.TargetAnswer(matcher, self.rule, self.by)
         if self.report == "coverage":
-            _check_places(matcher.dictionary, spec)
             return running_report.CoverageAnswer(matcher, self.bins)
         if self.report == "novelty":
             return running_report.NoveltyAnswer()
         targets = (stored if spec.near else matcher.dictionary).targets
         return running_report.RowAnswer(REPORTS[self.report], targets, spec.k)
-
-
-def _check_places(dictionary: Dictionary, spec: MatchSpec) -> None:
-    """StreamerError if the positions of k-mers in the targets are unknown."""
-    if dictionary.records is None and spec.sources:
-        saved = next(path for path in spec.sources if is_saved(path))
-        raise StreamerError(
-            f"{saved}: a saved dictionary does not hold where its k-mers lie: "
-            f"for --report coverage give the records that it was made of"
-        )
 
 
 def match_files(
@@ -112,13 +99,13 @@ def match_files(
     if device == "cuda":
         spec = replace(spec, cards=stream_cards(gpus, changes=spec.changes, report=notice))
     spec = replace(spec, device=device)
-    # with both strands, a file of a grown dictionary also stores how k-mers stood in the records
-    keeps = save is not None and spec.strands == "both" and spec.changes
+    # with both strands, a file of a grown dictionary stores how k-mers stood in the reads
+    keeps = save is not None and spec.strands == "both"
     with compile_notice(quiet=quiet):
         with Team(spec.threads or usable_cores()) as team:
             stored = load_dictionary(spec, as_stored=keeps, on_notice=notice, team=team)
             matcher = StreamMatcher(asked.targets_of(stored), spec, on_fallback=on_fallback)
-        grown = StoredKmers(spec.k, needed=keeps and spec.changes)
+        grown = StoredKmers(spec, needed=save is not None)
         with closing(matcher):
             answer = asked.answer(matcher)
             with (
@@ -174,25 +161,7 @@ def match_files(
                     writer.write(table)
             # the rows are in place now, and stay even if this fails
             if save is not None:
-                _save(save, matcher, stored, spec, grown.codes())
-
-
-def _save(
-    path: str,
-    matcher: StreamMatcher,
-    stored: Dictionary,
-    spec: MatchSpec,
-    grown: NDArray[np.uint64],
-) -> None:
-    """Write the dictionary: an index if it is fixed, else its tree."""
-    if spec.changes or any(is_saved(source) for source in spec.sources):
-        tree = matcher.latest_snapshot().tree
-        save_dictionary(path, stored, grown, tree, spec.strands)
-        return
-    index = stored.index
-    if index is None or index.strands != spec.strands:
-        index = Index.from_files(spec.sources, spec.k, spec.strands)
-    index.save(path)
+                stored.save(save, spec.strands, grown.codes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,20 +303,27 @@ def match_on_cluster(
                     for table in answer.last():
                         writer.write(table)
             if save is not None:
-                _save(save, matcher, stored, spec, NO_CODES)
+                stored.save(save, spec.strands)
 
 
 class StoredKmers:
-    """Collects the k-mers that a dictionary grows by, as they stand in the reads, if ``needed``."""
+    """Collects the k-mers that a dictionary grows by, if ``needed``.
 
-    def __init__(self, k: int, *, needed: bool) -> None:
-        self._k = k
+    With strands ``both`` they are taken as they stand in the reads.
+    """
+
+    def __init__(self, spec: MatchSpec, *, needed: bool) -> None:
+        self._k = spec.k
         self._needed = needed
+        self._as_stored = spec.strands == "both"
         self._parts: list[NDArray[np.uint64]] = []
 
     def add(self, result: BatchResult) -> None:
         """Add the new k-mers of the next batch."""
         if not self._needed:
+            return
+        if not self._as_stored:
+            self._parts.append(result.new_kmers)
             return
         batch = result.batch
         seeds = result.seed_bases

@@ -12,6 +12,7 @@ the text and the places it has
     set_members   int32: the sets of targets, as in ``TargetSets``, first each that has k-mers
     kmers         int64: the distinct k-mers of each target
     groups        uint8: the name of the group of each target, if there are groups
+    grown         uint64: further k-mers, ascending codes that are in no record, if there are any
 """
 
 from __future__ import annotations
@@ -21,15 +22,14 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import TargetSets, bounds_of, first_names, intern_runs
-from streamer.dictionary.target_table import TargetTable
 from streamer.errors import DataError, StreamerError
 from streamer.protocol.schema import SHOWN_TARGETS
 from streamer.sequences.files import read_pieces
@@ -39,7 +39,13 @@ from trie.codes import check_k
 from trie.cpu.jit import njit
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
-from trie.index.index_file import IndexFileError, is_index, open_index, write_index
+from trie.index.index_file import (
+    IndexFileError,
+    is_index,
+    is_old_dictionary,
+    open_index,
+    write_index,
+)
 from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
 from trie.index.places import TooManyPlacesError
 from trie.index.reference_text import (
@@ -56,6 +62,10 @@ from trie.strands import Strands
 from trie.trees.shards import sort_unique
 from trie.windows import NO_SET, window_codes
 
+if TYPE_CHECKING:
+    from streamer.dictionary.target_table import TargetTable
+
+NO_CODES = np.zeros(0, dtype=np.uint64)
 _PIECE = 1 << 22  # symbols read at once
 _ARRAYS: Final = ("packed", "blocks", "gaps", "filter", "offsets", "places", "prints", "full")
 
@@ -102,9 +112,9 @@ class Index:
     """An index with its targets.
 
     records: names. owners: int32, the target of each. names: of the targets. bases: those of all
-    records, ambiguity codes included. groups: the group of each target, if there are any. made,
-    known: the places, and what is known about equal k-mers, if not to be computed when first
-    needed.
+    records, ambiguity codes included. groups: the group of each target, if there are any. grown:
+    uint64, further k-mers, in no record. made, known: the places, and what is known about equal
+    k-mers, if not to be computed when first needed.
     """
 
     k: int
@@ -116,6 +126,7 @@ class Index:
     bases: int
     sources: Sequence[Source] = ()
     groups: Sequence[str] = ()
+    grown: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
     made: TextIndex | None = None
     known: Shares | None = None
 
@@ -212,7 +223,7 @@ class Index:
         on_bytes: Callable[[int], None] = lambda done: None,
         checksums: bool = True,
     ) -> Index:
-        """Index the records of sequence files and of other indexes.
+        """Index the records of sequence files and of other indexes, without what grew there.
 
         table: the target of each source, a record's name or a file as given; other records are
         targets of their own, or with ``by_file`` their files are. A target without a group is one
@@ -229,6 +240,12 @@ class Index:
         try:
             for path in paths:
                 before = len(names)
+                if is_old_dictionary(path):
+                    raise StreamerError(
+                        f"{path}: a dictionary of an earlier version: make it anew with "
+                        f"streamer index FASTX -k {k} -o FILE or, if it grew, with "
+                        f"streamer match READS -k {k} --seed 0 --save FILE"
+                    )
                 if is_index(path):
                     other = cls.open(path)
                     names += other.records
@@ -308,6 +325,7 @@ class Index:
             "set_members": shares.sets.members,
             "kmers": shares.kmers,
             **({"groups": _joined_names(self.groups)} if self.groups else {}),
+            **({"grown": self.grown} if self.grown.size else {}),
         }
 
     def save(self, path: str) -> None:
@@ -348,7 +366,8 @@ class Index:
         }  # fmt: skip
         sound = all(arrays[name].size == count for name, count in sizes.items())
         sound &= arrays["gaps"].size % 2 == 0 and arrays["shared"].size % 3 == 0
-        sound &= arrays["set_starts"].size > 1 and targets > 0 and arrays["offsets"].size > 1
+        sound &= "grown" in arrays or (arrays["set_starts"].size > 1 and targets > 0)
+        sound &= arrays["set_starts"].size > 0 and arrays["offsets"].size > 1
         sound &= not has_filter(shape) or arrays["filter"].size > 0
         if not sound:
             raise IndexFileError(path, "is damaged: its arrays do not fit each other")
@@ -365,6 +384,7 @@ class Index:
             k, facts["strands"], text, Names(arrays["record_names"], records), arrays["owners"],
             names, int(facts["bases"]), [Source(*source) for source in facts["sources"]],
             Names(arrays["groups"], targets) if "groups" in arrays else (),
+            arrays.get("grown", NO_CODES),
             TextIndex(shape, *(arrays[name] for name in _ARRAYS)), shares,
         )  # fmt: skip
 
@@ -597,7 +617,17 @@ def _opened(path: str, like: Index, team: Team | None) -> Index:
     index = Index.open(path)
     if (index.k, index.strands) != (like.k, like.strands):
         raise saved_otherwise(path, index.k, index.strands, like.k, like.strands)
+    check_records_only(path, index)
     return index
+
+
+def check_records_only(path: str, index: Index) -> None:
+    """Raise StreamerError for a dictionary that has grown."""
+    if index.grown.size:
+        raise StreamerError(
+            f"{path}: {index.grown.size:,} of its k-mers grew and are in no record: "
+            "they can be matched, but not indexed"
+        )
 
 
 def saved_otherwise(

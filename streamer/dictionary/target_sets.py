@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,66 +108,6 @@ def bounds_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     bounds = np.zeros(sizes.size + 1, dtype=np.int64)
     np.cumsum(sizes, out=bounds[1:])
     return bounds
-
-
-def gathered(
-    values: NDArray[np.int32], bounds: NDArray[np.int64], rows: NDArray[Any]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Join the runs ``values[bounds[i]:bounds[i+1]]`` for each i in ``rows``; return bounds too."""
-    sizes = np.diff(bounds)[rows]
-    starts = bounds_of(sizes)
-    within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
-    return values[np.repeat(bounds[:-1][rows], sizes) + within], starts
-
-
-def united(
-    codes: NDArray[np.uint64], sets: NDArray[np.uint32], targets: TargetSets
-) -> tuple[NDArray[np.uint64], NDArray[np.uint32], TargetSets]:
-    """Return the distinct ``codes`` (uint64, in any order), ascending, with united target sets.
-
-    sets: uint32, the set of each code, or NO_SET. A code that occurs several times belongs to all
-    targets of all occurrences.
-    """
-    order = np.argsort(codes, kind="stable")
-    codes = codes[order]
-    first = np.ones(codes.size, dtype=np.bool_)
-    first[1:] = codes[1:] != codes[:-1]
-    sets = sets[order]
-    named = sets != NO_SET
-    sizes = np.bincount((np.cumsum(first) - 1)[named], minlength=int(first.sum()))
-    # unite each distinct combination of sets once
-    runs, bounds = sets[named].astype(np.int32), bounds_of(sizes[sizes > 0])
-    numbers, chosen = intern_runs(runs, bounds)
-    combined, starts = gathered(runs, bounds, chosen)
-    owner = np.repeat(np.arange(chosen.size), np.diff(starts))
-    members, inner = gathered(targets.members, targets.starts, combined)
-    owner = np.repeat(owner, np.diff(inner))
-    by_set = np.lexsort((members, owner))
-    owner, members = owner[by_set], members[by_set]
-    keep = np.ones(owner.size, dtype=np.bool_)
-    keep[1:] = (owner[1:] != owner[:-1]) | (members[1:] != members[:-1])
-    owner, members = owner[keep], members[keep]
-    starts = bounds_of(np.bincount(owner, minlength=chosen.size))
-    # two combinations may yield the same targets
-    renumbered, chosen = intern_runs(members, starts)
-    # number them like a collector: single targets first, in order
-    single, first_member = np.diff(starts)[chosen] == 1, members[starts[chosen]]
-    order = np.argsort(np.where(single, first_member, len(targets.names)), kind="stable")
-    place = np.empty(order.size, dtype=np.uint32)
-    place[order] = np.arange(order.size)
-    members, starts = gathered(members, starts, chosen[order])
-    result = np.full(sizes.size, NO_SET, dtype=np.uint32)
-    result[sizes > 0] = place[renumbered[numbers]]
-    return codes[first], result, TargetSets(targets.names, starts, members)
-
-
-def side_by_side(parts: Sequence[TargetSets]) -> TargetSets:
-    """Concatenate the targets and sets of all parts; equal sets are not united."""
-    names = [name for part in parts for name in part.names]
-    firsts = bounds_of(np.array([len(part.names) for part in parts], dtype=np.int64))
-    members = [part.members + np.int32(at) for part, at in zip(parts, firsts, strict=False)]
-    sizes = [np.diff(part.starts) for part in parts]
-    return TargetSets(names, bounds_of(np.concatenate(sizes)), np.concatenate(members))
 
 
 @njit(cache=True, nogil=True)

@@ -61,10 +61,9 @@ class TargetAnswer(Answer):
         self, matcher: StreamMatcher, rule: Assignment, by: Literal["barcode", "group"] | None
     ) -> None:
         self._target = "group" if by == "group" else "target"
-        self.columns = (self._target, *target_counts.TARGET_COLUMNS[1:])
         self._by_barcode = by == "barcode"
-        if self._by_barcode:
-            self.columns = ("barcode", *self.columns)
+        first = ("barcode",) if self._by_barcode else ()
+        self.columns = (*first, self._target, *target_counts.TARGET_COLUMNS[1:])
         self._counts = target_counts.TargetCounts(matcher, rule)
 
     def after(self, result: BatchResult) -> Iterable[Table]:

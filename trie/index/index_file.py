@@ -52,11 +52,20 @@ class IndexFileError(ValueError):
 
 def is_index(path: str) -> bool:
     """Whether a regular file begins as an index does."""
+    return _begins(path, MAGIC)
+
+
+def is_old_dictionary(path: str) -> bool:
+    """Whether a regular file begins as dictionaries did before indexes: like a zip archive."""
+    return _begins(path, b"PK\x03\x04")
+
+
+def _begins(path: str, magic: bytes) -> bool:
     try:
         if not os.path.isfile(path):
             return False
         with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return file.read(len(magic)) == magic
     except OSError:
         return False
 

@@ -255,8 +255,6 @@ def _target_faults(config: Config) -> Iterator[Fault]:
     except StreamerError as error:
         yield "dictionary.sources", str(error)
         return
-    if known is None:
-        return
     lists = {"decision.enrich": decision.enrich, "decision.deplete": decision.deplete}
     lists |= {f"panel.groups.{group}": names for group, names in panel.groups.items()}
     for key, names in lists.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 
-import numpy as np
 import pytest
 
 from streamer.client import Intervals, Near
@@ -13,7 +12,6 @@ from streamer.client.message_tables import table
 from tests.daemon_kit import feed_of, settings
 from tests.data_files import write_fasta
 from tests.reference import exact as oracle
-from trie.snapshots import tree_bitmap
 
 pytestmark = pytest.mark.whole
 
@@ -100,22 +98,22 @@ def test_the_same_rows(k, strands, case, rows):
     want = reports_of(rows, k, strands, ["all.fa"])
     assert "t0;t1;t2;t3;t4;t5;t6;t7;..." in want["windows"] or k == 31
     options = ("-k", k, "--strands", strands, "--save")
-    rows("reads.fa", *options, case / "exact.npz", sources=["all.fa"])
-    assert reports_of(rows, k, strands, ["exact.npz"]) == want
+    rows("reads.fa", *options, case / "exact.idx", sources=["all.fa"])
+    assert reports_of(rows, k, strands, ["exact.idx"]) == want
     # saved again, and by a run with a distance
-    rows("none.fa", *options, case / "again.npz", sources=["exact.npz"])
-    assert reports_of(rows, k, strands, ["again.npz"]) == want
+    rows("none.fa", *options, case / "again.idx", sources=["exact.idx"])
+    assert reports_of(rows, k, strands, ["again.idx"]) == want
     if strands != "canonical":
-        rows("none.fa", "--distance", 1, *options, case / "near.npz", sources=["all.fa"])
-        assert reports_of(rows, k, strands, ["near.npz"]) == want
+        rows("none.fa", "--distance", 1, *options, case / "near.idx", sources=["all.fa"])
+        assert reports_of(rows, k, strands, ["near.idx"]) == want
 
 
 @pytest.mark.parametrize("strands", ["canonical", "both"])
 def test_several_files(strands, case, rows):
     for name in "ab":
-        save = ("--strands", strands, "--save", case / f"{name}.npz")
+        save = ("--strands", strands, "--save", case / f"{name}.idx")
         rows("none.fa", "-k", 11, *save, sources=[f"{name}.fa"])
-    for order, mixes in (("ab", [("npz", "fa")]), ("ba", [("fa", "npz"), ("npz", "npz")])):
+    for order, mixes in (("ab", [("idx", "fa")]), ("ba", [("fa", "idx"), ("idx", "idx")])):
         want = reports_of(rows, 11, strands, [f"{name}.fa" for name in order])
         for kinds in mixes:
             sources = [f"{name}.{kind}" for name, kind in zip(order, kinds, strict=True)]
@@ -143,14 +141,14 @@ def test_grown_kmers_have_no_target(strands, way, case, rows):
         "seed": ("--seed", 10_000, "--mode", "frozen"),
         "distance": ("--mode", "grow", "--distance", 1),
     }[way]
-    saved = ("-k", 11, "--strands", strands, "--save", case / "grown.npz")
+    saved = ("-k", 11, "--strands", strands, "--save", case / "grown.idx")
     if way == "seed":
         # with --seed there is no dictionary: the records come in beside what was saved
         rows("new.fa", *saved, *grow)
-        sources = ["b.fa", "grown.npz"]
+        sources = ["b.fa", "grown.idx"]
     else:
         rows("new.fa", *saved, *grow, sources=["b.fa"])
-        sources = ["grown.npz"]
+        sources = ["grown.idx"]
     write_fasta(
         case / "reads.fa",
         [
@@ -178,73 +176,11 @@ def read_records(path):
     return [(head[1:], letters) for head, letters in zip(lines[::2], lines[1::2], strict=True)]
 
 
-def test_more_sets_than_a_byte_numbers(case, rows, streamer):
-    """254, 255 and 256 sets of targets: the numbers with a meaning of their own stay apart."""
-    rng = random.Random(SEED)
-    for count in (254, 255, 300):
-        write_fasta(case / "many.fa", [(f"m{i}", random_dna(rng, 14)) for i in range(count)])
-        for strands in ("forward", "both"):
-            save = ("-k", 13, "--strands", strands, "--save", case / "many.npz")
-            rows("new.fa", "--mode", "grow", *save, sources=["many.fa"])
-            run = ("-k", 13, "--strands", strands, "--report", "windows")
-            assert rows("many.fa", *run, sources=["many.npz"]) == rows(
-                "many.fa", *run, sources=["many.fa"]
-            )
-
-
-def test_a_file_of_the_first_format_is_read_without_targets(case, rows, streamer):
-    rows("none.fa", "-k", 11, "--mode", "grow", "--save", case / "new.npz", sources=["a.fa"])
-    old = case / "old.npz"
-    tree_bitmap.save(tree_bitmap.load(case / "new.npz").tree, old, strands="canonical")
-    code, out, err = streamer("match", case / "a.fa", "-k", 11, "-d", old, "--device", "cpu")
-    assert code == 0
-    events = {tuple(line.split("\t")[i] for i in (3, 5)) for line in out.splitlines()[1:]}
-    assert events == {("match", ".")}
-    (line,) = (line for line in err.splitlines() if "old.npz" in line)
-    assert "saved by an earlier version, without targets" in line
-
-
-def test_damage_is_one_line(case, rows, streamer):
-    saved = case / "saved.npz"
-    rows("none.fa", "-k", 11, "--mode", "grow", "--save", saved, sources=["a.fa"])
-    whole = saved.read_bytes()
-    rng = random.Random(SEED)
-    # the end holds the labels, the archive's directory and the digest
-    cuts = [*range(6), *rng.sample(range(len(whole)), 5), len(whole) - 1]
-    flips = [*range(4), *rng.sample(range(len(whole)), 6), len(whole) - 70, len(whole) - 1]
-    damaged = [whole[:cut] for cut in cuts]
-    damaged += [whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in flips]
-    for data in damaged:
-        saved.write_bytes(data)
-        code, out, err = streamer("match", case / "reads.fa", "-k", 11, "-d", saved, "-q")
-        assert (code, out) == (1, "")
-        assert len(err.splitlines()) == 1
-        assert str(saved) in err
-
-
-@pytest.mark.parametrize("change", ["set_members", "sets", "names", "set_starts"])
-def test_labels_that_do_not_fit(change, case, rows, streamer):
-    saved = case / "saved.npz"
-    rows("none.fa", "-k", 11, "--mode", "grow", "--save", saved, sources=["a.fa"])
-    whole = tree_bitmap.load(saved)
-    labels = dict(whole.labels)
-    labels[change] = {
-        "set_members": labels["set_members"] + np.int32(1000),
-        "sets": labels["sets"][:-1],
-        "names": labels["names"][:2],
-        "set_starts": labels["set_starts"][::-1].copy(),
-    }[change]
-    tree_bitmap.save(whole.tree, saved, strands=whole.strands, labels=labels)
-    code, out, err = streamer("match", case / "reads.fa", "-k", 11, "-d", saved, "-q")
-    assert (code, out) == (1, "")
-    assert "damaged snapshot (its targets do not fit its k-mers)" in err
-
-
 def test_another_k_or_strands_beside_records(case, rows, streamer):
-    rows("none.fa", "-k", 11, "--save", case / "saved.npz", sources=["a.fa"])
-    shutil.copy(case / "saved.npz", case / "copy.npz")
+    rows("none.fa", "-k", 11, "--save", case / "saved.idx", sources=["a.fa"])
+    shutil.copy(case / "saved.idx", case / "copy.idx")
     for options in (["-k", 12], ["-k", 11, "--strands", "both"]):
-        for sources in (["a.fa", "saved.npz"], ["copy.npz", "a.fa"]):
+        for sources in (["a.fa", "saved.idx"], ["copy.idx", "a.fa"]):
             given = [part for name in sources for part in ("-d", case / name)]
             code, out, err = streamer("match", case / "reads.fa", *options, *given, "-q")
             assert (code, out, len(err.splitlines())) == (1, "", 1)
@@ -254,10 +190,10 @@ def test_another_k_or_strands_beside_records(case, rows, streamer):
 @pytest.mark.parametrize("strands", ["forward", "both"])
 def test_a_daemon_that_starts_from_it(strands, case, rows):
     """The feed names the same targets, exactly and within a distance."""
-    rows("none.fa", "-k", 11, "--strands", strands, "--save", case / "a.npz", sources=["a.fa"])
+    rows("none.fa", "-k", 11, "--strands", strands, "--save", case / "a.idx", sources=["a.fa"])
     reads = read_records(case / "reads.fa")
     fed = []
-    for name in ("a.fa", "a.npz"):
+    for name in ("a.fa", "a.idx"):
         config = settings(case, f'sources = ["{name}"]\nk = 11\nstrands = "{strands}"\n')
         chosen = ["matching.distance=1", "matching.device=cpu"]
         messages = feed_of(config, chosen, reads, ["match", "near"])
