@@ -71,10 +71,8 @@ def alive(pid):
 @pytest.mark.parametrize(
     ("command", "fault", "lines"),
     [
-        ("match --report intervals", "none", 24_000),
         ("match --report intervals", "cut", 8_000),
         ("match --report coverage", "none", 2),
-        ("filter --keep --summary {}", "none", 4 * 4000),
         ("filter --keep --summary {}", "cut", 4 * 4000),
     ],
 )
@@ -108,29 +106,11 @@ def test_an_interrupt_is_one_line_and_leaves_no_process(blocked):
     assert not any(map(alive, children))
 
 
-def test_an_interrupt_at_a_terminal_reaches_all_and_is_one_line(reads):
-    command = match(reads, "--report", "intervals")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, start_new_session=True) as process:
-        until(lambda: len(children_of(process)) == 6, "six processes")
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.stderr.read() == b"streamer: error: interrupted\n"
-        assert process.wait(DEADLINE) == 130
-
-
 def test_killed_it_leaves_no_process(blocked):
     process, children = blocked
     process.kill()
     process.wait(DEADLINE)
     until(lambda: not any(map(alive, children)), "they end")
-
-
-def test_rows_that_nobody_takes_end_it(blocked):
-    process, children = blocked
-    process.stdout.close()
-    assert process.wait(DEADLINE) == 141
-    assert process.stderr.read() == b""
-    assert not any(map(alive, children))
 
 
 def test_a_killed_process_loses_no_row(blocked, reads):

@@ -210,12 +210,12 @@ TOPICS = ("match", "mismatch", "delta", "read")
 
 
 @pytest.fixture
-def path(tmp_path):
+def growing(tmp_path):
     return settings(tmp_path, "k = 11")
 
 
 @contextmanager
-def daemon(path, *more):
+def daemon(growing, *more):
     """A daemon with a journal beside its configuration: (process, endpoints)."""
     overrides = [
         "journal.durability=os",
@@ -224,7 +224,7 @@ def daemon(path, *more):
         *more,
     ]
     options = [word for override in overrides for word in ("--set", override)]
-    with process(["run", "--config", path, *options]) as child:
+    with process(["run", "--config", growing, *options]) as child:
         endpoints = json.loads(wait_for_line(child, '"listening"'))
         wait_for_line(child, '"ready"')
         yield child, endpoints
@@ -282,10 +282,10 @@ def head(endpoints):
         return sync.heads().head
 
 
-def test_a_stopped_subscriber_gets_what_the_feed_dropped(path, tmp_path, monkeypatch):
+def test_a_stopped_subscriber_gets_what_the_feed_dropped(growing, tmp_path, monkeypatch):
     """It does not read while more goes out than waits for it anywhere."""
     monkeypatch.setattr("streamer.client.subscriber._RECEIVE_MESSAGES", 10)
-    with daemon(path, "feed.buffer_bytes=1048576") as (_, endpoints):
+    with daemon(growing, "feed.buffer_bytes=1048576") as (_, endpoints):
         fold = Fold()
         with subscriber(endpoints) as feed:
             assert feed.wait_for_daemon(DEADLINE)
@@ -299,15 +299,15 @@ def test_a_stopped_subscriber_gets_what_the_feed_dropped(path, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_subscriber_outlives_the_daemon(path, tmp_path, number):
+def test_a_subscriber_outlives_the_daemon(growing, tmp_path, number):
     fold = Fold()
-    with daemon(path) as (child, endpoints):
+    with daemon(growing) as (child, endpoints):
         feed = subscriber(endpoints, cursor=Cursor("", 0))
         send(endpoints, 1)
         fold.read(feed, 2)
         child.send_signal(number)
         assert child.wait(DEADLINE) in (0, -9)
-    with daemon(path) as (_, endpoints), feed:
+    with daemon(growing) as (_, endpoints), feed:
         send(endpoints, 2)
         fold.read(feed, head(endpoints))
     fold.expect(tmp_path)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 
 import pytest
+import zmq
 
 from streamer.cli import daemon_options
-from streamer.client import Cursor, Reset
-from tests.daemon_kit import settings
+from streamer.client import Control, Cursor, DaemonLostError, Reset, Subscriber
+from streamer.protocol.payloads import encode_notice
+from tests.daemon_kit import process, running, settings, wait_for_line
 from tests.data_files import ROOT
 from tests.streamer.client.test_subscriber import daemon, head, send
 from tests.waiting import DEADLINE, until
@@ -20,18 +25,18 @@ pytestmark = pytest.mark.whole
 
 
 @pytest.fixture
-def path(tmp_path):
+def growing(tmp_path):
     return settings(tmp_path, "k = 11")
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """The configuration of a daemon that has five batches of 20 reads."""
-    path = settings(tmp_path_factory.mktemp("kept"), "k = 11")
-    with daemon(path) as (_, endpoints):
+    growing = settings(tmp_path_factory.mktemp("kept"), "k = 11")
+    with daemon(growing) as (_, endpoints):
         send(endpoints, 1)
         assert head(endpoints) == 6
-        yield path
+        yield growing
 
 
 @pytest.fixture
@@ -43,9 +48,9 @@ def place(tmp_path):
 def watch(place, streamer):
     """Rows (without a header), and what is said, of a watch for so many seconds; exit code 0."""
 
-    def run(path, *options, seconds=3, code=0, topic="read"):
+    def run(growing, *options, seconds=3, code=0, topic="read"):
         asked = ("--topic", topic, "--from-cursor", place, "--for", seconds, *options)
-        found, out, err = streamer("watch", "--config", path, *map(str, asked))
+        found, out, err = streamer("watch", "--config", growing, *map(str, asked))
         assert found == code, err
         return out.splitlines()[1:], err
 
@@ -64,19 +69,19 @@ def at(place):
     return Cursor.from_json(place.read_text()).at
 
 
-def watched(endpoints, path, place, watch):
+def watched(endpoints, growing, place, watch):
     """Rows up to the head of now."""
     rows, last = [], head(endpoints)
     while not place.exists() or at(place) < last:
-        rows += watch(path, seconds=1)[0]
+        rows += watch(growing, seconds=1)[0]
     return rows
 
 
-def test_a_watch_that_is_killed_loses_nothing(path, place, watch):
+def test_a_watch_that_is_killed_loses_nothing(growing, place, watch):
     """What it printed after it last stored its place comes again."""
-    command = [sys.executable, "-m", "streamer", "watch", "--config", path, "--topic", "read"]
+    command = [sys.executable, "-m", "streamer", "watch", "--config", growing, "--topic", "read"]
     runs = []
-    with daemon(path) as (_, endpoints):
+    with daemon(growing) as (_, endpoints):
         for seed in range(3):
             send(endpoints, seed)
             with subprocess.Popen(
@@ -87,7 +92,7 @@ def test_a_watch_that_is_killed_loses_nothing(path, place, watch):
                 until(lambda n=wanted: place.exists() and at(place) >= n, "the place")
                 child.kill()
                 runs.append(child.stdout.readlines())
-        runs.append(["#", *watched(endpoints, path, place, watch)])
+        runs.append(["#", *watched(endpoints, growing, place, watch)])
     found = [batches(row for row in rows[1:] if row.endswith("\n")) for rows in runs[:-1]]
     found.append(batches(runs[-1][1:]))
     assert all(one == sorted(one) for one in found)
@@ -152,10 +157,10 @@ def test_what_is_no_cursor(kept, place, watch, text):
     )
 
 
-def test_a_daemon_without_a_journal(path, place, watch, monkeypatch):
+def test_a_daemon_without_a_journal(growing, place, watch, monkeypatch):
     monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", 0.5)
-    with daemon(path, "journal.durability=none"):
-        _, err = watch(path, code=1)
+    with daemon(growing, "journal.durability=none"):
+        _, err = watch(growing, code=1)
         assert "is a daemon with a journal running?" in err
 
 
@@ -170,13 +175,13 @@ def test_no_topic_is_kept(kept, place, watch):
     assert at(place) > 0
 
 
-def test_the_rows_cannot_go_to_the_cursor(path, place, watch):
-    _, err = watch(path, "-o", place, code=2)
+def test_the_rows_cannot_go_to_the_cursor(growing, place, watch):
+    _, err = watch(growing, "-o", place, code=2)
     assert "is named for two outputs" in err
 
 
-def test_a_sync_endpoint_is_for_a_cursor(path, streamer):
-    code, _, err = streamer("watch", "--config", path, "--sync", "ipc:///tmp/x")
+def test_a_sync_endpoint_is_for_a_cursor(growing, streamer):
+    code, _, err = streamer("watch", "--config", growing, "--sync", "ipc:///tmp/x")
     assert (code, "--sync is for --from-cursor" in err) == (2, True)
 
 
@@ -192,3 +197,142 @@ def test_the_oldest_record_expires_between_two_questions(kept, place, watch, mon
     else:
         rows, _ = watch(kept, seconds=1)
         assert rows == []
+
+
+SILENT_SECONDS = 1.0
+
+
+@pytest.fixture
+def beating(path):
+    """A daemon in a process of its own, with the endpoint of its feed."""
+    with process(["run", "--config", path, "--set", "feed.beat_seconds=0.05"]) as child:
+        wait_for_line(child, '"ready"')
+        yield child
+
+
+@pytest.fixture
+def ending(path, beating):
+    """A function that has the daemon end by a signal once it holds."""
+    threads = []
+
+    def end(number, holds):
+        def work():
+            until(holds, "the time to end")
+            beating.send_signal(number)
+
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+
+    yield end
+    for thread in threads:
+        thread.join(DEADLINE)
+
+
+def written(rows):
+    """What ``watch -o`` has written so far, beside the file that it makes of it at its end."""
+    found = ""
+    for part in rows.parent.glob(f".{rows.name}.*.part"):
+        with suppress(FileNotFoundError):  # made to see whether the folder can be written
+            found += part.read_text()
+    return found
+
+
+def test_watch_tells_a_lost_daemon_from_one_that_ends(
+    path, ending, tmp_path, streamer, monkeypatch
+):
+    monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", SILENT_SECONDS)
+    rows = tmp_path / "rows.tsv"
+    ending(signal.SIGKILL, lambda: written(rows).count("\n") > 2)
+    asked = ("--topic", "beat", "--count", "1000", "-o", rows, "--quiet")
+    code, out, err = streamer("watch", "--config", path, *asked)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"streamer: error: ipc://{tmp_path}/feed: no beat for 1 s: the daemon was killed, hangs or "
+        "is unreachable; its last results may be missing\n"
+    )
+
+
+def test_a_subscriber_that_waits_is_told_of_a_lost_daemon(path, beating, tmp_path):
+    with ExitStack() as stack:
+        options = {"topics": ["read"], "answer_seconds": SILENT_SECONDS}
+        feeds = [
+            stack.enter_context(Subscriber(f"ipc://{tmp_path}/feed", **options)) for _ in range(2)
+        ]
+        assert all(feed.wait_for_daemon(DEADLINE) for feed in feeds)
+        beating.kill()
+        for feed, wait in zip(feeds, (list, Subscriber.receive), strict=True):
+            with pytest.raises(DaemonLostError, match="no beat for 1 s"):
+                wait(feed)
+            assert feed.lost
+            assert not feed.ended
+
+
+def subscribed(folder):
+    """Whether somebody subscribes to the status and to beats."""
+    with Control(f"ipc://{folder}/control") as control:
+        return {"status.", "beat."} <= set(control.status()["topics"])
+
+
+def test_top_tells_of_a_lost_daemon(path, ending, tmp_path, streamer, monkeypatch):
+    monkeypatch.setitem(Control.__init__.__kwdefaults__, "answer_seconds", SILENT_SECONDS)
+    ending(signal.SIGKILL, lambda: subscribed(tmp_path))
+    code, _, err = streamer("top", "--config", path, "--every", "0.1")
+    assert code == 1
+    assert "no answer within 1 s" in err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "never"),
+    [
+        ((), {"near", "ltb", "delta"}),
+        (("matching.distance=1",), {"ltb", "delta"}),
+        (("matching.distance=1", "matching.semantics=ltb", "dictionary.mode=grow"), {"near"}),
+        (("dictionary.seed_bases=1",), {"near", "ltb"}),
+    ],
+)
+def test_watch_says_which_rows_never_come(path, overrides, never, streamer):
+    asked = ("near", "ltb", "delta", "match")
+    topics = [word for topic in asked for word in ("--topic", topic)]
+    with running(path, ["feed.beat_seconds=0.05", *overrides]) as live:
+        with Subscriber(live.endpoints["feed"], ["beat"]) as feed:
+            assert feed.receive(DEADLINE).published == feed.published
+        code, _, err = streamer("watch", "--config", path, *topics, "--for", "0.5")
+        _, _, quiet = streamer("watch", "--config", path, *topics, "--for", "0.5", "--quiet")
+    assert (code, quiet) == (0, "")
+    lines = [line.split(", which need")[0] for line in err.splitlines()]
+    assert lines == [
+        f"streamer: topic {topic}: this daemon has no such rows"
+        for topic in asked
+        if topic in never
+    ]
+
+
+def test_watch_says_what_was_dropped(tmp_path, streamer):
+    endpoint = f"ipc://{tmp_path}/feed"
+    context = zmq.Context()
+    feed = context.socket(zmq.XPUB)
+    feed.bind(endpoint)
+
+    def publish():
+        while feed.poll(DEADLINE * 1000) and feed.recv() != b"\x01beat.":
+            pass
+        header = {"v": 2, "stream": "0" * 16, "epoch": 5, "time": 9, "heads": {}, "at": 3}
+        header |= {"topic": "beat.", "state": "running"}
+        for reads in (7, "seven", 7):
+            beat = header | {"totals": {"reads": reads}}
+            feed.send_multipart(encode_notice("beat", beat))
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        asked = ("watch", "--from", endpoint, "--topic", "beat", "--count", "2")
+        code, out, err = streamer(*asked)
+    finally:
+        thread.join(DEADLINE)
+        feed.close(linger=0)
+        context.term()
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert err.splitlines() == [
+        "streamer: a message was dropped: topic 'beat', record 3: "
+        "field 'totals' must be a map of numbers",
+    ]

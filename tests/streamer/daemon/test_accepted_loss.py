@@ -207,7 +207,7 @@ def test_the_state_is_stored_once_there_is_room(made, monkeypatch):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("known", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_no_batch_number_comes_again_in_a_stream(tmp_path, known):
     """A daemon that gives up the last record goes on behind it, or in another stream."""
     path = settings(tmp_path, "k = 11")

@@ -43,7 +43,7 @@ def path(tmp_path):
     ("module", "function", "number"),
     [
         ("engine", "load_dictionary", signal.SIGTERM),
-        ("service", "restored_of", signal.SIGINT),
+        pytest.param("service", "restored_of", signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
 def test_an_end_before_it_is_ready(path, tmp_path, module, function, number):
@@ -87,6 +87,7 @@ def of_ray(folder):
     return found
 
 
+@pytest.mark.slow
 def test_an_end_before_a_daemon_of_its_own_cluster_is_ready(path, folder):
     """Neither the cluster nor its files are left, nor is it waited for."""
     code = HELD.format(module="engine", function="load_dictionary")
@@ -103,6 +104,7 @@ def test_an_end_before_a_daemon_of_its_own_cluster_is_ready(path, folder):
     until(lambda: not of_ray(folder), "Ray has ended")
 
 
+@pytest.mark.slow
 def test_if_ray_ends_so_does_the_daemon(path, tmp_path, folder):
     """In order, before Ray kills it."""
     with process(["run", "-c", path, "--set", "cluster.address=local"]) as child:

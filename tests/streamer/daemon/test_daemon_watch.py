@@ -49,6 +49,7 @@ def watchers():
     return found
 
 
+@pytest.mark.slow  # in the quick lane any history with kills, in tests/streamer/watching
 def test_reads_of_the_folder_count_once_over_kills_and_restarts(path, tmp_path):
     write(tmp_path / "run/a.fastq.gz", text_of(named("a", 20)))
     with running(path) as daemon:
