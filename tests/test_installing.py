@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from tests.data_files import ROOT
-from tests.pages.blocks import blocks
+from tests.pages.session import blocks
 from tests.waiting import DEADLINE
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]

@@ -5,9 +5,6 @@ Times are not judged.
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import count
-
 import numpy as np
 import pytest
 
@@ -32,7 +29,6 @@ from benchmarks import (
 from benchmarks.__main__ import app
 from benchmarks.inputs import half_hit, random_codes
 from benchmarks.plain_hash import PlainHashSet
-from benchmarks.timing import least_and_result, least_seconds
 from streamer.sequences.files import read_batches
 from tests.streamer.sequences.kit import rows_of
 from trie.index.kmer_index import KmerIndex
@@ -151,13 +147,6 @@ def test_a_command_prints_its_tables(name, streamer, monkeypatch):
     assert all(title in out for title in titles)
 
 
-def test_numbers_of_gpus_need_gpus(streamer):
-    assert streamer("asm", "--device", "cuda", "--gpus", "2", app=app)[0] == 2
-    code, _, err = streamer("asm", "--gpus", "1,2", app=app)
-    assert code == 2
-    assert "--gpus 1,2 needs --device cuda" in err
-
-
 def test_peers_answer_as_the_index():
     """What is timed beside the index does the same work."""
     text = random_codes(20_000, 3)
@@ -188,12 +177,3 @@ def test_every_format_holds_the_same_reads(tmp_path, monkeypatch):
         rows.append([row for batch in read_batches([str(path)]) for row in rows_of(batch)])
         assert rows[-1] == rows[0], suffix
     assert len({name for name, _ in rows[0]}) == len(rows[0]) == 50_000 // 150
-
-
-def test_the_least_time_counts():
-    times, now = iter((1, 9, 4, 6)), [100.0]
-    run, number = (lambda: now.append(now[-1] + next(times)) or next(number)), count()
-    clock = partial(now.__getitem__, -1)
-    assert least_seconds(run, 3, clock=clock, warm=True) == 4
-    times = iter((5, 3, 2))
-    assert least_and_result(run, 2, clock=clock) == (2, 6)

@@ -12,11 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.fuzz.client_side import ClientSide
-from tests.fuzz.control_side import ControlSide
-from tests.fuzz.feed_side import FeedSide
+from tests.fuzz.control_side import ControlSide, FeedSide, SyncSide
 from tests.fuzz.ingest_side import IngestSide
 from tests.fuzz.mutation import Message, Mutator, decoded, encoded, seeds
-from tests.fuzz.sync_side import SyncSide
 
 _MESSAGES = 1000
 """The number of messages of a world."""

@@ -11,7 +11,7 @@ from gpu.exact.chunk_match import ChunkBuffers
 from gpu.levenshtein import DeviceIndex, NearBuffers
 from gpu.levenshtein.search import PLANES, plane_words
 from gpu.ltb import LtbBuffers
-from tests.reference.exact_events import reverse_complements, windows
+from tests.reference.exact import reverse_complements, windows
 from trie.levenshtein import NOTHING
 from trie.strands import STRANDS
 from trie.windows import check_batch

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.data_files import DATA, ROOT
 from tests.waiting import DEADLINE
@@ -154,3 +155,53 @@ class Reader:
                     fields = (entry / "stat").read_text().rpartition(")")[2].split()
                     if int(fields[3]) == session:
                         os.kill(int(entry.name), signal.SIGKILL)
+
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if "performance" not in path.parts),
+]
+
+_FENCE = re.compile(r"^(```+)([\w-]*)(?: title=\"([^\"]+)\")?[^\n]*\n(.*?)^\1$", re.M | re.S)
+
+
+class Block(NamedTuple):
+    """line: of its first line of text. output: what it prints, None if the page does not say."""
+
+    language: str
+    title: str
+    text: str
+    line: int
+    output: str | None = None
+
+    @property
+    def needs(self):
+        """What a block that cannot run here needs, else empty."""
+        return self.title if self.title.startswith("needs ") else ""
+
+    @property
+    def runs(self):
+        return self.language in ("sh", "python") and not self.title
+
+
+def blocks(path):
+    """The blocks of a page, in order."""
+    text = path.read_text()
+    found = []
+    end = -1
+    for fence in _FENCE.finditer(text):
+        _, language, title, body = fence.groups()
+        follows = not text[end : fence.start()].strip() if found else False
+        if not language and follows and found[-1].runs:
+            found[-1] = found[-1]._replace(output=body)
+        else:
+            line = text.count("\n", 0, fence.start()) + 2
+            found.append(Block(language, title or "", body, line))
+        end = fence.end()
+    return found
+
+
+def shown(path):
+    """A page's name in messages."""
+    return str(path.relative_to(ROOT))

@@ -11,8 +11,7 @@ import pytest
 from streamer.cli.app import COMMANDS
 from streamer.daemon.config import Config, load
 from tests.data_files import data_file
-from tests.pages.blocks import PAGES, blocks, shown
-from tests.pages.session import Reader
+from tests.pages.session import PAGES, Reader, blocks, shown
 
 CANNOT_RUN = {
     "README.md": {"needs the network": 1},

@@ -8,12 +8,11 @@ import pytest
 import typer
 
 from scripts.site import commands, configuration, metrics
-from scripts.site.sources import MADE, MARK, complete, relinked
 from streamer.cli.app import COMMANDS, make_app
 from streamer.daemon.config import Config
 from streamer.daemon.metrics.scrape import METRICS
 from tests.data_files import ROOT
-from tests.pages.blocks import PAGES, shown
+from tests.pages.session import PAGES, shown
 
 DOCS = [path for path in PAGES if path.is_relative_to(ROOT / "docs")]
 
@@ -70,29 +69,6 @@ def test_kinds_of_values_are_in_words():
 def test_every_metric_is_there():
     page = metrics.page()
     assert re.findall(r"^\| `(\w+)` \|", page, re.M) == [metric.name for metric in METRICS]
-
-
-def test_marks_are_replaced():
-    for name in MADE:
-        text = (ROOT / "docs" / f"{name}.md").read_text()
-        assert text.count(MARK) == 1
-        assert MARK not in complete(name, text)
-    with pytest.raises(ValueError, match="the mark is missing"):
-        complete("reference/metrics", "# Metrics\n")
-
-
-def test_links_lead_to_pages():
-    text = "[a](../README.md#x) [b](../configs/demo.toml) [c](../configs/grafana) [d](performance)"
-    assert relinked(text, "docs/page.md") == (
-        "[a](index.md#x) [b](../configs/demo.toml) `c` [d](performance/README.md)"
-    )
-
-
-def test_a_title_becomes_a_caption():
-    text = '```sh title="needs a GPU"\nstreamer devices\n```\n'
-    assert complete("page", text) == (
-        "```{code-block} sh\n:caption: needs a GPU\n\nstreamer devices\n```\n"
-    )
 
 
 @pytest.mark.parametrize("path", DOCS, ids=shown)

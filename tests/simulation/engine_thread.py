@@ -21,7 +21,7 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
 from tests.simulation.clock import Pause, Steps
 from tests.simulation.daemon_threads import POLL_SECONDS, DaemonThread
-from tests.simulation.toy_matcher import K, ToyMatcher, dictionary_of
+from tests.simulation.single_pass import K, ToyMatcher, dictionary_of
 
 if TYPE_CHECKING:
     from tests.simulation.daemon_host import DaemonHost

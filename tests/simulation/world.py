@@ -17,9 +17,9 @@ from tests.simulation.model_journal import MachineDisk
 from tests.simulation.network import Noise, Path
 from tests.simulation.producer_host import Job, ProducerHost, job
 from tests.simulation.promises import Promises, violated
+from tests.simulation.single_pass import dictionary_of
 from tests.simulation.storm import Storm, StormPlan
 from tests.simulation.subscriber_host import Healer, Heard, Watcher
-from tests.simulation.toy_matcher import dictionary_of
 
 GROWING = ("match", "mismatch", "delta", "read")
 FROZEN = ("match", "mismatch", "read", "retract", "upgrade", "settled")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reference.event_words import unpack_events
+from tests.reference.exact import unpack_events
 from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError, pack_events
 from trie.snapshots.tree_bitmap import MAX_WORD_NODES as MAX_NODES
 

@@ -32,8 +32,7 @@ from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
 from tests.matching_results import batch_of, rows_of
 from tests.reference import exact as oracle
-from tests.reference.event_words import unpack_events
-from tests.reference.exact import decode_kmer
+from tests.reference.exact import decode_kmer, unpack_events
 from trie.snapshots.tree_bitmap import snapshot
 from trie.windows import MATCH
 

@@ -12,7 +12,7 @@ from gpu.exact.device_tree import DeviceTree
 from tests.gpu import cases, placement
 from tests.gpu.cases import match_chunk
 from tests.gpu.placement import SIMULATED
-from tests.reference.exact_events import expected
+from tests.reference.exact import expected
 from trie.snapshots.tree_bitmap import snapshot
 
 pytestmark = placement.marks()

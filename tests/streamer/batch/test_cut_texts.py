@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from streamer.batch.primer import problem
 from streamer.sequences import files, raw_file
 from tests.data_files import write_fasta
+from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.whole
 
@@ -81,3 +84,64 @@ def test_the_same_rows(streamer, texts, in_pieces, job, tmp_path):
     in_pieces()
     assert streamer(*command, "--device", "cpu", "-q") == whole
     assert not known or table.read_text() == known
+
+
+PROGRAM = """
+import queue, signal, sys, threading, time
+import numpy as np
+from streamer.batch import asm, hamming, lcs, primer
+
+TIMES = 25
+rng = np.random.default_rng(1)
+letters = np.frombuffer(b"ACGT", np.uint8)
+text = letters[rng.integers(0, 4, 150_000)]
+a, b = text[:3_000], text[3_000:]
+pattern = bytes(text[500:516])
+search = {
+    "asm-best": lambda: asm.search(text, pattern, 6, report="best", device="cpu", threads=2),
+    "hamming": lambda: hamming.search(text, [pattern, a[:16]], 9, device="cpu", threads=2),
+    "primer": lambda: primer.find(a, b, 4, device="cpu", threads=2),
+    "lcs": lambda: lcs.sequence(a, b[:9_000], device="cpu", threads=2),
+}[sys.argv[1]]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+search()
+begin = time.perf_counter()
+search()
+took = time.perf_counter() - begin
+
+
+main = threading.main_thread().ident
+moments, sent = queue.SimpleQueue(), []
+
+
+def interrupt():
+    for moment in iter(moments.get, None):
+        threading.Event().wait(moment)
+        signal.pthread_kill(main, signal.SIGINT)
+        sent.append(moment)
+
+
+threading.Thread(target=interrupt).start()
+for number in range(TIMES):
+    try:
+        moments.put(number * took / TIMES)
+        while len(sent) == number:
+            search()
+        search()
+        print("lost")
+    except KeyboardInterrupt as error:
+        print("KeyboardInterrupt of", repr(error.__cause__))
+    except BaseException as error:
+        print(repr(error))
+moments.put(None)
+"""
+
+
+@pytest.mark.parametrize("search", ["asm-best", "hamming", "primer", "lcs"])
+def test_an_interrupt_is_raised_whenever_it_comes(search):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, search],
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["KeyboardInterrupt of None"] * 25

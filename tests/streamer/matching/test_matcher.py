@@ -17,8 +17,7 @@ from streamer.sequences.context import LabelColumn
 from streamer.sequences.read_batch import ReadBatch
 from tests.matching_results import dictionary_of, rows_of
 from tests.reference import exact as oracle
-from tests.reference.event_words import unpack_events
-from tests.reference.exact import decode_kmer
+from tests.reference.exact import decode_kmer, unpack_events
 from trie.index import repeats
 from trie.snapshots.tree_bitmap import snapshot
 

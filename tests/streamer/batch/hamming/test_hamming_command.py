@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.data_files import data_files, read_plainly, write_fasta
+from tests.data_files import write_fasta
 from tests.reference import hamming as oracle
 
 pytestmark = pytest.mark.whole
@@ -110,41 +110,3 @@ def test_exit_codes(streamer, job, arguments, code):
     found, out, err = streamer("hamming", job[2], *arguments)
     assert (found, out) == (code, "")
     assert err.splitlines()[-1].startswith("streamer: error: ")
-
-
-def barcodes():
-    return read_plainly(data_files("ont_native_barcodes_24.fa.gz")[0])
-
-
-@pytest.mark.data("sarscov2_nanopore_MT007544.fq.gz")
-def test_barcodes_in_nanopore_reads(streamer, tmp_path):
-    files = data_files("sarscov2_nanopore_MT007544.fq.gz")
-    fasta = write_fasta(tmp_path / "barcodes.fa", barcodes())
-    code, out, _ = streamer("hamming", files[0], "--patterns", fasta, "-k", 3, "--quiet")
-    assert code == 0
-    assert out.splitlines()[1:] == _large(read_plainly(files[0]), barcodes(), 3)
-    reads = {line.split("\t")[0] for line in out.splitlines()[1:] if line.endswith("\tNB07")}
-    assert len(reads) >= 113  # so many hold it exactly
-
-
-def _large(texts, patterns, k):
-    found = oracle.search_large([one for _, one in texts], [one for _, one in patterns], k)
-    return [
-        f"{texts[text][0]}\t{start}\t{end}\t{distance}\t{strand}\t{patterns[pattern][0]}"
-        for text, start, end, distance, strand, pattern in found
-    ]
-
-
-@pytest.mark.data("ecoli_K12_MG1655.fa.gz")
-def test_guides_over_e_coli(streamer, tmp_path):
-    files = data_files("ecoli_K12_MG1655.fa.gz")
-    genome = read_plainly(files[0])
-    rng = random.Random(3)
-    starts = [rng.randrange(len(genome[0][1]) - 20) for _ in range(2)]
-    guides = [(f"g{at}", genome[0][1][at : at + 20]) for at in starts]
-    guides.append(("turned", oracle.reverse_complement(guides[0][1])))
-    fasta = write_fasta(tmp_path / "guides.fa", guides)
-    code, out, _ = streamer("hamming", files[0], "--patterns", fasta, "-k", 4, "--quiet")
-    assert code == 0
-    assert out.splitlines()[1:] == _large(genome, guides, 4)
-    assert len(out.splitlines()) > 2 * len(guides)

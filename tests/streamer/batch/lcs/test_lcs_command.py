@@ -215,6 +215,7 @@ def answers(a, b, methods, **options):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.data("mt_human.fa.gz", "mt_orang.fa.gz")
 def test_human_against_orangutan_mitochondrion():
     human, orangutan = genome("mt_human.fa.gz"), genome("mt_orang.fa.gz")
@@ -233,6 +234,7 @@ def test_sars_cov_2_against_a_mutated_copy():
     assert found["diff"] >= len(a) - 60
 
 
+@pytest.mark.slow
 @pytest.mark.data("ecoli_K12_MG1655.fa.gz")
 def test_e_coli_against_a_rearranged_copy():
     """4.6 M x 4.6 M: blocks moved, and 0.1 % of the bases changed between them."""

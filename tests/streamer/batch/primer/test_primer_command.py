@@ -310,6 +310,7 @@ def test_known_primers_keep_what_the_oracle_says(streamer, virus, tmp_path):
 GENOMES = ("sarscov2_MN908947.3.fa.gz", "ecoli_K12_MG1655.fa.gz", "mt_human.fa.gz")
 
 
+@pytest.mark.slow
 @pytest.mark.data(*GENOMES)
 def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
     """The real job at k = 4, the filter against the scan, starts against the oracle."""
@@ -331,6 +332,7 @@ def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
         assert found["windows"][start] == start + oracle.longest(part[start:], beta, 4, "both")
 
 
+@pytest.mark.slow
 def test_the_size_of_the_seed():
     """43,606 x 241,494, k = 100: starts of a part of alpha against the oracle."""
     rng = np.random.default_rng(1)
