@@ -89,7 +89,7 @@ def test_clients_find_a_daemon_whose_endpoints_were_set_on_its_command_line(conf
         assert f"is that of the daemon with {one}" in err
 
 
-@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+@pytest.mark.parametrize("transport", ["ipc", pytest.param("tcp", marks=pytest.mark.slow)])
 def test_a_second_daemon_says_who_is_there_on_the_terminal_though_its_log_is_elsewhere(
     configs, tmp_path, transport
 ):
