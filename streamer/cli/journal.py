@@ -19,7 +19,7 @@ def check(directory: Annotated[str, _DIRECTORY]) -> None:
 
     Nothing is changed.
     """
-    from streamer.journal.opening import check_journal
+    from streamer.journal.store import check_journal
 
     typer.echo(check_journal(directory))
 
@@ -27,7 +27,7 @@ def check(directory: Annotated[str, _DIRECTORY]) -> None:
 @app.command()
 def rebuild(directory: Annotated[str, _DIRECTORY]) -> None:
     """Make the index of a journal that no daemon uses anew, from its data files."""
-    from streamer.journal.opening import rebuild_index
+    from streamer.journal.store import rebuild_index
 
     typer.echo(rebuild_index(directory))
 
@@ -41,6 +41,6 @@ def copy(
 
     A daemon that starts with the copy goes on as another stream.
     """
-    from streamer.journal.opening import copy_journal
+    from streamer.journal.store import copy_journal
 
     typer.echo(copy_journal(directory, target))

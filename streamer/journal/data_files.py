@@ -26,14 +26,15 @@ import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from streamer.journal.disk import Disk, file_numbers, storing, unread
+from streamer.journal.disk import Disk, leads_to, storing, unread
 from streamer.journal.record import (
-    Frame,
+    Frames,
     JournalDamage,
     JournalError,
     JournalFailed,
@@ -43,6 +44,7 @@ from streamer.journal.record import (
     Snapshot,
 )
 from streamer.journal.record_index import (
+    NAME,
     RecordRow,
     Row,
     SnapshotRow,
@@ -61,11 +63,9 @@ HEADER_BYTES = 64
 PIECE_BYTES = 1 << 20
 """Bytes that ``SnapshotFile`` reads at a time."""
 
-_PREFIX, _SNAPSHOT = "records-", "snapshot-"
 _HEADER = struct.Struct("<8s16sQIQIII")
 _SUM = struct.Struct("<I")
 _MAGIC, _MAGIC_BEFORE = b"kmer-lg3", b"kmer-log"
-_OPEN_FILES = 1
 _SEARCHED_BYTES = 1 << 20
 _UNREAD = "snapshot cannot be read"
 # more than most groups need; memory beyond this is released
@@ -123,31 +123,33 @@ class DataGroup(NamedTuple):
         return self.frames + self.size + self.rows + _SUM.size * self.records
 
 
-def data_file(directory: Path, number: int) -> Path:
-    """Return the path of a data file, numbered from 1."""
-    return directory / f"{_PREFIX}{number:08d}"
+def _numbered(prefix: str, directory: Path, number: int) -> Path:
+    return directory / f"{prefix}{number:08d}"
 
 
-def data_file_numbers(directory: Path) -> list[int]:
-    """Return the numbers of the existing data files, ascending."""
-    return file_numbers(directory, _PREFIX)
+def _numbers(prefix: str, directory: Path) -> list[int]:
+    try:
+        names = os.listdir(directory)
+    except OSError as error:
+        raise unread(directory, error) from error
+    numbers = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+    return sorted(int(number) for number in numbers if number.isdigit())
 
 
-def pack_header(group: DataGroup) -> tuple[bytes, int]:
-    """Encode the header of a group whose sum is unknown; return it and the sum."""
-    fields = _HEADER.pack(_MAGIC, *group[2:-1])
-    crc = crc32c([fields])
-    return fields + _SUM.pack(crc), crc
+data_file, snapshot_file = partial(_numbered, "records-"), partial(_numbered, "snapshot-")
+"""The path of a file in a directory, numbered from 1."""
+
+data_file_numbers, snapshot_numbers = partial(_numbers, "records-"), partial(_numbers, "snapshot-")
+"""The numbers of the files in a directory, ascending; JournalUnread."""
 
 
 def unpack_header(file: int, begin: int, data: bytes) -> DataGroup | None:
     """Decode the header at a place; None if the data is not one."""
     if len(data) < HEADER_BYTES:
         return None
-    fields = data[: _HEADER.size]
-    (crc,) = _SUM.unpack(data[_HEADER.size : _HEADER.size + _SUM.size])
-    magic, *values = _HEADER.unpack(fields)
-    if magic != _MAGIC or crc32c([fields]) != crc:
+    magic, *values = _HEADER.unpack_from(data)
+    (crc,) = _SUM.unpack_from(data, _HEADER.size)
+    if magic != _MAGIC or crc32c([data[: _HEADER.size]]) != crc:
         return None
     return DataGroup._make((file, begin, *values, crc))
 
@@ -157,29 +159,25 @@ class DataReader:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._open: dict[int, int] = {}
+        self._number = self._fd = 0  # of the file that is open
 
     def record(self, row: RecordRow, *, frames: bool = True) -> Record:
         """Return the record of a row, with its frames unless it was given up."""
-        key, lost, kind = None, is_lost(row), row.kind.decode()
-        if row.producer is not None:
-            assert row.epoch is not None
-            assert row.sequence is not None
-            assert row.content is not None
-            assert row.mark is not None
-            key = Key(row.producer.decode(), row.epoch, row.sequence, row.content, row.mark)
+        if row.file < 0:
+            problem = "is missing from the index, or damaged there"
+            raise JournalDamage(problem, file=str(self._directory / NAME), record=row.at)
+        lost, kind = is_lost(row), row.kind.decode()
         if lost:
             kind = kind.partition(" ")[2]
-        read = self.frames(row) if frames and not lost else ()
+        key = None if row.producer is None else Key(row.producer.decode(), *row[10:14])
+        read: tuple[memoryview, ...] = ()
+        if frames and not lost:
+            data = self.read(row.file, row.offset, row.size, row.at) if row.size else b""
+            if len(data) != row.size or crc32c([data]) != row.sum:
+                path = str(data_file(self._directory, row.file))
+                raise JournalDamage("wrong checksum", file=path, offset=row.offset, record=row.at)
+            read = split(data, row.lengths)
         return Record(row.at, kind, row.meta, read, key, row.time, row.about, lost)
-
-    def frames(self, row: RecordRow) -> tuple[memoryview, ...]:
-        """Return the frames of a record."""
-        path = data_file(self._directory, row.file)
-        data = self.read(row.file, row.offset, row.size, row.at) if row.size else b""
-        if len(data) != row.size or crc32c([data]) != row.sum:
-            raise JournalDamage("wrong checksum", file=str(path), offset=row.offset, record=row.at)
-        return split(data, row.lengths)
 
     def group(self, file: int, offset: int) -> DataGroup | None:
         """Return the group at a place; None if there is no whole header."""
@@ -240,17 +238,17 @@ class DataReader:
             raise unread(path, error, offset=offset, record=record) from error
 
     def _file(self, file: int) -> int:
-        fd = self._open.get(file)
-        if fd is None:
-            if len(self._open) == _OPEN_FILES:
-                os.close(self._open.pop(next(iter(self._open))))
-            fd = self._open[file] = os.open(data_file(self._directory, file), os.O_RDONLY)
-        return fd
+        if file != self._number:
+            self.close()
+            self._fd = os.open(data_file(self._directory, file), os.O_RDONLY)
+            self._number = file
+        return self._fd
 
     def close(self) -> None:
-        """Close all files."""
-        while self._open:
-            os.close(self._open.popitem()[1])
+        """Close the file."""
+        if self._number:
+            os.close(self._fd)
+            self._number = 0
 
 
 def placed(row: Row, group: DataGroup, sums: Iterator[int]) -> Row:
@@ -307,9 +305,7 @@ class DataLog:
     def has(self, state: State) -> bool:
         """Whether the last group of a state is where the state says."""
         group = self._files.group(state.file, state.begin)
-        if group is None:
-            return False
-        there = group.seal, group.serial, group.sum
+        there = group and (group.seal, group.serial, group.sum)
         return there == (state.seal, state.serial, state.sum)
 
     def _headers(self) -> Iterator[DataGroup | None]:
@@ -326,54 +322,47 @@ class DataLog:
         """Yield the groups after a state, or all, with their rows; in order, the last one whole."""
         self.state, self.snapshot, self.cut = state, None, False
         self.notes, self.incomplete = [], []
-        last = None
-        for change in self._changes(state):
-            if last is not None:
-                yield self._taken(*last)
-            last = change
-        if last is None:
-            return
-        group, rows = last
-        records = [row for row in rows if isinstance(row, RecordRow)]
-        try:
-            for row in records:
-                self._files.record(row)
-        except JournalDamage:
-            problem = f"records {records[0].at} to {records[-1].at} are incomplete: "
-            self.incomplete.append(
-                self._damage(group.file, group.begin, f"{problem}never acknowledged, or damaged")
-            )
-        else:
-            yield self._taken(group, rows)
-
-    def _taken(self, group: DataGroup, rows: list[Row]) -> tuple[DataGroup, list[Row]]:
-        if not group.begin:
-            self.snapshot = None
-        for row in rows:
-            if isinstance(row, State):
-                self.state = row
-            elif isinstance(row, SnapshotRow):
-                self.snapshot = row
-        return group, rows
+        changes = self._changes(state)
+        change = next(changes, None)
+        while change is not None:
+            (group, rows), following = change, next(changes, None)
+            records = [row for row in rows if isinstance(row, RecordRow)]
+            try:
+                for row in [] if following else records:
+                    self._files.record(row)
+            except JournalDamage:
+                problem = f"records {records[0].at} to {records[-1].at} are incomplete: "
+                problem += "never acknowledged, or damaged"
+                self.incomplete.append(self._damage(group.file, group.begin, problem))
+                return
+            if not group.begin:
+                self.snapshot = None
+            for change_row in rows:
+                if isinstance(change_row, State):
+                    self.state = change_row
+                elif isinstance(change_row, SnapshotRow):
+                    self.snapshot = change_row
+            yield change
+            change = following
 
     def _changes(self, state: State | None) -> Iterator[tuple[DataGroup, list[Row]]]:
         serial, before = (0, 0) if state is None else (state.serial, state.sum)
-        page = self._sizes.page_bytes
+        page, begin = self._sizes.page_bytes, state and self._sizes.page_after(state.end)
         for number in self.numbers:
             if state is not None and number < state.file:
                 continue
-            begin = 0
-            if state is not None and number == state.file:
-                begin = self._sizes.page_after(state.end)
-            at: int | None = begin
-            first = self._first_serial(number)
+            at = begin if state is not None and number == state.file else 0
+            later = (self._files.group(other, 0) for other in self.numbers if other > number)
+            first = next((group.serial for group in later if group is not None), None)
             while at is not None:
                 group = self._files.group(number, at)
                 rows = None if group is None else self._files.rows(group)
                 if group is None or rows is None or not self._follows(group, serial):
                     following = self._files.search(number, at + page, page)
                     # it may have been written meanwhile
-                    was = group is None and self._was_group(number, at)
+                    data = self._files.peek(number, at, HEADER_BYTES)
+                    was = data.startswith(_MAGIC) or data[8:24] == self.seal
+                    was = was and group is None
                     again = group or self._files.group(number, at)
                     if (following or was) and rows is None and again and self._files.rows(again):
                         continue
@@ -403,18 +392,6 @@ class DataLog:
         """Whether a group is of this journal, and not one that was written over."""
         return group.seal == self.seal and group.serial > serial
 
-    def _first_serial(self, number: int) -> int | None:
-        """Return the serial at the beginning of the next file that has one."""
-        for other in self.numbers:
-            if other > number and (group := self._files.group(other, 0)) is not None:
-                return group.serial
-        return None
-
-    def _was_group(self, number: int, offset: int) -> bool:
-        """Whether part of a header is at a place."""
-        data = self._files.peek(number, offset, HEADER_BYTES)
-        return data.startswith(_MAGIC) or (self.seal is not None and data[8:24] == self.seal)
-
     def _damage(self, number: int, offset: int, problem: str) -> JournalDamage:
         path = str(data_file(self._directory, number))
         return JournalDamage(problem, file=path, offset=offset)
@@ -427,17 +404,13 @@ class DataLog:
 class DataWriter:
     """The end of the data: where the next group goes.
 
-    If the file no longer exists, a new one is started. ``synced``: whether content and names are on
-    disk when ``write`` returns.
+    synced: whether content and names are on disk when ``write`` returns.
     """
 
     def __init__(self, disk: Disk, directory: Path, *, sizes: Sizes, synced: bool) -> None:
-        self.file = self.end = 0
-        self._begin = 0
-        self._disk = disk
-        self._directory = directory
-        self._sizes = sizes
-        self._synced = synced
+        self.file = self.end = self._begin = 0
+        self._disk, self._directory = disk, directory
+        self._sizes, self._synced = sizes, synced
         self._memory = np.zeros(0, np.uint8)
         self._fd: int | None = None
         # of the file: its size, and up to where it has been written completely
@@ -467,18 +440,13 @@ class DataWriter:
 
     def is_there(self) -> bool:
         """Return whether the path of the file is still that of the file being written."""
-        if self._fd is None:
-            return True
-        try:
-            return os.path.samestat(os.fstat(self._fd), self.path.stat())
-        except OSError:
-            return False
+        return self._fd is None or leads_to(self.path, os.fstat(self._fd))
 
     def write(
         self,
         state: State,
         rows: Sequence[Row],
-        records: Sequence[Sequence[Frame]],
+        records: Sequence[Frames],
         everything: Callable[[], list[Row]],
     ) -> tuple[DataGroup, list[int]]:
         """Store a group behind that of ``state``; return it and the CRC-32C of each record.
@@ -509,8 +477,9 @@ class DataWriter:
         serial, before = state.serial + 1, state.sum
         fields = serial, before, size, len(packed) - 4 * len(sums), len(sums), crc32c([packed])
         group = DataGroup(self.file, begin, state.seal, *fields, 0)
-        header, crc = pack_header(group)
-        content[: len(header)] = header
+        header = _HEADER.pack(_MAGIC, *group[2:-1])
+        crc = crc32c([header])
+        content[: _HEADER.size + _SUM.size] = header + _SUM.pack(crc)
         content[HEADER_BYTES + size : HEADER_BYTES + size + len(packed)] = packed
         self._write(content)
         self._filled = max(self._filled, stop)
@@ -523,13 +492,11 @@ class DataWriter:
             return
         raise JournalFailed(f"{self.path}: cannot be stored: start again")
 
-    def _stop(
-        self, begin: int, size: int, packed: bytes, records: Sequence[Sequence[Frame]]
-    ) -> int:
+    def _stop(self, begin: int, size: int, packed: bytes, records: Sequence[Frames]) -> int:
         return self._sizes.page_after(begin + HEADER_BYTES + size + len(packed) + 4 * len(records))
 
     def _gather(
-        self, records: Sequence[Sequence[Frame]], *, before: int, size: int
+        self, records: Sequence[Frames], *, before: int, size: int
     ) -> tuple[memoryview, list[int]]:
         """Return ``size`` bytes with the frames from ``before`` on, and the CRC-32C of each record.
 
@@ -573,10 +540,7 @@ class DataWriter:
             self._fd = None
 
     def _next_file(self, size: int) -> None:
-        """Create a file and sync its name; a smaller one if there is little room.
-
-        After JournalFull there is none.
-        """
+        """Create a file and sync its name, or raise; a smaller one if there is little room."""
         least, size = size, max(size, self._sizes.file_bytes)
         path = data_file(self._directory, self.file + 1)
         while True:
@@ -606,16 +570,6 @@ class DataWriter:
     def _use(self, fd: int) -> None:
         self._disk.bypass_cache(fd)
         self._fd, self._room, self._filled = fd, os.fstat(fd).st_size, 0
-
-
-def snapshot_file(directory: Path, number: int) -> Path:
-    """Return the path of a snapshot, numbered from 1."""
-    return directory / f"{_SNAPSHOT}{number:08d}"
-
-
-def snapshot_numbers(directory: Path) -> list[int]:
-    """Return the numbers of the existing snapshots, ascending."""
-    return file_numbers(directory, _SNAPSHOT)
 
 
 def write_snapshot(
@@ -666,8 +620,7 @@ class SnapshotFile:
     """
 
     def __init__(self, directory: Path, row: SnapshotRow) -> None:
-        self.row = row
-        self._path = snapshot_file(directory, row.file)
+        self.row, self._path = row, snapshot_file(directory, row.file)
         try:
             self._fd = os.open(self._path, os.O_RDONLY)
             size = os.fstat(self._fd).st_size
@@ -675,9 +628,16 @@ class SnapshotFile:
             raise unread(self._path, error, _UNREAD) from error
         # a reader that still uses the file keeps it open
         weakref.finalize(self, os.close, self._fd)
-        if sum(unpack_lengths(row.lengths)) != size:
+        self._places: list[tuple[int, int, int]] = []
+        begin = 0
+        for frame, length in enumerate(unpack_lengths(row.lengths)):
+            end = begin + length
+            for offset in range(begin, end, PIECE_BYTES):
+                self._places.append((frame, offset, min(PIECE_BYTES, end - offset)))
+            begin = end
+        if begin != size:
             raise _wrong(self._path)
-        self._unchecked = self._places()
+        self._unchecked = iter(self._places)
         self._sums: dict[int, int] = {}
         self._sum = 0
 
@@ -687,7 +647,7 @@ class SnapshotFile:
 
     def check(self, most: int) -> bool:
         """Verify about ``most`` more bytes against the checksum; return whether all are done."""
-        for offset, size in self._unchecked:
+        for _, offset, size in self._unchecked:
             piece = self._read(offset, size)
             self._sums[offset] = crc32c([piece])
             self._sum = crc32c([piece], self._sum)
@@ -700,20 +660,12 @@ class SnapshotFile:
 
     def pieces(self, frame: int) -> Iterator[bytes]:
         """Yield a frame of a verified snapshot in pieces of ``PIECE_BYTES``."""
-        for offset, size in self._places(frame):
-            piece = self._read(offset, size)
-            if crc32c([piece]) != self._sums[offset]:
-                raise _wrong(self._path, offset)
-            yield piece
-
-    def _places(self, only: int | None = None) -> Iterator[tuple[int, int]]:
-        """Yield offset and size of the pieces of all frames, or of one."""
-        begin = 0
-        for number, length in enumerate(unpack_lengths(self.row.lengths)):
-            if only in (None, number):
-                for offset in range(begin, begin + length, PIECE_BYTES):
-                    yield offset, min(PIECE_BYTES, begin + length - offset)
-            begin += length
+        for number, offset, size in self._places:
+            if number == frame:
+                piece = self._read(offset, size)
+                if crc32c([piece]) != self._sums[offset]:
+                    raise _wrong(self._path, offset)
+                yield piece
 
     def _read(self, offset: int, size: int) -> bytes:
         try:

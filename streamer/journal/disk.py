@@ -114,6 +114,14 @@ def _use_cache(fd: int) -> bool:
     return bool(flags & _DIRECT)
 
 
+def leads_to(path: Path, there: os.stat_result) -> bool:
+    """Return whether a path is that of an open file or directory."""
+    try:
+        return os.path.samestat(there, path.stat())
+    except OSError:
+        return False
+
+
 @contextmanager
 def storing(path: Path, *, sync: bool = False) -> Iterator[None]:
     """Convert errors of storing to ``path``: JournalFull if more room helps, else JournalFailed.
@@ -132,29 +140,14 @@ def storing(path: Path, *, sync: bool = False) -> Iterator[None]:
         raise failed(path, error) from error
 
 
-def file_numbers(directory: Path, prefix: str) -> list[int]:
-    """Return the numbers of the files with this prefix, ascending; raises JournalUnread."""
-    try:
-        names = os.listdir(directory)
-    except OSError as error:
-        raise unread(directory, error) from error
-    numbers = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-    return sorted(int(number) for number in numbers if number.isdigit())
-
-
 def unread(
-    path: Path,
-    error: OSError,
-    what: str = "cannot be read",
-    *,
-    offset: int | None = None,
-    record: int | None = None,
+    path: Path, error: OSError, what: str = "cannot be read", **place: int | None
 ) -> JournalError:
     """The error for a failed read: JournalDamage, or JournalUnread if it may be temporary."""
     problem = f"{what}: {os.strerror(error.errno or 0)}"
     if error.errno in _NO_MEANS:
         return JournalUnread(f"{path}: {problem}: try again")
-    return JournalDamage(problem, file=str(path), offset=offset, record=record)
+    return JournalDamage(problem, file=str(path), **place)
 
 
 def full(path: Path) -> JournalFull:
@@ -166,18 +159,3 @@ def failed(path: Path, error: Exception) -> JournalFailed:
     """Return the error for a failed write."""
     what = error.strerror if isinstance(error, OSError) else str(error)
     return JournalFailed(f"{path}: cannot be stored: {what}: check the disk, then start again")
-
-
-def has_room(directory: Path) -> bool:
-    """Return whether a few more pages can be stored; tells a full disk from a broken one."""
-    path = directory / "room"
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            os.posix_fallocate(fd, 0, 1 << 18)
-        finally:
-            os.close(fd)
-            path.unlink()
-    except OSError as error:
-        return error.errno not in NO_ROOM
-    return True

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streamer.journal.data_files import DataReader, SnapshotFile
 from streamer.journal.record import JournalDamage, JournalError, JournalExpired, Record
-from streamer.journal.record_index import NAME, Index, RecordRow, SnapshotRow, State
+from streamer.journal.record_index import NAME, Index, SnapshotRow, State
 
 
 class JournalView:
@@ -61,8 +61,6 @@ class JournalView:
         with closing(DataReader(self.directory)) as files:
             for row in self._index.records(after, until):
                 try:
-                    if isinstance(row, JournalDamage):
-                        raise row
                     record = files.record(row, frames=row.kind != skimmed.encode())
                 except JournalDamage as damage:
                     self._check_kept(damage.record or after + 1)  # it may have expired meanwhile
@@ -75,12 +73,8 @@ class JournalView:
             for row in self._index.about(at):
                 yield files.record(row)
 
-    def _retained(self) -> int:
-        """Return the first record that is retained now."""
-        return self.oldest
-
     def _check_kept(self, at: int) -> None:
-        if at < (first := self._retained()):
+        if at < (first := self._index.state().oldest):
             raise JournalExpired(
                 f"{self.directory}: record {at} is no longer kept: begin with {first}", first
             )
@@ -122,17 +116,13 @@ class JournalReader(JournalView):
         return None
 
     def outlines(self, after: int) -> Iterator[Record]:
-        """Yield records without their frames, including those that were given up.
+        """Return records without their frames, including those that were given up.
 
         Records whose rows are damaged, or that are no longer retained, are omitted.
         """
-        with closing(DataReader(self.directory)) as files:
-            for row in self._index.records(after, self.head):
-                if isinstance(row, RecordRow):
-                    yield files.record(row, frames=False)
-
-    def _retained(self) -> int:
-        return self._index.state().oldest
+        files = DataReader(self.directory)
+        rows = self._index.records(after, self.head)
+        return (files.record(row, frames=False) for row in rows if row.file >= 0)
 
     def close(self) -> None:
         """Close all files."""

@@ -1,16 +1,16 @@
-"""Records of the journal, and the data stored with them.
-
-Errors of a journal.
-"""
+"""Records of the journal, the data stored with them, and its errors."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from streamer.errors import PlacedError, StreamerError
 
 Frame = bytes | memoryview
+Frames = Sequence[Frame]
+"""Those of one record."""
 
 
 class Key(NamedTuple):

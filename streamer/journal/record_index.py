@@ -1,10 +1,8 @@
-"""The index: SQLite through apsw, with a checksum in every row.
+"""The index: SQLite through apsw.
 
-Tables of the index. Each row ends in a checksum over its table's name and all other columns.
-
-SQLite itself only notices damage to the structure of its file. Here, a changed value is detected by
-the row's checksum, a missing record by its number, a missing producer by the digest of all of them
-in ``state``. Texts are stored as blobs, so that damaged ones can still be read.
+Each row ends in a checksum over its table's name and all other columns, because SQLite itself only
+notices damage to the structure of its file. A missing record is noticed by its number, a missing
+producer by the digest of all of them in ``state``. Texts are blobs: damaged ones can be read, too.
 """
 
 from __future__ import annotations
@@ -18,9 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 import msgpack
 
-from streamer.journal.disk import failed, full, has_room
+from streamer.journal.disk import NO_ROOM, failed, full
 from streamer.journal.record import (
     Frame,
+    Frames,
     JournalDamage,
     JournalError,
     JournalFull,
@@ -29,28 +28,8 @@ from streamer.journal.record import (
 )
 from streamer.protocol.header import crc32c
 
-FORMAT = 3
-"""Format version of the index and the files beside it (``user_version``)."""
-
-APPLICATION = 0x6B6D6A6C
-"""Marks SQLite's file as ours (``application_id``)."""
-
-TABLES = (
-    """CREATE TABLE state (id INTEGER PRIMARY KEY, stream BLOB, home BLOB, seal BLOB, identity BLOB,
-    epoch INTEGER, synced INTEGER, oldest INTEGER, head INTEGER, bytes INTEGER, producers INTEGER,
-    digest INTEGER, serial INTEGER, sum INTEGER, file INTEGER, begin INTEGER, end INTEGER,
-    checksum INTEGER)""",
-    """CREATE TABLE records (at INTEGER PRIMARY KEY, kind BLOB, time INTEGER, file INTEGER,
-    offset INTEGER, size INTEGER, lengths BLOB, sum INTEGER, meta BLOB, producer BLOB,
-    epoch INTEGER, sequence INTEGER, content INTEGER, mark BLOB, about INTEGER,
-    checksum INTEGER)""",
-    "CREATE UNIQUE INDEX keys ON records (producer, epoch, sequence) WHERE producer IS NOT NULL",
-    "CREATE INDEX subjects ON records (about) WHERE about IS NOT NULL",
-    """CREATE TABLE producers (name BLOB PRIMARY KEY, epoch INTEGER, sequence INTEGER, mark BLOB,
-    time INTEGER, checksum INTEGER) WITHOUT ROWID""",
-    """CREATE TABLE snapshots (id INTEGER PRIMARY KEY, at INTEGER, file INTEGER, lengths BLOB,
-    sum INTEGER, meta BLOB, checksum INTEGER)""",
-)
+# SQLite's ``application_id`` and ``user_version``: the file is ours, the format of the journal
+_OURS = 0x6B6D6A6C, 3
 
 
 class State(NamedTuple):
@@ -86,6 +65,7 @@ class RecordRow(NamedTuple):
     """Where a record is stored. size: of all its frames; lengths: of each; sum: CRC-32C of all.
 
     A record that was given up has no frames and no key; its kind is ``lost``, then what it was.
+    file: -1 for a row that is missing or damaged. producer to mark: the key, None if it has none.
     """
 
     at: int
@@ -97,12 +77,12 @@ class RecordRow(NamedTuple):
     lengths: bytes
     sum: int
     meta: bytes
-    producer: bytes | None
-    epoch: int | None
-    sequence: int | None
-    content: int | None
-    mark: bytes | None
-    about: int | None
+    producer: bytes | None = None
+    epoch: Any = None
+    sequence: Any = None
+    content: Any = None
+    mark: Any = None
+    about: int | None = None
 
 
 class ProducerRow(NamedTuple):
@@ -137,19 +117,35 @@ class ForgottenRow(NamedTuple):
 
 Row = State | RecordRow | ProducerRow | SnapshotRow | ForgottenRow
 
-_KINDS: tuple[type[Any], ...] = (State, RecordRow, ProducerRow, SnapshotRow, ForgottenRow)
-
-_NAMES: dict[type[Any], bytes] = {
-    State: b"state",
-    RecordRow: b"records",
-    ProducerRow: b"producers",
-    SnapshotRow: b"snapshots",
-    ForgottenRow: b"forgotten",
+_NAMES: dict[type[Any], str] = {
+    State: "state",
+    RecordRow: "records",
+    ProducerRow: "producers",
+    SnapshotRow: "snapshots",
+    ForgottenRow: "forgotten",
 }
+
+_KINDS = tuple(_NAMES)
 
 _LOST = b"lost"  # the first word of the kind of a record that was given up
 
-_WIDTH = 2 + max(map(len, (kind._fields for kind in _KINDS)))
+_WIDTH = 2 + max(len(kind._fields) for kind in _KINDS)
+_MARKS = f"({', '.join('?' * _WIDTH)})"
+
+
+def _table(kind: type[Any], key: str, ending: str = "") -> str:
+    columns = ", ".join(kind._fields[1:])
+    return f"CREATE TABLE {_NAMES[kind]} ({key} PRIMARY KEY, {columns}, checksum){ending}"
+
+
+TABLES = (
+    _table(State, "id INTEGER"),
+    _table(RecordRow, "at INTEGER"),
+    "CREATE UNIQUE INDEX keys ON records (producer, epoch, sequence) WHERE producer IS NOT NULL",
+    "CREATE INDEX subjects ON records (about) WHERE about IS NOT NULL",
+    _table(ProducerRow, "name BLOB", " WITHOUT ROWID"),
+    _table(SnapshotRow, "id INTEGER"),
+)
 
 
 def _entries() -> tuple[str, str]:
@@ -158,36 +154,25 @@ def _entries() -> tuple[str, str]:
     Thus one statement, in which SQLite releases the GIL once, stores all rows of a group.
     """
     columns = [f"c{number}" for number in range(_WIDTH)]
-    steps = []
-    for kind, table, condition in (
-        (State, "state", "state"),
-        (RecordRow, "records", "records"),
-        (RecordRow, "records", "lost"),
-        (ProducerRow, "producers", "producers"),
-        (SnapshotRow, "snapshots", "snapshots"),
-    ):
-        # a second row of a record is an error, unless it is being given up
-        verb = "INSERT" if condition == "records" else "REPLACE"
+    # of a record that is given up
+    steps = ["DELETE FROM records WHERE at = new.c1 AND new.c0 = 'records';"]
+    for kind, name in list(_NAMES.items())[:-1]:
         values = ", ".join(f"new.{column}" for column in columns[1 : len(kind._fields) + 2])
-        steps.append(
-            f"{verb} INTO {table} SELECT {values} WHERE new.c0 = CAST('{condition}' AS BLOB)"
-        )
-    forgotten, state = (f"new.c0 = CAST('{name}' AS BLOB)" for name in ("forgotten", "state"))
+        verb = "INSERT" if kind is RecordRow else "REPLACE"  # a batch has one record
+        steps.append(f"{verb} INTO {name} SELECT {values} WHERE new.c0 = '{name}';")
     oldest = columns[1 + State._fields.index("oldest")]
-    steps.append(f"DELETE FROM producers WHERE name = new.c1 AND {forgotten}")
-    steps.append(f"DELETE FROM records WHERE at < new.{oldest} AND {state}")
+    steps.append("DELETE FROM producers WHERE name = new.c1 AND new.c0 = 'forgotten';")
+    steps.append(f"DELETE FROM records WHERE at < new.{oldest} AND new.c0 = 'state';")
     nothing = ", ".join(["NULL"] * _WIDTH)
     return (
         f"CREATE TEMP VIEW entries ({', '.join(columns)}) AS SELECT {nothing}",
-        "CREATE TEMP TRIGGER entry INSTEAD OF INSERT ON entries BEGIN "
-        f"{' '.join(f'{step};' for step in steps)} END",
+        f"CREATE TEMP TRIGGER entry INSTEAD OF INSERT ON entries BEGIN {' '.join(steps)} END",
     )
 
 
 def pack_rows(rows: Sequence[Row]) -> bytes:
     """Encode rows for the data files."""
-    packed: bytes = msgpack.packb([(_KINDS.index(type(row)), *row) for row in rows])
-    return packed
+    return bytes(msgpack.packb([(_KINDS.index(type(row)), *row) for row in rows]))
 
 
 def unpack_rows(packed: bytes) -> list[Row]:
@@ -200,45 +185,29 @@ def is_lost(row: RecordRow) -> bool:
     return row.kind.split(b" ")[0] == _LOST
 
 
-def lost_row(at: int, row: RecordRow | None) -> RecordRow:
+def lost_row(row: RecordRow) -> RecordRow:
     """Return the row of a record that is given up, with what is known from its old row."""
-    kind, time, meta = (b" " + row.kind, row.time, row.meta) if row else (b"", 0, b"")
-    no_key = None, None, None, None, None
-    about = row and row.about
-    return RecordRow(at, _LOST + kind, time, 0, 0, 0, pack_lengths([]), 0, meta, *no_key, about)
+    kind, nothing = _LOST + b" " + row.kind if row.kind else _LOST, pack_lengths([])
+    return RecordRow(row.at, kind, row.time, 0, 0, 0, nothing, 0, row.meta, about=row.about)
 
 
 def row_checksum(row: Row) -> int:
     """Return the CRC-32C of a row with values of any SQLite type."""
-    return crc32c([msgpack.packb((_NAMES[type(row)], *row))])
+    return crc32c([msgpack.packb((_NAMES[type(row)].encode(), *row))])
 
 
-def pack_lengths(frames: Sequence[Frame]) -> bytes:
+def pack_lengths(frames: Frames) -> bytes:
     """Encode the lengths of frames for the index."""
-    packed: bytes = msgpack.packb([len(frame) for frame in frames])
-    return packed
+    return bytes(msgpack.packb([len(frame) for frame in frames]))
 
 
-def record_row(record: Record, frames: Sequence[Frame], offset: int) -> RecordRow:
+def record_row(record: Record, frames: Frames, offset: int) -> RecordRow:
     """Return the row of a record in a group; offset: from the first frame of the group."""
-    key = record.key
-    return RecordRow(
-        record.at,
-        record.kind.encode(),
-        record.time,
-        0,
-        offset,
-        sum(map(len, frames)),
-        pack_lengths(frames),
-        0,
-        record.meta,
-        key and key.producer.encode(),
-        key and key.epoch,
-        key and key.sequence,
-        key and key.content,
-        key and key.mark,
-        record.about,
-    )
+    key: tuple[Any, ...] = (None,) * 5
+    if record.key is not None:
+        key = record.key.producer.encode(), *record.key[1:]
+    rest = offset, sum(map(len, frames)), pack_lengths(frames), 0, record.meta, *key, record.about
+    return RecordRow(record.at, record.kind.encode(), record.time, 0, *rest)
 
 
 def flat(frame: Frame) -> Frame:
@@ -250,8 +219,7 @@ def flat(frame: Frame) -> Frame:
 
 def unpack_lengths(packed: bytes) -> list[int]:
     """The inverse of ``pack_lengths``."""
-    lengths: list[int] = msgpack.unpackb(packed)
-    return lengths
+    return list(msgpack.unpackb(packed))
 
 
 NAME = "index.sqlite"
@@ -273,7 +241,6 @@ class Index:
         self, directory: Path, *, vfs: str = "", write: bool = False, page_bytes: int = 4096
     ) -> None:
         self.path = directory / NAME
-        self._directory = directory
         self._lock = threading.RLock()
         self._rows_since = 0  # the last checkpoint
         flags = apsw.SQLITE_OPEN_READONLY
@@ -294,7 +261,7 @@ class Index:
 
     # ---- the file ---------------------------------------------------------------------------
 
-    def prepare(self) -> None:
+    def prepare(self, *, create: bool) -> None:
         """Set, before the first transaction, that a commit is not synced, but a checkpoint is."""
         with self._writing():
             if self._db.pragma("journal_mode", "wal") != "wal":
@@ -304,6 +271,12 @@ class Index:
             self._db.pragma("synchronous", "NORMAL")
             if self._db.readonly("main"):  # as a flipped bit in its header says
                 raise JournalDamage("cannot be written", file=str(self.path))
+        if create:
+            with self.transaction():
+                for sql in TABLES:
+                    self._db.execute(sql)
+                self._db.pragma("application_id", _OURS[0])
+                self._db.pragma("user_version", _OURS[1])
 
     def empty(self) -> bool:
         """Whether nothing was ever stored; JournalError for another program's file or format."""
@@ -312,19 +285,11 @@ class Index:
             tables = {sql for (sql,) in self._db.execute("SELECT sql FROM sqlite_schema") if sql}
         if not tables and marks == (0, 0):
             return True
-        if marks != (APPLICATION, FORMAT) or tables != set(TABLES):
+        if marks != _OURS or tables != set(TABLES):
             raise JournalError(
                 f"{self.path}: not of this program, or of another version: use another directory"
             )
         return not self._query("SELECT 1 FROM state")
-
-    def create(self) -> None:
-        """Store the tables."""
-        with self.transaction():
-            for sql in TABLES:
-                self._db.execute(sql)
-            self._db.pragma("application_id", APPLICATION)
-            self._db.pragma("user_version", FORMAT)
 
     def close(self) -> None:
         """Close the connection; nothing is written."""
@@ -335,44 +300,22 @@ class Index:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Store everything within atomically, or raise JournalFull or JournalFailed.
-
-        After JournalFull, nothing is stored.
-        """
-        with self._lock:
-            try:
-                with self._writing():
-                    self._db.execute("BEGIN IMMEDIATE")
-                    yield
-                    self._db.execute("COMMIT")
-            except BaseException:
-                with suppress(apsw.Error):
-                    if self._db.in_transaction:
-                        self._db.execute("ROLLBACK")
-                raise
+        """Store everything within, or nothing: JournalFull or JournalFailed."""
+        with self._lock, self._writing(), self._db:
+            yield
 
     def put(self, rows: Sequence[Row]) -> None:
-        """Store rows, delete forgotten producers, and records that a state no longer retains.
-
-        All of that atomically, also outside a transaction.
-        """
-        with self._lock, self._writing():
-            if len(rows) > _FEW and not self._db.in_transaction:
-                with self.transaction():
-                    self.put(rows)
-                return
+        """Store rows, delete forgotten producers and what a state no longer retains; atomically."""
+        alone = len(rows) <= _FEW or self._db.in_transaction
+        with self._lock, self._writing() if alone else self.transaction():
             for begin in range(0, len(rows), _FEW):
-                self._put(rows[begin : begin + _FEW])
+                values: list[Any] = []
+                for row in rows[begin : begin + _FEW]:
+                    entry = (_NAMES[type(row)], *row, row_checksum(row))
+                    values += entry + (None,) * (_WIDTH - len(entry))
+                marks = ", ".join([_MARKS] * (len(values) // _WIDTH))
+                self._db.execute(f"INSERT INTO entries VALUES {marks}", values)
             self._rows_since += len(rows)
-
-    def _put(self, rows: Sequence[Row]) -> None:
-        values: list[Any] = []
-        for row in rows:
-            lost = isinstance(row, RecordRow) and is_lost(row)
-            entry = (_LOST if lost else _NAMES[type(row)], *row, row_checksum(row))
-            values += entry + (None,) * (_WIDTH - len(entry))
-        marks = f"({', '.join('?' * _WIDTH)})"
-        self._db.execute(f"INSERT INTO entries VALUES {', '.join([marks] * len(rows))}", values)
 
     def clear(self, table: str) -> None:
         """Delete all rows of a table within a transaction."""
@@ -383,12 +326,9 @@ class Index:
         with self._lock:
             if self._rows_since < rows:
                 return
-            try:
-                with self._writing():
-                    self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            except JournalFull:
-                return  # the log keeps growing; an append fails when it cannot
-            self._rows_since = 0
+            with suppress(JournalFull), self._writing():  # the log grows until an append fails
+                self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                self._rows_since = 0
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -396,13 +336,12 @@ class Index:
         try:
             yield
         except apsw.FullError as error:
-            raise full(self._directory) from error
+            raise full(self.path.parent) from error
         except (apsw.CorruptError, apsw.NotADBError, apsw.ConstraintError) as error:
             raise JournalDamage(str(error), file=str(self.path)) from error
         except apsw.Error as error:
-            unwritten = apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE
-            if _code(error) in unwritten and not has_room(self._directory):
-                raise full(self._directory) from error
+            if isinstance(error, apsw.IOError) and self._db.system_errno in NO_ROOM:
+                raise full(self.path.parent) from error
             raise failed(self.path, error) from error
 
     # ---- rows out ---------------------------------------------------------------------------
@@ -423,8 +362,8 @@ class Index:
         rows = self._query("SELECT * FROM snapshots")
         return self._checked(SnapshotRow, rows[0]) if rows else None
 
-    def records(self, after: int, until: int) -> Iterator[RecordRow | JournalDamage]:
-        """Yield for each number in (after, until] the row or its damage, ascending."""
+    def records(self, after: int, until: int) -> Iterator[RecordRow]:
+        """Yield the row of each number in (after, until], ascending."""
         query = "SELECT * FROM records WHERE at > ? AND at <= ?"
         size = 1
         while after < until:
@@ -433,13 +372,9 @@ class Index:
             rows = {row[0]: row for row in self._query(query, (after, upper))}
             for at in range(after + 1, upper + 1):
                 try:
-                    if at not in rows:
-                        raise JournalDamage(
-                            "is missing from the index", file=str(self.path), record=at
-                        )
-                    row: RecordRow | JournalDamage = self._checked(RecordRow, rows[at])
-                except JournalDamage as damage:
-                    row = damage
+                    row = self._checked(RecordRow, rows[at])
+                except (KeyError, JournalDamage):
+                    row = RecordRow(at, b"", 0, -1, 0, 0, pack_lengths([]), 0, b"")
                 yield row
             after = upper
 
@@ -465,17 +400,12 @@ class Index:
         rows = self._query("PRAGMA integrity_check(8)")
         return [JournalDamage(text, file=str(self.path)) for (text,) in rows if text != "ok"]
 
-    def file_bytes(self) -> int:
-        """Return the size of the main file."""
-        return self.path.stat().st_size
-
     def _checked(self, kind: type[AnyRow], values: tuple[Any, ...]) -> AnyRow:
         """Return a row without its checksum, which is verified."""
         row = kind(*values[:-1])
         if type(values[-1]) is int and values[-1] == row_checksum(row):
             return row
-        number = row.at if isinstance(row, RecordRow) else None
-        raise JournalDamage(f"{kind.__name__}: wrong checksum", file=str(self.path), record=number)
+        raise JournalDamage(f"{kind.__name__}: wrong checksum", file=str(self.path))
 
     def _query(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._reading():
@@ -487,12 +417,7 @@ class Index:
             try:
                 yield
             except (apsw.Error, UnicodeDecodeError) as error:
-                if isinstance(error, _PASSING) or _code(error) in _PASSING_CODES:
+                code = getattr(error, "extendedresult", 0)
+                if isinstance(error, _PASSING) or code in _PASSING_CODES:
                     raise JournalUnread(f"{self.path}: {error}: try again") from error
                 raise JournalDamage(f"cannot be read: {error}", file=str(self.path)) from error
-
-
-def _code(error: Exception) -> int:
-    """Return SQLite's extended error code, 0 for other errors."""
-    code: int = getattr(error, "extendedresult", 0)
-    return code

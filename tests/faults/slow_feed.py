@@ -2,6 +2,8 @@
 
 Each row is a daemon of its own under full load of one producer. Its subscribers are stopped
 (SIGSTOP) in four groups, one after the other; one more keeps reading, in a process of its own.
+With ``--repeat`` one client repeats a subscription instead, as fast as it can, without and with a
+key of four subscriptions, and leaves.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from streamer.client import Control, Producer
+from streamer.daemon.core.rights import KeyLimits, Rights
 from tests.daemon_kit import GENOME, process, random_dna, settings
 from tests.faults.soak_truth import memory
+from tests.keys_kit import key_folder
 from tests.waiting import until
 
 MIB = 1 << 20
@@ -46,6 +50,24 @@ while True:
         while socket.poll(0):
             socket.recv_multipart()
     sockets[0].poll(10)
+"""
+
+REPEATING = """
+import sys, time, zmq
+endpoint, seconds, keys = sys.argv[1], float(sys.argv[2]), sys.argv[3:]
+context, sent, ends = zmq.Context(), 0, time.monotonic() + float(seconds)
+socket = context.socket(zmq.XSUB)
+socket.sndhwm, socket.linger = 0, 0
+monitor, ended = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED), 0
+if keys:
+    socket.curve_publickey, socket.curve_secretkey, socket.curve_serverkey = map(str.encode, keys)
+socket.connect(endpoint)
+while time.monotonic() < ends:
+    socket.send(b"\\x01word.")
+    sent += 1
+while monitor.poll(0):
+    ended += bool(monitor.recv_multipart())
+print(sent, ended, flush=True)
 """
 
 READING = """
@@ -152,6 +174,40 @@ def measured(transport: str, subscribers: int, limit: int, reads: int, seconds: 
     }
 
 
+def repeated(seconds: float, *, keyed: bool) -> dict:
+    """The figures of a daemon, one client of which repeats a subscription."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "genome.fa").write_text(f">g\n{GENOME}\n")
+        path = settings(folder, f'k = 15\nsources = ["{folder}/genome.fa"]')
+        options, keys = list[str](), dict.fromkeys(("all", "few"))
+        if keyed:
+            few = Rights("few", watch=("word",), limits=KeyLimits(subscriptions=4))
+            keys = dict(key_folder(folder / "keys", few))
+            options = ["--set", f"security.keys={folder}/keys"]
+        log = stack.enter_context(open(folder / "log", "w"))
+        daemon = stack.enter_context(
+            process(["run", "--config", path, *options], stderr=log.fileno())
+        )
+        until(lambda: '"ready"' in (folder / "log").read_text(), "the daemon")
+        control = stack.enter_context(Control(f"ipc://{folder}/control", keys=keys["all"]))
+        before = most = memory(daemon.pid)
+        few = keys["few"]
+        words = [few.public, few.secret, few.server] if few else []
+        client = stack.enter_context(
+            process([f"ipc://{folder}/feed", str(seconds), *words], REPEATING)
+        )
+        while client.poll() is None:
+            most = max(most, memory(daemon.pid))
+            control.status()
+            time.sleep(0.01)
+        until(lambda: not control.status()["topics"], "the end of the subscription")
+        sent, ended = map(int, client.stdout.read().split())
+        row = {"keyed": keyed, "sent": sent, "ended": ended, "grown_mb": round(most - before, 1)}
+        print(*(f"{name} {value}" for name, value in row.items()), flush=True)
+        return row
+
+
 def _p99(delays: list[int]) -> float:
     return sorted(delays)[int(len(delays) * 0.99)] / 1e6 if delays else float("nan")
 
@@ -163,8 +219,12 @@ def main() -> int:
     parser.add_argument("--subscribers", type=int, nargs="+", default=[1, 6, 40, 1000])
     parser.add_argument("--limit-mb", type=int, nargs="+", default=[8, 256])
     parser.add_argument("--reads", type=int, nargs="+", default=[1, 200])
+    parser.add_argument("--repeat", type=float, default=0, help="seconds of one subscription")
     parser.add_argument("--transport", nargs="+", default=["ipc", "tcp"])
     asked = parser.parse_args()
+    if asked.repeat:
+        rows = [repeated(asked.repeat, keyed=keyed) for keyed in (False, True)]
+        return int(max(row["grown_mb"] for row in rows) > 50)
     failed = False
     names = None
     for transport in asked.transport:

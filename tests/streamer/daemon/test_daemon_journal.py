@@ -271,14 +271,14 @@ def test_damage_that_a_snapshot_finds_ends_only_the_snapshots(path, tmp_path, ca
     assert "records-00000001" in said
 
 
-@pytest.mark.parametrize("what", ["_put", "has_records_of"])
+@pytest.mark.parametrize("what", ["put", "has_records_of"])
 def test_damage_that_is_found_while_records_are_deleted_ends_nothing_else(
     path, monkeypatch, capfd, what
 ):
     tries, works = [], getattr(Index, what)
 
     def damaged(*given):
-        if what == "_put" and given[1][-1].oldest == 1:
+        if what == "put" and given[1][-1].oldest == 1:
             return works(*given)
         tries.append(what)
         if len(tries) < 3:
@@ -286,10 +286,10 @@ def test_damage_that_is_found_while_records_are_deleted_ends_nothing_else(
         return works(*given)
 
     def found(*given):
-        with given[0]._reading():
+        with given[0]._writing() if what == "put" else given[0]._reading():
             return damaged(*given)
 
-    monkeypatch.setattr(Index, what, damaged if what == "_put" else found)
+    monkeypatch.setattr(Index, what, found)
     monkeypatch.setattr("streamer.daemon.core.log.LOOK_SECONDS", 0.01)
     with running(path, [*JOURNAL[1::2], "journal.keep_bytes=1"]) as made:
         recorder = made.service._recorder

@@ -7,9 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from streamer.journal.data_files import DataLog, Sizes
-from streamer.journal.opening import damages
 from streamer.journal.record import JournalDamage, Key, Record
-from streamer.journal.store import Journal
+from streamer.journal.store import Journal, damages
 
 IDENTITY = b"k=31 mode=grow strands=both"
 

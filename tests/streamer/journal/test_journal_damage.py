@@ -10,9 +10,9 @@ from contextlib import closing
 import apsw
 import pytest
 
-from streamer.journal.opening import damages
 from streamer.journal.record import JournalDamage, JournalError
 from streamer.journal.record_index import Index
+from streamer.journal.store import damages
 from tests.faults.flips import INDEX, Killed
 from tests.streamer.journal.kit import (
     SMALL,

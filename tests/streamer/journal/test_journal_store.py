@@ -261,7 +261,7 @@ def test_journal_of_another_meaning(tmp_path):
             Journal(tmp_path, b"k=21 mode=grow strands=both", accept_loss=accept)
         assert str(error.value).startswith(f"{tmp_path}: its records are of `k=31`, this is `k=21`")
     for other, what in [
-        (b"\xff", "this is `ff`"),
+        (b"\xff", r"this is `\\xff`"),
         (b"k=31 mode=grow", "of `strands=both`, this is `k=31 mode"),
     ]:
         with pytest.raises(JournalError, match=what):
@@ -449,7 +449,7 @@ def test_a_copy_is_another_stream(tmp_path, monkeypatch):
     assert said == []
     machine = tmp_path / "machine-id"
     machine.write_text("another\n")
-    monkeypatch.setattr("streamer.journal.opening._MACHINE", machine)
+    monkeypatch.setattr("streamer.journal.store._MACHINE", machine)
     with closing(open_small(tmp_path / "b")) as journal:
         assert journal.stream != stream
         (note,) = journal.notes
