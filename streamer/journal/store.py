@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
@@ -659,9 +658,10 @@ def copy_journal(directory: str, target: str) -> str:
             copy.mkdir(mode=0o700, parents=True, exist_ok=True)
             for path, file in zip(paths, files, strict=True):
                 fd = os.open(copy / path.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with open(fd, "wb") as made:
-                    shutil.copyfileobj(file, made, 1 << 20)
-                    made.truncate(state.end if path == last else None)
+                size = state.end if path == last else os.fstat(file.fileno()).st_size
+                with open(fd, "wb", buffering=0) as made:
+                    while piece := file.read(min(1 << 20, size - made.tell())):
+                        made.write(piece)
                     os.fsync(fd)
             Disk().sync_directory(copy)
             return _described(copy, state, [], "copied; it is another stream")
