@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import TargetSets, bounds_of, first_names, intern_runs
+from streamer.dictionary.target_sets import TargetSets, bounds_of, first_names
 from streamer.errors import DataError, StreamerError
 from streamer.protocol.schema import SHOWN_TARGETS
 from streamer.sequences.files import read_pieces
@@ -169,9 +169,24 @@ class Index:
             kmers = np.array([distinct])
             sets = _single_sets(self.names, kmers)
             return Shares(repeats, steps, np.zeros((3, 0), np.uint32), sets, kmers, distinct)
-        rows = np.column_stack((*repeats, steps)).astype(np.int64)
-        sets, shared, kmers = _sets(rows, self.starts, self.owners, windows, self.names)
-        return Shares(repeats, steps, shared, sets, kmers, distinct)
+        from streamer.dictionary.shared_windows import find_shared
+
+        targets = len(self.names)
+        kmers = np.bincount(self.owners, windows, minlength=targets).astype(np.int64)
+        of_records = np.append(0, repeats[1].astype(np.int64) - repeats[0]).cumsum()
+        bounds = np.searchsorted(repeats[0], np.append(self.starts, self.size))
+        own = np.diff(of_records[bounds])
+        kmers -= np.bincount(self.owners, own, minlength=targets).astype(np.int64)
+        found = find_shared(repeats, steps, self.starts, self.owners, targets, self.size)
+        kmers += found.kmers
+        single = _single_sets(self.names, kmers)
+        sets = TargetSets(
+            self.names,
+            np.append(single.starts, single.starts[-1] + found.starts[1:]),
+            np.append(single.members, found.members),
+        )
+        found.windows[2] += np.uint32(len(single))
+        return Shares(repeats, steps, found.windows, sets, kmers, distinct)
 
     @cached_property
     def targets(self) -> TargetSets:
@@ -669,76 +684,10 @@ def _owners(
     return np.array(owners, dtype=np.int32), [*numbers]
 
 
-def _sets(
-    repeats: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    owners: NDArray[np.int32],
-    windows: NDArray[np.int64],
-    names: Sequence[str],
-) -> tuple[TargetSets, NDArray[np.uint32], NDArray[np.int64]]:
-    """The sets of targets, the windows of k-mers that several have, and each target's k-mers."""
-    begin, end, first, step = repeats.T
-    count = len(names)
-    target = owners[records_at(starts, begin)]
-    other = owners[records_at(starts, first)]
-    kmers = np.bincount(owners, windows, minlength=count).astype(np.int64)
-    np.subtract.at(kmers, target, end - begin)
-    crossing = repeats[target != other]
-    # first windows of k-mers that several targets have, ascending
-    firsts = np.unique(_expanded(crossing, 2, 3))
-    if not firsts.size:
-        return _single_sets(names, kmers), np.zeros((3, 0), np.uint32), kmers
-    low = np.where(step > 0, first, first - (end - begin - 1))
-    some = np.searchsorted(firsts, low) < np.searchsorted(firsts, low + (end - begin))
-    window = _expanded(repeats[some], 0, None)
-    source = _expanded(repeats[some], 2, 3)
-    inside = np.isin(source, firsts)
-    window, source = window[inside], source[inside]
-    window, source = np.append(window, firsts), np.append(source, firsts)
-    holder = owners[records_at(starts, window)].astype(np.int64)
-    kind = np.searchsorted(firsts, source)
-    pairs = np.unique(kind * count + holder)
-    members = (pairs % count).astype(np.int32)
-    bounds = bounds_of(np.bincount(pairs // count, minlength=firsts.size))
-    # the first target of each k-mer has been counted, the others have not
-    home = owners[records_at(starts, firsts)]
-    further = members != np.repeat(home, np.diff(bounds))
-    np.add.at(kmers, members[further], 1)
-    numbers, chosen = intern_runs(members, bounds)
-    single = _single_sets(names, kmers)
-    sizes = np.diff(bounds)[chosen]
-    inner = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    several = members[np.repeat(bounds[:-1][chosen], sizes) + inner]
-    sets = TargetSets(
-        names,
-        np.concatenate((single.starts[:-1], single.starts[-1] + bounds_of(sizes))),
-        np.concatenate((single.members, several)),
-    )
-    order = np.argsort(window)
-    several_sets = len(single) + numbers[kind[order]].astype(np.int64)
-    return sets, _segments(window[order], several_sets), kmers
-
-
 def _single_sets(names: Sequence[str], kmers: NDArray[np.int64]) -> TargetSets:
     """A set for each target that holds a k-mer."""
     members = np.flatnonzero(kmers).astype(np.int32)
     return TargetSets(names, np.arange(members.size + 1), members)
-
-
-def _expanded(rows: NDArray[np.int64], column: int, step: int | None) -> NDArray[np.int64]:
-    """The numbers of all windows of the rows, from ``column`` on, in steps of a column or of 1."""
-    sizes = rows[:, 1] - rows[:, 0]
-    inner = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    if step is not None:
-        inner = inner * np.repeat(rows[:, step], sizes)
-    return np.repeat(rows[:, column], sizes) + inner
-
-
-def _segments(windows: NDArray[np.int64], sets: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """uint32[3, n]: begin, end and set of the runs of ascending windows with one set."""
-    heads = np.flatnonzero(np.append(True, (np.diff(windows) != 1) | (sets[1:] != sets[:-1])))
-    tails = np.append(heads[1:], windows.size) - 1
-    return np.stack((windows[heads], windows[tails] + 1, sets[heads])).astype(np.uint32)
 
 
 @njit(cache=True, nogil=True)

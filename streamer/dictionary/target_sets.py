@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from streamer.errors import StreamerError
 from streamer.protocol.schema import SHOWN_TARGETS, shown_targets
-from trie.cpu.jit import njit
 from trie.windows import NO_SET
 
 
@@ -108,61 +107,3 @@ def bounds_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     bounds = np.zeros(sizes.size + 1, dtype=np.int64)
     np.cumsum(sizes, out=bounds[1:])
     return bounds
-
-
-@njit(cache=True, nogil=True)
-def _hash_run(owners, start, stop):
-    """Hash a run; the low bits depend on every bit of the members (the steps of splitmix64)."""
-    h = np.uint64(stop - start)
-    for i in range(start, stop):
-        h = (h ^ np.uint64(owners[i])) + np.uint64(0x9E3779B97F4A7C15)
-        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        h ^= h >> np.uint64(31)
-    return np.int64(h & np.uint64(0x7FFFFFFFFFFFFFFF))
-
-
-@njit(cache=True, nogil=True)
-def intern_runs(owners, bounds):
-    """Number the runs of ``owners``, equal ones alike: return each run's number, and a run of each.
-
-    owners: int32. bounds: int64[runs + 1]. Returns uint32[runs] and int64[numbers]. Uses an
-    open-addressing table, at most half full; runs with equal hashes are compared.
-    """
-    runs = bounds.size - 1
-    number = np.empty(runs, dtype=np.uint32)
-    representative = np.empty(runs, dtype=np.int64)
-    table = np.full(64, -1, dtype=np.int64)
-    count = 0
-    for run in range(runs):
-        if 2 * (count + 1) > table.size:
-            table = np.full(2 * table.size, -1, dtype=np.int64)
-            for i in range(count):
-                table[_place(owners, bounds, representative[i], representative, table)] = i
-        at = _place(owners, bounds, run, representative, table)
-        if table[at] < 0:
-            representative[count] = run
-            table[at] = count
-            count += 1
-        number[run] = table[at]
-    return number, representative[:count].copy()
-
-
-@njit(cache=True, nogil=True)
-def _place(owners, bounds, run, representative, table):
-    """Return the slot of a run equal to this one, or the free slot for it."""
-    at = _hash_run(owners, bounds[run], bounds[run + 1]) % table.size
-    while table[at] >= 0 and not _equal_runs(owners, bounds, run, representative[table[at]]):
-        at = (at + 1) % table.size
-    return at
-
-
-@njit(cache=True, nogil=True)
-def _equal_runs(owners, bounds, one, other):
-    length = bounds[one + 1] - bounds[one]
-    if bounds[other + 1] - bounds[other] != length:
-        return False
-    for i in range(length):
-        if owners[bounds[one] + i] != owners[bounds[other] + i]:
-            return False
-    return True

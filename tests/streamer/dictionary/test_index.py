@@ -15,6 +15,7 @@ from streamer.daemon.config.loading import load
 from streamer.dictionary.index import Index, sets_of_runs
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
+from streamer.sequences.read_batch import ReadBatch
 from tests.reference.index import letters, windows
 from tests.reference.targets import targets_report
 from trie.codes import decode
@@ -72,6 +73,25 @@ def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) ->
             else:
                 targets = index.targets.members_of(int(sets[start])).tolist()
                 assert targets == sorted(holders[kmer])
+
+
+def test_many_sets_of_targets() -> None:
+    """Each word is in records of its own choice, so nearly every word has a set of its own."""
+    rng = np.random.default_rng(11)
+    words = rng.integers(0, 4, (2_000, 33)).astype(np.uint8)
+    holds = rng.random((40, len(words))) < 0.5
+    parts = [[np.append(word, np.uint8(4)) for word in words[row]] for row in holds]
+    bases = np.concatenate([word for part in parts for word in part])
+    offsets = np.cumsum([0, *[sum(word.size for word in part) for part in parts]])
+    batch = ReadBatch([f"t{at}" for at in range(40)], offsets, bases)
+    shares = Index.from_batches([batch], 31, "canonical").shares
+    assert shares.distinct == 3 * len(words)
+    assert shares.kmers.tolist() == (3 * holds.sum(axis=1)).tolist()
+    members = {tuple(shares.sets.members_of(at).tolist()) for at in range(40, len(shares.sets))}
+    expected = {tuple(np.flatnonzero(column).tolist()) for column in holds.T}
+    assert members == {one for one in expected if len(one) > 1}
+    begins, ends, _ = shares.shared.astype(np.int64)
+    assert (ends - begins).sum() == 3 * holds[:, holds.sum(axis=0) > 1].sum()
 
 
 def test_named_targets_join_their_sources(tmp_path: Path) -> None:

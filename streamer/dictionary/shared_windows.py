@@ -1,0 +1,259 @@
+"""Which targets share the k-mers of a text, without a list of k-mers.
+
+A k-mer stands for its first window. A bit for each place of the text marks the first windows of
+k-mers that several targets have; the *rank* of one is how many are marked before it.
+
+Each target, in ascending order, adds itself to the sets of its marked k-mers. A set is a node of a
+trie: its parent lacks the last target, and node 0 is the empty set. So a k-mer takes four bytes,
+and a window as long as finding the child of a node, which for the next window is usually the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trie.cpu.intrinsics import popcount
+from trie.cpu.jit import inner, njit
+from trie.windows import NO_SET, next_clear, next_set, set_bits
+
+_AT_ONCE = 1 << 12  # windows that are added to sets before the trie may need room
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+class SharedWindows(NamedTuple):
+    """windows: uint32[3, n], begin, end and set of runs of windows, ascending.
+
+    Set i has the targets members[starts[i]:starts[i + 1]]. kmers: int64, what each target has more
+    than the k-mers whose first windows are its own.
+    """
+
+    windows: NDArray[np.uint32]
+    starts: NDArray[np.int64]
+    members: NDArray[np.int32]
+    kmers: NDArray[np.int64]
+
+
+def find_shared(
+    repeats: NDArray[np.uint32],
+    steps: NDArray[np.int8],
+    starts: NDArray[np.int64],
+    owners: NDArray[np.int32],
+    targets: int,
+    size: int,
+) -> SharedWindows:
+    """The windows of k-mers of several targets, their sets in the order of first windows.
+
+    repeats, steps: as in ``trie.index.repeats``. starts, owners: of records. size: of the text.
+    """
+    bits = np.zeros(size // 32 + 1, np.uint32)
+    _mark(repeats, steps, starts, owners, bits)
+    before = np.empty(bits.size, np.uint32)
+    sets = np.zeros(_count_before(bits, before), np.uint32)
+    order = np.argsort(owners, kind="stable")
+    kmers = np.zeros(targets, np.int64)
+    known = repeats, steps, bits, before, sets
+    parents, lasts = _unite(*known, starts, owners, order, size, kmers)
+    nodes, depths = _number(sets, parents, lasts, kmers)
+    bounds = np.zeros(nodes.size + 1, np.int64)
+    np.cumsum(depths, out=bounds[1:])
+    members = np.empty(bounds[-1], np.int32)
+    _write_members(nodes, parents, lasts, bounds, members)
+    none = np.empty((3, 0), np.uint32)
+    windows = np.empty((3, _write_windows(*known, size, none)), np.uint32)
+    _write_windows(*known, size, windows)
+    return SharedWindows(windows, bounds, members, kmers)
+
+
+@inner
+def _firsts(repeats, steps, row):
+    """The first windows [low, high) of a repeat."""
+    size = np.int64(repeats[1, row]) - np.int64(repeats[0, row])
+    low = np.int64(repeats[2, row])
+    if steps[row] < 0:
+        low -= size - 1
+    return low, low + size
+
+
+@njit(cache=True, nogil=True)
+def _mark(repeats, steps, starts, owners, bits):
+    record = 0
+    for row in range(steps.size):
+        while record + 1 < starts.size and starts[record + 1] <= np.int64(repeats[0, row]):
+            record += 1
+        low, high = _firsts(repeats, steps, row)
+        other = np.searchsorted(starts, low, side="right") - 1
+        if owners[other] != owners[record]:
+            set_bits(bits, low, high)
+
+
+@njit(cache=True, nogil=True)
+def _count_before(bits, before):
+    """Write how many bits are set before each word; all of them."""
+    count = np.int64(0)
+    for word in range(bits.size):
+        before[word] = count
+        count += np.int64(popcount(bits[word]))
+    return count
+
+
+@inner
+def _rank(bits, before, place):
+    word = place >> 5
+    below = np.uint32((np.uint32(1) << np.uint32(place & 31)) - np.uint32(1))
+    return np.int64(before[word]) + np.int64(popcount(np.uint32(bits[word] & below)))
+
+
+@njit(cache=True, nogil=True)
+def _unite(repeats, steps, bits, before, sets, starts, owners, order, size, kmers):
+    """Write the node of each marked k-mer to ``sets``; the parents of nodes, and last targets."""
+    parents = np.full(4 * _AT_ONCE, -1, np.int64)
+    lasts = np.full(4 * _AT_ONCE, -1, np.int32)
+    table = np.full(16 * _AT_ONCE, -1, np.int64)
+    nodes = 1
+    for record in order:
+        target = owners[record]
+        start = starts[record]
+        stop = starts[record + 1] if record + 1 < starts.size else size
+        row = np.searchsorted(repeats[0], np.uint32(start))
+        low, high = start, stop  # the record's own first windows, then those of its repeats
+        own = True
+        while True:
+            while low < high:
+                end = min(low + _AT_ONCE, high)
+                if nodes + _AT_ONCE > parents.size:
+                    parents = np.append(parents, np.full(parents.size, -1, np.int64))
+                    lasts = np.append(lasts, np.full(lasts.size, -1, np.int32))
+                    table = np.full(2 * table.size, -1, np.int64)
+                    for node in range(1, nodes):
+                        table[_slot(table, parents, lasts, parents[node], lasts[node])] = node
+                nodes, added = _add(
+                    target, low, end, bits, before, sets, parents, lasts, table, nodes
+                )
+                if own:
+                    kmers[target] -= added
+                low = end
+            own = False
+            if row == steps.size or np.int64(repeats[0, row]) >= stop:
+                break
+            low, high = _firsts(repeats, steps, row)
+            row += 1
+    return parents[:nodes].copy(), lasts[:nodes].copy()
+
+
+@inner
+def _add(target, low, high, bits, before, sets, parents, lasts, table, nodes):
+    """Add a target to the sets of the marked places [low, high); the nodes, and those places."""
+    known = child = np.int64(-1)
+    added = 0
+    at = next_set(bits, low, high)
+    while at < high:
+        stop = next_clear(bits, at, high)
+        rank = _rank(bits, before, at)
+        for i in range(rank, rank + stop - at):
+            node = np.int64(sets[i])
+            if lasts[node] == target:
+                continue
+            if node != known:
+                known = node
+                slot = _slot(table, parents, lasts, node, target)
+                if table[slot] < 0:
+                    parents[nodes], lasts[nodes] = node, target
+                    table[slot] = nodes
+                    nodes += 1
+                child = table[slot]
+            sets[i] = child
+        added += stop - at
+        at = next_set(bits, stop, high)
+    return nodes, added
+
+
+@inner
+def _slot(table, parents, lasts, parent, target):
+    """The slot of a node in a hash table, or the free one for it."""
+    key = (np.uint64(parent) << np.uint64(32) | np.uint64(target)) * _MULTIPLIER
+    at = np.int64(key >> np.uint64(20)) % table.size
+    while table[at] >= 0 and (parents[table[at]] != parent or lasts[table[at]] != target):
+        at = (at + 1) % table.size
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _number(sets, parents, lasts, kmers):
+    """Replace nodes by numbers in the order of first windows; the node of each, and its depth."""
+    numbers = np.full(parents.size, NO_SET, np.uint32)
+    nodes = np.empty(parents.size, np.int64)
+    depths = np.zeros(parents.size, np.int64)
+    counts = np.zeros(parents.size, np.int64)
+    count = 0
+    for i in range(sets.size):
+        node = sets[i]
+        if numbers[node] == NO_SET:
+            numbers[node] = count
+            nodes[count] = node
+            count += 1
+        counts[node] += 1
+        sets[i] = numbers[node]
+    for number in range(count):
+        node = nodes[number]
+        windows = counts[node]
+        while node > 0:
+            kmers[lasts[node]] += windows
+            depths[number] += 1
+            node = parents[node]
+    return nodes[:count].copy(), depths[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def _write_members(nodes, parents, lasts, bounds, members):
+    for number in range(nodes.size):
+        node = nodes[number]
+        for at in range(bounds[number + 1] - 1, bounds[number] - 1, -1):
+            members[at] = lasts[node]
+            node = parents[node]
+
+
+@njit(cache=True, nogil=True)
+def _write_windows(repeats, steps, bits, before, sets, size, runs):
+    """Write the runs of windows of marked k-mers, unless ``runs`` is empty; their number."""
+    count, last, held = 0, np.int64(-1), NO_SET
+    place = np.int64(0)
+    for row in range(steps.size + 1):
+        begin = np.int64(repeats[0, row]) if row < steps.size else size
+        at = next_set(bits, place, begin)
+        while at < begin:
+            stop = next_clear(bits, at, begin)
+            rank = _rank(bits, before, at)
+            for window in range(at, stop):
+                number = sets[rank + window - at]
+                count = _extend(runs, count, window, number, last, held)
+                last, held = window, number
+            at = next_set(bits, stop, begin)
+        if row == steps.size:
+            break
+        place = np.int64(repeats[1, row])
+        low, high = _firsts(repeats, steps, row)
+        if next_set(bits, low, high) == high:
+            continue
+        first = np.int64(repeats[2, row])
+        for window in range(begin, place):
+            if bits[first >> 5] >> np.uint32(first & 31) & np.uint32(1):
+                number = sets[_rank(bits, before, first)]
+                count = _extend(runs, count, window, number, last, held)
+                last, held = window, number
+            first += steps[row]
+    return count
+
+
+@inner
+def _extend(runs, count, window, number, last, held):
+    """Let a window continue the last run, or begin one; the number of runs."""
+    if window != last + 1 or number != held:
+        if runs.size:
+            runs[0, count], runs[2, count] = window, number
+        count += 1
+    if runs.size:
+        runs[1, count - 1] = window + 1
+    return count
