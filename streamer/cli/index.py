@@ -104,20 +104,19 @@ def _build(
     table = read_targets(targets) if targets else None
     for path in filter(is_index, sources):
         check_records_only(path, Index.open(path))
-    with (
-        Team(usable_cores()) as team,
-        progress("indexing", size_of_files(sources), quiet=quiet) as show,
-    ):
+    size = size_of_files(sources) or 0
+    with Team(usable_cores()) as team, progress("indexing", 100, quiet=quiet, unit="share") as show:
         made = Index.from_files(
             sources, k, strands, table=table, by_file=target_by == "file", team=team,
-            on_bytes=show,
+            on_bytes=lambda done: show(5 * done // max(size, 1)),
         )  # fmt: skip
         check_notices(
             made.kmerless(), made.names, sources, k, None if quiet else say, none=not made.has_kmers
         )
         if any(changes):
             made = selected(made, *changes, team=team)
-    made.save(output)
+        made = made.prepared(lambda done: show(int(5 + 90 * done)))
+        made.save(output)
 
 
 def _show(path: str, format_: str) -> None:

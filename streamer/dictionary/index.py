@@ -143,12 +143,14 @@ class Index:
     @cached_property
     def text(self) -> TextIndex:
         """The places of the minimizers; StreamerError if there are too many."""
-        if self.made is not None:
-            return self.made
+        return self._placed(lambda done: None) if self.made is None else self.made
+
+    def _placed(self, on_work: Callable[[float], None]) -> TextIndex:
         try:
             return TextIndex.of(
-                self.reference, self.k, canonical=self.strands != "forward", threads=usable_cores()
-            )
+                self.reference, self.k, canonical=self.strands != "forward",
+                threads=usable_cores(), on_work=on_work,
+            )  # fmt: skip
         except TooManyPlacesError as error:
             raise StreamerError(str(error)) from error
 
@@ -160,6 +162,18 @@ class Index:
         from trie.index.repeats import find_repeats  # only reports of targets ask for it
 
         return self._shares_of(*find_repeats(self.text, self.reference, usable_cores()))
+
+    def prepared(self, on_work: Callable[[float], None]) -> Index:
+        """The index with all that a file has; on_work: gets the share of the work that is done."""
+        from trie.index.repeats import find_repeats
+
+        made = replace(self, made=self._placed(lambda done: on_work(0.4 * done)))
+        repeats = find_repeats(
+            made.text, self.reference, usable_cores(), lambda done: on_work(0.4 + 0.6 * done)
+        )
+        made = replace(made, known=made._shares_of(*repeats))
+        on_work(1.0)
+        return made
 
     def _shares_of(self, repeats: NDArray[np.uint32], steps: NDArray[np.int8]) -> Shares:
         windows = self.reference.windows(self.k)

@@ -23,7 +23,8 @@ About 1 + 1 / PER_BUCKET * 4 + 4 bytes a place, and 2 / (w + 1) places per base.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -64,6 +65,9 @@ _ORDERS: Final = BLOCK + MARGIN  # of a block
 _STEP: Final = BLOCK - MOST_MERS  # places whose windows all lie in a block
 _GRAIN: Final = 1 << 18
 _PIECE: Final = 1 << 20  # symbols whose k-mers are added together
+MOST_AT_ONCE: Final = 1 << 24
+"""Symbols, or buckets, between two reports of what is done."""
+
 KEY_FACTORS: Final = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 """Of ``key_of``."""
 
@@ -355,12 +359,9 @@ def _to_starts(offsets):
 
 
 @njit(cache=True, nogil=True)
-def _finish(offsets, places, prints, full):
-    """Turn ends into starts, with a bit for full buckets, and sort each bucket."""
-    for bucket in range(offsets.size - 1, 0, -1):
-        offsets[bucket] = offsets[bucket - 1]
-    offsets[0] = 0
-    for bucket in range(offsets.size - 1):
+def _sort(offsets, places, prints, first, stop):
+    """Sort each of the buckets [first, stop)."""
+    for bucket in range(first, stop):
         begin, end = np.int64(offsets[bucket]), np.int64(offsets[bucket + 1])
         for i in range(begin + 1, end):
             place, mark = places[i], prints[i]
@@ -371,6 +372,10 @@ def _finish(offsets, places, prints, full):
                 at -= 1
             places[at] = place
             prints[at] = mark
+
+
+@njit(cache=True, nogil=True)
+def _note_full(offsets, full):
     for bucket in range(offsets.size - 1):
         if is_full(full, bucket, FIRST) or is_full(full, bucket, SECOND):
             offsets[bucket] |= FULL
@@ -381,8 +386,13 @@ _NO_PLACES = np.empty(0, dtype=np.uint32)
 _NO_PRINTS = np.empty(0, dtype=np.uint8)
 
 
-def find_places(text: ReferenceText, shape: IndexShape, threads: int) -> Buckets:
-    """The buckets of a text.
+def find_places(
+    text: ReferenceText,
+    shape: IndexShape,
+    threads: int,
+    on_work: Callable[[float], None] = lambda done: None,
+) -> Buckets:
+    """The buckets of a text; on_work: gets the share of the work that is done.
 
     Raises TooManyPlacesError if they cannot be stored.
     """
@@ -392,6 +402,8 @@ def find_places(text: ReferenceText, shape: IndexShape, threads: int) -> Buckets
     expected = 2 * text.size // (mers.width + 1)
     offsets = np.zeros(max(expected // PER_BUCKET, LEAST_BUCKETS) + 1, np.uint32)
     full = np.zeros(offsets.size // 32 + 1, np.uint64)
+    passes = 2 + bool(mers.width) + bool(longer.width)
+    done = 0
 
     def scan(
         what: int, places: NDArray[np.uint32] = _NO_PLACES, prints: NDArray[np.uint8] = _NO_PRINTS
@@ -399,9 +411,13 @@ def find_places(text: ReferenceText, shape: IndexShape, threads: int) -> Buckets
         arrays = offsets, places, prints, full, _NO_WORDS, _NO_PLACES
 
         def part(begin: int, end: int) -> int:
-            return int(_scan(*known, *arrays, begin, end, what))
+            nonlocal done
+            kmers = int(_scan(*known, *arrays, begin, end, what))
+            done += end - begin
+            on_work(done / (passes * text.size))
+            return kmers
 
-        return sum(run_ranges(part, PAD, stop, threads, grain=_GRAIN, align=4))
+        return sum(run_ranges(part, PAD, stop, threads, grain=_GRAIN, align=4, most=MOST_AT_ONCE))
 
     for level, has in ((FIRST, mers.width), (SECOND, longer.width)):
         if has:
@@ -410,7 +426,7 @@ def find_places(text: ReferenceText, shape: IndexShape, threads: int) -> Buckets
             offsets[:] = 0
     kmers = KmerIndex(k, with_values=True)
     if scan(_COUNT):
-        for numbers, windows in listed_kmers(text, shape, offsets, full):
+        for numbers, windows in listed_kmers(text, shape, offsets, full, PAD, stop):
             kmers.add(numbers, windows, threads)
     table, values, _ = kmers.arrays()
     _put_kmers(table, values, offsets, _NO_PLACES, _NO_PRINTS)
@@ -421,19 +437,27 @@ def find_places(text: ReferenceText, shape: IndexShape, threads: int) -> Buckets
     scan(_FILL, places, prints)
     if len(kmers):
         _put_kmers(table, values, offsets, places, prints)
-    _finish(offsets, places, prints, full)
+    offsets[1:] = offsets[:-1].copy()
+    offsets[0] = 0
+    run_ranges(partial(_sort, offsets, places, prints), 0, offsets.size - 1, threads, grain=_GRAIN)
+    _note_full(offsets, full)
     return Buckets(offsets, places, prints, full)
 
 
 def listed_kmers(
-    text: ReferenceText, shape: IndexShape, offsets: NDArray[np.uint32], full: NDArray[np.uint64]
+    text: ReferenceText,
+    shape: IndexShape,
+    offsets: NDArray[np.uint32],
+    full: NDArray[np.uint64],
+    start: int,
+    stop: int,
 ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint32]]]:
     """Yield, in parts, the numbers and windows (uint32) of k-mers that no minimizer finds."""
     known = text.packed, text.blocks, text.gaps, shape.text, shape.k, shape.mers, shape.longer
     numbers, windows = np.empty(_PIECE, np.uint64), np.empty(_PIECE, np.uint32)
     arrays = offsets, _NO_PLACES, _NO_PRINTS, full, numbers, windows
-    for begin in range(PAD, text.size - PAD, _PIECE):
-        end = min(begin + _PIECE, text.size - PAD)
+    for begin in range(start, stop, _PIECE):
+        end = min(begin + _PIECE, stop)
         count = _scan(*known, *arrays, begin, end, _LIST_KMERS)
         yield numbers[:count], windows[:count]
 

@@ -12,6 +12,7 @@ so that the distinct k-mers of a text are its windows less those of repeats.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from typing import Final
 
@@ -25,6 +26,7 @@ from trie.index.mers import number_at, number_of, put_orders, reversed_pairs
 from trie.index.places import (
     FIRST,
     FULL,
+    MOST_AT_ONCE,
     SECOND,
     bucket_of,
     is_full,
@@ -32,7 +34,7 @@ from trie.index.places import (
     listed_kmers,
     print_of,
 )
-from trie.index.reference_text import ReferenceText, first_gap, symbols_at
+from trie.index.reference_text import PAD, ReferenceText, first_gap, symbols_at
 from trie.index.text_index import TextIndex
 
 _OFFSET: Final = np.uint32(FULL - 1)
@@ -40,15 +42,19 @@ _BEFORE: Final = 32  # symbols before a place whose m-mers matter
 _NEAR: Final = 128
 _ROWS: Final = 1 << 16
 _GRAIN: Final = 1 << 14
-_SORTED: Final = 1 << 27  # symbols whose repeats are sorted together
+_SORTED: Final = 1 << 24  # symbols whose repeats are sorted together
 
 
 def find_repeats(
-    index: TextIndex, text: ReferenceText, threads: int
+    index: TextIndex,
+    text: ReferenceText,
+    threads: int,
+    on_work: Callable[[float], None] = lambda done: None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8]]:
     """The repeats of a text, ascending: uint32[3, n], begin, end and first, and int8[n], steps.
 
-    They are sorted in parts of the text, so that 30 bytes a repeat are enough.
+    They are sorted in parts of the text, so that 30 bytes a repeat are enough. on_work: gets the
+    share of the work that is done.
     """
     offsets, places, prints, full = index.arrays[4:]
     known = text.packed, text.blocks, text.gaps, index.shape, offsets, places, prints, full
@@ -59,13 +65,24 @@ def find_repeats(
             rows = np.empty((_ROWS, 4), np.int64)
             begin, count = _in_buckets(*known, begin, end, rows)
             parts.append(_ascending(rows[:count]))
+        on_work(end / (2 * offsets.size))
         return parts
 
-    parts = [*chain(*run_ranges(of_buckets, 0, offsets.size - 1, threads, grain=_GRAIN))]
-    for codes, windows in listed_kmers(text, index.shape, offsets, full):
-        rows = np.empty((windows.size, 4), np.int64)
-        count = _of_kmers(*known, codes, windows, rows)
-        parts.append(_ascending(rows[:count]))
+    def of_kmers(begin: int, end: int) -> list[NDArray[np.uint32]]:
+        parts = []
+        for codes, windows in listed_kmers(text, index.shape, offsets, full, begin, end):
+            rows = np.empty((windows.size, 4), np.int64)
+            rows = rows[: _of_kmers(*known, codes, windows, rows)]
+            parts.append(_ascending(rows[: _join(rows)]))
+        on_work(0.5 + end / (2 * text.size))
+        return parts
+
+    size = offsets.size - 1
+    ranges = [*run_ranges(of_buckets, 0, size, threads, grain=_GRAIN, most=MOST_AT_ONCE)]
+    if full.any() or not index.shape.mers.width:
+        size = text.size - PAD
+        ranges += run_ranges(of_kmers, PAD, size, threads, grain=_GRAIN, align=4, most=MOST_AT_ONCE)
+    parts = [*chain(*ranges)]
     columns, steps = [np.empty((3, 0), np.uint32)], [np.empty(0, np.int8)]
     edges = [*range(0, text.size, _SORTED), text.size]
     bounds = [np.searchsorted(part[:, 0], edges) for part in parts]

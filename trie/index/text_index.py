@@ -25,6 +25,7 @@ right, the place and the text there: four cache lines, two for most m-mers that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 import numpy as np
@@ -473,13 +474,23 @@ class TextIndex:
         self.arrays = arrays
 
     @classmethod
-    def of(cls, text: ReferenceText, k: int, *, canonical: bool, threads: int = 1) -> Self:
+    def of(
+        cls,
+        text: ReferenceText,
+        k: int,
+        *,
+        canonical: bool,
+        threads: int = 1,
+        on_work: Callable[[float], None] = lambda done: None,
+    ) -> Self:
         """Index a text. canonical: a k-mer and its reverse complement are the same.
+
+        on_work: gets the share of the work that is done.
 
         Raises TooManyPlacesError if it has too many different k-mers.
         """
         shape = index_shape(text.size, k, canonical=canonical)
-        buckets = find_places(text, shape, threads)
+        buckets = find_places(text, shape, threads, on_work)
         filter_ = mer_filter(text, shape.mers, shape.text) if has_filter(shape) else _NO_FILTER
         return cls(shape, text.packed, text.blocks, text.gaps, filter_, *buckets)
 

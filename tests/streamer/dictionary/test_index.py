@@ -19,6 +19,7 @@ from streamer.sequences.read_batch import ReadBatch
 from tests.reference.index import letters, windows
 from tests.reference.targets import targets_report
 from trie.codes import decode
+from trie.index import places, repeats
 from trie.index.index_file import damaged
 
 
@@ -92,6 +93,21 @@ def test_many_sets_of_targets() -> None:
     assert members == {one for one in expected if len(one) > 1}
     begins, ends, _ = shares.shared.astype(np.int64)
     assert (ends - begins).sum() == 3 * holds[:, holds.sum(axis=0) > 1].sum()
+
+
+def test_work_is_reported_up_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (places, repeats):
+        monkeypatch.setattr(module, "MOST_AT_ONCE", 500)
+    made = Index.from_files([written(tmp_path / "r.fa", records(12))], 21, "canonical")
+    done: list[float] = []
+    prepared = made.prepared(done.append)
+    assert len(done) > 50
+    assert all(0 < share <= 1 for share in done)
+    assert done[-1] == 1
+    monkeypatch.undo()
+    for array, other in zip(prepared.text.arrays, made.text.arrays, strict=True):
+        np.testing.assert_array_equal(array, other)
+    np.testing.assert_array_equal(prepared.shares.repeats, made.shares.repeats)
 
 
 def test_named_targets_join_their_sources(tmp_path: Path) -> None:
