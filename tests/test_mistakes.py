@@ -31,6 +31,7 @@ class Mistake(NamedTuple):
 
 
 SEQUENCES, MATCHING = "streamer/sequences", "streamer/matching"
+CORE = "streamer/daemon/core"
 MISTAKES = {
     # ---- readers ---------------------------------------------------------------------------------
     "qualities of any length": Mistake(
@@ -116,6 +117,34 @@ MISTAKES = {
     "a checksum is not compared": Mistake(
         "trie/index/index_file.py", '!= facts["checksums"][name]', "< 0",
         "streamer/dictionary/test_index.py::test_damaged_files",
+    ),
+    # ---- daemon and clients ----------------------------------------------------------------------
+    "a revision takes all the time": Mistake(
+        f"{CORE}/revision.py", "self._saved -= seconds", "self._saved -= 0 * seconds",
+        f"{CORE}/test_revision.py::test_kept_batches_wait_for_others_but_for_their_share",
+    ),
+    "damage is passed over in silence": Mistake(
+        f"{CORE}/sync.py", 'self._say(pull.route, "lost", fields, now=now)', "fields.clear()",
+        f"{CORE}/test_sync_core.py::test_records_that_were_given_up_are_named",
+    ),
+    "a key sends twice its share": Mistake(
+        f"{CORE}/producers.py",
+        "gained = max(0.0, now - self._filled)", "gained = 2 * max(0.0, now - self._filled)",
+        "streamer/daemon/security/test_rights.py::test_a_bucket_fills_up_to_a_second",
+    ),
+    "a producer without credit stays silent": Mistake(
+        "streamer/client/core/producer.py", "return asks or anew or silent", "return anew or silent",
+        "streamer/client/core/test_producer.py::test_what_it_needs_is_said_once_and_again_after"
+        "_silence",
+    ),
+    "a checksum of a message is not compared": Mistake(
+        "streamer/protocol/header.py", "if given != (found", "if not given and given != (found",
+        "streamer/protocol/test_wire.py::test_every_flipped_bit_is_noticed",
+    ),
+    "files behind the mark count as sent": Mistake(
+        "streamer/watching/ledger.py",
+        '"DELETE FROM visits WHERE number > ?"', '"DELETE FROM visits WHERE number > ? AND 0"',
+        "streamer/watching/test_ledger.py::test_what_is_behind_the_mark_never_happened",
     ),
     # ---- reports ---------------------------------------------------------------------------------
     "rows that were cut": Mistake(
