@@ -133,7 +133,8 @@ MISTAKES = {
         "streamer/daemon/security/test_rights.py::test_a_bucket_fills_up_to_a_second",
     ),
     "a producer without credit stays silent": Mistake(
-        "streamer/client/core/producer.py", "return asks or anew or silent", "return anew or silent",
+        "streamer/client/core/producer.py",
+        "return asks or anew or silent", "return anew or silent",
         "streamer/client/core/test_producer.py::test_what_it_needs_is_said_once_and_again_after"
         "_silence",
     ),

@@ -253,7 +253,7 @@ def test_too_low_a_limit_is_said_in_one_line():
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["match", pytest.param("primer", marks=pytest.mark.slow)])
 def test_the_least_limit_is_enough_for_small_input(command):
     limited, free = (
         run_limited(n, *COMMANDS[command], "-q") for n in (MINIMUM, resource.RLIM_INFINITY)
@@ -262,6 +262,7 @@ def test_the_least_limit_is_enough_for_small_input(command):
     assert limited.stdout == free.stdout
 
 
+@pytest.mark.slow
 def test_input_that_does_not_fit_is_said_in_one_line(tmp_path):
     (tmp_path / "a.fa").write_text(">a\n" + "ACGTTGCA" * 20_000_000)
     done = run_limited(

@@ -257,6 +257,7 @@ def test_what_is_sent_once_watch_is_ready_is_not_missed(path, reads_file, tmp_pa
     assert len(rows.read_text().splitlines()) == 50 + (format_ == "tsv")
 
 
+@pytest.mark.slow
 def test_the_cpu(streamer):
     code, out, _ = streamer("selftest", "--device", "cpu")
     assert code == 0

@@ -138,6 +138,7 @@ def run_few(monkeypatch, cache, *listed):
 SMALL = ("lcs", "long.fa", "other.fa", "--method", "dp", "--device", "cpu")
 
 
+@pytest.mark.slow  # compiles anew
 def test_a_second_run_finds_all_compiled_until_files_are_gone(tmp_path, monkeypatch, capsys):
     assert run_few(monkeypatch, tmp_path, SMALL, SMALL) == 0
     done = capsys.readouterr()

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamer.cli.choices import SENT_READS
-from streamer.client import Control, NewKmers, Producer, ReadSummaries, Status, Subscriber
+from streamer.client import Control, NewKmers, Status, Subscriber
 from tests.daemon_kit import (
     Raw,
     follow,
@@ -37,48 +37,6 @@ def batches_of(count, reads=20, length=40):
 def limited(message):
     """Whether a message of the feed says that the limit is reached."""
     return isinstance(message, Status) and message.status["dictionary"]["limited"]
-
-
-def test_freezes_and_says_so(tmp_path, streamer):
-    batches = batches_of(6)
-    full = [len(new) for new in oracle.match_limited(batches, K, 0, mode="grow")[1]]
-    limit = sum(full[:3]) - 5
-    rows, brought, known = oracle.match_limited(batches, K, limit, mode="grow")
-    assert [bool(new) for new in brought] == [True] * 3 + [False] * 3
-    path = settings(tmp_path, f"k = {K}\nmax_kmers = {limit}")
-    with (
-        running(path) as daemon,
-        capture_logs() as logged,
-        Subscriber(daemon.endpoints["feed"], ["delta", "read", "status"]) as feed,
-        Producer(daemon.endpoints["ingest"]) as producer,
-        Control(daemon.endpoints["control"]) as control,
-    ):
-        assert feed.wait_for_daemon(DEADLINE)
-        before = control.status()["dictionary"]
-        assert (before["limit"], before["at_limit"]) == (limit, "freeze")
-        assert before["limited"] is False
-        assert f"{limit:,} k-mers, then: no more are added" in streamer("status", "-c", path)[1]
-        assert not logged
-        for batch in batches:
-            producer.send(batch)
-        messages = follow(feed, len(batches))
-        after = control.status()["dictionary"]
-        assert after["limited"] is True
-        assert after["kmers"] == len(known)
-        assert f"{limit:,} k-mers, reached: no more are added" in streamer("status", "-c", path)[1]
-        while not any(limited(message) for message in messages):
-            messages.append(feed.receive(DEADLINE))
-        assert [message.state for message in messages if limited(message)] == ["running"]
-        reads = [message for message in messages if isinstance(message, ReadSummaries)]
-        assert sum(message.mismatches.sum() for message in reads) == sum(
-            row[2] == "mismatch" for row in rows
-        )
-        deltas = [message for message in messages if isinstance(message, NewKmers)]
-        assert [message.code.size for message in deltas] == [len(new) for new in brought if new]
-    (line,) = (line for line in logged if "limit" in line["event"])
-    assert line["log_level"] == "warning"
-    assert line["event"].endswith("no k-mers are added")
-    assert (line["kmers"], line["max_kmers"]) == (len(known), limit)
 
 
 def test_refuses_until_it_is_started_with_another_limit(tmp_path, streamer):

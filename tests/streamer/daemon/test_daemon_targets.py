@@ -96,7 +96,7 @@ def deliver(daemon, run, count):
         producer.flush(matched=True, timeout=DEADLINE)
 
 
-@pytest.mark.parametrize("mode", ["frozen", "grow"])
+@pytest.mark.parametrize("mode", ["grow", pytest.param("frozen", marks=pytest.mark.slow)])
 def test_counts_go_on_over_restarts(tmp_path, mode):
     run = Run(tmp_path, 3)
     sources = sources_of(run.rng)

@@ -11,12 +11,10 @@ import pytest
 from streamer.cli.daemon_options import limit_records_by
 from streamer.client import Control
 from streamer.daemon import config
-from streamer.daemon.daemon_status import DaemonStatus
-from streamer.daemon.folder_sender import WatchWorker
 from streamer.errors import ConfigError
 from streamer.sequences.record_limit import MOST_BASES, most_bases
 from tests.daemon_kit import running, settings, write_fasta
-from tests.streamer.watching.kit import named, record, text_of, write
+from tests.streamer.watching.kit import named, text_of, write
 from tests.waiting import until
 
 pytestmark = pytest.mark.whole
@@ -64,14 +62,6 @@ def test_reads_of_the_folder_count_once_over_kills_and_restarts(path, tmp_path):
         until(lambda: reads_of(daemon) == 57, "the reads of two lives")
 
 
-def test_a_port_that_is_left_open_has_one_ledger(path):
-    status = DaemonStatus(config.load(path))
-    for port, ledger in (("*", True), ("0", True), ("5000", False)):
-        made = WatchWorker(status, "tcp://a:1", lambda: None, None, f"tcp://127.0.0.1:{port}")
-        made.close()
-        assert bool(made._table.ledger) == ledger
-
-
 def test_reads_count_once_over_restarts_with_another_port_each_time(path, tmp_path):
     overrides = ["ingest.endpoint=tcp://127.0.0.1:*"]
     write(tmp_path / "run/a.fastq.gz", text_of(named("a", 20)))
@@ -80,18 +70,6 @@ def test_reads_count_once_over_restarts_with_another_port_each_time(path, tmp_pa
     write(tmp_path / "run/b.fastq", text_of(named("b", 30)))
     with running(path, overrides) as daemon:
         until(lambda: reads_of(daemon) == 50, "the reads of two lives")
-
-
-def test_reads_that_are_too_large_are_counted(path, tmp_path, capfd):
-    """Those larger than a batch, which are passed over; a record over the limit is damage."""
-    write(tmp_path / "run/a.fastq", text_of(named("a", 5)) + record("x", length=4000) + record("y"))
-    write(tmp_path / "run/b.fastq", text_of(named("b", 3)) + record("z", length=6000))
-    limits = ["ingest.max_batch_bytes=2000", "ingest.max_record_bases=5000"]
-    with running(path, limits) as daemon, Control(daemon.endpoints["control"]) as control:
-        until(lambda: reads_of(daemon) == 9, "the reads")
-        until(lambda: control.status()["passed_over"] == 1, "the line of the watcher")
-        said = [capfd.readouterr().err]
-        until(lambda: said.append(capfd.readouterr().err) or "5,000" in "".join(said), "the damage")
 
 
 def test_send_reads_no_longer_records_than_its_configuration_says(path, monkeypatch):

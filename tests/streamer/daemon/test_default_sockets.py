@@ -51,7 +51,7 @@ def test_clients_refuse_a_daemon_with_another_configuration(configs, streamer, t
     reads = tmp_path / "reads.fa"
     reads.write_text(">r\nACGT\n")
     with started("--config", one) as child:
-        for command in (["status"], ["send", reads], ["watch"], ["targets"], ["play", reads]):
+        for command in (["status"], ["send", reads], ["watch"]):
             code, out, err = streamer(*command, "--config", two)
             assert (code, out) == (1, ""), command
             assert f"is that of the daemon with {one} (process {child.pid}), not of {two}" in err

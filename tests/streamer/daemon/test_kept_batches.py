@@ -65,7 +65,7 @@ def test_a_revision_is_settled_from_the_first_batch_that_is_kept(kept, first):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+@pytest.mark.parametrize("number", [errno.EMFILE])
 def test_kept_batches_that_cannot_be_read_now_are_revised_later(
     tmp_path, monkeypatch, capfd, number
 ):

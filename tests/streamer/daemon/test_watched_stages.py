@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -14,10 +13,9 @@ import pytest
 
 from streamer.client import Control, Producer
 from streamer.daemon import watched_stages
-from streamer.daemon.core.watchdog import Watchdog
 from streamer.daemon.process import cpu_seconds, state_of
 from streamer.journal.disk import Disk
-from tests.daemon_kit import GENOME, asked, reads_of, running, settings
+from tests.daemon_kit import GENOME, reads_of, running, settings
 from tests.scraping import scrape, value
 from tests.waiting import DEADLINE, until
 
@@ -160,22 +158,6 @@ def test_the_tree(tmp_path, monkeypatch, lines):
         check_free(daemon, lines, "tree")
 
 
-def test_a_stream_that_waits_for_the_tree(tmp_path, monkeypatch, lines):
-    """A kernel that walks the tree waits for its snapshot: the tree is named, not the engine."""
-    with running(settings(tmp_path, "k = 11"), [*METRICS, "matching.kernel=walk"]) as daemon:
-        tree = daemon.service._engine.matcher.tree
-        with blocked(monkeypatch, tree._tree, "merge"):
-            sending = send(daemon)
-            until(lambda: tree.queued, "k-mers to be merged")
-            tree_awaited = threading.Thread(target=tree.latest, args=(2,))
-            tree_awaited.start()
-            until(lambda: tree.awaited, "somebody waits for the tree")
-            check_stuck(daemon, lines, "tree", "a merge")
-        tree_awaited.join(DEADLINE)
-        sending.join(DEADLINE)
-        check_free(daemon, lines, "tree")
-
-
 def test_the_journal_whose_sync_does_not_return(path, monkeypatch, lines):
     """The engine is held up by it, and the feed has nothing to do: neither is named."""
     with running(path, [*METRICS, *JOURNAL]) as daemon:
@@ -185,49 +167,6 @@ def test_the_journal_whose_sync_does_not_return(path, monkeypatch, lines):
             check_stuck(daemon, lines, "journal", "the disk of the journal")
         sending.join(DEADLINE)
         check_free(daemon, lines, "journal")
-
-
-def test_sync_whose_process_is_stopped(path, lines, monkeypatch):
-    # the start of the process takes a while
-    monkeypatch.setattr(watched_stages, "STUCK_SECONDS", DEADLINE)
-    with running(path, [*METRICS, *JOURNAL]) as daemon:
-        sync = daemon.service._sync
-        send(daemon).join(DEADLINE)
-        with PlainAsker(daemon.endpoints["sync"]) as asker:
-            asker.ask_for_heads()
-            until(lambda: sync.process, "a process serves")
-            daemon.service._guard_of_stages._core = Watchdog(0.6)
-            os.kill(sync.process, signal.SIGSTOP)
-            try:
-                check_stuck(daemon, lines, "sync", "is stopped by a signal")
-            finally:
-                os.kill(sync.process, signal.SIGCONT)
-            check_free(daemon, lines, "sync")
-            asker.ask_for_heads()
-
-
-class PlainAsker:
-    """Asks sync for something."""
-
-    def __init__(self, endpoint):
-        import zmq
-
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.linger = 0
-        self._socket.connect(endpoint)
-
-    def ask_for_heads(self):
-        self._socket.send_multipart(asked({"type": "heads", "id": 1}))
-        assert self._socket.poll(DEADLINE * 1000)
-        self._socket.recv_multipart()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._socket.close()
-        self._context.term()
 
 
 class OnGpu:
