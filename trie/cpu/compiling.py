@@ -6,7 +6,8 @@ written. They are never beside the source: an uninstaller leaves files there tha
 installed, and the folder that remains hides the package from then on.
 
 Each installation (its sources and its environment) has a folder of its own. When one is created,
-those whose installation is gone or was replaced are removed.
+those whose installation is gone or was replaced are removed. The same wheel installed again, with
+another extra, is the same installation.
 
 Several processes may fill one folder. The first that needs a kernel takes its lock and compiles it;
 the others wait, then load it. A lock is released when its process ends. ``current`` counts what
@@ -38,9 +39,12 @@ ADVICE = "set NUMBA_CACHE_DIR to a folder that can be written"
 GPU_FOLDER = "gpu"
 """The folder of GPU kernels in that of the installation."""
 
+ROOT = Path(__file__).parents[2]
+"""The folder of the packages."""
+
 _NAME = "kmer-streamer"
 _RECORD = "installation"
-"""A file that names the installation: the folder of its packages, when written, its environment."""
+"""A file that names the installation: the folder of its packages, their stamp, its environment."""
 
 
 class KernelFolder(NamedTuple):
@@ -102,8 +106,8 @@ def _made(base: Path, *, given: bool = False) -> Path:
     given: the user chose it, so its owner is trusted, and one that can only be read will do if it
     has this installation's kernels.
     """
-    root = Path(__file__).parents[2]
-    written = (root / "streamer" / "__init__.py").stat().st_mtime_ns
+    root = ROOT
+    written = _stamp(root)
     name = hashlib.sha256(f"{root}\n{written}\n{sys.prefix}".encode()).hexdigest()[:16]
     folder = base / name
     record = folder / _RECORD
@@ -122,16 +126,28 @@ def _made(base: Path, *, given: bool = False) -> Path:
     return folder
 
 
+@cache
+def installed_files(root: Path) -> str:
+    """A checksum of the files that an installer put there; empty where sources may change."""
+    for record in root.glob("kmer_streamer-*.dist-info/RECORD"):
+        return hashlib.sha256(record.read_bytes()).hexdigest()
+    return ""
+
+
+def _stamp(root: Path) -> str:
+    return installed_files(root) or str((root / "streamer" / "__init__.py").stat().st_mtime_ns)
+
+
 def _is_stale(record: Path) -> bool:
     """Whether the installation of a folder is gone or was replaced."""
     try:
         root, written, prefix = record.read_text().splitlines()
-        found = os.stat(os.path.join(root, "streamer", "__init__.py")).st_mtime_ns
+        found = _stamp(Path(root))
     except FileNotFoundError:
         return True
     except (OSError, ValueError):
         return False
-    return str(found) != written or not os.path.isdir(prefix)
+    return found != written or not os.path.isdir(prefix)
 
 
 _T = TypeVar("_T")

@@ -25,7 +25,7 @@ import numba.core.runtime.nrt
 import numpy as np
 
 from trie.cpu import compiling, machine
-from trie.cpu.compiling import ADVICE, kernel_folder, log
+from trie.cpu.compiling import ADVICE, ROOT, installed_files, kernel_folder, log
 
 # untyped: only later versions of numba have type annotations
 config: Any = numba.core.config
@@ -144,6 +144,11 @@ class _Locator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):  #
         folder = kernel_folder().path
         return cls(function, file, folder) if folder and os.path.exists(file) else None
 
+    def get_source_stamp(self) -> Any:
+        """When the source was written; where it is installed, the kernel's folder stands for it."""
+        installed = Path(self._py_file).is_relative_to(ROOT) and installed_files(ROOT)
+        return installed or super().get_source_stamp()
+
     def get_cache_path(self) -> str:
         """The folder of the kernel's files; numba creates it when it stores one."""
         return self._cache_path
@@ -217,9 +222,11 @@ def source_digest() -> str:
     versions = numba.__version__, llvmlite.__version__, sys.version, np.__version__
     target = llvmlite.binding.get_host_cpu_name(), str(config.CPU_FEATURES), str(config.OPT)
     digest.update(repr((versions, target)).encode())
-    root = Path(__file__).parents[2]
+    if installed := installed_files(ROOT):
+        digest.update(installed.encode())
+        return digest.hexdigest()
     for package in ("gpu", "streamer", "trie"):
-        for path in sorted((root / package).rglob("*.py")):
+        for path in sorted((ROOT / package).rglob("*.py")):
             # as numba, which recompiles when the modification time changes
             stat = path.stat()
             digest.update(f"{path} {stat.st_mtime_ns} {stat.st_size}".encode())

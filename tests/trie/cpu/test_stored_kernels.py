@@ -200,6 +200,17 @@ def test_folders_of_installations_that_are_gone_or_replaced_are_removed(
     assert stored() == {first, fourth}
 
 
+def test_the_same_wheel_installed_again_compiles_nothing(installed, tmp_path):
+    kernel, record = installed / "kernel.py", installed / "kmer_streamer-1.dist-info" / "RECORD"
+    record.parent.mkdir()
+    for number, files in enumerate(["one", "one", "other"]):
+        record.write_text(files)
+        for path in installed.rglob("*.py"):
+            os.utime(path, ns=(number, number))
+        out = run(installed, kernel, NUMBA_CACHE_DIR=tmp_path / "cache")[1]
+        assert out == f"42 {number % 2}\n"
+
+
 def test_a_full_disk_stops_nothing_and_is_named(installed, tmp_path):
     """The size of a file is limited in its place: a write fails in the same way."""
 
