@@ -8,12 +8,11 @@ import typer
 
 from streamer.cli import choices
 from streamer.errors import UsageError
-from streamer.output.output_file import suffix_of
+from streamer.output.output_file import check_record_output, suffix_of
 from trie.strands import Strands
 
 _OTHERS = (
-    ".bam", ".sam", ".cram", ".arrow", ".parquet", ".tsv", ".csv", ".json", ".jsonl", ".zip",
-    ".lz4", ".lzma", ".br", ".z",
+    ".arrow", ".parquet", ".tsv", ".csv", ".json", ".jsonl", ".zip", ".lz4", ".lzma", ".br", ".z",
 )  # fmt: skip
 """Suffixes of formats that are not written."""
 
@@ -21,9 +20,7 @@ _OTHERS = (
 def filter_(
     reads: Annotated[
         list[str],
-        typer.Argument(
-            metavar="READS", help="FASTQ or FASTA, plain or compressed; - is standard input."
-        ),
+        typer.Argument(metavar="READS", help=choices.READS),
     ],
     dictionary: Annotated[
         list[str],
@@ -59,6 +56,12 @@ def filter_(
             help="Files come as R1 R2, R1 R2, ...; a pair is on target if either read is.",
         ),
     ] = False,
+    interleaved: Annotated[
+        bool | None,
+        typer.Option(
+            help="Mates follow each other in each file. Default: by the first names of the files."
+        ),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +69,7 @@ def filter_(
             "--output",
             metavar="FILE",
             help="Write the records there once all are read, instead of to standard output; "
-            ".gz, .bgz, .bz2, .xz, .zst: compressed.",
+            ".gz, .bgz, .bz2, .xz, .zst: compressed; .sam, .bam, .cram: from such files.",
         ),
     ] = None,
     output2: Annotated[
@@ -74,6 +77,12 @@ def filter_(
         typer.Option(
             metavar="FILE", help="For R2; without it the records of a pair follow each other."
         ),
+    ] = None,
+    removed: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the other reads there.")
+    ] = None,
+    removed2: Annotated[
+        str | None, typer.Option(metavar="FILE", help="For R2 of the other reads.")
     ] = None,
     summary: Annotated[
         str | None,
@@ -99,27 +108,52 @@ def filter_(
         raise UsageError("give either --keep or --deplete")
     if pairs and len(reads) % 2:
         raise UsageError(f"--pairs needs files as R1 R2: {len(reads)} were given")
-    if output2 is not None and not pairs:
-        raise UsageError("--output2 needs --pairs")
+    if pairs and interleaved:
+        raise UsageError("give either --pairs or --interleaved")
+    if removed2 is not None and removed is None:
+        raise UsageError("--removed2 needs --removed")
     if [*reads, *dictionary].count("-") > 1:
         raise UsageError("standard input (-) can be read only once")
-    for path in output, output2:
+    others = {"--output2": output2, "--removed": removed, "--removed2": removed2}
+    for path in output, *others.values():
         if suffix_of(path) in _OTHERS:
             raise UsageError(
-                f"{path}: FASTQ and FASTA are written, not {suffix_of(path)}: rename it"
+                f"{path}: FASTQ, FASTA, SAM, BAM and CRAM are written, not {suffix_of(path)}: "
+                "rename it"
             )
-    choices.check_files([*reads, *dictionary], output, {"--output2": output2, "--summary": summary})
+        check_record_output(path)
+    choices.check_files([*reads, *dictionary], output, others | {"--summary": summary})
     k, strands = choices.k_and_strands(k, strands, dictionary)
     if pairs:
         choices.check_different(reads)
 
-    from streamer.cli.filter_files import FilterRun, filter_files
+    from streamer.cli.filter_files import FilterRun, filter_files, is_interleaved
     from streamer.matching.reports import Assignment
     from streamer.matching.spec import MatchSpec
 
+    if interleaved is None and not pairs and (interleaved := is_interleaved(reads)) and not quiet:
+        choices.say(
+            "mates follow each other, by the first names: pairs are kept together "
+            "(--no-interleaved: each read is filtered alone)"
+        )
+    for option in () if pairs or interleaved else ("--output2", "--removed2"):
+        if others[option] is not None:
+            raise UsageError(f"{option} needs --pairs or --interleaved")
     spec = MatchSpec.of(
         k=k, sources=tuple(dictionary), strands=strands, threads=threads, device=device
     )
     rule = Assignment(min_windows, min_fraction)
-    run = FilterRun(reads, spec, keep, rule, pairs, output, output2, summary)
+    run = FilterRun(
+        reads,
+        spec,
+        keep,
+        rule,
+        pairs,
+        bool(interleaved),
+        output,
+        output2,
+        removed,
+        removed2,
+        summary,
+    )
     filter_files(run, quiet=quiet, profile=profile)

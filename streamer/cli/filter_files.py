@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -19,7 +19,6 @@ from streamer.cli.choices import say
 from streamer.cli.profile import profiled
 from streamer.cli.streams import progress
 from streamer.device_choice import choose_device
-from streamer.dictionary.target_sets import TargetSets
 from streamer.errors import DataError, warn
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Assignment
@@ -29,15 +28,24 @@ from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import FilterCounts, Filtered
 from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles
+from streamer.output.record_output import RecordOutput
 from streamer.sequences.files import (
     BATCH_READS,
     at_once,
+    read_batches,
     readers_of,
     runs_of_files,
     work_on_records,
 )
 from streamer.sequences.read_batch import PackedNames
-from streamer.sequences.record_buffer import RecordText, TextPiece, first_apart, taken
+from streamer.sequences.record_buffer import (
+    RecordForm,
+    RecordText,
+    TextPiece,
+    first_apart,
+    taken,
+)
+from streamer.sequences.sam import is_paired, skips_records
 from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.compiling import compile_notice
 from trie.cpu.forks import CAN_FORK
@@ -52,28 +60,40 @@ _PAIRS = 1 << 13
 _ENDLESS = 1 << 62
 
 
+class Pieces(NamedTuple):
+    """Records to match: of one file, or those of R1 and R2."""
+
+    pieces: tuple[TextPiece, ...]
+    form: RecordForm
+
+
 class Chosen(NamedTuple):
-    """The bytes for each output, and what to count.
+    """The bytes for each output, and what to count. odd: warnings, each with its kind."""
 
-    mates: the names of two reads of one pair that follow each other, although there are no pairs.
-    """
-
-    outputs: list[NDArray[np.uint8]]
+    form: RecordForm
+    outputs: list[Any]
     counted: list[Filtered]
-    mates: tuple[str, str] | None = None
+    odd: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class FilterRun:
-    """The options of the command. keep: whether to write the reads on target or the others."""
+    """The options of the command. keep: whether to write the reads on target or the others.
+
+    pairs: files come as R1 R2. interleaved: mates follow each other in each file. output2,
+    removed2: for the reads R2.
+    """
 
     reads: list[str]
     spec: MatchSpec
     keep: bool
     rule: Assignment
     pairs: bool
+    interleaved: bool
     output: str | None
     output2: str | None
+    removed: str | None
+    removed2: str | None
     summary: str | None
 
     def parameters(self) -> dict[str, object]:
@@ -86,8 +106,37 @@ class FilterRun:
             "action": "keep" if self.keep else "deplete",
             "min_windows": self.rule.min_windows,
             "min_fraction": self.rule.min_fraction,
-            "pairs": self.pairs,
+            "pairs": self.pairs or self.interleaved,
         }
+
+
+class _Outputs:
+    """The outputs of a run: of the chosen records, then of the others; one or two of each."""
+
+    def __init__(self, run: FilterRun, files: OutputFiles) -> None:
+        first = [run.output] if run.output2 is None else [run.output, run.output2]
+        self._kept = [RecordOutput(files, path) for path in first]
+        self._removed = [
+            RecordOutput(files, path) for path in (run.removed, run.removed2) if path is not None
+        ]
+        self._interleaved = run.interleaved
+        self.all = self._kept + self._removed
+
+    def prepared(
+        self, texts: Sequence[RecordText], let_out: NDArray[np.bool_], form: RecordForm
+    ) -> list[Any]:
+        """Return the bytes for each output, in the order of ``all``."""
+        data = []
+        for outputs, mask in ((self._kept, let_out), (self._removed, ~let_out)):
+            for at, output in enumerate(outputs):
+                if len(outputs) == 1:
+                    data.append(output.prepared(texts, mask, form))
+                elif self._interleaved:
+                    own = np.arange(mask.size) % 2 == at
+                    data.append(output.prepared(texts, mask & own, form))
+                else:
+                    data.append(output.prepared([texts[at]], mask, form))
+        return data
 
 
 def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
@@ -103,28 +152,8 @@ def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
         with Team(spec.threads or usable_cores()) as team:
             dictionary = load_dictionary(spec, on_notice=notice, team=team)
             matcher = StreamMatcher(dictionary, spec, on_fallback=on_fallback)
-        counts = FilterCounts(matcher.dictionary.targets.names)
-        with closing(matcher), OutputFiles() as outputs:
-            names = [run.output] if run.output2 is None else [run.output, run.output2]
-            files = [outputs.open(name) for name in names]
-            with (
-                progress("filtering", size_of_files(run.reads), quiet=quiet) as show,
-                profiled(profile, run.spec.threads, run.reads) as team,
-            ):
-                for chosen in _chosen(run, matcher, team, show):
-                    if chosen.mates is not None:
-                        both = " and ".join(chosen.mates)
-                        problem = "pairs in one file are torn: give R1 and R2 with --pairs"
-                        warn(f"{both} follow each other: {problem}", problem)
-                    with team.stages.spent("write"):
-                        for filtered in chosen.counted:
-                            counts.add(filtered)
-                        for file, part in zip(files, chosen.outputs, strict=True):
-                            file.write(part.data)
-                            team.stages.count("write", part.size)
-            if run.summary is not None:
-                told = {"version": __version__, "parameters": run.parameters()} | counts.summary()
-                outputs.open(run.summary).write(json.dumps(told, indent=2).encode() + b"\n")
+        with closing(matcher):
+            counts = _filter(run, matcher, quiet=quiet, profile=profile)
     if notice is not None:
         totals = counts.totals
         notice(
@@ -133,71 +162,129 @@ def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
         )
 
 
+def _filter(run: FilterRun, matcher: StreamMatcher, *, quiet: bool, profile: bool) -> FilterCounts:
+    counts = FilterCounts(matcher.dictionary.targets.names)
+    with OutputFiles() as files, ExitStack() as threads:
+        outputs = _Outputs(run, files)
+        for output in outputs.all:
+            threads.callback(output.stop)
+        with (
+            progress("filtering", size_of_files(run.reads), quiet=quiet) as show,
+            profiled(profile, run.spec.threads, run.reads) as team,
+        ):
+            for chosen in _chosen(run, matcher, outputs, team, show):
+                for line, kind in chosen.odd:
+                    warn(line, kind)
+                with team.stages.spent("write"):
+                    for filtered in chosen.counted:
+                        counts.add(filtered)
+                    for output, data in zip(outputs.all, chosen.outputs, strict=True):
+                        output.write(data, chosen.form)
+                        team.stages.count("write", len(data))
+        for output in outputs.all:
+            output.end()
+        if run.summary is not None:
+            told = {"version": __version__, "parameters": run.parameters()} | counts.summary()
+            files.open(run.summary).write(json.dumps(told, indent=2).encode() + b"\n")
+    return counts
+
+
 def _chosen(
     run: FilterRun,
     matcher: StreamMatcher,
+    outputs: _Outputs,
     team: Team,
     on_bytes: Callable[[int], None],
 ) -> Iterator[Chosen]:
     """The chosen records, batch after batch."""
     inputs = _Inputs(run, team, on_bytes)
-    choose = partial(_choice, run, matcher.dictionary.targets, team)
+    choose = partial(_choice, run, matcher, outputs, team)
+    mates = run.pairs or run.interleaved
     if matcher.side_by_side:
 
-        def work(*pieces: TextPiece) -> Chosen:
+        def work(own: Pieces) -> Chosen:
             with team.stages.spent("match"):
-                return choose((pieces, [matcher.match_alone(one.reads) for one in pieces]))
+                return choose((own, [matcher.match_alone(one.reads) for one in own.pieces]))
 
         stages = {"pulls": "parse", "works": "match", "takes": "write"}
-        if run.pairs:
-            pairs = (partial(work, *pieces) for pieces in _pairs(run, inputs))
+        if mates:
+            pairs = (partial(work, own) for own in _pairs(run, inputs))
             return team.results(pairs, **stages)
         return inputs.checked(team.results(inputs.works(work, forks=CAN_FORK), **stages))
     batches = (
-        _pairs(run, inputs)
-        if run.pairs
-        else inputs.checked(results_of(inputs.works(lambda piece: (piece,))))
+        _pairs(run, inputs) if mates else inputs.checked(results_of(inputs.works(lambda own: own)))
     )
-    parsed = team.line(batches, lambda pieces: pieces, 2, pulls="parse")
-    matched = ((pieces, matcher.match_all([one.reads for one in pieces])) for pieces in parsed)
+    parsed = team.line(batches, lambda own: own, 2, pulls="parse")
+    matched = ((own, matcher.match_all([one.reads for one in own.pieces])) for own in parsed)
     return team.line(matched, choose, 2, pulls="match", works="format", takes="write")
 
 
 def _choice(
     run: FilterRun,
-    targets: TargetSets,
+    matcher: StreamMatcher,
+    outputs: _Outputs,
     team: Team,
-    matched: tuple[tuple[TextPiece, ...], list[BatchResult]],
+    matched: tuple[Pieces, list[BatchResult]],
 ) -> Chosen:
     """The chosen records of a batch."""
     with team.stages.spent("format"):
-        pieces, results = matched
+        (pieces, form), results = matched
+        targets = matcher.dictionary.targets
         assigned = [run.rule.targets_of(result, targets) for result in results]
-        let_out = chosen_reads(assigned[0], assigned[-1], run.keep)
+        if run.interleaved:
+            firsts, lasts = (np.ascontiguousarray(assigned[0][at::2]) for at in (0, 1))
+            let_out = chosen_reads(firsts, lasts, run.keep).repeat(2)
+        else:
+            let_out = chosen_reads(assigned[0], assigned[-1], run.keep)
         texts, counted = [], []
         for piece, each in zip(pieces, assigned, strict=True):
             assert piece.text is not None
             texts.append(piece.text)
             barcodes = None if piece.reads.context is None else piece.reads.context.barcode
             counted.append(Filtered(each, let_out, piece.reads.offsets, barcodes))
-        if run.output2 is None:
-            mates = None if run.pairs else _mates_among(pieces[0].reads.names)
-            return Chosen([taken(texts, let_out)], counted, mates)
-        return Chosen([taken([text], let_out) for text in texts], counted)
+        odd = [*_odd(run, pieces[0], form)]
+        return Chosen(form, outputs.prepared(texts, let_out, form), counted, odd)
 
 
-def _mates_among(names: Sequence[str]) -> tuple[str, str] | None:
-    """The first two names, if they are those of mates (``first_apart``), as are the next two."""
+def _odd(run: FilterRun, piece: TextPiece, form: RecordForm) -> Iterator[tuple[str, str]]:
+    """Warnings about records that the user may expect to be treated in another way."""
+    assert piece.text is not None
+    if form.aligned and skips_records(piece.text, form, first=not piece.first):
+        problem = "secondary and supplementary records are left out: they repeat parts of reads"
+        yield problem, problem
+    if run.pairs or run.interleaved:
+        return
+    if both := mates_among(piece.reads.names):
+        problem = "pairs in one file are torn: give --interleaved, or R1 and R2 with --pairs"
+        yield f"{' and '.join(both)} follow each other: {problem}", problem
+    elif form.aligned and len(piece.reads) and is_paired(piece.text, form.name):
+        problem = "mates that are not next to each other are torn: sort by name, --interleaved"
+        yield f"{piece.reads.names[0]} is a read of a pair: {problem}", problem
+
+
+def mates_among(names: Sequence[str]) -> tuple[str, str] | None:
+    """The first two names, if they are those of mates in any order, as are the next two."""
     some = [names[at] for at in range(min(len(names), 4))]
     for one, other in zip(some[::2], some[1::2], strict=False):
-        numbered = one[-1:] == "1" and other[-1:] == "2" and not one[-2:-1].isalnum()
+        numbered = one[-1:] + other[-1:] in ("12", "21") and not one[-2:-1].isalnum()
         if one != other and not (numbered and one[:-1] == other[:-1]):
             return None
     return (some[0], some[1]) if len(some) > 1 else None
 
 
-_Tagged = tuple[str, bool, R]
-"""A result, with the file and whether that is FASTQ."""
+def is_interleaved(paths: Sequence[str]) -> bool:
+    """Whether the names that begin each file are those of mates; False for what cannot be seen."""
+    seen = [path for path in paths if size_of_files([path])]
+    for path in seen:
+        with closing(read_batches([path], batch_reads=4)) as batches:
+            both = mates_among(next((batch.names for batch in batches), []))
+            if both is None or (both[0] != both[1] and both[0].endswith("2")):
+                return False
+    return bool(seen)
+
+
+_Tagged = tuple[str, RecordForm, R]
+"""A result, with the file and the form of its records."""
 
 
 class _Inputs:
@@ -209,10 +296,10 @@ class _Inputs:
         self._context = run.summary is not None
         self._on_bytes = on_bytes
         self._done = [0] * len(run.reads)
-        self._format = ""
+        self._form: RecordForm | None = None
 
     def works(
-        self, work: Callable[[TextPiece], R], *, forks: bool = False
+        self, work: Callable[[Pieces], R], *, forks: bool = False
     ) -> Iterator[Part[_Tagged[R]]]:
         """The work on the records of all files; with ``forks``, of small ones in processes."""
 
@@ -230,24 +317,23 @@ class _Inputs:
                     yield Done(result)
             index += len(run)
 
-    def by_number(self, index: int) -> Generator[TextPiece]:
-        """The records of one file, the same number at a time."""
-        limits = {"batch_bases": _ENDLESS, "batch_reads": _PAIRS, "full": True}
+    def by_number(self, index: int, number: int) -> Generator[Pieces]:
+        """The records of one file, ``number`` at a time."""
+        limits = {"batch_bases": _ENDLESS, "batch_reads": number, "full": True}
         count = partial(self._count, index)
-        works = self._works(self._paths[index], lambda piece: piece, self._team, count, **limits)
+        works = self._works(self._paths[index], lambda own: own, self._team, count, **limits)
         return self.checked(results_of(works))
 
     def _works(
         self,
         path: str,
-        work: Callable[[TextPiece], R],
+        work: Callable[[Pieces], R],
         team: Team,
         count: Callable[[int], None],
         **limits: Any,
     ) -> Iterator[Part[_Tagged[R]]]:
-        def tagged(piece: TextPiece) -> _Tagged[R]:
-            assert piece.text is not None
-            return path, piece.text.fastq, work(piece)
+        def tagged(piece: TextPiece, form: RecordForm) -> _Tagged[R]:
+            return path, form, work(Pieces((piece,), form))
 
         return work_on_records(
             path, tagged, on_bytes=count, context=self._context, team=team, **limits
@@ -255,15 +341,17 @@ class _Inputs:
 
     def checked(self, results: Iterable[_Tagged[R]]) -> Generator[R]:
         """The results alone; DataError if a file's format differs from those before it."""
-        for path, fastq, result in results:
-            format_ = "FASTQ" if fastq else "FASTA"
-            self._format = self._format or format_
-            if format_ != self._format:
+        for path, form, result in results:
+            first = self._form = self._form or form
+            if form.name != first.name:
                 raise DataError(
-                    f"is {format_}, the files before it are {self._format}: give files of one "
+                    f"is {form.name}, the files before it are {first.name}: give files of one "
                     "format, and each file of the dictionary with its own -d",
                     file=shown_name(path),
                 )
+            if form.header != first.header:
+                problem = "its header is not that of the files before it: join them, samtools merge"
+                raise DataError(problem, file=shown_name(path))
             yield result
 
     def _count(self, index: int, size: int) -> None:
@@ -271,26 +359,45 @@ class _Inputs:
         self._on_bytes(sum(self._done))
 
 
-def _pairs(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:
-    """Pieces of two files with equally many reads; DataError if two reads are not mates."""
+def _pairs(run: FilterRun, inputs: _Inputs) -> Iterator[Pieces]:
+    """Records of whole pairs; DataError if two reads are not mates."""
+    if run.interleaved:
+        for index, path in enumerate(run.reads):
+            with closing(inputs.by_number(index, 2 * _PAIRS)) as file:
+                yield from _checked_mates(shown_name(path), file)
+        return
     for index in range(0, len(run.reads), 2):
         paths = [shown_name(path) for path in run.reads[index : index + 2]]
         with (
-            closing(inputs.by_number(index)) as first,
-            closing(inputs.by_number(index + 1)) as last,
+            closing(inputs.by_number(index, _PAIRS)) as first,
+            closing(inputs.by_number(index + 1, _PAIRS)) as last,
         ):
             yield from _mates(paths, (first, last))
 
 
-def _mates(
-    paths: Sequence[str], files: Sequence[Iterator[TextPiece]]
-) -> Iterator[tuple[TextPiece, ...]]:
+def _checked_mates(path: str, file: Iterator[Pieces]) -> Iterator[Pieces]:
+    """The records of a file in which mates follow each other."""
     before = 0
-    while (pieces := tuple(next(file, None) for file in files)) != (None, None):
-        both = tuple(piece for piece in pieces if piece is not None)
+    for own in file:
+        (piece,) = own.pieces
+        _check_mates((piece,), before, [path])
+        before += len(piece.reads)
+        if before % 2:
+            raise DataError(
+                "has no mate after it: " + _APART,
+                file=path, record=before, name=piece.reads.names[len(piece.reads) - 1],
+            )  # fmt: skip
+        yield own
+
+
+def _mates(paths: Sequence[str], files: Sequence[Iterator[Pieces]]) -> Iterator[Pieces]:
+    """Records of R1 and of R2, of both the same number."""
+    before = 0
+    while (found := tuple(next(file, None) for file in files)) != (None, None):
+        both = tuple(own.pieces[0] for own in found if own is not None)
         if len(both) == 2:
             _check_mates(both, before, paths)
-        sizes = [0 if piece is None else len(piece.reads) for piece in pieces]
+        sizes = [0 if own is None else len(own.pieces[0].reads) for own in found]
         if sizes[0] != sizes[1]:
             short = int(sizes[0] > sizes[1])
             next(files[short], None)  # raises if the file is faulty there
@@ -300,26 +407,35 @@ def _mates(
                 file=paths[short],
             )
         before += sizes[0]
-        yield both
+        yield Pieces(both, next(own.form for own in found if own is not None))
+
+
+_APART = "mates must follow each other (--no-interleaved: each read is filtered alone)"
 
 
 def _check_mates(pieces: tuple[TextPiece, ...], before: int, paths: Sequence[str]) -> None:
-    """DataError for the first two reads that are not mates; ``before``: pairs read earlier."""
-    names = [piece.reads.names for piece in pieces]
-    assert isinstance(names[0], PackedNames)
-    assert isinstance(names[1], PackedNames)
-    if not before:
+    """DataError for the first two reads that are not mates; ``before``: records read earlier.
+
+    pieces: of R1 and R2, or one, of an interleaved file.
+    """
+    names, others = pieces[0].reads.names, pieces[-1].reads.names
+    assert isinstance(names, PackedNames)
+    assert isinstance(others, PackedNames)
+    if not before and len(names) >= 3 - len(pieces):
         _check_copy(pieces, paths)
-    at = first_apart(names[0], names[1])
-    if at >= 0:
-        number = before + at + 1
-        mate = f"record {number} ({names[0][at]}) of {paths[0]}"
-        raise DataError(
-            f"the name is not that of the other read of the pair, {mate}",
-            file=paths[1],
-            record=number,
-            name=names[1][at],
-        )
+    step = 3 - len(pieces)
+    at = first_apart(names, others, step)
+    if at < 0:
+        return
+    first, last = step * at, step * at + step - 1
+    mate = f"record {before + first + 1} ({names[first]})"
+    problem = f"the name is not that of the other read of the pair, {mate}"
+    raise DataError(
+        f"{problem}: {_APART}" if step == 2 else f"{problem} of {paths[0]}",
+        file=paths[-1],
+        record=before + last + 1,
+        name=others[last],
+    )
 
 
 _MATE = re.compile(rb"[@>](?:\S*/| *\S+\s+)([12])(?:\s|$|:[YN]:)")
@@ -327,21 +443,22 @@ _MATE = re.compile(rb"[@>](?:\S*/| *\S+\s+)([12])(?:\s|$|:[YN]:)")
 
 
 def _check_copy(pieces: tuple[TextPiece, ...], paths: Sequence[str]) -> None:
-    """DataError if the first reads of two files are not R1 and R2, or those of one file."""
-    texts = [piece.text for piece in pieces if piece.text is not None]
-    headers = [bytes(text[a:b]) for text, (a, *_), (b, *_) in (one.between(0, 1) for one in texts)]
+    """DataError if the first two mates are not R1 and R2, or if two files have the same records."""
+    headers = []
+    for text, starts, stops in (piece.text.between(0, 1) for piece in pieces if piece.text):
+        rows = zip(starts[: 3 - len(pieces)].tolist(), stops.tolist(), strict=False)
+        headers += [bytes(text[a:b]) for a, b in rows]
     mates = [found[1].decode() for header in headers if (found := _MATE.match(header))]
     problem = None
     if len(mates) == 2 and mates != ["1", "2"]:
-        problem = f"has R{mates[1]} of the pairs, and {paths[0]} has R{mates[0]}"
-    elif (
-        pieces[0].reads.symbols
-        and len({taken([text], _all(text)).tobytes() for text in texts}) == 1
-    ):
-        problem = f"has the records of {paths[0]}"
+        here = "record 1" if len(pieces) == 1 else paths[0]
+        problem = f"has R{mates[1]} of the pairs, and {here} has R{mates[0]}"
+    elif len(pieces) == 2 and pieces[0].reads.symbols:
+        texts = [piece.text for piece in pieces if piece.text]
+        if len({taken([text], _all(text)).tobytes() for text in texts}) == 1:
+            problem = f"has the records of {paths[0]}"
     if problem is not None:
-        problem += ": give R1 and R2 of each pair"
-        raise DataError(problem, file=paths[1])
+        raise DataError(f"{problem}: give R1 and R2 of each pair", file=paths[-1])
 
 
 def _all(text: RecordText) -> NDArray[np.bool_]:

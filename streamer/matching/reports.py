@@ -342,3 +342,30 @@ class Assignment(NamedTuple):
         least = min(self.min_windows, _MOST)
         target_kernels.assign_reads(best, most, windows, least, self.min_fraction, assigned)
         return Assigned(assigned, most, windows)
+
+    def assign_pairs(
+        self, results: Sequence[BatchResult], targets: TargetSets, *, both: bool
+    ) -> NDArray[np.int32]:
+        """Return the target of each pair, by the distinct matching windows of both reads.
+
+        results: of the first and of the other mates, or one, in which mates follow each other.
+        both: as in ``target_kernels.assign_pairs``.
+        """
+        reads = [
+            (
+                one.events,
+                one.batch.bases,
+                one.batch.offsets,
+                _NO_SETS if one.sets is None else one.sets,
+            )
+            for one in results
+        ]
+        step = 3 - len(results)
+        assigned = np.empty(len(results[0].batch) // step, np.int32)
+        known = targets.starts, targets.members, len(targets.names)
+        least = min(self.min_windows, _MOST)
+        target_kernels.assign_pairs(
+            reads[0], reads[-1], step, results[0].k, both, results[0].only_set, known, least,
+            self.min_fraction, assigned,
+        )  # fmt: skip
+        return assigned

@@ -18,7 +18,7 @@ import numpy as np
 
 from trie.cpu.intrinsics import add_shared, or_shared, popcount
 from trie.cpu.jit import inner, njit
-from trie.windows import NO_SET
+from trie.windows import MATCH, NO_SET
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NONE = np.int64(NO_SET)
@@ -294,3 +294,60 @@ def look_up_sets(numbers, set_of, start, stop, sets):
     """Look up the target set of each window from its k-mer's number; NO_SET stays."""
     for i in range(start, stop):
         sets[i] = set_of[numbers[i]] if numbers[i] != NO_SET else NO_SET
+
+
+@inner
+def _matching(reads, read, k, both, only, codes, held, found):
+    """Append code and target set of each matching window; return all windows and those found."""
+    events, bases, offsets, sets = reads
+    mask = (np.uint64(1) << np.uint64(2 * k)) - np.uint64(1)
+    top = np.uint64(2 * (k - 1))
+    code = turned = np.uint64(0)
+    windows = 0
+    first = offsets[read]
+    for i in range(first, offsets[read + 1]):
+        base = np.uint64(bases[i] & 3)
+        code = (code << np.uint64(2) | base) & mask
+        turned = turned >> np.uint64(2) | (np.uint64(3) - base) << top
+        start = i - k + 1
+        if start >= first and events[start]:
+            windows += 1
+            own = np.int64(sets[start] if sets.size else only)
+            if events[start] == MATCH and own != _NONE:
+                codes[found] = min(code, turned) if both else code
+                held[found] = own
+                found += 1
+    return windows, found
+
+
+@njit(cache=True, nogil=True)
+def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assigned):
+    """Assign pairs by their distinct matching windows, against all windows of both reads.
+
+    one, other: events, codes, offsets and target sets (none if all have ``only``) of the reads.
+    step: 1, or 2 if both are the same reads, in which mates follow each other. both: a window and
+    its reverse complement are one. targets: starts and members of the sets, and the number.
+    """
+    set_starts, members, number = targets
+    tally = np.zeros(number, np.int64)
+    for pair in range(assigned.size):
+        first, last = step * pair, step * pair + step - 1
+        room = one[2][first + 1] - one[2][first] + other[2][last + 1] - other[2][last]
+        codes, held = np.empty(room, np.uint64), np.empty(room, np.int64)
+        windows, found = _matching(one, first, k, both, only, codes, held, 0)
+        more, found = _matching(other, last, k, both, only, codes, held, found)
+        order = np.argsort(codes[:found])
+        best, most = -1, np.int64(0)
+        for i in range(found):
+            if i and codes[order[i]] == codes[order[i - 1]]:
+                continue
+            for j in range(set_starts[held[order[i]]], set_starts[held[order[i]] + 1]):
+                target = members[j]
+                tally[target] += 1
+                if tally[target] > most or (tally[target] == most and target < best):
+                    best, most = target, tally[target]
+        for i in range(found):
+            for j in range(set_starts[held[i]], set_starts[held[i] + 1]):
+                tally[members[j]] = 0
+        enough = most >= least and most / max(windows + more, 1) >= fraction
+        assigned[pair] = best if enough else -1

@@ -13,6 +13,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -27,12 +28,20 @@ _AROUND = 26  # bytes of a block besides the deflated text
 _TEXT_BYTES = 0xFF00  # of text per block, as in other programs
 
 
-def packed_blocks(text: bytes) -> bytes:
-    """Return BGZF blocks that hold the text, without the block that ends a file."""
+def packed_blocks(text: bytes, level: int | None = 6) -> bytes:
+    """Return BGZF blocks that hold the text, without the block that ends a file.
+
+    level: 0 to 9; None for what is fast.
+    """
     blocks = []
+    compressor: Any = partial(zlib.compressobj, 1 if level is None else level)
+    if level is None and find_spec("isal"):
+        from isal import isal_zlib
+
+        compressor = partial(isal_zlib.compressobj, 1)
     for at in range(0, len(text), _TEXT_BYTES):
         part = text[at : at + _TEXT_BYTES]
-        packer = zlib.compressobj(6, wbits=-zlib.MAX_WBITS)
+        packer = compressor(wbits=-zlib.MAX_WBITS)
         packed = packer.compress(part) + packer.flush()
         size = struct.pack("<H", len(packed) + _AROUND - 1)
         ends = struct.pack("<II", zlib.crc32(part), len(part))
@@ -93,6 +102,26 @@ def suffix_of(path: str | None) -> str:
     return os.path.splitext(path)[1].lower()
 
 
+ALIGNMENTS = (".sam", ".bam", ".cram")
+"""Suffixes of alignments, or of reads in such a format."""
+
+_LEVELS = {"gz": (0, 9), "bgzf": (0, 9), "bz2": (1, 9), "xz": (0, 9), "zst": (1, 19)}
+"""The least and greatest of each compression."""
+
+
+def check_record_output(path: str | None, level: int | None = None) -> bool:
+    """UsageError for a name or a level that is not possible; return whether it is compressed."""
+    kind, compression = suffix_of(path), compression_of(path or "")
+    if kind in ALIGNMENTS and compression:
+        raise UsageError(f"{path}: alignments are compressed in BAM and CRAM: rename it")
+    compression = "bgzf" if kind in (".bam", ".cram") else compression
+    if compression and level is not None:
+        least, most = _LEVELS[compression]
+        if not least <= level <= most:
+            raise UsageError(f"--level {level}: {path} has levels {least} to {most}")
+    return compression is not None
+
+
 class OutputFile(WithCommit):
     """A binary file that a user named, or standard output (None or ``-``).
 
@@ -100,7 +129,8 @@ class OutputFile(WithCommit):
     (``trie.new_file``). Every method raises StreamerError with the name and the cause, and
     ReaderGoneError for a pipe without a reader.
 
-    verb: the failed action in errors. plain: do not compress, whatever the suffix. live: flush
+    verb: the failed action in errors. plain: do not compress, whatever the suffix. level: of the
+    compression; None for its default. live: flush
     every write, so that everything written survives a kill; always so if the output is not a
     regular file.
     """
@@ -111,6 +141,7 @@ class OutputFile(WithCommit):
         *,
         verb: str = "cannot write",
         plain: bool = False,
+        level: int | None = None,
         live: bool = False,
     ) -> None:
         self._verb = verb
@@ -133,8 +164,15 @@ class OutputFile(WithCommit):
                 from xopen import xopen
 
                 # in this process: an interrupt would reach a child process too
-                self._file = xopen(self._new.file, "wb", format=compression, threads=0)
+                self._file = xopen(
+                    self._new.file, "wb", format=compression, compresslevel=level, threads=0
+                )
                 self._empty = _EMPTY_ZSTD if compression == "zst" else b""
+
+    @property
+    def raw(self) -> Any:
+        """The open file itself, for a library that writes to its descriptor."""
+        return self._file
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of the data."""
@@ -200,9 +238,9 @@ class OutputFiles(WithCommit):
     def __init__(self) -> None:
         self._files: list[OutputFile] = []
 
-    def open(self, path: str | None) -> OutputFile:
-        """Open one more file; it is committed or discarded with the others."""
-        self._files.append(OutputFile(path))
+    def open(self, path: str | None, **options: Any) -> OutputFile:
+        """Open one more file, as ``OutputFile``; it is committed or discarded with the others."""
+        self._files.append(OutputFile(path, **options))
         return self._files[-1]
 
     def commit(self) -> None:

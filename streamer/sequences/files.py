@@ -21,7 +21,7 @@ from typing import BinaryIO, TypedDict, TypeVar, Unpack
 
 from streamer.errors import DataError
 from streamer.sequences.read_batch import ReadBatch
-from streamer.sequences.record_buffer import CUT, MORE, RecordBuffer, TextPiece
+from streamer.sequences.record_buffer import CUT, MORE, RecordBuffer, RecordForm, TextPiece
 from streamer.sequences.source import (
     FORK_THREADS,
     STDIN,
@@ -216,7 +216,7 @@ def work_on_batches(
 
 def work_on_records(
     path: str,
-    work: Callable[[TextPiece], R],
+    work: Callable[[TextPiece, RecordForm], R],
     *,
     batch_bases: int = BATCH_BASES,
     batch_reads: int = BATCH_READS,
@@ -225,46 +225,45 @@ def work_on_records(
     team: Team | None = None,
     full: bool = False,
 ) -> Iterator[Part[R]]:
-    """Yield the records of a file with their text, like ``work_on_batches``.
+    """Yield the records of a file with their text and its form, like ``work_on_batches``.
 
-    Raises DataError for alignments.
+    A file of alignments yields a piece even if it has only a header.
     """
     with ExitStack() as stack:
         source = SequenceSource(path, stack, team=team, full=full)
         buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=True)
 
         def on_piece(piece: TextPiece) -> R:
-            return work(_with_context(piece, source) if context else piece)
+            return work(_with_context(piece, source) if context else piece, source.form)
 
-        for made in _works(source, buffer, on_piece, team):
-            _check_text(path, source)
+        for made in _works(source, buffer, on_piece, team, empty=True):
             if on_bytes is not None:
                 on_bytes(source.bytes_read())
             yield made
-        _check_text(path, source)
 
 
 def _works(
-    source: SequenceSource, buffer: RecordBuffer, work: Callable[[TextPiece], R], team: Team | None
+    source: SequenceSource,
+    buffer: RecordBuffer,
+    work: Callable[[TextPiece], R],
+    team: Team | None,
+    *,
+    empty: bool = False,
 ) -> Iterator[Part[R]]:
-    """Yield the work on each piece of whole records, done or still to be done."""
+    """Yield the work on each piece of whole records, done or still to be done.
+
+    empty: also on the only piece of alignments without a record.
+    """
     for worked in source.side_by_side(buffer, work):
         if team is not None:
             team.stages.count("parse", worked.symbols)
         yield Done(worked.result)
-    for number, piece in enumerate(_pieces(source, buffer)):
+    for number, piece in enumerate(_pieces(source, buffer, empty=empty)):
         if not number and piece.text is not None:
             source.read_header(piece.text)
         if team is not None:
             team.stages.count("parse", piece.reads.symbols)
         yield partial(work, piece)
-
-
-def _check_text(path: str, source: SequenceSource) -> None:
-    if source.alignments:
-        raise DataError(
-            "is SAM, BAM or CRAM: convert it with samtools fastq -T '*'", file=shown_name(path)
-        )
 
 
 def _with_context(piece: TextPiece, source: SequenceSource) -> TextPiece:
@@ -299,9 +298,13 @@ def read_pieces(
 
 
 def _pieces(
-    source: SequenceSource, buffer: RecordBuffer, overlap: int | None = None
+    source: SequenceSource,
+    buffer: RecordBuffer,
+    overlap: int | None = None,
+    *,
+    empty: bool = False,
 ) -> Iterator[TextPiece]:
-    """Yield the records in pieces; without ``overlap``, in whole records."""
+    """Yield the records in pieces; whole ones without ``overlap``. empty: as in ``_works``."""
     try:
         while (stop := source.fill(buffer, cut=overlap is not None)) != MORE:
             yield buffer.piece(overlap if stop == CUT else None)
@@ -311,7 +314,7 @@ def _pieces(
         if len(last.reads):
             yield last
         raise first_error from None
-    if len(last.reads):
+    if len(last.reads) or (empty and source.alignments and not buffer.records):
         yield last
 
 

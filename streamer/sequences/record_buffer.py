@@ -48,12 +48,6 @@ class RecordText(NamedTuple):
     spans: Sequence[Span]
     places: NDArray[np.int64]
 
-    @property
-    def fastq(self) -> bool:
-        """Whether the records begin with @; there must be at least one."""
-        text = next(span.text for span in self.spans if span.end)
-        return bool(text[self.places[0, 0]] == ord("@"))
-
     def joined(self) -> RecordText:
         """Join the spans into one that begins with the first; copied if there are several."""
         if len(self.spans) == 1:
@@ -88,6 +82,21 @@ class RecordText(NamedTuple):
         return out, ends - (stops - firsts), ends
 
 
+class RecordForm(NamedTuple):
+    """What the records of a file are: FASTA, FASTQ, SAM (also for CRAM) or BAM.
+
+    header: what precedes the records in SAM or BAM.
+    """
+
+    name: str
+    header: bytes = b""
+
+    @property
+    def aligned(self) -> bool:
+        """Whether they are alignments, or unaligned reads in such a format."""
+        return self.name in ("SAM", "BAM")
+
+
 def taken(parts: Sequence[RecordText], chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return the chosen records, uint8; those of several parts alternate."""
     ends = np.empty((len(parts), chosen.size), np.int64)
@@ -100,20 +109,21 @@ def taken(parts: Sequence[RecordText], chosen: NDArray[np.bool_]) -> NDArray[np.
     return out
 
 
-def first_apart(one: PackedNames, other: PackedNames) -> int:
-    """Return the first index at which the names are not those of mates; -1 if there is none.
+def first_apart(one: PackedNames, other: PackedNames, step: int = 1) -> int:
+    """Return the first pair whose names are not those of mates; -1 if there is none.
 
     Mates have the same name, or names that end in /1 and /2; any ASCII character other than a
-    letter or digit may replace the slash. The shorter sequence ends the comparison.
+    letter or digit may replace the slash. The shorter sequence ends the comparison. step: 2 if both
+    are the names of one file, in which mates follow each other.
     """
-    return int(_first_apart(one.memory, one.bounds, other.memory, other.bounds))
+    return int(_first_apart(one.memory, one.bounds, other.memory, other.bounds, step))
 
 
 @njit(cache=True, nogil=True)
-def _first_apart(names, bounds, mates, mate_bounds):
-    for place in range(min(len(bounds), len(mate_bounds))):
-        first, stop = bounds[place]
-        mate, mate_stop = mate_bounds[place]
+def _first_apart(names, bounds, mates, mate_bounds, step):
+    for place in range(min(len(bounds), len(mate_bounds)) // step):
+        first, stop = bounds[step * place]
+        mate, mate_stop = mate_bounds[step * place + step - 1]
         length = stop - first
         same = length == mate_stop - mate
         for i in range(length - 1):

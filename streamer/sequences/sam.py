@@ -53,7 +53,9 @@ from streamer.sequences.record_buffer import (
     MOST,
     RECORDS,
     RecordBuffer,
+    RecordForm,
     RecordParser,
+    RecordText,
     add_record,
     place_record,
 )
@@ -62,6 +64,9 @@ from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import trailing_zeros, word_at
 from trie.cpu.jit import njit
 from trie.cpu.vectors import equals
+
+PAIRED: Final = 0x1
+"""FLAG bit: the read has a mate."""
 
 REVERSE: Final = 0x10
 """FLAG bit: the sequence is reverse-complemented."""
@@ -595,3 +600,74 @@ def _bam_cigar_fits(text, at, end, letters):
         total += (number >> 4) * (IN_READ >> code & 1)
         at += 4
     return total == letters or not letters
+
+
+def sam_header(text: bytes) -> tuple[bytes, bytes]:
+    """Return the header of a SAM text, twice: as it is, and its lines."""
+    stop = 0
+    while text[stop : stop + 1] == b"@":
+        stop = text.find(b"\n", stop) + 1 or len(text)
+    return text[:stop], text[:stop]
+
+
+def bam_header(text: bytes) -> tuple[bytes, bytes]:
+    """Return what precedes the records of a BAM text, and the lines in it."""
+    begin = len(BAM_MAGIC) + _SIZE
+    at = begin + int.from_bytes(text[len(BAM_MAGIC) : begin], "little")
+    lines = text[begin:at].rstrip(b"\0")
+    references = int.from_bytes(text[at : at + _SIZE], "little")
+    at += _SIZE
+    for _ in range(references):
+        at += 2 * _SIZE + int.from_bytes(text[at : at + _SIZE], "little")
+    return text[:at], lines
+
+
+_MISSING_QUALITY = b'"'  # 1, as from samtools fastq
+
+
+def _fastq(name: bytes, letters: bytes, qualities: bytes, flag: int) -> bytes:
+    if flag & REVERSE:
+        letters, qualities = letters[::-1].translate(_COMPLEMENTS), qualities[::-1]
+    return b"@%b\n%b\n+\n%b\n" % (name, letters, qualities)
+
+
+def fastq_of_line(line: bytes) -> bytes:
+    """Return a SAM record as FASTQ: the read as sequenced, without tags."""
+    fields = line.split(b"\t", _FIELDS)
+    letters = b"" if fields[_LETTERS] == b"*" else fields[_LETTERS]
+    qualities = fields[_QUALITIES]
+    if qualities == b"*" != letters:
+        qualities = _MISSING_QUALITY * len(letters)
+    return _fastq(fields[0], letters, qualities, int(fields[_FLAG]))
+
+
+_TO_TEXT = bytes(min(quality + 33, 126) for quality in range(256))
+
+
+def fastq_of_record(data: bytes) -> bytes:
+    """Return a BAM record, with its size before it, as FASTQ: the read as sequenced."""
+    data = data[_SIZE:]
+    _, _, name_size, _, _, cigar_size, flag, count, *_ = _FIXED.unpack_from(data)
+    begin = _FIXED.size + name_size + 4 * cigar_size
+    stop = begin + (count + 1) // 2
+    letters = hexlify(data[begin:stop]).translate(_FROM_HEX)[:count]
+    raw = data[stop : stop + count]
+    qualities = _MISSING_QUALITY * count if raw[:1] == b"\xff" else raw.translate(_TO_TEXT)
+    return _fastq(data[_FIXED.size : begin].partition(b"\0")[0], letters, qualities, flag)
+
+
+def is_paired(text: RecordText, name: str) -> bool:
+    """Return whether the first record of a SAM or BAM text is a read of a pair."""
+    (span,), places = text.joined()
+    record = span.text[places[0, 0] : places[0, 2]].tobytes()
+    if name == "BAM":
+        return bool(_FIXED.unpack_from(record[_SIZE:])[6] & PAIRED)
+    return bool(int(record.split(b"\t", 2)[1]) & PAIRED)
+
+
+def skips_records(text: RecordText, form: RecordForm, *, first: bool) -> bool:
+    """Return whether a piece of a file lacks records that are not primary; ``first``: its first."""
+    (span,), places = text.joined()
+    begin = span.begin + (len(form.header) if first else 0)
+    gaps = np.append(places[:, 0], span.stop) - np.insert(places[:, 2], 0, begin)
+    return bool((gaps > (0 if form.name == "BAM" else len(b"\r\n"))).any())

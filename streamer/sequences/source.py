@@ -22,7 +22,14 @@ from streamer.sequences.context import ReadContext, ReadGroup, read_groups
 from streamer.sequences.decompression import counted, text_blocks
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser, warn_of_plus
-from streamer.sequences.record_buffer import FULL, MORE, RecordBuffer, RecordText, TextPiece
+from streamer.sequences.record_buffer import (
+    FULL,
+    MORE,
+    RecordBuffer,
+    RecordForm,
+    RecordText,
+    TextPiece,
+)
 from streamer.sequences.side_by_side import (
     LEAST_THREADS,
     CannotReadError,
@@ -137,6 +144,7 @@ class SequenceSource:
         self._text: raw_file.Text | None = None
         self._parser: Parser | None = None
         self._groups: dict[str, ReadGroup] = {}
+        self._header = b""
         self._full = full
         self._forks = forks
         self._remote_readers = None if opened is not None or path == STDIN else remote_readers
@@ -157,17 +165,24 @@ class SequenceSource:
             return False
         return isinstance(self._parser, FastaParser)
 
+    @property
+    def form(self) -> RecordForm:
+        """What the records are, with the header that ``read_header`` took."""
+        if isinstance(self._parser, FastaParser):
+            return RecordForm("FASTA")
+        if not self.alignments:
+            return RecordForm("FASTQ")
+        return RecordForm("BAM" if isinstance(self._parser, sam.BamParser) else "SAM", self._header)
+
     def read_header(self, first: RecordText) -> None:
-        """Take the read groups from what precedes the first records, in SAM and BAM."""
+        """Take what precedes the first records of SAM and BAM, and its read groups."""
         if self.alignments:
             (span,), places = first.joined()
-            header = span.text[span.begin : places[0, 0]].tobytes()
-            if isinstance(self._parser, sam.BamParser):
-                begin = len(sam.BAM_MAGIC) + 4
-                header = header[begin:][
-                    : int.from_bytes(header[len(sam.BAM_MAGIC) : begin], "little")
-                ]
-            self._groups = read_groups(header)
+            stop = places[0, 0] if len(places) else span.stop
+            before = span.text[span.begin : stop].tobytes()
+            binary = isinstance(self._parser, sam.BamParser)
+            self._header, text = (sam.bam_header if binary else sam.sam_header)(before)
+            self._groups = read_groups(text)
 
     def context(self, records: RecordText) -> ReadContext:
         """Return the context of records read, in any thread, after ``read_header``."""
@@ -341,6 +356,8 @@ class SequenceSource:
             return FastqParser(text)
         if start.startswith(sam.BAM_MAGIC):
             return sam.BamParser(text, self._lacks_end)
+        if start.startswith(b"PK\x03\x04"):
+            raise DataError("is a ZIP archive: unzip it", file=self._shown)
         if start:
             raise DataError("not a FASTA, FASTQ, SAM, BAM or CRAM file", file=self._shown)
         return None

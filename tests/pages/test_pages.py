@@ -16,6 +16,7 @@ from tests.pages.session import PAGES, Reader, blocks, shown
 CANNOT_RUN = {
     "README.md": {"needs the network": 1},
     "docs/cluster.md": {"needs the network": 1},
+    "docs/filter.md": {"needs samtools": 1},
     "docs/scaling.md": {"needs minutes": 1},
     "docs/howto/gpu-host.md": {"needs a GPU": 3},
     "docs/install.md": {

@@ -59,6 +59,13 @@ def written(tmp_path, texts):
     return paths
 
 
+def alternated(texts):
+    """Interleaved files, from those of R1 and R2."""
+    pairs = zip(texts[::2], texts[1::2], strict=True)
+    files = ([oracle.records_of(text) for text in pair] for pair in pairs)
+    return [b"".join(one[0] for two in zip(*pair, strict=True) for one in two) for pair in files]
+
+
 @pytest.fixture
 def dictionary(tmp_path):
     return write_fasta(tmp_path / "dictionary.fa", RECORDS)
@@ -69,14 +76,15 @@ def dictionary(tmp_path):
     seed=st.integers(0, 1 << 20),
     files=st.integers(1, 3),
     keep=st.booleans(),
-    pairs=st.booleans(),
+    pairs=st.sampled_from([None, "--pairs", "--interleaved"]),
     separate=st.booleans(),
+    removed=st.booleans(),
     strands=st.sampled_from(["forward", "canonical", "both"]),
     windows=st.integers(1, 9),
     fraction=st.sampled_from(["0", "0.25", "0.5", "1"]),
     batch=st.integers(1, 9),
 )
-def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, strands, windows,
+def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed, strands, windows,
                    fraction, batch):  # fmt: skip
     from streamer.cli import filter_files
     from streamer.cli.app import main
@@ -88,25 +96,32 @@ def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, strands
         fastq(rng, count, mate) for count in counts for mate in (("/1", "/2") if pairs else ("",))
     ]
     texts = [text for text, _ in made]
-    paths = written(folder, texts)
-    out, out2, summary = (str(folder / name) for name in ("out.fq", "out2.fq", "summary.json"))
+    paths = written(folder, alternated(texts) if pairs == "--interleaved" else texts)
+    names = "out.fq", "out2.fq", "summary.json", "removed.fq", "removed2.fq"
+    out, out2, summary, *others = (str(folder / name) for name in names)
     arguments = ["filter", *map(str, paths), "-d", write_fasta(folder / "d.fa", RECORDS), "-q"]
     arguments += ["-k", str(K), "--keep" if keep else "--deplete", "-o", out, "--summary", summary]
     arguments += ["--min-windows", str(windows), "--min-fraction", fraction, "--strands", strands]
-    arguments += ["--pairs"] * pairs + ["--output2", out2] * (pairs and separate)
+    arguments += [pairs or "--no-interleaved"]
+    arguments += ["--output2", out2] * bool(pairs and separate)
+    arguments += ["--removed", others[0]] * removed
+    arguments += ["--removed2", others[1]] * bool(removed and pairs and separate)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filter_files, "_PAIRS", batch)
         patch.setattr(filter_files, "BATCH_READS", batch)
         assert main(arguments) == 0
-    (first, second, both), reads = oracle.filtered(
-        texts, K, RECORDS, keep=keep, pairs=pairs, strands=strands,
-        min_windows=windows, min_fraction=fraction,
-    )  # fmt: skip
-    if pairs and separate:
-        assert (folder / "out2.fq").read_bytes() == second
-        assert (folder / "out.fq").read_bytes() == first
-    else:
-        assert (folder / "out.fq").read_bytes() == both
+    for action, files in ((keep, names[:2]), (not keep, names[3:]))[: 1 + removed]:
+        (first, second, both), reads = oracle.filtered(
+            texts, K, RECORDS, keep=action, pairs=bool(pairs), strands=strands,
+            min_windows=windows, min_fraction=fraction,
+        )  # fmt: skip
+        if pairs and separate:
+            assert (folder / files[1]).read_bytes() == second
+            assert (folder / files[0]).read_bytes() == first
+        else:
+            assert (folder / files[0]).read_bytes() == both
+        if action == keep:
+            counted = reads
     told = [one for _, one in made]
     if pairs:
         told = [
@@ -124,9 +139,9 @@ def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, strands
         "action": "keep" if keep else "deplete",
         "min_windows": windows,
         "min_fraction": float(fraction),
-        "pairs": pairs,
+        "pairs": bool(pairs),
     }
-    assert found == oracle.summary(reads, [name for name, _ in RECORDS], barcodes)
+    assert found == oracle.summary(counted, [name for name, _ in RECORDS], barcodes)
 
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -290,21 +305,52 @@ def test_a_file_twice_is_no_pair(link, tmp_path, dictionary, streamer):
         (["a/1", "a/2", "b/1", "b/2"], True),
         (["a 1:N:0", "a 2:N:0", "b 1:N:0", "b 2:N:0"], True),
         (["a/1", "a/2"], True),
+        (["a", "a"], True),
         (["a/1", "a/2", "b/1", "c/2"], False),
         (["a/1", "b/1", "a/2", "b/2"], False),
         (["a1", "a2"], False),
         (["a"], False),
     ],
 )
-def test_pairs_in_one_file_are_noticed_once(names, told, tmp_path, dictionary, streamer):
-    record = "@{}\nACGTTGCA\n+\nIIIIIIII\n"
-    files = written(tmp_path, ["".join(map(record.format, names)).encode()] * 2)
-    code, _, err = streamer("filter", *files, "-d", dictionary, "-k", K, "--deplete", "-q")
-    said = "follow each other: pairs in one file are torn: give R1 and R2 with --pairs\n"
-    first = f"streamer: warning: {names[0].split()[0]} and {names[-1 if told else 0].split()[0]} "
-    assert (code, err.count("\n"), said in err) == (0, int(told), told)
-    if told and len(names) == 2:
-        assert err == first + said
+def test_pairs_in_one_file_are_told_from_the_names(names, told, tmp_path, dictionary, streamer):
+    """The host is only in one read of each pair, so the pair is torn if they are not kept."""
+    records = [f"@{name}\n{letters}\n+\nIIIIIIII\n" for name, letters in
+               zip(names, ["ACGTTGCA", "CCCCCCCC"] * 2, strict=False)]  # fmt: skip
+    files = written(tmp_path, ["".join(records).encode()] * 2)
+    arguments = ["filter", *files, "-d", dictionary, "-k", K, "--deplete"]
+    code, out, err = streamer(*arguments)
+    assert (code, out.count("@")) == (0, 0 if told else 2 * (len(names) // 2))
+    assert err.count("mates follow each other, by the first names") == told
+    code, out, err = streamer(*arguments, "--no-interleaved", "-q")
+    assert (code, out.count("@")) == (0, 2 * (len(names) // 2))
+    assert ("follow each other: pairs in one file are torn: give --interleaved" in err) == told
+    assert err.count("\n") == told
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["a/1", "a/2", "b/1"], "record 3 (b/1): has no mate after it: mates must follow"),
+        (["a/1", "a/2", "b/1", "c/2"], "record 4 (c/2): the name is not that of the other read of "
+         "the pair, record 3 (b/1): mates must follow each other (--no-interleaved: "),
+        (["a 1:N:0", "a 1:N:0"], "has R1 of the pairs, and record 1 has R1"),
+        (["a/2", "a/1"], "has R1 of the pairs, and record 1 has R2"),
+        ([], ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("batch", [1, 8])
+def test_files_that_are_not_interleaved(names, told, batch, tmp_path, dictionary, streamer,
+                                        monkeypatch):  # fmt: skip
+    from streamer.cli import filter_files
+
+    monkeypatch.setattr(filter_files, "_PAIRS", batch)
+    (path,) = written(tmp_path, ["".join(map(ONE.format, names)).encode()])
+    code, _, err = streamer(
+        "filter", path, "--interleaved", "-d", dictionary, "-k", K, "--keep", "-q",
+        "-o", tmp_path / "out.fq",
+    )  # fmt: skip
+    assert (code, (tmp_path / "out.fq").exists()) == (int(bool(told)), not told)
+    assert err.startswith(f"streamer: error: {path}: {told}" if told else "")
 
 
 def test_a_fault_is_told_before_that_its_file_is_shorter(tmp_path, dictionary, streamer):
@@ -325,7 +371,11 @@ def test_a_fault_is_told_before_that_its_file_is_shorter(tmp_path, dictionary, s
         ((), "give either --keep or --deplete"),
         (("--keep", "--deplete"), "give either --keep or --deplete"),
         (("--keep", "--pairs"), "--pairs needs files as R1 R2: 1 were given"),
-        (("--keep", "--output2", "x"), "--output2 needs --pairs"),
+        (("--keep", "--output2", "x"), "--output2 needs --pairs or --interleaved"),
+        (("--keep", "--removed2", "x"), "--removed2 needs --removed"),
+        (("--keep", "--removed", "-"), "--removed -: rows go to standard output"),
+        (("--keep", "--pairs", "--interleaved"), "--pairs needs files as R1 R2"),
+        (("--keep", "-o", "a.bam.gz"), "a.bam.gz: alignments are compressed in BAM and CRAM"),
         (("--keep", "-d", "-", "-d", "-"), "standard input (-) can be read only once"),
         (("--keep", "--min-fraction", 2), "'--min-fraction': must be"),
         (("--keep", "--summary", "-"), "--summary -: "),
@@ -339,18 +389,13 @@ def test_options_that_do_not_go_together(options, told, tmp_path, dictionary, st
 
 
 def test_what_has_no_records_to_write_is_refused(tmp_path, dictionary, streamer):
-    import struct
-
     fasta = write_fasta(tmp_path / "a.fa", [("a", "ACGT")])
     (path,) = written(tmp_path, [ONE.format("a").encode()])
     code, _, said = streamer("filter", path, fasta, "-d", dictionary, "-k", K, "--keep")
     assert code == 1
     assert f"{fasta}: is FASTA, the files before it are FASTQ" in said
-    bam = tmp_path / "a.bam"
-    bam.write_bytes(gzip.compress(b"BAM\x01" + struct.pack("<ii", 0, 0)))
-    code, _, said = streamer("filter", bam, "-d", dictionary, "-k", K, "--keep")
-    assert code == 1
-    assert f"{bam}: is SAM, BAM or CRAM" in said
+    code, _, said = streamer("filter", path, "-d", dictionary, "-k", K, "--keep", "-o", "a.bam")
+    assert (code, "a.bam: FASTQ is not written as BAM" in said) == (1, True)
 
 
 def test_outputs_are_replaced_together_or_not_at_all(tmp_path, dictionary, streamer):

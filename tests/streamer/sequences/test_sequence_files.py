@@ -17,7 +17,7 @@ import pytest
 
 from streamer.errors import DataError
 from streamer.output.output_file import END_BLOCK
-from streamer.sequences.files import read_batches, read_letters, work_on_records
+from streamer.sequences.files import read_batches, read_letters
 from streamer.sequences.source import size_of_files
 from tests.reference import reader as before
 from tests.reference.context import context_of
@@ -374,13 +374,6 @@ def test_cram_without_pysam(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pysam", None)
     with pytest.raises(DataError, match=r"CRAM needs pysam: pip install 'kmer-streamer\[cram\]'"):
         list(read_batches([path]))
-
-
-@pytest.mark.parametrize("suffix", MODES)
-def test_no_lines_of_fastq(suffix, tmp_path):
-    path = written(tmp_path / f"reads.{suffix}", [("r1", 4, None, "ACGT", [])])
-    with pytest.raises(DataError, match="samtools fastq"):
-        list(work_on_records(path, lambda piece: piece))
 
 
 def test_what_only_resembles_sam(tmp_path):

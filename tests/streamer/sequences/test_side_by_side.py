@@ -68,7 +68,7 @@ def texts(path, team, **limits):
     found = []
     try:
         for piece in results_of(
-            work_on_records(str(path), lambda piece: piece, team=team, **limits)
+            work_on_records(str(path), lambda piece, _: piece, team=team, **limits)
         ):
             assert piece.text is not None
             (span,), places = piece.text.joined()
