@@ -17,6 +17,7 @@ from streamer import __version__
 from streamer.cli import cost_model
 from streamer.cli.choices import say
 from streamer.cli.profile import profiled
+from streamer.cli.record_output import RecordOutput
 from streamer.cli.streams import progress
 from streamer.device_choice import choose_device
 from streamer.errors import DataError, warn
@@ -28,7 +29,6 @@ from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import FilterCounts, Filtered
 from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import OutputFiles
-from streamer.output.record_output import RecordOutput
 from streamer.sequences.files import (
     BATCH_READS,
     at_once,

@@ -40,6 +40,8 @@ _HEAD: Final = struct.Struct("<8sIII")
 _MOST_DESCRIPTION: Final = 1 << 26
 _PIECE: Final = 1 << 24
 
+_ZIP_NAME: Final = 30  # where the name of an archive's first member is
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -56,16 +58,16 @@ def is_index(path: str) -> bool:
 
 
 def is_old_dictionary(path: str) -> bool:
-    """Whether a regular file begins as dictionaries did before indexes: like a zip archive."""
-    return _begins(path, b"PK\x03\x04")
+    """Whether a regular file begins as dictionaries did before indexes: a zip of such a member."""
+    return _begins(path, b"PK\x03\x04") and _begins(path, b"inmaps.npy", _ZIP_NAME)
 
 
-def _begins(path: str, magic: bytes) -> bool:
+def _begins(path: str, magic: bytes, at: int = 0) -> bool:
     try:
         if not os.path.isfile(path):
             return False
         with open(path, "rb") as file:
-            return file.read(len(magic)) == magic
+            return file.read(at + len(magic))[at:] == magic
     except OSError:
         return False
 

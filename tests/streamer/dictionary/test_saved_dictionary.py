@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 
+import numpy as np
 import pytest
 
 from streamer.dictionary.index import Index
@@ -76,7 +77,7 @@ def test_what_does_not_fit_is_refused(reads, tmp_path, streamer):
     assert code == 1
     assert f"{saved}: is damaged" in err
     saved.write_bytes(whole)
-    (tmp_path / "old.npz").write_bytes(b"PK\x03\x04" + bytes(100))
+    np.savez(tmp_path / "old.npz", inmaps=np.zeros(9))
     code, _, err = streamer("match", reads, "-k", 9, "-d", tmp_path / "old.npz", "-q")
     assert code == 1
     assert "a dictionary of an earlier version: make it anew with streamer index FASTX -k 9" in err

@@ -8,6 +8,7 @@ import io
 import lzma
 import random
 import subprocess
+import zipfile
 import zlib
 from contextlib import nullcontext
 from functools import partial
@@ -20,6 +21,7 @@ from streamer.output.output_file import END_BLOCK
 from streamer.sequences import record_limit
 from streamer.sequences.decompression import COMPRESSIONS, Members
 from streamer.sequences.files import read_batches, read_pieces
+from tests.data_files import write_fasta
 from tests.streamer.sequences.kit import bam_of, bgzf_block
 
 pytestmark = pytest.mark.whole
@@ -273,3 +275,15 @@ def test_a_record_without_end_is_given_up(name, monkeypatch, sizes, tmp_path):
             list(read_pieces(str(path), 3))
     finally:
         record_limit.limit_records(record_limit.MOST_BASES)
+
+
+@pytest.mark.parametrize("role", ["reads", "dictionary"])
+def test_an_archive_is_named(role, tmp_path, streamer):
+    """Dictionaries were saved in such archives, too."""
+    path = tmp_path / "genome.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("genome.fa", ">a\nACGTACGT\n")
+    other = write_fasta(tmp_path / "other.fa", [("a", "ACGTTGCA")])
+    files = (path, "-d", other) if role == "reads" else (other, "-d", path)
+    code, _, err = streamer("match", *files, "-k", 5, "-q")
+    assert (code, err) == (1, f"streamer: error: {path}: is a ZIP archive: unzip it\n")
