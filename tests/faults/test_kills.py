@@ -17,7 +17,7 @@ _FOUND = "|".join(
 
 @pytest.mark.parametrize("durability", ["fsync", pytest.param("os", marks=pytest.mark.slow)])
 def test_kills_lose_nothing(durability):
-    found = run(30, seed=7, durability=durability, jobs=2)
+    found = run(30, seed=7, durability=durability)
     assert found.kills.total() == 30
     assert found.batches > 30
     assert found.messages > 30

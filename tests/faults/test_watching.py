@@ -6,7 +6,8 @@ import pytest
 
 from tests.faults.watching import MISTAKES, run
 
-pytestmark = pytest.mark.whole
+# in the quick lane: any history with kills, in tests/streamer/watching
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
 
 def test_kills_lose_nothing_and_count_nothing_twice():
@@ -15,7 +16,6 @@ def test_kills_lose_nothing_and_count_nothing_twice():
     assert records > 1000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_kills_find_a_mistake(mistake):
     with pytest.raises(AssertionError, match=r"lost|twice|itself"):

@@ -41,6 +41,7 @@ def names():
     return [str(kernel._cache._path(kind, Codegen()).name) for kernel in kernels for kind in types]
 
 
+@pytest.mark.whole
 def test_other_processes_have_the_same_names():
     mine = names()
     assert len(set(mine)) == len(mine)

@@ -135,6 +135,7 @@ def worker():
     here.close()
 
 
+@pytest.mark.whole
 def test_objects_go_there_and_back(worker):
     line = NodeLine.at(worker[1])
     assert readable([line], 0) == []
@@ -148,6 +149,7 @@ def test_objects_go_there_and_back(worker):
     line.close()
 
 
+@pytest.mark.whole
 def test_the_end_of_the_worker_shows_in_receive(worker):
     process, address = worker
     line = NodeLine.at(address)
@@ -161,11 +163,13 @@ def test_the_end_of_the_worker_shows_in_receive(worker):
     assert NodeLine.at(address) is None
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("change", [{"host": "another"}, {"name": "pipe:[0]"}])
 def test_a_worker_elsewhere_has_no_line(change, worker):
     assert NodeLine.at(worker[1]._replace(**change)) is None
 
 
+@pytest.mark.whole
 def test_descriptors_are_closed(worker):
     before = set(os.listdir("/proc/self/fd"))
     NodeLine.at(worker[1]).close()
@@ -173,6 +177,7 @@ def test_descriptors_are_closed(worker):
     assert set(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.whole
 def test_what_is_too_large_is_not_sent(worker, monkeypatch):
     line = NodeLine.at(worker[1])
     monkeypatch.setattr(match_worker, "SLOT_BYTES", 1 << 12)

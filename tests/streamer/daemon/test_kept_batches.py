@@ -65,10 +65,7 @@ def test_a_revision_is_settled_from_the_first_batch_that_is_kept(kept, first):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("number", [errno.EMFILE])
-def test_kept_batches_that_cannot_be_read_now_are_revised_later(
-    tmp_path, monkeypatch, capfd, number
-):
+def test_kept_batches_that_cannot_be_read_now_are_revised_later(tmp_path, monkeypatch, capfd):
     """Each is, and counted once, whichever read failed; a reload that must read is refused."""
     rng = random.Random(14)
     sources = sources_of(rng)
@@ -78,7 +75,7 @@ def test_kept_batches_that_cannot_be_read_now_are_revised_later(
     def file_or_not(reader, file):
         if threading.current_thread().name == "engine" and rng.random() < 0.4:
             failed.append(file)
-            raise OSError(number, os.strerror(number))
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return file_of(reader, file)
 
     monkeypatch.setattr("streamer.daemon.kept_batches._BASES", 1)
