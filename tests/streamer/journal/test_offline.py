@@ -67,7 +67,7 @@ def test_a_copy_while_the_owner_stores(tmp_path, capsys):
     stop = threading.Event()
 
     def store() -> None:
-        while not stop.is_set():
+        while not stop.is_set() and len(stored) < 500:
             stored.append(keyed(len(stored) + 1, b"y" * 3000, producer=f"p{len(stored) % 3}"))
             journal.append(stored[-1:])
             if len(stored) % 20 == 0:
@@ -77,7 +77,7 @@ def test_a_copy_while_the_owner_stores(tmp_path, capsys):
     thread.start()
     try:
         copies = []
-        for number in range(5):
+        for number in range(3):
             before = journal.head
             copy = tmp_path / f"copy{number}"
             code, out, lines = run(capsys, "copy", directory, copy)
