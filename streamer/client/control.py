@@ -22,6 +22,7 @@ from streamer.protocol.header import (
     Header,
     Reason,
     WireError,
+    malformed,
     pack,
     seal,
     unpack,
@@ -206,7 +207,7 @@ class Control(Connection):
             values = [columns.get(name) for name in kind._fields]
             sizes = {-1 if v is None or v.dtype != np.int64 else v.size for v in values}
             if len(sizes) > 1 or -1 in sizes:
-                raise WireError(Reason.MALFORMED, f"its columns are not {', '.join(kind._fields)}")
+                raise malformed(f"its columns are not {', '.join(kind._fields)}")
         except WireError as error:
             raise self._invalid(error) from None
         rows = zip(*(v.tolist() for v in values if v is not None), strict=True)

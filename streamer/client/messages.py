@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.protocol import schema
-from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
+from streamer.protocol.header import Header, WireError, integer, integers, malformed, text
 from streamer.protocol.payloads import Columns, FeedMessage, described
 from trie.codes import MAX_K
 from trie.cpu.jit import njit
@@ -62,7 +62,7 @@ def _named_in(header: Header, field: str) -> dict[int, str]:
         names = {None: None}
     kinds = set(map(type, names)), set(map(type, names.values()))
     if names and (kinds != ({int}, {str}) or not 0 <= min(names) <= max(names) <= schema.NO_TARGET):
-        raise WireError(Reason.MALFORMED, f"field '{field}' must hold numbers and names")
+        raise malformed(f"field '{field}' must hold numbers and names")
     return names
 
 
@@ -81,9 +81,7 @@ def _sets(header: Header, names: dict[int, str]) -> Sets:
     if sets and (
         set(map(type, sets)) != {int} or not 0 <= min(sets) <= max(sets) <= schema.NO_TARGET
     ):
-        raise WireError(
-            Reason.MALFORMED, "field 'sets' must hold numbers and arrays of named targets"
-        )
+        raise malformed("field 'sets' must hold numbers and arrays of named targets")
     return sets
 
 
@@ -413,11 +411,11 @@ def check_columns(
     for fine, values, limits in checks:
         if not fine(*values, *limits):
             bad = min(row for check in checks if (row := _first_bad(*check)) >= 0)
-            raise WireError(Reason.MALFORMED, f"row {bad + 1} has inconsistent values")
+            raise malformed(f"row {bad + 1} has inconsistent values")
     if topic.name == "word":
         bad = int(_first_bad_chunk(columns["chunk_words"], columns["word"].size))
         if bad >= 0:
-            raise WireError(Reason.MALFORMED, f"chunk {bad + 1} has inconsistent values")
+            raise malformed(f"chunk {bad + 1} has inconsistent values")
     for column in topic.columns + topic.optional:
         if column.key_of in keys and column.name in columns:
             _check_keys(column, columns[column.name], keys[column.key_of])
@@ -431,25 +429,23 @@ def _check_dtypes(topic: schema.Topic, columns: Columns) -> None:
         wanted = {name: dtype for name, dtype in wanted.items() if name not in optional}
     if types != wanted:
         given, right = (", ".join(f"{n} {t}" for n, t in of.items()) for of in (types, wanted))
-        raise WireError(Reason.MALFORMED, f"its columns are {given or 'none'}, not {right}")
+        raise malformed(f"its columns are {given or 'none'}, not {right}")
     # columns of rows, and columns of chunks
     sizes = {(name in _PER_CHUNK, values.size) for name, values in columns.items()}
     if len(sizes) > 1 + (topic.name == "word"):
         given = ", ".join(f"{name} {values.size}" for name, values in columns.items())
-        raise WireError(Reason.MALFORMED, f"its columns differ in length: {given}")
+        raise malformed(f"its columns differ in length: {given}")
 
 
 def _check_keys(column: schema.Column, values: NDArray[Any], keys: Collection[int]) -> None:
     """WireError unless every value is one of ``keys`` or the column's ``no_key``."""
     name, none = column.name, column.no_key
     if none in keys:
-        raise WireError(Reason.MALFORMED, f"{name} {none} is named, but is reserved for none")
+        raise malformed(f"{name} {none} is named, but is reserved for none")
     numbers = np.array(sorted(keys) or [none], dtype=np.int64)
     bad = _first_bad(_are_known, (values,), (numbers, none))
     if bad >= 0:
-        raise WireError(
-            Reason.MALFORMED, f"row {bad + 1} of {name} is {values[bad]}, which is not named"
-        )
+        raise malformed(f"row {bad + 1} of {name} is {values[bad]}, which is not named")
 
 
 Check = tuple[Callable[..., bool], tuple[NDArray[Any], ...], tuple[object, ...]]
@@ -571,9 +567,7 @@ def _typed(message: FeedMessage) -> Known:
     stamp = Stamp(topic, head["stream"], head["epoch"], at, previous, head["time"], head)
     if topic in schema.RECORD_TOPICS:
         if previous >= at:
-            raise WireError(
-                Reason.MALFORMED, f"the record before it is {previous}, not an earlier one"
-            )
+            raise malformed(f"the record before it is {previous}, not an earlier one")
         if topic == "settled":
             return Settled(stamp, integer(head, "version"), integer(head, "from_batch"))
         return _about_batch(stamp, message)
@@ -594,15 +588,15 @@ def _tally(stamp: Stamp, head: Header) -> TallyRows:
         or not isinstance(rows, list)
         or columns[: len(wanted)] != wanted
     ):
-        raise WireError(Reason.MALFORMED, "fields 'columns' and 'rows' must be arrays of the topic")
+        raise malformed("fields 'columns' and 'rows' must be arrays of the topic")
     for row in rows:
         if not isinstance(row, list) or len(row) != len(columns):
-            raise WireError(Reason.MALFORMED, "field 'rows' must have arrays, a value a column")
+            raise malformed("field 'rows' must have arrays, a value a column")
     rows = [row[: len(wanted)] for row in rows]
     for name, values in zip(wanted, zip(*rows, strict=True), strict=False):
         right, kinds = schema.TALLY_TYPES.get(name, ("integers", {int}))
         if not {*map(type, values)} <= {*kinds, type(None)}:
-            raise WireError(Reason.MALFORMED, f"'{name}' in field 'rows' must have {right} or nil")
+            raise malformed(f"'{name}' in field 'rows' must have {right} or nil")
     return TallyRows(stamp, rows, integer(head, "version"), head.get("complete") is not False)
 
 
@@ -652,7 +646,7 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
             return Retract(stamp, origin, columns)
     error = head.get("error", "")
     if not isinstance(error, str):
-        raise WireError(Reason.MALFORMED, "field 'error' must be a string")
+        raise malformed("field 'error' must be a string")
     return Words(stamp, origin, columns, error)
 
 
@@ -664,7 +658,7 @@ def _parts(stamp: Stamp, origin: Origin, head: Header, columns: Columns) -> dict
         if topic not in schema.TOPICS["upgrade"].parts:
             continue
         if not isinstance(fields, dict):
-            raise WireError(Reason.MALFORMED, "field 'parts' must be a map of maps")
+            raise malformed("field 'parts' must be a map of maps")
         own = {
             name.removeprefix(wire): values
             for name, values in columns.items()
@@ -677,14 +671,14 @@ def _parts(stamp: Stamp, origin: Origin, head: Header, columns: Columns) -> dict
 def _changes(head: Header) -> dict[str, int]:
     totals = _map(head, "totals")
     if not all(type(change) is int for change in totals.values()):
-        raise WireError(Reason.MALFORMED, "field 'totals' must be a map of integers")
+        raise malformed("field 'totals' must be a map of integers")
     return totals
 
 
 def _map(header: Header, key: str) -> Header:
     value = header.get(key)
     if not isinstance(value, dict):
-        raise WireError(Reason.MALFORMED, f"field '{key}' must be a map")
+        raise malformed(f"field '{key}' must be a map")
     return value
 
 
@@ -699,12 +693,12 @@ def _published(header: Header) -> frozenset[str] | None:
     if topics is None:
         return None
     if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
-        raise WireError(Reason.MALFORMED, "field 'published' must be an array of strings")
+        raise malformed("field 'published' must be an array of strings")
     return frozenset(schema.NAMES[topic] for topic in topics if topic in schema.NAMES)
 
 
 def _totals(header: Header) -> dict[str, Any]:
     totals = _map(header, "totals")
     if not all(type(totals[key]) in (int, float) for key in _TOTALS & totals.keys()):
-        raise WireError(Reason.MALFORMED, "field 'totals' must be a map of numbers")
+        raise malformed("field 'totals' must be a map of numbers")
     return totals

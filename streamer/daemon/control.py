@@ -32,6 +32,7 @@ from streamer.protocol.header import (
     answer,
     flag,
     integer,
+    malformed,
     raw,
     shown,
     unpack,
@@ -242,10 +243,7 @@ class ControlWorker(SocketWorker):
                 denied = rights.denial(f"ask for '{command}'")
                 raise denied
             if data and command != "ask":
-                raise WireError(
-                    Reason.MALFORMED,
-                    f"a request is a header and its checksum, not {len(frames)} frames",
-                )
+                raise malformed(f"a request is a header and its checksum, not {len(frames)} frames")
             return self._do(request, fields, data, rights)
         except WireError as error:
             return request._replace(reply=reply | _refusal(error))
@@ -287,9 +285,7 @@ class ControlWorker(SocketWorker):
                 return None
             case command:
                 known = ", ".join(COMMANDS)
-                raise WireError(
-                    Reason.MALFORMED, f"unknown command {shown(command)} (known: {known})"
-                )
+                raise malformed(f"unknown command {shown(command)} (known: {known})")
         reply = request.reply | reply | {"type": "reply", "ok": True}
         return request._replace(reply=reply, frames=columns)
 
@@ -309,7 +305,7 @@ def _rows(status: DaemonStatus, request: Header) -> Header:
     tally = _tally(status)
     by = request.get("by")
     if by not in (None, "barcode"):
-        raise WireError(Reason.MALFORMED, f"field 'by' is {shown(by)}, must be 'barcode' or nil")
+        raise malformed(f"field 'by' is {shown(by)}, must be 'barcode' or nil")
     first = integer(request, "first") if "first" in request else 0
     rows, numbers, of = tally.some_rows(
         first, _MOST_ROWS, by_barcode=by == "barcode", found=flag(request, "found")
@@ -331,15 +327,13 @@ def _coverage(status: DaemonStatus, request: Header) -> tuple[Header, Sequence[B
         )
     target = request.get("target")
     if not isinstance(target, str):
-        raise WireError(Reason.MALFORMED, "field 'target' must be a string")
+        raise malformed("field 'target' must be a string")
     bins = integer(request, "bins", 1, MAX_BINS) if "bins" in request else _BINS
     try:
         columns = tally.coverage(target, bins)
     except StreamerError:
         # an unknown name may be anything
-        raise WireError(
-            Reason.MALFORMED, f"no target of the dictionary is {shown(target)}"
-        ) from None
+        raise malformed(f"no target of the dictionary is {shown(target)}") from None
     if columns is None:
         raise WireError(
             Reason.SOURCES,

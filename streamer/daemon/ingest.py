@@ -34,11 +34,11 @@ from streamer.protocol.header import (
     SEAL_BYTES,
     Buffer,
     Header,
-    Reason,
     WireError,
     answer,
     crc32c,
     crc32c_address,
+    malformed,
     size_of,
     unpack,
     unseal,
@@ -182,7 +182,7 @@ class _Message:
         """The fields of the header, unpacked on demand; WireError if there is none."""
         if self._header is None:
             if not self.sealed:
-                raise WireError(Reason.MALFORMED, "a message without frames")
+                raise malformed("a message without frames")
             self._header = unpack(self.sealed[0])
         return self._header
 
@@ -365,7 +365,7 @@ class IngestWorker(SocketWorker):
             return
         if message.frames and header.get("type") == "hello":
             problem = f"a hello is a header and its checksum, not {len(message.sealed)} frames"
-            longer = WireError(Reason.MALFORMED, problem)
+            longer = malformed(problem)
             self.core.refuse(message.route, longer, header, message.rights)
             return
         size = size_of(message.frames)

@@ -489,7 +489,7 @@ def open_index(disk: Disk, directory: Path, log: DataLog, *, sizes: Sizes, anew:
             # a start may have ended before it had stored anything
             state = None if index.empty() else index.state()
         if log.numbers and not anew and (state is None or log.seal not in (None, state.seal)):
-            raise JournalDamage("it is not that of the data files", file=str(path))
+            raise JournalDamage("is missing, or not that of the data files", file=str(path))
         if state is None:
             opened.close()
             with storing(path):

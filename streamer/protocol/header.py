@@ -139,6 +139,11 @@ class WireError(StreamerError):
         return {"reason": self.reason.value, "message": str(self), **known}
 
 
+def malformed(problem: str, *, index: int | None = None) -> WireError:
+    """The error for a message that is not as the protocol says."""
+    return WireError(Reason.MALFORMED, problem, index=index)
+
+
 def pack(fields: Header) -> bytes:
     """A header frame."""
     return msgpack.packb(fields)
@@ -150,13 +155,12 @@ def unpack(frame: Buffer, *, limited: bool = True) -> Header:
     limited: whether its size is limited, as for all messages to the daemon.
     """
     if limited and len(frame) > MAX_HEADER_BYTES:
-        raise WireError(
-            Reason.MALFORMED,
-            f"the header has {len(frame)} bytes, at most {MAX_HEADER_BYTES} are allowed",
+        raise malformed(
+            f"the header has {len(frame)} bytes, at most {MAX_HEADER_BYTES} are allowed"
         )
     header = unpack_frame(frame, "the header")
     if not isinstance(header, dict):
-        raise WireError(Reason.MALFORMED, f"the header must be a map, not {type(header).__name__}")
+        raise malformed(f"the header must be a map, not {type(header).__name__}")
     version = header.get("v")
     # excludes True and 2.0
     if type(version) is not int or version != PROTOCOL:
@@ -188,9 +192,7 @@ def unseal(
     body = frames[:-1]
     if len(body) <= header or len(frames[-1]) != SEAL_BYTES:
         _refuse_version_1(frames, header)
-        raise WireError(
-            Reason.MALFORMED, f"the last frame of a message is its checksum of {SEAL_BYTES} bytes"
-        )
+        raise malformed(f"the last frame of a message is its checksum of {SEAL_BYTES} bytes")
     given = int.from_bytes(frames[-1], "little")
     if given != (found := crc32c(body) if crc is None else crc):
         _refuse_version_1(frames, header)
@@ -245,7 +247,7 @@ def text_keys(fields: Header) -> Header:
 def not_msgpack(what: str, error: Exception) -> WireError:
     """The error for a frame that msgpack could not unpack."""
     detail = str(error)[:80] or type(error).__name__
-    return WireError(Reason.MALFORMED, f"{what} is not msgpack: {detail}")
+    return malformed(f"{what} is not msgpack: {detail}")
 
 
 def shown(value: object) -> str:
@@ -261,7 +263,7 @@ def integer(header: Header, key: str, least: int = 0, most: int = _MAX_INTEGER) 
     # a type check, since True and False are integers, too
     if type(value) is not int or not least <= value <= most:
         limits = f"at least {least}" if most == _MAX_INTEGER else f"{least} to {most}"
-        raise WireError(Reason.MALFORMED, f"field '{key}' must be an integer, {limits}")
+        raise malformed(f"field '{key}' must be an integer, {limits}")
     return value
 
 
@@ -277,7 +279,7 @@ def flag(header: Header, key: str) -> bool:
     """A field that must be true or false; false if it is missing."""
     value = header.get(key, False)
     if not isinstance(value, bool):
-        raise WireError(Reason.MALFORMED, f"field '{key}' must be true or false")
+        raise malformed(f"field '{key}' must be true or false")
     return value
 
 
@@ -285,9 +287,7 @@ def text(header: Header, key: str, most: int = MAX_NAME_BYTES) -> str:
     """A field that must be a string of 1 to ``most`` printable characters."""
     value = header.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
-        raise WireError(
-            Reason.MALFORMED, f"field '{key}' must be a string of 1 to {most} printable characters"
-        )
+        raise malformed(f"field '{key}' must be a string of 1 to {most} printable characters")
     return value
 
 

@@ -27,6 +27,7 @@ from streamer.protocol.header import (
     Reason,
     WireError,
     integers,
+    malformed,
     not_msgpack,
     raw,
     seal,
@@ -82,7 +83,7 @@ def decode_context(frame: Buffer, reads: int) -> ReadContext:
     """The context of ``reads`` reads; WireError if it is invalid. Unknown keys are ignored."""
     columns = unpack_frame(frame, "the context")
     if not isinstance(columns, dict):
-        raise _malformed(problem="the context must be a map")
+        raise malformed("the context must be a map")
     channel = np.full(reads, -1, np.int32)
     if "channel" in columns:
         channel = _numbers("channel", columns["channel"], reads, _MOST_CHANNEL)
@@ -109,10 +110,9 @@ def _take_times(column: Any, times: NDArray[np.uint8]) -> None:
             given = np.frombuffer(text, np.uint8).reshape(reads, width)
         case _:
             problem = f"'start_time' of the context must be a width up to {most} and its bytes"
-            raise _malformed(problem=problem)
+            raise malformed(problem)
     if (bad := int(check_times(given, times))) >= 0:
-        problem = f"read {bad + 1}: 'start_time' of the context is not a time"
-        raise _malformed(problem=problem, index=bad)
+        raise malformed(f"read {bad + 1}: 'start_time' of the context is not a time", index=bad)
 
 
 def _fits(width: int, most: int) -> bool:
@@ -125,9 +125,7 @@ def _labels(name: str, column: Any, reads: int) -> LabelColumn:
         case [list(labels), bytes(index), *_]:
             pass
         case _:
-            raise _malformed(
-                problem=f"'{name}' of the context must be an array of texts and indices"
-            )
+            raise malformed(f"'{name}' of the context must be an array of texts and indices")
     fine = all(
         isinstance(label, str)
         and 0 < len(label.encode("utf-8", "surrogatepass")) <= MAX_LABEL_BYTES
@@ -136,25 +134,20 @@ def _labels(name: str, column: Any, reads: int) -> LabelColumn:
     )
     if len(labels) > MAX_LABELS or not fine:
         problem = f"{MAX_LABELS} printable texts of {MAX_LABEL_BYTES} bytes at most"
-        raise _malformed(problem=f"'{name}' of the context must have {problem}")
+        raise malformed(f"'{name}' of the context must have {problem}")
     return LabelColumn(labels, _numbers(name, index, reads, len(labels) - 1))
 
 
 def _numbers(name: str, data: Any, reads: int, most: int) -> NDArray[np.int32]:
     if not isinstance(data, bytes) or len(data) != 4 * reads:
-        problem = f"'{name}' of the context must have 4 bytes for each of {reads} reads"
-        raise _malformed(problem=problem)
+        raise malformed(f"'{name}' of the context must have 4 bytes for each of {reads} reads")
     numbers = np.frombuffer(data, "<i4").astype(np.int32, copy=False)
     wrong = np.flatnonzero((numbers < -1) | (numbers > most))
     if wrong.size:
         index = int(wrong[0])
         problem = f"'{name}' of the context is {numbers[index]}, must be -1 to {most}"
-        raise _malformed(problem=f"read {index + 1}: {problem}", index=index)
+        raise malformed(f"read {index + 1}: {problem}", index=index)
     return numbers
-
-
-def _malformed(*, problem: str, index: int | None = None) -> WireError:
-    return WireError(Reason.MALFORMED, problem, index=index)
 
 
 _COLUMNS = 3
@@ -206,7 +199,7 @@ def decode_batch(
         case "list":
             names, offsets, letters, packed = _from_list(frames)
         case form:
-            raise WireError(Reason.MALFORMED, f"form {shown(form)}, must be 'columns' or 'list'")
+            raise malformed(f"form {shown(form)}, must be 'columns' or 'list'")
     try:
         return with_context(make(names, offsets, letters), frames[_COLUMNS:]), packed
     except BadReadError as error:
@@ -229,7 +222,7 @@ def decode_names(frame: Buffer) -> Sequence[str]:
     # names beyond ASCII, or damage
     names = unpack_frame(frame, "the frame of names", "surrogateescape")
     if not isinstance(names, list) or not set(map(type, names)) <= {str}:
-        raise WireError(Reason.MALFORMED, "the frame of names must be an array of strings")
+        raise malformed("the frame of names must be an array of strings")
     _check_names(names)
     return names
 
@@ -243,7 +236,7 @@ def _from_columns(frames: Sequence[Buffer]) -> _Reads:
     names = decode_names(frames[0])
     if len(frames[1]) != 8 * (len(names) + 1):
         problem = f"{len(names)} names need {len(names) + 1} offsets of 8 bytes, not "
-        raise WireError(Reason.MALFORMED, problem + f"{len(frames[1])} bytes")
+        raise malformed(problem + f"{len(frames[1])} bytes")
     # a copy, because frames may be unaligned
     offsets = np.empty(len(names) + 1, dtype=np.int64)
     offsets.data.cast("B")[:] = frames[1]
@@ -251,10 +244,7 @@ def _from_columns(frames: Sequence[Buffer]) -> _Reads:
         offsets = offsets.byteswap()
     letters = frames[2]
     if offsets[0] != 0 or offsets[-1] != len(letters) or not ascending(offsets):
-        raise WireError(
-            Reason.MALFORMED,
-            f"offsets must rise from 0 to the {len(letters)} letters of the last frame",
-        )
+        raise malformed(f"offsets must rise from 0 to the {len(letters)} letters of the last frame")
     return names, offsets, letters, bytes(frames[0])
 
 
@@ -269,9 +259,7 @@ def _from_list(frames: Sequence[Buffer]) -> _Reads:
                 names.append(name)
                 sequences.append(_letters(sequence))
             case _:
-                raise WireError(
-                    Reason.MALFORMED, f"read {index + 1} must be [name, sequence]", index=index
-                )
+                raise malformed(f"read {index + 1} must be [name, sequence]", index=index)
     _check_names(names)
     return names, offsets_of(sequences), b"".join(sequences), msgpack.packb(names)
 
@@ -282,16 +270,14 @@ def _letters(sequence: str | bytes) -> bytes:
 
 def _check_count(frames: Sequence[Buffer], form: str, count: int) -> None:
     if len(frames) != count:
-        raise WireError(
-            Reason.MALFORMED, f"{len(frames)} frames after the header, form '{form}' has {count}"
-        )
+        raise malformed(f"{len(frames)} frames after the header, form '{form}' has {count}")
 
 
 def _check_names(names: Sequence[str]) -> None:
     bad = bad_name(names)
     if bad is not None:
         index, problem = bad
-        raise WireError(Reason.MALFORMED, f"read {index + 1}: {problem}", index=index)
+        raise malformed(f"read {index + 1}: {problem}", index=index)
 
 
 def _entries(frame: Buffer, what: str) -> Iterator[Any]:
@@ -306,13 +292,12 @@ def _entries(frame: Buffer, what: str) -> Iterator[Any]:
     unpacker.feed(frame)
     try:
         if len(frame) and not (0x90 <= frame[0] <= 0x9F or 0xDC <= frame[0] <= 0xDD):
-            raise WireError(Reason.MALFORMED, f"{what} must be an array")
+            raise malformed(f"{what} must be an array")
         for _ in range(unpacker.read_array_header()):
             yield unpacker.unpack()
         if unpacker.tell() != len(frame):
-            raise WireError(
-                Reason.MALFORMED,
-                f"{what} is not msgpack: {len(frame) - unpacker.tell()} bytes follow it",
+            raise malformed(
+                f"{what} is not msgpack: {len(frame) - unpacker.tell()} bytes follow it"
             )
     except UNPACK_ERRORS as error:
         raise not_msgpack(what, error) from None
@@ -402,7 +387,7 @@ def decode_feed(
 def decode_body(frames: Sequence[Buffer], previous: Sequence[str] = ()) -> FeedMessage:
     """As ``decode_feed``, but from frames without the checksum, which was verified before."""
     if len(frames) < 2:
-        raise WireError(Reason.MALFORMED, "a message has a topic and a header")
+        raise malformed("a message has a topic and a header")
     topic = _NAMES.get(bytes(frames[0]), "")
     try:
         header = msgpack.unpackb(frames[1], object_hook=text_keys)
@@ -428,16 +413,16 @@ def _decode(
     topic: str, header: Header, data: Sequence[Buffer], previous: Sequence[str]
 ) -> FeedMessage:
     if header.get("topic") != _WIRE[topic]:
-        raise WireError(Reason.MALFORMED, "the header names another topic")
+        raise malformed("the header names another topic")
     stream = header.get("stream")
     if not isinstance(stream, str) or len(stream) != _STREAM_DIGITS:
-        raise WireError(Reason.MALFORMED, f"field 'stream' must have {_STREAM_DIGITS} characters")
+        raise malformed(f"field 'stream' must have {_STREAM_DIGITS} characters")
     if not TOPICS[topic].columns:
         integers(header, _STAMP if topic in RECORD_TOPICS else _NOTICE_STAMP)
         return FeedMessage(topic, header, (), {})
     integers(header, _STAMP)
     if not data:
-        raise WireError(Reason.MALFORMED, "no names")
+        raise malformed("no names")
     packed = bytes(data[0])
     same = isinstance(previous, PackedNames) and previous.packed == packed
     names = previous if same else decode_names(packed)
@@ -448,22 +433,20 @@ def decode_columns(header: Header, frames: Sequence[Buffer]) -> Columns:
     """The columns that a header describes, without unknown types; WireError if they do not fit."""
     entries = header.get("columns")
     if not isinstance(entries, list) or len(entries) != len(frames):
-        raise WireError(Reason.MALFORMED, "columns and frames do not agree")
+        raise malformed("columns and frames do not agree")
     columns: Columns = {}
     for entry, frame in zip(entries, frames, strict=True):
         # plain steps: a match pattern takes six times as long as all of them
         if not isinstance(entry, list) or len(entry) < 3:
-            raise WireError(Reason.MALFORMED, "a column without a description")
+            raise malformed("a column without a description")
         name, type_name, rows = entry[:3]
         if not isinstance(type_name, str) or not isinstance(name, str) or type(rows) is not int:
-            raise WireError(Reason.MALFORMED, "a column without a description")
+            raise malformed("a column without a description")
         dtype = _DTYPES.get(type_name)
         if dtype is None:
             continue
         if len(frame) != rows * dtype.itemsize or name in columns:
-            raise WireError(
-                Reason.MALFORMED, f"column '{name[:40]}' has the wrong length or comes twice"
-            )
+            raise malformed(f"column '{name[:40]}' has the wrong length or comes twice")
         values = np.frombuffer(frame, dtype)
         columns[name] = values if sys.byteorder == "little" else values.byteswap()
     return columns

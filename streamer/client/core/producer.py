@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from streamer.client import client_errors
-from streamer.protocol.header import PROTOCOL, Buffer, Header, Reason, WireError, integer, text
+from streamer.protocol.header import (
+    PROTOCOL,
+    Buffer,
+    Header,
+    Reason,
+    integer,
+    malformed,
+    text,
+)
 
 
 @dataclass(slots=True)
@@ -409,9 +417,7 @@ class ProducerCore:
         received, durable = integer(header, "received"), integer(header, "durable")
         matched = integer(header, "matched")
         if durable > received:
-            raise WireError(
-                Reason.MALFORMED, f"batches up to {durable} are durable, up to {received} received"
-            )
+            raise malformed(f"batches up to {durable} are durable, up to {received} received")
         # a daemon before this key does not tell
         earlier = integer(header, "earlier") if "earlier" in header else None
         if received > self.account.total:

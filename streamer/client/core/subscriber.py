@@ -29,6 +29,7 @@ from streamer.protocol.header import (
     WireError,
     integer,
     integers,
+    malformed,
     opened,
     request,
     size_of,
@@ -403,12 +404,12 @@ class PullCore:
                 self._credit(size_of(body))
                 decoded = decode_body(body, self._names)
                 if decoded.topic not in self.received.last:
-                    raise WireError(Reason.MALFORMED, "a message on a topic that was not asked for")
+                    raise malformed("a message on a topic that was not asked for")
                 self._names = decoded.names
                 message = messages.typed(decoded)
                 self.damaged_again = 0
                 if not isinstance(message, messages.RecordMessage):
-                    raise WireError(Reason.MALFORMED, "a message without a record")
+                    raise malformed("a message without a record")
                 return self._message(message)
             case "reached":
                 return self._reached(Reached(integer(header, "at"), extent_of(header)))
@@ -467,7 +468,7 @@ def extent_of(header: Header) -> Extent:
     """The extent of the journal in an answer; WireError if it does not follow docs/protocol.md."""
     heads = header.get("heads")
     if not isinstance(heads, dict):
-        raise WireError(Reason.MALFORMED, "field 'heads' must be a map")
+        raise malformed("field 'heads' must be a map")
     numbers = {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
     epoch, oldest, head = (integer(header, key) for key in ("epoch", "oldest", "head"))
     return Extent(text(header, "stream"), epoch, oldest, head, numbers)
@@ -513,7 +514,7 @@ class FetchCore:
             return None
         part, parts = integers(header, ("part", "parts"))
         if part != len(self._parts) + 1 or part > parts or len(body) != 1:
-            raise WireError(Reason.MALFORMED, f"part {part} after {len(self._parts)} parts")
+            raise malformed(f"part {part} after {len(self._parts)} parts")
         self._parts.append(bytes(body[0]))
         self._ask("credit", bytes=max(1, len(body[0])))
         return self._state(header) if part == parts else None
@@ -523,7 +524,7 @@ class FetchCore:
         version, batch, base, kmers = integers(header, ("version", "batch", "base", "kmers"))
         heads, totals = header.get("heads"), header.get("totals")
         if len(joined) != 8 * kmers or not isinstance(heads, dict) or not isinstance(totals, dict):
-            raise WireError(Reason.MALFORMED, "the state is incomplete")
+            raise malformed("the state is incomplete")
         named = {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
         cursor = Cursor(text(header, "stream"), integer(header, "at"))
         codes = np.frombuffer(joined, "<u8").astype(np.uint64, copy=False)

@@ -21,6 +21,7 @@ from streamer.protocol.header import (
     WireError,
     flag,
     integer,
+    malformed,
     shown,
     text,
 )
@@ -186,7 +187,7 @@ class IngestCore:
         try:
             kind = header.get("type")
             if kind not in ("hello", "batch"):
-                raise WireError(Reason.MALFORMED, f"type {shown(kind)}, must be 'hello' or 'batch'")
+                raise malformed(f"type {shown(kind)}, must be 'hello' or 'batch'")
             name, epoch = text(header, "producer"), integer(header, "epoch")
             if not rights.may_send(name):
                 denied = rights.denial(f"send as '{name}'")

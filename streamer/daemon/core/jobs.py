@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streamer.protocol.header import Reason, WireError, shown
+from streamer.protocol.header import Reason, WireError, malformed, shown
 
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"
@@ -319,7 +319,7 @@ class JobsCore:
 
 def no_job(id_: object) -> WireError:
     """The error for an id that no job has."""
-    return WireError(Reason.MALFORMED, f"there is no job {shown(id_)}")
+    return malformed(f"there is no job {shown(id_)}")
 
 
 def _or(words: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from streamer.daemon.core.rights import KeyLimits, Rights
-from streamer.protocol.header import Header, Reason, WireError, integer, text
+from streamer.protocol.header import Header, Reason, WireError, integer, malformed, text
 
 _BURST_SECONDS = 1.0
 _PLENTY = 1 << 62
@@ -482,7 +482,7 @@ def mark_of(header: Header) -> bytes:
     """The mark of a batch, empty for none; WireError if it is not valid."""
     mark = header.get("mark", b"")
     if not isinstance(mark, bytes) or len(mark) > MAX_MARK_BYTES:
-        raise WireError(Reason.MALFORMED, f"field 'mark' must be at most {MAX_MARK_BYTES} bytes")
+        raise malformed(f"field 'mark' must be at most {MAX_MARK_BYTES} bytes")
     return mark
 
 

@@ -29,6 +29,7 @@ from streamer.protocol.header import (
     Reason,
     WireError,
     integer,
+    malformed,
     pack,
     seal,
     shown,
@@ -198,10 +199,7 @@ class SyncCore:
             if isinstance(rights, WireError):
                 raise rights
             if further:
-                raise WireError(
-                    Reason.MALFORMED,
-                    f"a request is a header and its checksum, not {len(frames)} frames",
-                )
+                raise malformed(f"a request is a header and its checksum, not {len(frames)} frames")
             self._check(header, rights)
             self._request(route, number, header, now)
         except WireError as error:
@@ -345,16 +343,14 @@ class SyncCore:
                     self._end(flow)
                 self._say(route, "stopped", {"id": number}, now=now)
             case other:
-                raise WireError(Reason.MALFORMED, f"unknown type {shown(other)}")
+                raise malformed(f"unknown type {shown(other)}")
 
     def _pull(self, route: Route, number: int, header: Header, now: float) -> None:
         window, after = integer(header, "credit", 1), integer(header, "after")
         until = None if header.get("until") is None else integer(header, "until", after)
         stream = header.get("stream", "")
         if not isinstance(stream, str) or (len(stream) != _STREAM_DIGITS and (after or stream)):
-            raise WireError(
-                Reason.MALFORMED, f"field 'stream' must have {_STREAM_DIGITS} characters"
-            )
+            raise malformed(f"field 'stream' must have {_STREAM_DIGITS} characters")
         asked = _topics(header)
         topics = frozenset(asked & RECORD_TOPICS.keys() - LIVE_ONLY)
         pull = Pull(route, number, window, window, topics, after, until)
@@ -384,7 +380,7 @@ class SyncCore:
         """Start a flow; WireError if there is no room for it."""
         limits, route = self._limits, flow.route
         if (route, flow.number) in self._flows:
-            raise WireError(Reason.MALFORMED, f"id {flow.number} is in use on this connection")
+            raise malformed(f"id {flow.number} is in use on this connection")
         windows = [other.window for other in self._turns if other.route == route]
         if len(windows) >= limits.pulls:
             raise WireError(
@@ -494,11 +490,9 @@ def _topics(header: Header) -> frozenset[str]:
     """The topics of a pull, each named with or without its dot."""
     topics = header.get("topics")
     if not isinstance(topics, list) or not 0 < len(topics) <= _MOST_TOPICS:
-        raise WireError(
-            Reason.MALFORMED, f"field 'topics' must be an array of 1 to {_MOST_TOPICS} topics"
-        )
+        raise malformed(f"field 'topics' must be an array of 1 to {_MOST_TOPICS} topics")
     if not all(isinstance(topic, str) for topic in topics):
-        raise WireError(Reason.MALFORMED, "field 'topics' must be an array of strings")
+        raise malformed("field 'topics' must be an array of strings")
     return frozenset(topic[:40].removesuffix(".") for topic in topics)
 
 

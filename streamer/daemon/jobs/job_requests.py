@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from streamer.daemon.core.jobs import Job
 from streamer.daemon.core.rights import Rights
-from streamer.protocol.header import Header, Reason, WireError, integer
+from streamer.protocol.header import Header, Reason, WireError, integer, malformed
 
 ALL_JOBS = "all-jobs"
 """The command that a key's ``control`` must allow to see jobs of others."""
@@ -37,17 +37,14 @@ def line_of(request: Header) -> tuple[str, ...]:
     """The command and its arguments; WireError if they are malformed."""
     line = request.get("line")
     if not isinstance(line, list) or not line or not all(isinstance(word, str) for word in line):
-        raise WireError(
-            Reason.MALFORMED,
-            "field 'line' must be an array of strings: a command and its arguments",
-        )
+        raise malformed("field 'line' must be an array of strings: a command and its arguments")
     # plus a blank between words, as in a shell
     if sum(1 + len(word.encode(errors="replace")) for word in line) - 1 > MAX_LINE_BYTES:
         raise WireError(
             Reason.TOO_LARGE, f"the command line has more than {MAX_LINE_BYTES} bytes: use files"
         )
     if any("\0" in word for word in line):
-        raise WireError(Reason.MALFORMED, "the command line holds a NUL")
+        raise malformed("the command line holds a NUL")
     return tuple(line)
 
 
@@ -58,9 +55,7 @@ def key_of(request: Header) -> str:
     """
     key = request.get("key", "")
     if not isinstance(key, str) or len(key.encode(errors="replace")) > MAX_KEY_BYTES:
-        raise WireError(
-            Reason.MALFORMED, f"field 'key' must be a text of at most {MAX_KEY_BYTES} bytes"
-        )
+        raise malformed(f"field 'key' must be a text of at most {MAX_KEY_BYTES} bytes")
     return key
 
 
@@ -73,7 +68,7 @@ def folder_of(request: Header) -> str:
     """The folder where relative paths start, or empty; WireError if it is malformed."""
     folder = request.get("folder", "")
     if not isinstance(folder, str) or (folder and not os.path.isabs(folder)):
-        raise WireError(Reason.MALFORMED, "field 'folder' must be an absolute path")
+        raise malformed("field 'folder' must be an absolute path")
     if len(folder.encode(errors="replace")) >= MAX_FOLDER_BYTES:
         raise WireError(Reason.TOO_LARGE, f"field 'folder' has {MAX_FOLDER_BYTES} bytes or more")
     return folder
@@ -128,7 +123,7 @@ def check_inputs(
                 Reason.SOURCES, f"{given}: cannot be read: {(error.strerror or str(error)).lower()}"
             ) from None
         except ValueError:
-            raise WireError(Reason.MALFORMED, f"{given!r} is not a path") from None
+            raise malformed(f"{given!r} is not a path") from None
         except WireError as error:
             raise error.about(given) from None
 

@@ -34,7 +34,7 @@ from streamer.daemon.jobs import job_requests
 from streamer.daemon.jobs.stored_jobs import StoredJobs
 from streamer.daemon.worker import Mailbox, Worker
 from streamer.errors import StreamerError
-from streamer.protocol.header import Buffer, Header, Reason, WireError, integer, pack
+from streamer.protocol.header import Buffer, Header, Reason, WireError, integer, malformed, pack
 from trie.new_file import make_private
 
 if TYPE_CHECKING:
@@ -461,7 +461,7 @@ class JobsWorker(Worker):
         except WireError:
             raise
         except StreamerError as error:
-            raise WireError(Reason.MALFORMED, str(error)) from None
+            raise malformed(str(error)) from None
         if parsed.device == "cuda" and not self._table.device_bytes:
             raise WireError(
                 Reason.DENIED, "--device cuda: jobs run on the CPU here (jobs.device_bytes is 0)"
