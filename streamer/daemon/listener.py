@@ -23,11 +23,7 @@ from streamer.protocol.endpoints import EndpointError, socket_path, split_http_a
 _WAITING = 128
 # TCP keep-alive, in seconds: a connection whose peer vanished silently, for example because its
 # machine lost power, is ended after two minutes without traffic
-_KEEP_ALIVE = {
-    socket.TCP_KEEPIDLE: 60,
-    socket.TCP_KEEPINTVL: 15,
-    socket.TCP_KEEPCNT: 4,
-}
+_KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
 
 # from Linux, asm-generic/socket.h
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27

@@ -379,10 +379,7 @@ STAMP = (
     Field("stream", "16 hexadecimal digits: which stream of records"),
     Field("epoch", "which run of the daemon, a higher number after every start"),
     Field("at", "number of the record, from 1; of a topic without `prev` the last one published"),
-    Field(
-        "prev",
-        "the last `at` before it **on the same topic**, 0: none; only of records",
-    ),
+    Field("prev", "the last `at` before it **on the same topic**, 0: none; only of records"),
     Field("time", "nanoseconds since 1970"),
 )
 """Fields in the header of every message, besides ``v`` and ``topic``."""

@@ -267,10 +267,7 @@ def threads_for(raw: raw_file.RawFile, team: Team) -> int:
 
 
 def parallel_blocks(
-    raw: raw_file.RawFile,
-    size: int,
-    team: Team,
-    rest: Callable[[], Iterator[raw_file.TextBlock]],
+    raw: raw_file.RawFile, size: int, team: Team, rest: Callable[[], Iterator[raw_file.TextBlock]]
 ) -> Iterator[raw_file.TextBlock]:
     """Yield the text of a gzip file in blocks of ``size`` bytes; raise what ``rest`` raises.
 

@@ -298,11 +298,7 @@ def read_pieces(
 
 
 def _pieces(
-    source: SequenceSource,
-    buffer: RecordBuffer,
-    overlap: int | None = None,
-    *,
-    empty: bool = False,
+    source: SequenceSource, buffer: RecordBuffer, overlap: int | None = None, *, empty: bool = False
 ) -> Iterator[TextPiece]:
     """Yield the records in pieces; whole ones without ``overlap``. empty: as in ``_works``."""
     try:

@@ -13,15 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from streamer.client import client_errors
-from streamer.protocol.header import (
-    PROTOCOL,
-    Buffer,
-    Header,
-    Reason,
-    integer,
-    malformed,
-    text,
-)
+from streamer.protocol.header import PROTOCOL, Buffer, Header, Reason, integer, malformed, text
 
 
 @dataclass(slots=True)
@@ -283,10 +275,7 @@ class ProducerCore:
         held = self._held(self._next)
         if held.size + self._on_their_way() > self._credit:
             return None
-        header = self._header("batch") | {
-            "seq": self._next,
-            "form": "columns",
-        }
+        header = self._header("batch") | {"seq": self._next, "form": "columns"}
         if held.mark:
             header["mark"] = held.mark
         if held.growing:

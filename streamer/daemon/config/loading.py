@@ -21,11 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from streamer.daemon.config.tables import (
-    Config,
-    ConfigTable,
-    Fault,
-)
+from streamer.daemon.config.tables import Config, ConfigTable, Fault
 from streamer.errors import ConfigError, StreamerError
 
 # only a line with one of these can end a multi-line value

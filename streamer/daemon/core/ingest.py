@@ -171,12 +171,7 @@ class IngestCore:
         return new and self.producers.open and size <= self.producers.free(producer)
 
     def message(
-        self,
-        route: bytes,
-        header: Header,
-        size: int,
-        content: int,
-        rights: Rights = EVERYTHING,
+        self, route: bytes, header: Header, size: int, content: int, rights: Rights = EVERYTHING
     ) -> producers.Offer | None:
         """Take a message. size, content: bytes and checksum of the frames of a batch.
 
@@ -399,10 +394,6 @@ class IngestCore:
         }
 
     def _answer(self, routes: Iterable[bytes], answer: Header) -> None:
-        stamp = {
-            "v": PROTOCOL,
-            "stream": self._settings.stream,
-            "session": self._settings.session,
-        }
+        stamp = {"v": PROTOCOL, "stream": self._settings.stream, "session": self._settings.session}
         answer = stamp | answer
         self._answers += [(route, answer) for route in routes]

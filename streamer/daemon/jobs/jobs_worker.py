@@ -497,11 +497,7 @@ class JobsWorker(Worker):
                 break
             page.append(job.fields())
         following = first + len(page)
-        return {
-            "jobs": page,
-            "next": following if following < len(jobs) else None,
-            "of": len(jobs),
-        }
+        return {"jobs": page, "next": following if following < len(jobs) else None, "of": len(jobs)}
 
     def _result(self, request: Header, rights: Rights) -> tuple[Header, Sequence[Buffer]]:
         job = self._job(request, rights)
