@@ -338,7 +338,6 @@ class Control(Connection):
         raise DaemonSilentError(self.endpoint, self._answer_seconds)
 
     def _job(self, command: str, **fields: Any) -> dict[str, Any]:
-        """The job that a command is about."""
         return dict(self._late_reply(command, **fields)["job"])
 
     def _late_reply(self, command: str, **fields: Any) -> Header:
@@ -391,7 +390,6 @@ class Control(Connection):
                     early = numbers[-1]
 
     def _ask(self, command: str, frames: Sequence[Buffer] = (), **fields: Any) -> int:
-        """Send a request; returns its number."""
         self._requests += 1
         request = {"v": PROTOCOL, "id": self._requests, "command": command} | fields
         try:

@@ -307,7 +307,6 @@ class ProducerSteps(Connection):
             core.settling = False
 
     def _until(self, done: Callable[[], bool], timeout: float | None, what: str) -> Steps:
-        """Exchange messages until ``done``."""
         self._receive()
         self._transmit()
         while not done():
@@ -323,12 +322,10 @@ class ProducerSteps(Connection):
     # ---- messages ------------------------------------------------------------------------------
 
     def _transmit(self) -> None:
-        """Send what credit allows."""
         while (message := self._core.batch()) is not None and self._send(message):
             pass
 
     def _send(self, message: Outgoing) -> bool:
-        """Send a message; whether there was room for it."""
         frames = _sealed(message)
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)

@@ -103,7 +103,6 @@ class FeedReader(Connection):
 
     @property
     def _sockets(self) -> list[zmq.Socket[bytes]]:
-        """The sockets that messages come from."""
         return [self._socket, *([] if self._sync is None else [self._sync.socket])]
 
     @property

@@ -87,7 +87,6 @@ class Sync(SyncSocket):
                     return found
 
     def _answer(self) -> tuple[list[memoryview], int | None]:
-        """The next message."""
         deadline = time.monotonic() + self._answer_seconds
         while (received := self.take()) is None:
             left = deadline - time.monotonic()

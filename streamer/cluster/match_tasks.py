@@ -72,7 +72,6 @@ def _version(descriptor: int) -> tuple[int, int]:
 
 
 def _version_of(path: str) -> tuple[int, int] | None:
-    """The version of a file; None if it cannot be opened."""
     try:
         with open(path, "rb") as file:
             return _version(file.fileno())

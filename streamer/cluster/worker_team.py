@@ -519,7 +519,6 @@ class WorkerTeam:
                 self.members.append(Member(actor, shard, self._learned, loading, sign))
 
     def _put_grown(self) -> Any:
-        """Give Ray the k-mers learned so far."""
         begun = time.monotonic()
         grown = self._cluster.ray.put(self._grown())
         took = time.monotonic() - begun

@@ -69,7 +69,6 @@ class Child:
         return by_itself
 
     def _close(self) -> None:
-        """Wait for its end, and close the pipes."""
         with self.process:
             pass
 

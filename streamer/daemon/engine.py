@@ -319,7 +319,6 @@ class EngineWorker(Worker):
             self._restored = Restored(number=restored.number, fingerprint=found)
 
     def _switch(self, new: Reloaded) -> None:
-        """Match with another dictionary from now on."""
         with self.stage_work.step("the new dictionary to be taken over"):
             self._take_over(new)
         self.stage_work.done += 1

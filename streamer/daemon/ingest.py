@@ -325,7 +325,6 @@ class IngestWorker(SocketWorker):
     def _admitted(
         self, received: Sequence[list[memoryview]], senders: Sequence[Sender]
     ) -> list[_Message]:
-        """The messages of the clients that may send."""
         admitted: list[_Message] = []
         for frames, sender in zip(received, senders, strict=True):
             route = bytes(frames[0])

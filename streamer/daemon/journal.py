@@ -186,7 +186,6 @@ class JournalWorker(Worker):
             time.sleep(_PAUSE_SECONDS)
 
     def _expire(self) -> None:
-        """Delete records that are too old or too many."""
         expired = 0
         look_later = suppress(JournalFull, JournalUnread)
         try:

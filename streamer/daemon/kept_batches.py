@@ -282,7 +282,6 @@ class KeptBatches:
 def _matched(
     batches: Sequence[StoredBatch], matcher: StreamMatcher, stored: Dictionary | None
 ) -> list[Publication]:
-    """The batches matched with the dictionary in use."""
     if not batches:
         return []
     results = matcher.match_again([batch.reads for batch in batches])

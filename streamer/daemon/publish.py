@@ -225,7 +225,6 @@ class Publication:
         return context_content(context)
 
     def _fields(self, topic: str) -> Header:
-        """Header fields of a topic that is laid out."""
         targets = self.matched.dictionary.targets
         if topic == "mismatch":
             return {}
@@ -306,7 +305,6 @@ class Publication:
 
 
 def _named(targets: TargetSets, numbers: Iterable[int]) -> list[list[object]]:
-    """The names of targets."""
     return [[number, targets.names[number]] for number in numbers]
 
 

@@ -297,7 +297,6 @@ class SyncReplay:
         return True
 
     def _flush(self, route: sync.Route) -> bool:
-        """Send what waits for a connection; returns whether any of it found room."""
         waiting, some = self._held[route], False
         while waiting:
             if not self._try(route, waiting.popleft()):

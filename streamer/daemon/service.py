@@ -325,7 +325,6 @@ class Service:
         os._exit(code)
 
     def _watched(self) -> dict[str, watched_stages.MeasuredStage]:
-        """The stages that the metrics and the watchdog see, by name."""
         stages: dict[str, watched_stages.MeasuredStage] = {
             "ingest": watched_stages.WatchedStage(self._ingest, self._ingest.inbox),
             "engine": watched_stages.EngineStage(self._engine),
@@ -338,7 +337,6 @@ class Service:
         return stages
 
     def _known(self, restored: Restored) -> dict[str, Any]:
-        """The arguments of ingest that come from the journal."""
         forget_seconds = 3600 * (self.status.config.journal.keep_hours or _KEEP_HOURS)
         if self._journal is None or self._recorder is None:
             return {"forget_seconds": forget_seconds}

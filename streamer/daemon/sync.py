@@ -190,7 +190,6 @@ class SyncWorker(SocketWorker):
         )
 
     def _wait_for_its_end(self) -> bool:
-        """Whether the process ends within a moment."""
         assert self._child is not None
         waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
@@ -237,5 +236,4 @@ class SyncWorker(SocketWorker):
 
 
 def _unread(pipe: int) -> int:
-    """The number of unread bytes in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -116,7 +116,6 @@ def reachable(endpoint: str, via: str = "tcp://127.0.0.1:*") -> str:
 
 
 def _address(endpoint: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address of an endpoint, None if it has none."""
     match = _TCP.fullmatch(endpoint)
     try:
         return None if match is None else ipaddress.ip_address(match["host"].strip("[]"))

@@ -416,7 +416,6 @@ def _inflate(packed: NDArray[np.uint8], block: TextBlock, size: int) -> bool:
 
 
 def _inflate_plainly(packed: NDArray[np.uint8], block: TextBlock, size: int) -> bool:
-    """Call isal once per block."""
     at, to = 0, block.first
     while at < packed.size:
         end, length, _ = whole_blocks(packed, at, packed.size, -1)

@@ -482,7 +482,6 @@ def _gzip(
 def _members(
     file: raw_file.Packed, size: int, *, whole: bool, last: int | None = None
 ) -> Iterator[raw_file.TextBlock]:
-    """Decompress a gzip file into blocks."""
     if bgzf.INFLATE.missing:
         return _filled(Members(file, "gz", last), size, whole=whole)
     return GzipMembers(file, whole=whole, last=last).blocks(size)

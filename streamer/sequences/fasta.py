@@ -155,7 +155,6 @@ def _take(text, place, cut, table, raw, state, codes, starts, names, bounds, pla
 
 @njit(cache=True, nogil=True)
 def _is_blank(byte):
-    """Whether a byte is a blank within a line."""
     return byte == 0x20 or byte == 0x09 or byte == 0x0B or byte == 0x0C
 
 

@@ -198,7 +198,6 @@ def _line_ends(text, at, stop):
 
 @inner
 def _blank(text, first, stop):
-    """Return whether text[first:stop] is blank."""
     for i in range(first, stop):
         if text[i] != 0x20 and not 0x09 <= text[i] <= 0x0D:
             return False
@@ -207,7 +206,6 @@ def _blank(text, first, stop):
 
 @inner
 def _equal(text, first, stop, other, end):
-    """Return whether two parts of the text are equal."""
     if stop - first != end - other:
         return False
     for i in range(stop - first):

@@ -259,7 +259,6 @@ class PackedNames(Sequence[str]):
 # too short to release the GIL
 @njit(cache=True)
 def _number(frame, at, size):
-    """Decode a big-endian number of ``size`` bytes."""
     value = 0
     for i in range(at, at + size):
         value = (value << 8) | np.int64(frame[i])

@@ -462,7 +462,6 @@ def _as_long(array: NDArray[_T], size: int = -1) -> NDArray[_T]:
 
 
 def _larger(array: NDArray[_T], size: int, used: int) -> NDArray[_T]:
-    """Copy the used elements to a longer array."""
     longer = _as_long(array, size)
     longer[:used] = array[:used]
     return longer

@@ -588,7 +588,6 @@ def _take_binary(text, place, pairs, complements, raw, state, codes, starts, nam
 
 @njit(cache=True, nogil=True)
 def _bam_cigar_fits(text, at, end, letters):
-    """Return whether a CIGAR can describe a whole read with this many letters."""
     if at == end:
         return True
     total = np.int64(0)

@@ -328,7 +328,6 @@ class SequenceSource:
             raise DataError(problem, file=self._shown, record=record) from None
 
     def _record(self, buffer: RecordBuffer) -> int:
-        """Return the number of the record being read; 0 before the first."""
         if self._parser is None:
             # a lone @ may begin FASTQ or SAM
             return int(self._text is not None and self._text.start().lstrip() == b"@")

@@ -11,8 +11,7 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamer.daemon.core.backlog import Backlog
-from streamer.daemon.core.feed import FeedCore
+from streamer.daemon.core.feed import Backlog, FeedCore
 from streamer.daemon.core.ingest import IngestCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.journal import Epochs

@@ -320,7 +320,6 @@ class ProducerCore:
         return self.account.held[sequence - 1 - self.account.durable]
 
     def _on_their_way(self) -> int:
-        """The bytes sent beyond the batches that the daemon has received."""
         account, received, coming = self.account, self.received, self._next
         if self._way[0] is not account or self._way[1:3] != (received, coming):
             first, behind = max(received - account.durable, 0), coming - 1 - account.durable

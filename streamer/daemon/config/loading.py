@@ -65,7 +65,6 @@ def _part(lines: list[str], start: int) -> tuple[int, dict[str, Any]]:
 
 
 def _paths(content: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The path of every key, outer keys first."""
     for key, value in content.items():
         yield (key,)
         # [[table]] gives a list of one table

@@ -8,10 +8,9 @@ ingest      messages of producers: accepted, repeated or refused, acknowledged
 producers   the state of each producer; credit; how much each key may send, and how fast
 log         which records are committed together, what is retried, what bounds a restart
 life        the states of the daemon and the transitions between them
-feed        numbers, messages, beats and subscriptions
+feed        numbers, messages, beats and subscriptions; which subscriber is too slow
 heads       the last record on each topic
 sync        the pulls of clients, and which one is served next
-backlog     which subscriber is too slow
 rights      what the owner of a key may do
 revision    which kept batches are matched again, and when
 jobs        the states of jobs

@@ -307,7 +307,6 @@ class JobsCore:
         self._steps.store.append(job)
 
     def _forget(self) -> None:
-        """Delete the oldest ended jobs beyond what is kept."""
         size = sum(job.size for job in self._past.values())
         for job in list(self._past.values())[:-1]:
             if len(self._past) <= self._kept and size <= self._keep_bytes:

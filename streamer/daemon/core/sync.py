@@ -423,7 +423,6 @@ class SyncCore:
     # ---- messages out -----------------------------------------------------------------------
 
     def _last(self, pull: Pull) -> int:
-        """The last record that a pull can get now."""
         head = self._stored.head
         return head if pull.until is None else min(head, pull.until)
 
@@ -487,7 +486,6 @@ class SyncCore:
 
 
 def _topics(header: Header) -> frozenset[str]:
-    """The topics of a pull, each named with or without its dot."""
     topics = header.get("topics")
     if not isinstance(topics, list) or not 0 < len(topics) <= _MOST_TOPICS:
         raise malformed(f"field 'topics' must be an array of 1 to {_MOST_TOPICS} topics")

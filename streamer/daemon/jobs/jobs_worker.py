@@ -349,7 +349,6 @@ class JobsWorker(Worker):
         self._core.tick(time.monotonic())
 
     def _apply(self) -> None:
-        """Carry out what the core has decided."""
         steps = self._core.steps()
         while steps.start:
             for job in steps.start:
@@ -486,7 +485,6 @@ class JobsWorker(Worker):
         return made
 
     def _page(self, request: Header, rights: Rights) -> Header:
-        """As many jobs as fit, from a number on."""
         first = integer(request, "first") if "first" in request else 0
         jobs = [job for job in self._core.jobs if job_requests.sees(rights, job)]
         page: list[Header] = []
@@ -516,7 +514,6 @@ class JobsWorker(Worker):
             ) from None
 
     def _job(self, request: Header, rights: Rights) -> Job:
-        """The job that a request is about; for another client's job, the WireError as for none."""
         job = self._core.job(request.get("job"))
         if not job_requests.sees(rights, job):
             raise no_job(job.id)
@@ -528,7 +525,6 @@ def _why(job: Job) -> dict[str, Any]:
 
 
 def _job(fields: dict[str, Any]) -> Job:
-    """The job with these stored fields."""
     fields = {name: fields[name] for name in Job.__dataclass_fields__ if name in fields}
     made = Job(**fields)
     made.line, made.owner = tuple(made.line), Owner(*made.owner)

@@ -1,9 +1,8 @@
 """Keys of the daemon: who is admitted to which socket, and the end of connections that are not.
 
-key_folder             the folder of ``[security] keys``, with the permissions; makes new keys
-gatekeeper             tells libzmq who may connect; follows changes of the folder; its self-test
-known_peers            which connection has which key; ends those whose key was removed
-guarded_subscriptions  the subscriptions of the feed, each from the connection that asked
+key_folder   the folder of ``[security] keys``, with the permissions; makes new keys
+gatekeeper   tells libzmq who may connect; follows changes of the folder; its self-test
+known_peers  which connection has which key; ends those whose key was removed
 
 What a key may do is decided in ``daemon/core/rights``.
 """

@@ -200,7 +200,6 @@ def client_file(folder: Path, name: str) -> Path:
 
 
 def _make(folder: Path) -> None:
-    """Make the folder if it is missing."""
     if not folder.exists():
         # another keygen may make it at the same time
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -265,7 +264,6 @@ def _array(texts: Sequence[str]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
     descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:

@@ -529,7 +529,6 @@ def measure(message: Message) -> tuple[int, int]:
 
 
 def _each(messages: Sequence[Message]) -> Iterator[tuple[Buffer, bool]]:
-    """Every frame, and whether it is the last of a message."""
     for message in messages:
         frames: list[Buffer] = []
         for frame in message:

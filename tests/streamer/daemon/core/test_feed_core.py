@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import msgpack
 import pytest
 
-from streamer.daemon.core.backlog import Backlog
-from streamer.daemon.core.feed import MAX_IGNORED, FeedCore, Subscriptions
+from streamer.daemon.core.feed import MAX_IGNORED, Backlog, FeedCore, Subscriptions
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.rights import EVERYTHING, KeyLimits
 from streamer.protocol.header import unseal

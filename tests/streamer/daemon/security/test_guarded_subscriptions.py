@@ -7,8 +7,8 @@ import zmq
 
 from streamer.daemon.core.feed import Subscriptions
 from streamer.daemon.core.rights import Rights
+from streamer.daemon.feed import GuardedSubscriptions
 from streamer.daemon.security.gatekeeper import Gatekeeper
-from streamer.daemon.security.guarded_subscriptions import OPTIONS, GuardedSubscriptions
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.protocol.transport.curve import demand
 from tests.daemon_kit import DEADLINE
@@ -27,8 +27,7 @@ class Feed:
         self.gate.begin()
         self.socket = context.socket(zmq.XPUB)
         self.socket.linger = 0
-        for option, value in OPTIONS.items():
-            self.socket.setsockopt(option, value)
+        self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         demand(self.socket, self.gate.server.secret, "feed")
         port = self.socket.bind_to_random_port("tcp://127.0.0.1")
         self.endpoint = f"tcp://127.0.0.1:{port}"
