@@ -1,8 +1,6 @@
 """Replay of a journal on a ROUTER socket; the clock, the network and the log are passed in.
 
 The sync process runs it on a socket, the simulator on its own network.
-
-The journal as sync replays it.
 """
 
 from __future__ import annotations

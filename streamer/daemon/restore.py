@@ -3,8 +3,6 @@
 A snapshot holds the state after a record: a map of counters, the k-mers that the stream brought,
 the k-mers that a distance is measured to, and those of the sources. It is made by reading the
 journal, as a restart does.
-
-The state that a daemon starts with, from its journal; losses are reported and stored.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Output files: complete or absent, compressed by their suffix, errors with their names.
-
-Write BGZF (``streamer.sequences.bgzf``): gzip in blocks, which are read in parallel.
-
-The format of rows: as asked for, or by the name of the file.
-"""
+"""Output files: complete or absent, compressed by their suffix, errors with their names."""
 
 from __future__ import annotations
 

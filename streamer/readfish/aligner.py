@@ -1,7 +1,4 @@
-"""The plugin: the interface that readfish requires of an aligner (its ``plugins/abc.py``).
-
-Find the target and the strand that the first bases of a read come from.
-"""
+"""The plugin: the interface that readfish requires of an aligner (its ``plugins/abc.py``)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Visit a file: yield the records that have not been sent, with their marks.
-
-Find which records of a file have been sent, from this file or from a copy.
-"""
+"""Visit a file: yield the records that have not been sent, with their marks."""
 
 import os
 from collections.abc import Callable, Generator, Iterable

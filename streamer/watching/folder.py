@@ -1,9 +1,4 @@
-"""The files below a folder: which of them contain reads, and which mark the end of the run.
-
-Tell whether a file is complete, as far as its compression shows.
-
-Change events from the file system: hints that may be missing or wrong.
-"""
+"""The files below a folder: which of them contain reads, and which mark the end of the run."""
 
 import io
 import os

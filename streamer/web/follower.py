@@ -2,8 +2,6 @@
 
 Both connections heal by themselves: libzmq connects again, a reply that does not come is asked for
 again, and after whatever was missed all rows are asked for anew.
-
-The time of day, and by how much somebody set it: curves over time go on where they were.
 """
 
 import asyncio

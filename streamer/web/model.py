@@ -1,21 +1,9 @@
 """What is known of the run: messages and replies in, fields for the page out. Without I/O.
 
-A quantile of a histogram.
-
-How long reads are: a histogram with two bins an octave.
-
-Who sends reads: what each producer has sent since the page began to listen.
-
-A curve of bounded length over a run of any length.
-
-There is a point for each cell of ``step`` seconds. When there are too many, the step doubles and
+A curve has a point for each cell of ``step`` seconds. When there are too many, the step doubles and
 two points become one; so a page that is open for a day holds as much as one that is open for ten
-minutes.
-
-The rows of targets, and which of them the page shows.
-
-A panel may have 100,000 targets, and each barcode a row of each: the page shows those with the most
-reads, and says how many there are.
+minutes. A panel may have 100,000 targets, and each barcode a row of each: the page shows those with
+the most reads, and says how many there are.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,11 +1,7 @@
 """The routes of the page.
 
-Server-sent events for all open pages: each event is made once, however many read it.
-
-A page that reads too slowly holds up nobody: what waits for it is dropped, and it gets everything
-anew once it reads again.
-
-Who may see the page, and what its browser may load.
+Events for open pages are made once, however many read them. A page that reads too slowly holds up
+nobody: what waits for it is dropped, and it gets everything anew once it reads again.
 
 Three things could go wrong on a page without a token that only this machine reaches: another
 site's script asks for it (refused by ``Sec-Fetch-Site``, and the browser lets nobody read the
@@ -15,8 +11,6 @@ the Content-Security-Policy runs nothing but the page's own files).
 
 A token is compared in constant time. A browser hands it over once, in the address or in a form,
 and then shows a cookie that is derived from it; programs send it as ``Authorization: Bearer``.
-
-A limit on the time that a request to the page takes to arrive.
 
 A connection waits from its start, or from its last answer, until a request has arrived as a whole.
 It is closed after ``REQUEST_SECONDS``. If more than ``MOST_WAITING`` wait, the oldest one of the

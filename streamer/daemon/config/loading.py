@@ -1,11 +1,5 @@
 """TOML and ``--set`` in, checked settings out, or every fault with the place of its key.
 
-Where a setting comes from: a line of the file, or an option.
-
-The lines of the keys of a TOML document, which ``tomllib`` does not report.
-
-What is wrong with a configuration, in terms of its keys.
-
 A fault concerns one key, whose value its type refuses, or several keys that do not fit together.
 """
 

@@ -2,10 +2,6 @@
 
 A batch is keyed by (producer, epoch, sequence). Sequences start at 1 and have no gaps, so the
 highest sequence accepted in the highest epoch determines which batches were accepted.
-
-What each key may still send: a rate, as a token bucket, and a limit on unfinished bytes.
-
-The fields of a producer's message, before it is accepted or refused.
 """
 
 from __future__ import annotations

@@ -4,13 +4,9 @@ Requests and the extent of the journal go in; messages come out (``out``). ``tur
 to serve next; the caller reads its records and passes them in. A flow sends only as much as it has
 credit for, so a client that does not read costs its credit and nothing more.
 
-The requests that sync serves, pulls and fetches, and what they read.
-
-How fast replay may go: the daemon's own batches come first, replay uses the spare CPU time.
-
-Low priority is not enough. What replay sends has to be read, often by clients on the same machine,
-whose CPU time competes with the daemon's. So while batches are being committed, replay also pauses
-if there are fewer cores than threads that want one.
+The daemon's own batches come first. Low priority is not enough: what replay sends has to be read,
+often by clients on the same machine. So while batches are being committed, replay also pauses if
+there are fewer cores than threads that want one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The jobs thread: stores jobs, runs each in its own process, and answers requests about them.
 
-The folder of results: an Arrow IPC file for each job, ``ID.arrow``, and the job database.
-
-The process of a job: its output, its progress, how it ended.
-
-The last lines of its standard error give the reason of a failure. Its progress comes on a pipe, as
-lines with a number from 0 to 1.
+The folder of results has an Arrow IPC file for each job, ``ID.arrow``, and the job database. The
+last lines of a process's standard error give the reason of a failure. Its progress comes on a pipe,
+as lines with a number from 0 to 1.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """The text of a scrape: the status of the daemon at this moment, in the formats of Prometheus.
 
-Every metric of the daemon: its name, labels, meaning, and the source of its values.
-
-Reads by target and barcode, in a bounded number of series.
-
 A time series costs memory wherever it is stored, and a panel may have a million pairs of target
 and barcode. A pair gets a series with its first read and keeps it; once the limit is reached,
 further pairs are counted together.

@@ -3,10 +3,9 @@
 libzmq asks about every connection before it accepts a message from it. A question names a domain,
 that is a socket, and a key: a key without any right on that socket is refused.
 
-The self-test at start: a client with a wrong key or without a key must fail to authenticate.
-
 If one of its security options is missing, libzmq silently ignores the others and admits anybody. So
-each socket is tested before its first message is received.
+each socket is tested before its first message is received: a client with a wrong key or without a
+key must fail to authenticate.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 libzmq asks the gatekeeper once for each connection. Afterwards each message comes with the key of
 its sender and the descriptor of its connection, and a connection is ended through that descriptor.
 A connection that has sent nothing is not known here, but nothing is received from it or sent to it.
-
-Connections of a socket by their descriptors: how to identify and end them.
 """
 
 from __future__ import annotations
