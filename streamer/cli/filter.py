@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from streamer.cli import choices
 from streamer.errors import UsageError
-from streamer.output.output_file import check_record_output, suffix_of
+from streamer.output.output_file import ALIGNMENTS, check_record_output, suffix_of
 from trie.strands import Strands
 
 _OTHERS = (
@@ -62,6 +62,13 @@ def filter_(
             help="Mates follow each other in each file. Default: by the first names of the files."
         ),
     ] = None,
+    pair_rule: Annotated[
+        Literal["either", "together"],
+        typer.Option(
+            help="A pair is on target if either read is, or if both together are: by the distinct "
+            "matching windows of both, against all their windows.",
+        ),
+    ] = "either",
     output: Annotated[
         str | None,
         typer.Option(
@@ -90,6 +97,13 @@ def filter_(
             metavar="FILE", help="Reads and bases in and out, by target and barcode, as JSON."
         ),
     ] = None,
+    level: Annotated[
+        int | None,
+        typer.Option(min=0, max=19, help="Compression of the outputs; default: a fast one."),
+    ] = None,
+    rename: Annotated[
+        bool, typer.Option("--rename", help="Name the reads 1, 2, 3, ... in each output.")
+    ] = False,
     strands: Annotated[
         Strands | None,
         typer.Option(help="Which orientations are one k-mer. Default: canonical, or the index's."),
@@ -121,7 +135,11 @@ def filter_(
                 f"{path}: FASTQ, FASTA, SAM, BAM and CRAM are written, not {suffix_of(path)}: "
                 "rename it"
             )
-        check_record_output(path)
+        if rename and suffix_of(path) in ALIGNMENTS:
+            raise UsageError(f"--rename: {path}: only FASTQ and FASTA are renamed")
+    compressed = [check_record_output(path, level) for path in (output, *others.values())]
+    if level is not None and not any(compressed):
+        raise UsageError("--level needs an output that is compressed")
     choices.check_files([*reads, *dictionary], output, others | {"--summary": summary})
     k, strands = choices.k_and_strands(k, strands, dictionary)
     if pairs:
@@ -139,21 +157,15 @@ def filter_(
     for option in () if pairs or interleaved else ("--output2", "--removed2"):
         if others[option] is not None:
             raise UsageError(f"{option} needs --pairs or --interleaved")
+    together = pair_rule == "together"
+    if together and not pairs and not interleaved:
+        raise UsageError("--pair-rule together needs --pairs or --interleaved")
     spec = MatchSpec.of(
         k=k, sources=tuple(dictionary), strands=strands, threads=threads, device=device
     )
     rule = Assignment(min_windows, min_fraction)
     run = FilterRun(
-        reads,
-        spec,
-        keep,
-        rule,
-        pairs,
-        bool(interleaved),
-        output,
-        output2,
-        removed,
-        removed2,
-        summary,
-    )
+        reads, spec, keep, rule, pairs, bool(interleaved), together, output, output2, removed,
+        removed2, summary, level, rename,
+    )  # fmt: skip
     filter_files(run, quiet=quiet, profile=profile)

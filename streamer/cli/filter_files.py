@@ -17,7 +17,7 @@ from streamer import __version__
 from streamer.cli import cost_model
 from streamer.cli.choices import say
 from streamer.cli.profile import profiled
-from streamer.cli.record_output import RecordOutput
+from streamer.cli.record_output import BOTH, FIRSTS, LASTS, NO_MARKS, RecordOutput
 from streamer.cli.streams import progress
 from streamer.device_choice import choose_device
 from streamer.errors import DataError, warn
@@ -80,8 +80,9 @@ class Chosen(NamedTuple):
 class FilterRun:
     """The options of the command. keep: whether to write the reads on target or the others.
 
-    pairs: files come as R1 R2. interleaved: mates follow each other in each file. output2,
-    removed2: for the reads R2.
+    pairs: files come as R1 R2. interleaved: mates follow each other in each file. together: the
+    windows of both reads decide about a pair. output2, removed2: for the reads R2. level: of the
+    compression. rename: whether numbers replace the names.
     """
 
     reads: list[str]
@@ -90,11 +91,19 @@ class FilterRun:
     rule: Assignment
     pairs: bool
     interleaved: bool
+    together: bool
     output: str | None
     output2: str | None
     removed: str | None
     removed2: str | None
     summary: str | None
+    level: int | None
+    rename: bool
+
+    @property
+    def mates(self) -> bool:
+        """Whether reads come in pairs."""
+        return self.pairs or self.interleaved
 
     def parameters(self) -> dict[str, object]:
         """The parameters in the form of the summary."""
@@ -106,19 +115,18 @@ class FilterRun:
             "action": "keep" if self.keep else "deplete",
             "min_windows": self.rule.min_windows,
             "min_fraction": self.rule.min_fraction,
-            "pairs": self.pairs or self.interleaved,
-        }
+            "pairs": self.mates,
+        } | ({"pair_rule": "together"} if self.together else {})
 
 
 class _Outputs:
     """The outputs of a run: of the chosen records, then of the others; one or two of each."""
 
     def __init__(self, run: FilterRun, files: OutputFiles) -> None:
-        first = [run.output] if run.output2 is None else [run.output, run.output2]
-        self._kept = [RecordOutput(files, path) for path in first]
-        self._removed = [
-            RecordOutput(files, path) for path in (run.removed, run.removed2) if path is not None
-        ]
+        self._kept = [*_opened(run, files, run.output, run.output2)]
+        self._removed = []
+        if run.removed is not None:
+            self._removed = [*_opened(run, files, run.removed, run.removed2)]
         self._interleaved = run.interleaved
         self.all = self._kept + self._removed
 
@@ -137,6 +145,18 @@ class _Outputs:
                 else:
                     data.append(output.prepared([texts[at]], mask, form))
         return data
+
+
+def _opened(
+    run: FilterRun, files: OutputFiles, first: str | None, last: str | None
+) -> Iterator[RecordOutput]:
+    """The output of all records, or that of R1 and that of R2."""
+    single = BOTH if run.mates else NO_MARKS
+    yield RecordOutput(
+        files, first, run.level, (FIRSTS if last else single) if run.rename else None
+    )
+    if last is not None:
+        yield RecordOutput(files, last, run.level, LASTS if run.rename else None)
 
 
 def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
@@ -199,7 +219,6 @@ def _chosen(
     """The chosen records, batch after batch."""
     inputs = _Inputs(run, team, on_bytes)
     choose = partial(_choice, run, matcher, outputs, team)
-    mates = run.pairs or run.interleaved
     if matcher.side_by_side:
 
         def work(own: Pieces) -> Chosen:
@@ -207,12 +226,14 @@ def _chosen(
                 return choose((own, [matcher.match_alone(one.reads) for one in own.pieces]))
 
         stages = {"pulls": "parse", "works": "match", "takes": "write"}
-        if mates:
+        if run.mates:
             pairs = (partial(work, own) for own in _pairs(run, inputs))
             return team.results(pairs, **stages)
         return inputs.checked(team.results(inputs.works(work, forks=CAN_FORK), **stages))
     batches = (
-        _pairs(run, inputs) if mates else inputs.checked(results_of(inputs.works(lambda own: own)))
+        _pairs(run, inputs)
+        if run.mates
+        else inputs.checked(results_of(inputs.works(lambda own: own)))
     )
     parsed = team.line(batches, lambda own: own, 2, pulls="parse")
     matched = ((own, matcher.match_all([one.reads for one in own.pieces])) for own in parsed)
@@ -230,7 +251,12 @@ def _choice(
     with team.stages.spent("format"):
         (pieces, form), results = matched
         targets = matcher.dictionary.targets
-        assigned = [run.rule.targets_of(result, targets) for result in results]
+        if run.together:
+            turned = matcher.dictionary.strands != "forward"
+            pairs = run.rule.assign_pairs(results, targets, both=turned)
+            assigned = [pairs.repeat(2)] if run.interleaved else [pairs, pairs]
+        else:
+            assigned = [run.rule.targets_of(result, targets) for result in results]
         if run.interleaved:
             firsts, lasts = (np.ascontiguousarray(assigned[0][at::2]) for at in (0, 1))
             let_out = chosen_reads(firsts, lasts, run.keep).repeat(2)
@@ -252,7 +278,7 @@ def _odd(run: FilterRun, piece: TextPiece, form: RecordForm) -> Iterator[tuple[s
     if form.aligned and skips_records(piece.text, form, first=not piece.first):
         problem = "secondary and supplementary records are left out: they repeat parts of reads"
         yield problem, problem
-    if run.pairs or run.interleaved:
+    if run.mates:
         return
     if both := mates_among(piece.reads.names):
         problem = "pairs in one file are torn: give --interleaved, or R1 and R2 with --pairs"

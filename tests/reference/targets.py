@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from tests.reference.exact import clean, dictionary_of, match, stored, windows_of
 
 
@@ -21,8 +23,6 @@ def assigned(reads, k, *, min_windows=1, min_fraction=0, **options):
 
     min_fraction: anything that Fraction accepts.
     """
-    from fractions import Fraction
-
     chosen = []
     for matched, windows in zip(*tallies(reads, match(reads, k, **options)), strict=True):
         best = min(matched, key=lambda owner, of=matched: (-of[owner], owner), default=None)
@@ -126,7 +126,32 @@ def records_of(text):
     ]
 
 
-def filtered(texts, k, records, *, keep, pairs=False, **options):
+def together(letters, k, *, records, strands="canonical", min_windows=1, min_fraction=0):
+    """The record index that a pair is assigned to, by its distinct matching windows, or None."""
+    known = dictionary_of(records, k, strands)
+    kmers = [kmer for one in letters for _, kmer in windows_of(one, k) if kmer is not None]
+    owners = [known.get(form, ()) for form in {stored(kmer, strands) for kmer in kmers}]
+    counts = [sum(index in own for own in owners) for index in range(len(records))]
+    most = max(counts, default=0)
+    enough = most >= max(min_windows, 1) and Fraction(most, len(kmers)) >= Fraction(min_fraction)
+    return counts.index(most) if enough else None
+
+
+def renamed(text, marks):
+    """Records named by numbers, with these marks in turn."""
+    found = b""
+    for at, (record, *_) in enumerate(records_of(text)):
+        lines = record.splitlines(keepends=True)
+        end = b"\r\n" if lines[0].endswith(b"\r\n") else b"\n"
+        name = b"%d%b" % (at // len(marks) + 1, marks[at % len(marks)])
+        lines[0] = lines[0][:1] + name + end
+        if text.startswith(b"@"):
+            lines[2] = b"+" + end
+        found += b"".join(lines)
+    return found
+
+
+def filtered(texts, k, records, *, keep, pairs=False, rule="either", **options):
     """The bytes for R1 (or all), for R2, and both interleaved; then [(letters, target, out)]."""
     files = [records_of(text) for text in texts]
     groups = (
@@ -137,6 +162,9 @@ def filtered(texts, k, records, *, keep, pairs=False, **options):
     )  # fmt: skip
     flat = [record for group in groups for record in group]
     chosen = assigned([(name, letters) for _, name, letters in flat], k, records=records, **options)
+    if rule == "together":
+        of_pairs = [[one[2] for one in group] for group in groups]
+        chosen = [together(both, k, records=records, **options) for both in of_pairs for _ in both]
     outputs, reads = [b"", b"", b""], []
     for at, group in enumerate(groups):
         own = chosen[at * len(group) : (at + 1) * len(group)]

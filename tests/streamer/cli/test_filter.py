@@ -79,13 +79,15 @@ def dictionary(tmp_path):
     pairs=st.sampled_from([None, "--pairs", "--interleaved"]),
     separate=st.booleans(),
     removed=st.booleans(),
+    rule=st.sampled_from(["either", "together"]),
+    renamed=st.booleans(),
     strands=st.sampled_from(["forward", "canonical", "both"]),
     windows=st.integers(1, 9),
     fraction=st.sampled_from(["0", "0.25", "0.5", "1"]),
     batch=st.integers(1, 9),
 )
-def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed, strands, windows,
-                   fraction, batch):  # fmt: skip
+def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed, rule,
+                   renamed, strands, windows, fraction, batch):  # fmt: skip
     from streamer.cli import filter_files
     from streamer.cli.app import main
 
@@ -103,6 +105,8 @@ def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed
     arguments += ["-k", str(K), "--keep" if keep else "--deplete", "-o", out, "--summary", summary]
     arguments += ["--min-windows", str(windows), "--min-fraction", fraction, "--strands", strands]
     arguments += [pairs or "--no-interleaved"]
+    rule = rule if pairs else "either"
+    arguments += ["--pair-rule", rule] + ["--rename"] * renamed
     arguments += ["--output2", out2] * bool(pairs and separate)
     arguments += ["--removed", others[0]] * removed
     arguments += ["--removed2", others[1]] * bool(removed and pairs and separate)
@@ -112,9 +116,14 @@ def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed
         assert main(arguments) == 0
     for action, files in ((keep, names[:2]), (not keep, names[3:]))[: 1 + removed]:
         (first, second, both), reads = oracle.filtered(
-            texts, K, RECORDS, keep=action, pairs=bool(pairs), strands=strands,
+            texts, K, RECORDS, keep=action, pairs=bool(pairs), strands=strands, rule=rule,
             min_windows=windows, min_fraction=fraction,
         )  # fmt: skip
+        if renamed:
+            marks = [b"/1", b"/2"] if pairs else [b""]
+            first, second = (oracle.renamed(one, [mark]) for one, mark in
+                             zip((first, second), (marks[0], marks[-1]), strict=True))  # fmt: skip
+            both = oracle.renamed(both, marks)
         if pairs and separate:
             assert (folder / files[1]).read_bytes() == second
             assert (folder / files[0]).read_bytes() == first
@@ -140,11 +149,29 @@ def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed
         "min_windows": windows,
         "min_fraction": float(fraction),
         "pairs": bool(pairs),
-    }
+    } | ({"pair_rule": rule} if rule == "together" else {})
     assert found == oracle.summary(counted, [name for name, _ in RECORDS], barcodes)
 
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bgz", ".bz2", ".xz", ".zst", ".fq"])
+def test_levels(suffix, tmp_path, dictionary, streamer):
+    text, _ = fastq(random.Random(2), 300)
+    (path,) = written(tmp_path, [text])
+    sizes = []
+    for level in (1, 9):
+        out, removed = tmp_path / f"out{suffix}", tmp_path / "removed.gz"
+        code, _, err = streamer(
+            "filter", path, "-d", dictionary, "-k", K, "--keep", "-o", out, "--removed", removed,
+            "--level", level, "-q",
+        )  # fmt: skip
+        assert (code, err) == (0, "")
+        sizes.append(out.stat().st_size)
+    assert (sizes[0] != sizes[1]) == (suffix not in (".fq", ".bz2"))
+    if suffix in (".gz", ".bgz"):
+        assert out.read_bytes()[:4] == b"\x1f\x8b\x08\x04"
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz", ".zst"])
@@ -375,6 +402,10 @@ def test_a_fault_is_told_before_that_its_file_is_shorter(tmp_path, dictionary, s
         (("--keep", "--removed2", "x"), "--removed2 needs --removed"),
         (("--keep", "--removed", "-"), "--removed -: rows go to standard output"),
         (("--keep", "--pairs", "--interleaved"), "--pairs needs files as R1 R2"),
+        (("--keep", "--pair-rule", "together"), "--pair-rule together needs --pairs or"),
+        (("--keep", "--level", 3), "--level needs an output that is compressed"),
+        (("--keep", "--level", 0, "-o", "a.bz2"), "--level 0: a.bz2 has levels 1 to 9"),
+        (("--keep", "--rename", "-o", "a.bam"), "--rename: a.bam: only FASTQ and FASTA"),
         (("--keep", "-o", "a.bam.gz"), "a.bam.gz: alignments are compressed in BAM and CRAM"),
         (("--keep", "-d", "-", "-d", "-"), "standard input (-) can be read only once"),
         (("--keep", "--min-fraction", 2), "'--min-fraction': must be"),
