@@ -18,10 +18,6 @@ _OTHERS = (
 
 
 def filter_(
-    reads: Annotated[
-        list[str],
-        typer.Argument(metavar="READS", help=choices.READS),
-    ],
     dictionary: Annotated[
         list[str],
         typer.Option(
@@ -31,6 +27,10 @@ def filter_(
             help="Targets, or an index of them; may be given again.",
         ),
     ],
+    reads: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="READS", help=choices.READS, show_default=False),
+    ] = None,
     k: choices.KmerLengthOption = None,
     keep: Annotated[bool, typer.Option("--keep", help="Write the reads on target.")] = False,
     deplete: Annotated[
@@ -104,6 +104,14 @@ def filter_(
     rename: Annotated[
         bool, typer.Option("--rename", help="Name the reads 1, 2, 3, ... in each output.")
     ] = False,
+    samples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TSV",
+            help="Filter many samples: columns sample, reads1, output1 and, if wanted, reads2, "
+            "output2, removed, removed2. Lines of one sample are its lanes.",
+        ),
+    ] = None,
     strands: Annotated[
         Strands | None,
         typer.Option(help="Which orientations are one k-mer. Default: canonical, or the index's."),
@@ -120,16 +128,37 @@ def filter_(
     """
     if keep == deplete:
         raise UsageError("give either --keep or --deplete")
+    reads = reads or []
+    others = {"--output2": output2, "--removed": removed, "--removed2": removed2}
+    if (samples is None) != bool(reads):
+        raise UsageError("give READS, or --samples")
+    if samples is not None and (pairs or any(path for path in (output, *others.values()))):
+        raise UsageError("--samples names the outputs, and R2 of pairs, in its table")
     if pairs and len(reads) % 2:
         raise UsageError(f"--pairs needs files as R1 R2: {len(reads)} were given")
     if pairs and interleaved:
         raise UsageError("give either --pairs or --interleaved")
-    if removed2 is not None and removed is None:
-        raise UsageError("--removed2 needs --removed")
     if [*reads, *dictionary].count("-") > 1:
         raise UsageError("standard input (-) can be read only once")
-    others = {"--output2": output2, "--removed": removed, "--removed2": removed2}
-    for path in output, *others.values():
+    inputs = [*reads, *dictionary, *([samples] if samples else [])]
+    choices.check_files(inputs, output, others | {"--summary": summary})
+    k, strands = choices.k_and_strands(k, strands, dictionary)
+
+    from streamer.cli.filter_files import FilterRun, filter_files
+    from streamer.cli.filter_samples import read_samples
+    from streamer.matching.reports import Assignment
+    from streamer.matching.spec import MatchSpec
+
+    spec = MatchSpec.of(
+        k=k, sources=tuple(dictionary), strands=strands, threads=threads, device=device
+    )
+    run = FilterRun(
+        reads, spec, keep, Assignment(min_windows, min_fraction), pairs, interleaved,
+        pair_rule == "together", output, output2, removed, removed2, summary, level, rename,
+    )  # fmt: skip
+    runs = [run] if samples is None else read_samples(samples, run)
+    written = [path for one in runs for path in one.outputs]
+    for path in written:
         if suffix_of(path) in _OTHERS:
             raise UsageError(
                 f"{path}: FASTQ, FASTA, SAM, BAM and CRAM are written, not {suffix_of(path)}: "
@@ -137,35 +166,7 @@ def filter_(
             )
         if rename and suffix_of(path) in ALIGNMENTS:
             raise UsageError(f"--rename: {path}: only FASTQ and FASTA are renamed")
-    compressed = [check_record_output(path, level) for path in (output, *others.values())]
+    compressed = [check_record_output(path, level) for path in written]
     if level is not None and not any(compressed):
         raise UsageError("--level needs an output that is compressed")
-    choices.check_files([*reads, *dictionary], output, others | {"--summary": summary})
-    k, strands = choices.k_and_strands(k, strands, dictionary)
-    if pairs:
-        choices.check_different(reads)
-
-    from streamer.cli.filter_files import FilterRun, filter_files, is_interleaved
-    from streamer.matching.reports import Assignment
-    from streamer.matching.spec import MatchSpec
-
-    if interleaved is None and not pairs and (interleaved := is_interleaved(reads)) and not quiet:
-        choices.say(
-            "mates follow each other, by the first names: pairs are kept together "
-            "(--no-interleaved: each read is filtered alone)"
-        )
-    for option in () if pairs or interleaved else ("--output2", "--removed2"):
-        if others[option] is not None:
-            raise UsageError(f"{option} needs --pairs or --interleaved")
-    together = pair_rule == "together"
-    if together and not pairs and not interleaved:
-        raise UsageError("--pair-rule together needs --pairs or --interleaved")
-    spec = MatchSpec.of(
-        k=k, sources=tuple(dictionary), strands=strands, threads=threads, device=device
-    )
-    rule = Assignment(min_windows, min_fraction)
-    run = FilterRun(
-        reads, spec, keep, rule, pairs, bool(interleaved), together, output, output2, removed,
-        removed2, summary, level, rename,
-    )  # fmt: skip
-    filter_files(run, quiet=quiet, profile=profile)
+    filter_files(runs, quiet=quiet, profile=profile)

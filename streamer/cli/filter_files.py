@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
-from streamer.cli import cost_model
+from streamer.cli import choices, cost_model
 from streamer.cli.choices import say
 from streamer.cli.profile import profiled
-from streamer.cli.record_output import BOTH, FIRSTS, LASTS, NO_MARKS, RecordOutput
+from streamer.cli.record_output import RecordOutput
 from streamer.cli.streams import progress
 from streamer.device_choice import choose_device
-from streamer.errors import DataError, warn
+from streamer.errors import DataError, ReaderGoneError, StreamerError, UsageError, warn
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
@@ -39,6 +40,10 @@ from streamer.sequences.files import (
 )
 from streamer.sequences.read_batch import PackedNames
 from streamer.sequences.record_buffer import (
+    BOTH,
+    FIRSTS,
+    LASTS,
+    NO_MARKS,
     RecordForm,
     RecordText,
     TextPiece,
@@ -51,6 +56,7 @@ from trie.cpu.compiling import compile_notice
 from trie.cpu.forks import CAN_FORK
 from trie.cpu.team import Done, Part, Team, results_of
 from trie.cpu.threads import usable_cores
+from trie.new_file import in_place
 
 R = TypeVar("R")
 
@@ -78,11 +84,12 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilterRun:
-    """The options of the command. keep: whether to write the reads on target or the others.
+    """What is done with the files of one sample; its name is that of the table, if there is one.
 
-    pairs: files come as R1 R2. interleaved: mates follow each other in each file. together: the
+    keep: whether to write the reads on target or the others. pairs: files come as R1 R2.
+    interleaved: mates follow each other in each file; None: as the names tell. together: the
     windows of both reads decide about a pair. output2, removed2: for the reads R2. level: of the
-    compression. rename: whether numbers replace the names.
+    compression. rename: whether numbers replace the names. context: barcodes are counted.
     """
 
     reads: list[str]
@@ -90,7 +97,7 @@ class FilterRun:
     keep: bool
     rule: Assignment
     pairs: bool
-    interleaved: bool
+    interleaved: bool | None
     together: bool
     output: str | None
     output2: str | None
@@ -99,11 +106,43 @@ class FilterRun:
     summary: str | None
     level: int | None
     rename: bool
+    sample: str | None = None
+    context: bool = False
 
     @property
     def mates(self) -> bool:
         """Whether reads come in pairs."""
-        return self.pairs or self.interleaved
+        return self.pairs or bool(self.interleaved)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The files of records, if they are named."""
+        named = self.output, self.output2, self.removed, self.removed2
+        return [path for path in named if path is not None]
+
+    def settled(self, quiet: bool) -> FilterRun:
+        """Check the files, and the names where these tell whether mates follow each other."""
+        run = self
+        if self.removed2 is not None and self.removed is None:
+            raise UsageError("--removed2 needs --removed")
+        if self.sample is not None:
+            choices.check_files(self.reads, None, dict.fromkeys(self.outputs))
+        if self.pairs:
+            choices.check_different(self.reads)
+        elif self.interleaved is None:
+            run = replace(self, interleaved=_is_interleaved(self.reads))
+            if run.interleaved and not quiet:
+                say(
+                    "mates follow each other, by the first names: pairs are kept together "
+                    "(--no-interleaved: each read is filtered alone)"
+                )
+        if not run.mates:
+            for option in "output2", "removed2":
+                if getattr(self, option) is not None:
+                    raise UsageError(f"--{option} needs --pairs or --interleaved")
+            if self.together:
+                raise UsageError("--pair-rule together needs --pairs or --interleaved")
+        return run
 
     def parameters(self) -> dict[str, object]:
         """The parameters in the form of the summary."""
@@ -159,27 +198,80 @@ def _opened(
         yield RecordOutput(files, last, run.level, LASTS if run.rename else None)
 
 
-def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
-    """Write the chosen records and the summary; the files appear once everything is read."""
+def filter_files(runs: Sequence[FilterRun], *, quiet: bool, profile: bool) -> None:
+    """Write the chosen records and the summary; the files appear once everything is read.
+
+    Samples are filtered one after the other; StreamerError if one could not be.
+    """
     notice = None if quiet else say
-    work = cost_model.matching(run.reads, None)
+    first = runs[0] if runs[0].sample else runs[0].settled(quiet)
+    reads = [path for run in runs for path in run.reads]
     device = choose_device(
-        run.spec.device, report=notice, cost=work, threads=run.spec.threads, gpus=1
-    )
-    on_fallback = say if run.spec.device == "auto" else None
-    spec = replace(run.spec, device=device)
+        first.spec.device, report=notice, cost=cost_model.matching(reads, None),
+        threads=first.spec.threads, gpus=1,
+    )  # fmt: skip
+    on_fallback = say if first.spec.device == "auto" else None
+    spec = replace(first.spec, device=device)
     with compile_notice(quiet=quiet):
         with Team(spec.threads or usable_cores()) as team:
             dictionary = load_dictionary(spec, on_notice=notice, team=team)
             matcher = StreamMatcher(dictionary, spec, on_fallback=on_fallback)
         with closing(matcher):
-            counts = _filter(run, matcher, quiet=quiet, profile=profile)
-    if notice is not None:
-        totals = counts.totals
-        notice(
-            f"{totals['reads_out']:,} of {totals['reads_in']:,} reads and "
+            if not first.sample:
+                counts = _filter(first, matcher, quiet=quiet, profile=profile)
+                _tell(counts, "", quiet)
+                return
+            failed, told = [], {}
+            for run in runs:
+                assert run.sample is not None
+                try:
+                    settled = run.settled(quiet)
+                    own = replace(settled, summary=None, context=run.summary is not None)
+                    told[run.sample] = own, _filter(own, matcher, quiet=quiet, profile=profile)
+                    _tell(told[run.sample][1], f"{run.sample}: ", quiet)
+                except ReaderGoneError:
+                    raise
+                except (StreamerError, OSError) as error:
+                    failed.append(run.sample)
+                    choices.say_error(f"{run.sample}: {error}")
+    if first.summary is not None:
+        with OutputFiles() as files:
+            _write_summary(files, first.summary, told)
+    if failed:
+        raise StreamerError(f"{len(failed)} of {len(runs)} samples failed: {', '.join(failed)}")
+
+
+def _tell(counts: FilterCounts, sample: str, quiet: bool) -> None:
+    totals = counts.totals
+    if not quiet:
+        say(
+            f"{sample}{totals['reads_out']:,} of {totals['reads_in']:,} reads and "
             f"{totals['bases_out']:,} of {totals['bases_in']:,} bases written"
         )
+
+
+def _write_summary(
+    files: OutputFiles, path: str, told: Mapping[str, tuple[FilterRun, FilterCounts]]
+) -> None:
+    """Write the summary of each sample, or of the only one, whose name is that of its file.
+
+    Beside a regular file goes one for MultiQC.
+    """
+    from streamer.reporting.multiqc import filter_table, multiqc_path
+
+    content: dict[str, object] = {"version": __version__}
+    parts = {
+        name: {"parameters": run.parameters()} | counts.summary()
+        for name, (run, counts) in told.items()
+    }
+    if any(run.sample for run, _ in told.values()) or not told:
+        content["samples"] = [{"sample": name} | part for name, part in parts.items()]
+    else:
+        content |= next(iter(parts.values()))
+    files.open(path).write(json.dumps(content, indent=2).encode() + b"\n")
+    if not in_place(path):
+        totals = {name: counts.totals for name, (_, counts) in told.items()}
+        files.open(multiqc_path(path)).write(filter_table(totals).encode())
 
 
 def _filter(run: FilterRun, matcher: StreamMatcher, *, quiet: bool, profile: bool) -> FilterCounts:
@@ -204,8 +296,8 @@ def _filter(run: FilterRun, matcher: StreamMatcher, *, quiet: bool, profile: boo
         for output in outputs.all:
             output.end()
         if run.summary is not None:
-            told = {"version": __version__, "parameters": run.parameters()} | counts.summary()
-            files.open(run.summary).write(json.dumps(told, indent=2).encode() + b"\n")
+            name = os.path.basename(shown_name(run.reads[0])).partition(".")[0]
+            _write_summary(files, run.summary, {name: (run, counts)})
     return counts
 
 
@@ -280,7 +372,7 @@ def _odd(run: FilterRun, piece: TextPiece, form: RecordForm) -> Iterator[tuple[s
         yield problem, problem
     if run.mates:
         return
-    if both := mates_among(piece.reads.names):
+    if both := _mates_among(piece.reads.names):
         problem = "pairs in one file are torn: give --interleaved, or R1 and R2 with --pairs"
         yield f"{' and '.join(both)} follow each other: {problem}", problem
     elif form.aligned and len(piece.reads) and is_paired(piece.text, form.name):
@@ -288,7 +380,7 @@ def _odd(run: FilterRun, piece: TextPiece, form: RecordForm) -> Iterator[tuple[s
         yield f"{piece.reads.names[0]} is a read of a pair: {problem}", problem
 
 
-def mates_among(names: Sequence[str]) -> tuple[str, str] | None:
+def _mates_among(names: Sequence[str]) -> tuple[str, str] | None:
     """The first two names, if they are those of mates in any order, as are the next two."""
     some = [names[at] for at in range(min(len(names), 4))]
     for one, other in zip(some[::2], some[1::2], strict=False):
@@ -298,12 +390,12 @@ def mates_among(names: Sequence[str]) -> tuple[str, str] | None:
     return (some[0], some[1]) if len(some) > 1 else None
 
 
-def is_interleaved(paths: Sequence[str]) -> bool:
+def _is_interleaved(paths: Sequence[str]) -> bool:
     """Whether the names that begin each file are those of mates; False for what cannot be seen."""
     seen = [path for path in paths if size_of_files([path])]
     for path in seen:
         with closing(read_batches([path], batch_reads=4)) as batches:
-            both = mates_among(next((batch.names for batch in batches), []))
+            both = _mates_among(next((batch.names for batch in batches), []))
             if both is None or (both[0] != both[1] and both[0].endswith("2")):
                 return False
     return bool(seen)
@@ -319,7 +411,7 @@ class _Inputs:
     def __init__(self, run: FilterRun, team: Team, on_bytes: Callable[[int], None]) -> None:
         self._team = team
         self._paths = run.reads
-        self._context = run.summary is not None
+        self._context = run.context or run.summary is not None
         self._on_bytes = on_bytes
         self._done = [0] * len(run.reads)
         self._form: RecordForm | None = None

@@ -31,63 +31,10 @@ from streamer.output.output_file import (
     packed_blocks,
     suffix_of,
 )
-from streamer.sequences.record_buffer import RecordForm, RecordText, taken
+from streamer.sequences.record_buffer import RecordForm, RecordText, numbered, taken
 from streamer.sequences.sam import fastq_of_line, fastq_of_record
-from trie.cpu.jit import njit
 
-_LF, _CR = 0x0A, 0x0D
-
-
-NO_MARKS, FIRSTS, LASTS, BOTH = range(4)
-
-_DIGITS = 24  # bytes of a number with its mark, at most
-
-
-def _numbered(data: Any, fastq: bool, written: int, marks: int) -> tuple[NDArray[np.uint8], int]:
-    """Return records named by numbers, and how many there are with the ``written`` ones."""
-    text = np.frombuffer(data, np.uint8)
-    out = np.empty(text.size + _DIGITS * int(np.count_nonzero(text == _LF)), np.uint8)
-    size, written = _number(text, fastq, written, marks, out)
-    return out[:size], written
-
-
-@njit(cache=True, nogil=True)
-def _number(text, fastq, written, marks, out):
-    to = 0
-    line = 0
-    at = 0
-    while at < text.size:
-        end = at
-        while text[end] != _LF:
-            end += 1
-        header = line % 4 == 0 if fastq else text[at] == ord(">")
-        if header:
-            number = (written // 2 if marks == BOTH else written) + 1
-            out[to] = text[at]
-            to += 1
-            digits = 1
-            while number // 10**digits:
-                digits += 1
-            for digit in range(digits - 1, -1, -1):
-                out[to] = 0x30 + number // 10**digit % 10
-                to += 1
-            if marks != NO_MARKS:
-                out[to] = ord("/")
-                last = written % 2 == 1 if marks == BOTH else marks == LASTS
-                out[to + 1] = 0x32 if last else 0x31
-                to += 2
-            written += 1
-        elif fastq and line % 4 == 2:
-            out[to] = text[at]
-            to += 1
-        if header or (fastq and line % 4 == 2):
-            at = end - (end > at and text[end - 1] == _CR)
-        while at <= end:
-            out[to] = text[at]
-            to += 1
-            at += 1
-        line += 1
-    return to, written
+_CR = 0x0D
 
 
 class RecordOutput:
@@ -130,7 +77,7 @@ class RecordOutput:
         if not self._begun:
             self._begin(form)
         if self._marks is not None:
-            text, self._written = _numbered(data, form.name != "FASTA", self._written, self._marks)
+            text, self._written = numbered(data, form.name != "FASTA", self._written, self._marks)
             data = packed_blocks(text.tobytes(), self._level) if self._bgzf else text
         (self._converter or self._file).write(memoryview(data))
 

@@ -199,6 +199,8 @@ def _of_cpu() -> list[Job]:
         (*filter_, "reads.fq", "--keep"),
         (*filter_, "reads.fa", "--deplete"),
         (*filter_, "reads.fq", "mates.fq", "--pairs", "--keep", "--summary", "/dev/null"),
+        (*filter_, "reads.fq", "mates.fq", "--pairs", "--keep", "--pair-rule", "together",
+         "--rename"),
         (SERVE,),
         (SERVE, "--set", "dictionary.mode=grow"),
         (SERVE, "--set", 'decision.enrich=["one"]'),

@@ -1,6 +1,7 @@
 """MultiQC's custom content: a table whose rows are the samples, ``NAME_mqc.json``."""
 
 import json
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -81,6 +82,42 @@ def multiqc(collection: Collection, sample: str) -> str:
             "col1_header": "Sample",
         },
         "headers": headers,
+        "data": data,
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+_FILTERED: dict[str, dict[str, Any]] = {
+    "reads_in": {"title": "Reads in", "scale": "Blues"},
+    "reads_out": {"title": "Reads out", "scale": "Greens"},
+    "removed": {
+        "title": "Removed", "description": "Share of the reads that were not written",
+        "min": 0, "max": 1, "format": "{:,.4f}", "scale": "Reds",
+    },
+    "bases_in": {"title": "Bases in", "scale": "Blues", "hidden": True},
+    "bases_out": {"title": "Bases out", "scale": "Greens"},
+}  # fmt: skip
+
+
+def filter_table(samples: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the file's text for what a filter read and wrote, by sample."""
+    data = {
+        name.translate(_PLAIN): dict(counts)
+        | {"removed": 1 - counts["reads_out"] / max(counts["reads_in"], 1)}
+        for name, counts in samples.items()
+    }
+    content = {
+        "id": "kmer_streamer_filter",
+        "section_name": "kmer-streamer filter",
+        "description": f"Reads and bases before and after streamer filter {__version__}.",
+        "plot_type": "table",
+        "pconfig": {
+            "id": "kmer_streamer_filter_table",
+            "title": "kmer-streamer: filtered reads",
+            "namespace": "kmer-streamer",
+            "col1_header": "Sample",
+        },
+        "headers": {name: _COUNT | header for name, header in _FILTERED.items()},
         "data": data,
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,60 @@ def taken(parts: Sequence[RecordText], chosen: NDArray[np.bool_]) -> NDArray[np.
             _copy(span.text, part.places, chosen, first, span.end, own, out)
             first = span.end
     return out
+
+
+NO_MARKS, FIRSTS, LASTS, BOTH = range(4)
+"""What follows numbers that replace names: nothing, /1, /2, or both in turn."""
+
+_LINE_END, _CARRIAGE = 0x0A, 0x0D
+_DIGITS = 24  # bytes of a number with its mark, at most
+
+
+def numbered(data: Any, fastq: bool, written: int, marks: int) -> tuple[NDArray[np.uint8], int]:
+    """Return records named by numbers, and how many there are with the ``written`` ones."""
+    text = np.frombuffer(data, np.uint8)
+    out = np.empty(text.size + _DIGITS * int(np.count_nonzero(text == _LINE_END)), np.uint8)
+    size, written = _number(text, fastq, written, marks, out)
+    return out[:size], written
+
+
+@njit(cache=True, nogil=True)
+def _number(text, fastq, written, marks, out):
+    to = 0
+    line = 0
+    at = 0
+    while at < text.size:
+        end = at
+        while text[end] != _LINE_END:
+            end += 1
+        header = line % 4 == 0 if fastq else text[at] == ord(">")
+        if header:
+            number = (written // 2 if marks == BOTH else written) + 1
+            out[to] = text[at]
+            to += 1
+            digits = 1
+            while number // 10**digits:
+                digits += 1
+            for digit in range(digits - 1, -1, -1):
+                out[to] = 0x30 + number // 10**digit % 10
+                to += 1
+            if marks != NO_MARKS:
+                out[to] = ord("/")
+                last = written % 2 == 1 if marks == BOTH else marks == LASTS
+                out[to + 1] = 0x32 if last else 0x31
+                to += 2
+            written += 1
+        elif fastq and line % 4 == 2:
+            out[to] = text[at]
+            to += 1
+        if header or (fastq and line % 4 == 2):
+            at = end - (end > at and text[end - 1] == _CARRIAGE)
+        while at <= end:
+            out[to] = text[at]
+            to += 1
+            at += 1
+        line += 1
+    return to, written
 
 
 def first_apart(one: PackedNames, other: PackedNames, step: int = 1) -> int:

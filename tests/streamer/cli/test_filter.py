@@ -402,6 +402,7 @@ def test_a_fault_is_told_before_that_its_file_is_shorter(tmp_path, dictionary, s
         (("--keep", "--removed2", "x"), "--removed2 needs --removed"),
         (("--keep", "--removed", "-"), "--removed -: rows go to standard output"),
         (("--keep", "--pairs", "--interleaved"), "--pairs needs files as R1 R2"),
+        (("--keep", "--samples", "x"), "give READS, or --samples"),
         (("--keep", "--pair-rule", "together"), "--pair-rule together needs --pairs or"),
         (("--keep", "--level", 3), "--level needs an output that is compressed"),
         (("--keep", "--level", 0, "-o", "a.bz2"), "--level 0: a.bz2 has levels 1 to 9"),
@@ -473,3 +474,81 @@ def test_pairs_of_amplicons(action, tmp_path, streamer):
     )
     assert (out.read_bytes(), out2.read_bytes()) == (first, second)
     assert 0 < sum(written for _, _, written in reads) < len(reads)
+
+
+def table(path, *rows):
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    return path
+
+
+def test_samples_are_filtered_like_single_ones(tmp_path, dictionary, streamer):
+    """One has lanes, one is faulty, one is not there: the others are complete."""
+    rng = random.Random(5)
+    mates = [fastq(rng, 20, mate)[0] for mate in ("/1", "/2")]
+    single, lane = fastq(rng, 20)[0], fastq(rng, 9)[0]
+    one, other, alone, second = written(tmp_path, [*mates, single, lane])
+    bad = tmp_path / "bad.fq"
+    bad.write_bytes(single + b"@broken\n")
+    samples = table(
+        tmp_path / "samples.tsv",
+        ("sample", "reads1", "reads2", "output1", "output2", "removed"),
+        ("bad", bad, "", tmp_path / "bad_out.fq", "", ""),
+        ("pairs", one, other, tmp_path / "p1.fq", tmp_path / "p2.fq.gz", ""),
+        ("absent", tmp_path / "absent.fq", "", tmp_path / "absent_out.fq", "", ""),
+        ("lanes", alone, "", tmp_path / "lanes.fq", "", tmp_path / "lanes_removed.fq"),
+        ("lanes", second, "", tmp_path / "lanes.fq", "", tmp_path / "lanes_removed.fq"),
+    )
+    arguments = ["filter", "-d", dictionary, "-k", K, "--deplete", "--samples", samples, "-q"]
+    code, out, err = streamer(*arguments, "--summary", tmp_path / "all.json")
+    assert (code, out) == (1, "")
+    faults = err.splitlines()
+    assert f"error: bad: {bad}: record 21 (broken): not valid FASTQ" in faults[0]
+    assert f"error: absent: {tmp_path / 'absent.fq'}: no such file" in faults[1]
+    assert faults[2:] == ["streamer: error: 2 of 4 samples failed: bad, absent"]
+    assert not (tmp_path / "bad_out.fq").exists()
+    assert not list(tmp_path.glob(".*part"))
+    (first, last, _), reads = oracle.filtered(mates, K, RECORDS, keep=False, pairs=True)
+    assert (tmp_path / "p1.fq").read_bytes() == first
+    assert gzip.decompress((tmp_path / "p2.fq.gz").read_bytes()) == last
+    for name, keep in ("lanes.fq", False), ("lanes_removed.fq", True):
+        (want, *_), _ = oracle.filtered([single, lane], K, RECORDS, keep=keep)
+        assert (tmp_path / name).read_bytes() == want
+    told = json.loads((tmp_path / "all.json").read_text())["samples"]
+    assert [sample["sample"] for sample in told] == ["pairs", "lanes"]
+    assert [sample["parameters"]["pairs"] for sample in told] == [True, False]
+    counts = {"reads_in": 40, "reads_out": sum(out for _, _, out in reads)}
+    assert counts.items() <= told[0].items()
+    rows = json.loads((tmp_path / "all_mqc.json").read_text())["data"]
+    assert counts.items() <= rows["pairs"].items()
+    assert rows["pairs"]["removed"] == pytest.approx(1 - counts["reads_out"] / 40)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([("sample", "reads1")], "line 1: the columns are sample, reads1, output1 and, if"),
+        ([("sample", "reads1", "output1", "size")], "line 1: the columns are"),
+        ([("sample", "reads1", "output1")], "holds no sample"),
+        ([("sample", "reads1", "output1"), ("a", "in.fq", "")], "line 2: lacks output1"),
+        ([("sample", "reads1", "output1"), ("a", "in.fq", "x", "y")], "line 2: has 4 cells"),
+        ([("#sample", "reads1", "output1"), ("a", "in.fq", "x"), ("b", "in.fq", "./x")],
+         "line 3: ./x is one of a"),
+        ([("sample", "reads1", "output1"), ("a", "in.fq", "x"), ("a", "in.fq", "y")],
+         "line 3: a has other outputs or pairs"),
+        ([("sample", "reads1", "output1"), ("a", "in.fq", "x"), ("b", "x", "y")],
+         "x is an input and an output"),
+        ([("sample", "reads1", "output1"), ("a", "in.fq", "x.tsv")], "are written, not .tsv"),
+    ],
+)  # fmt: skip
+def test_tables_of_samples_that_are_refused(
+    rows, told, tmp_path, dictionary, streamer, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    samples = table(tmp_path / "samples.tsv", *rows)
+    code, _, err = streamer(
+        "filter", "-d", dictionary, "-k", K, "--deplete", "--samples", samples, "-q"
+    )
+    assert code in (1, 2)
+    assert told in err
+    assert err.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"samples.tsv", "dictionary.fa"}
