@@ -138,7 +138,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
             tracemalloc.stop()
 
     peak(10)
-    assert peak(60_000) < peak(20_000) + (1 << 20)
+    assert peak(30_000) < peak(10_000) + (1 << 20)
 
 
 def test_lengths_and_n50_are_those_of_the_definition(tmp_path):

@@ -19,6 +19,7 @@ from tests.waiting import until
 from trie.cpu.team import Team
 
 rapidgzip = pytest.importorskip("rapidgzip")
+pytestmark = pytest.mark.whole  # a process decompresses
 
 THREADS = 8
 RNG = random.Random(8)
