@@ -369,6 +369,7 @@ def test_nothing_is_stored_where_a_restart_would_not_find_it(tmp_path, how):
     for store in (
         lambda: journal.append([keyed(2, b"y")]),
         lambda: journal.append([Begun("q", 1, 5)]),
+        lambda: journal.put_snapshot(1, b"", (b"s",)),
     ):
         with pytest.raises(JournalFull) as error:
             store()
