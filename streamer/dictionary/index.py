@@ -213,7 +213,7 @@ class Index:
         """The index with groups as its targets, each with the k-mers of all of its targets."""
         numbers: dict[str, int] = {}
         of_target = [numbers.setdefault(group, len(numbers)) for group in self.groups]
-        owners = np.array(of_target, np.int32).take(self.owners, mode="clip")
+        owners = np.array(of_target, np.int32)[self.owners]
         grouped = replace(self, owners=owners, names=[*numbers], groups=(), known=None)
         shares = self.shares
         return replace(grouped, known=grouped._shares_of(shares.repeats, shares.steps))
@@ -224,7 +224,7 @@ class Index:
         if len(self.names) == 1:
             return np.zeros(self.starts.size, np.uint32)
         numbers = np.cumsum(self.shares.kmers > 0) - 1
-        return np.maximum(numbers, 0).astype(np.uint32).take(self.owners, mode="clip")
+        return np.clip(numbers, 0, len(self.targets) - 1).astype(np.uint32)[self.owners]
 
     @property
     def fingerprint(self) -> int:
@@ -398,6 +398,17 @@ class Index:
         sound &= "grown" in arrays or (arrays["set_starts"].size > 1 and targets > 0)
         sound &= arrays["set_starts"].size > 0 and arrays["offsets"].size > 1
         sound &= not has_filter(shape) or arrays["filter"].size > 0
+        if sound:
+            bounds, starts = arrays["set_starts"], arrays["starts"]
+            sound &= bounds[0] == 0 and bounds[-1] == arrays["set_members"].size
+            sound &= bool((np.diff(bounds) >= 0).all()) and bool((np.diff(starts) > 0).all())
+            for name in ("owners", "set_members"):
+                least, most = arrays[name].min(initial=0), arrays[name].max(initial=0)
+                sound &= bool(least >= 0) and bool(most < max(targets, 1))
+            if records:
+                first, last = int(starts[0]), int(starts[-1])
+                bases = int(facts["bases"]) - (last - first - records + 1)  # of the last record
+                sound &= first >= 0 and 0 <= bases <= size - last
         if not sound:
             raise IndexFileError(path, "is damaged: its arrays do not fit each other")
         names = Names(arrays["target_names"], targets)
@@ -443,15 +454,19 @@ def listed(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     codes = np.empty(shares.distinct, np.uint64)
     sets = np.empty(shares.distinct, np.uint32)
     begins, ends = shares.repeats[0], shares.repeats[1]
-    filled = 0
+    filled = stop = 0
     for found, places in _windows(index):
         at = np.searchsorted(ends, places, side="right")
         first = at == ends.size
         first[~first] = begins[at[~first]] > places[~first]
         stop = filled + int(first.sum())
+        if stop > codes.size:
+            break
         codes[filled:stop] = found[first]
         sets[filled:stop] = sets_at(index, places[first])
         filled = stop
+    if stop != codes.size:
+        raise StreamerError("the index is damaged: its repeated windows are not those of its text")
     order = np.argsort(codes)
     return codes[order], sets[order]
 
@@ -498,7 +513,7 @@ def sets_at(index: Index, places: NDArray[np.int64]) -> NDArray[np.uint32]:
     at = np.searchsorted(ends, places, side="right")
     inside = at < ends.size
     inside[inside] = begins[at[inside]] <= places[inside]
-    sets[inside] = numbers[at[inside]]
+    sets[inside] = np.minimum(numbers[at[inside]], len(index.targets) - 1)
     return sets
 
 
@@ -533,12 +548,15 @@ def numbers_of_targets(
     numbers = np.empty(ends[-1], np.uint32)
     shares = index.shares
     gaps = index.reference.gaps.reshape(-1, 2)
-    _put_firsts(gaps, shares.repeats, shares.steps, index.starts, records, ends, index.k, numbers)
+    _put_firsts(
+        gaps, shares.repeats, shares.steps, index.starts, records, ends, index.k, index.size,
+        numbers,
+    )  # fmt: skip
     return numbers, ends[bounds - bounds[0]]
 
 
 @njit(cache=True, nogil=True)
-def _put_firsts(gaps, repeats, steps, starts, records, ends, k, numbers):
+def _put_firsts(gaps, repeats, steps, starts, records, ends, k, size, numbers):
     for i in range(records.size):
         start = starts[records[i]]
         to = ends[i] - start
@@ -554,8 +572,11 @@ def _put_firsts(gaps, repeats, steps, starts, records, ends, k, numbers):
         at = np.searchsorted(repeats[0], start)
         while at < steps.size and np.int64(repeats[0, at]) < stop:
             first = np.int64(repeats[2, at])
-            for place in range(np.int64(repeats[0, at]), np.int64(repeats[1, at])):
-                numbers[to + place] = first
+            # a damaged file may have other windows and numbers
+            for place in range(
+                max(np.int64(repeats[0, at]), start), min(np.int64(repeats[1, at]), stop)
+            ):
+                numbers[to + place] = first if 0 <= first < size else NO_SET
                 first += steps[at]
             at += 1
 

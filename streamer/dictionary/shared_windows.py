@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.errors import StreamerError
 from trie.cpu.intrinsics import popcount
 from trie.cpu.jit import inner, njit
 from trie.windows import NO_SET, next_clear, next_set, set_bits
@@ -47,9 +48,11 @@ def find_shared(
     """The windows of k-mers of several targets, their sets in the order of first windows.
 
     repeats, steps: as in ``trie.index.repeats``. starts, owners: of records. size: of the text.
+    StreamerError if the repeats are none of this text: those of a damaged file.
     """
     bits = np.zeros(size // 32 + 1, np.uint32)
-    _mark(repeats, steps, starts, owners, bits)
+    if not _mark(repeats, steps, starts, owners, size, bits):
+        raise StreamerError("the index is damaged: its repeated windows are outside its text")
     before = np.empty(bits.size, np.uint32)
     sets = np.zeros(_count_before(bits, before), np.uint32)
     order = np.argsort(owners, kind="stable")
@@ -78,15 +81,26 @@ def _firsts(repeats, steps, row):
 
 
 @njit(cache=True, nogil=True)
-def _mark(repeats, steps, starts, owners, bits):
+def _mark(repeats, steps, starts, owners, size, bits):
+    """Mark the first windows of k-mers of several targets; whether all windows are in order."""
     record = 0
+    before = np.int64(0)
     for row in range(steps.size):
-        while record + 1 < starts.size and starts[record + 1] <= np.int64(repeats[0, row]):
-            record += 1
+        begin, end = np.int64(repeats[0, row]), np.int64(repeats[1, row])
         low, high = _firsts(repeats, steps, row)
+        if (
+            not before <= begin < end <= size
+            or not starts[0] <= low < high <= size
+            or abs(steps[row]) != 1
+        ):
+            return False
+        before = end
+        while record + 1 < starts.size and starts[record + 1] <= begin:
+            record += 1
         other = np.searchsorted(starts, low, side="right") - 1
         if owners[other] != owners[record]:
             set_bits(bits, low, high)
+    return True
 
 
 @njit(cache=True, nogil=True)

@@ -129,12 +129,12 @@ def seen_by_record(seen, starts, record_sets, shared, counts):
         counts[record_sets[record]] += _seen_between(seen, begin, end)
     record = 0
     for at in range(shared.shape[1]):
-        begin, end = np.int64(shared[0, at]), np.int64(shared[1, at])
+        begin, end = np.int64(shared[0, at]), min(np.int64(shared[1, at]), 64 * seen.size)
         while record + 1 < record_sets.size and starts[record + 1] <= begin:
             record += 1
         count = _seen_between(seen, begin, end)
         counts[record_sets[record]] -= count
-        counts[shared[2, at]] += count
+        counts[min(shared[2, at], counts.size - 1)] += count
 
 
 @inner
@@ -177,9 +177,12 @@ def _first_place(runs, i):
 
 @inner
 def _put_run(seen, changes, low, high):
-    if seen.size:
+    """Count the numbers ``low`` to ``high``, of which a damaged file has others than there are."""
+    if low < 0:
+        return
+    if high >> 6 < seen.size:
         _mark(seen, low, high)
-    if changes.size:
+    if high + 1 < changes.size:
         add_shared(changes, low, np.int64(1))
         add_shared(changes, high + 1, np.int64(-1))
 

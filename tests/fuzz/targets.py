@@ -122,11 +122,18 @@ def _journal() -> Target:
     return JournalFiles()
 
 
+def _index() -> Target:
+    from tests.fuzz.index_files import IndexFiles
+
+    return IndexFiles()
+
+
 TARGETS: dict[str, Callable[[], Target]] = {
     "wire": _wire,
     "sequences": _sequences,
     "config": _config,
     "journal": _journal,
+    "index": _index,
 }
 
 

@@ -22,12 +22,13 @@ def early(self, producer, epoch, mark):
     return COMMIT(self, producer, epoch, mark)
 
 
-SECONDS = {"wire": 40, "sequences": 15, "config": 15, "journal": 15}
+SECONDS = {"wire": 40, "sequences": 15, "config": 15, "journal": 15, "index": 15}
 ALWAYS = {
     "wire": {"ingest batch", "ingest repeat", "ingest conflict", "control status", "sync pull"},
     "sequences": {"read", "a fault"},
     "config": {"accepted", "refused"},
     "journal": {"the same", "refused"},
+    "index": {"used", "refused"},
 }
 """Outcomes of some inputs of each target, which show that the oracles are exercised."""
 

@@ -73,7 +73,7 @@ class ReferenceText(NamedTuple):
         gaps = self.gaps.reshape(-1, 2).astype(np.int64)
         begins = gaps[:-1, 1]
         windows = np.maximum(gaps[1:, 0] - begins - k + 1, 0)
-        record = records_at(self.starts, begins)
+        record = np.maximum(records_at(self.starts, begins), 0)
         return np.bincount(
             record[windows > 0], windows[windows > 0], minlength=self.starts.size
         ).astype(np.int64)
@@ -272,8 +272,10 @@ def fill_from_text(text, first, sixteens):
 @njit(cache=True, nogil=True)
 def codes_at_places(text, places, k):
     """uint64: the k-mer codes of the windows at those places of a packed text."""
-    codes = np.empty(places.size, dtype=np.uint64)
+    codes = np.zeros(places.size, dtype=np.uint64)
     for i in range(places.size):
+        if np.int64(places[i]) > 4 * (text.size - SLACK):
+            continue  # of a damaged file
         codes[i] = reversed_pairs(symbols_at(text, places[i])) >> np.uint64(64 - 2 * k)
     return codes
 
