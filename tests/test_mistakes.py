@@ -115,7 +115,7 @@ MISTAKES = {
         "trie/test_codes.py::test_equals_the_walk",
     ),
     "a checksum is not compared": Mistake(
-        "trie/index/index_file.py", '!= facts["checksums"][name]', "< 0",
+        "trie/index/index_file.py", "whole[at:done]) != checksum", "whole[at:done]) < 0",
         "streamer/dictionary/test_index.py::test_damaged_files",
     ),
     # ---- daemon and clients ----------------------------------------------------------------------

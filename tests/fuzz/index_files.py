@@ -1,7 +1,7 @@
-"""Index files with changed bytes: refused in one line, or used without reading outside the file.
+"""Index files with changed bytes: ``damaged`` finds each, and they are refused, or used safely.
 
-Each array lies between pages that nobody may touch, at the end of its own or at their beginning. An
-input is a seed: of which arrays change, and where. What a read finds is then anything.
+Arrays that are used lie between pages that nobody may touch, at the end of their own or at their
+beginning. An input is a seed: of what changes, and where. What a read finds is then anything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trie.codes import decode
 from trie.index.index_file import PAGE, IndexFileError, damaged, open_index
 
 FLIPS = 200
-"""Bytes that an input changes, at most half of an array."""
+"""Bytes that an input changes together in two arrays; a tenth, one after the other, in a file."""
 
 
 class IndexFiles(OfBytes):
@@ -42,11 +42,13 @@ class IndexFiles(OfBytes):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
+        self._paths = list[str]()
         self._batch, self._files = _reads(), list[tuple[Any, dict[str, NDArray[Any]]]]()
         for k in (9, 21, 31):
             path = str(Path(self.folder.name, f"{k}.idx"))
             _made(self.folder.name, k).save(path)
             assert damaged(path) == []
+            self._paths.append(path)
             facts, arrays = open_index(path)
             for at_end in (False, True):
                 some = {name: _guarded(array, at_end=at_end) for name, array in arrays.items()}
@@ -55,6 +57,8 @@ class IndexFiles(OfBytes):
     def take(self, data: bytes) -> str:
         """Change some bytes, use the file, and change them back."""
         rng = random.Random(data)
+        if rng.random() < 0.3:
+            return _found(rng.choice(self._paths), rng)
         facts, arrays = rng.choice(self._files)
         undo = []
         for name in rng.sample([name for name, array in arrays.items() if array.size], 2):
@@ -98,6 +102,25 @@ class IndexFiles(OfBytes):
     def maker(self, corpus: Sequence[bytes]) -> Callable[[random.Random], None]:
         """Makes seeds."""
         return lambda rng: self.one(rng.randbytes(8))
+
+
+def _found(path: str, rng: random.Random) -> str:
+    with open(path, "r+b", buffering=0) as file:
+        size = file.seek(0, 2)
+        for _ in range(FLIPS // 10):
+            at = rng.choice((rng.randrange(size), rng.randrange(PAGE)))
+            file.seek(at)
+            before = file.read(1)
+            file.seek(at)
+            file.write(bytes([before[0] ^ rng.randrange(1, 256)]))
+            try:
+                assert damaged(path), at
+            except IndexFileError:
+                pass
+            finally:
+                file.seek(at)
+                file.write(before)
+    return "found"
 
 
 def _reads() -> ReadBatch:

@@ -135,8 +135,19 @@ def facts_of(path: str) -> dict[str, Any] | None:
 
 def open_index(path: str) -> tuple[dict[str, Any], Arrays]:
     """The facts and arrays of a file; OSError if it cannot be read, IndexFileError if damaged."""
+    facts, sections, whole, _ = _mapped(path)
+    arrays = {
+        name: whole[at : at + count * np.dtype(kind).itemsize].view(kind)
+        for name, kind, count, at, _ in sections
+    }
+    return facts, arrays
+
+
+def _mapped(path: str) -> tuple[dict[str, Any], list[Any], NDArray[np.uint8], int]:
+    """The facts, the descriptions of the arrays, all bytes, and where the description ends."""
     with open(path, "rb") as file:
         facts = _described(path, file)
+        head = file.tell()
         length = os.fstat(file.fileno()).st_size
         sections = facts.pop("arrays")
         end = max(at + count * np.dtype(kind).itemsize for _, kind, count, at, _ in sections)
@@ -147,13 +158,7 @@ def open_index(path: str) -> tuple[dict[str, Any], Arrays]:
         except OSError as error:
             raise OSError(error.errno or errno.ENODEV, "cannot be mapped", path) from error
     _end_in_one_line(path)
-    whole = np.asarray(_Mapping(mapped))
-    arrays = {
-        name: whole[at : at + count * np.dtype(kind).itemsize].view(kind)
-        for name, kind, count, at, _ in sections
-    }
-    facts["checksums"] = {name: checksum for name, *_, checksum in sections}
-    return facts, arrays
+    return facts, sections, np.asarray(_Mapping(mapped)), head
 
 
 def _described(path: str, file: BinaryIO) -> dict[str, Any]:
@@ -171,23 +176,29 @@ def _described(path: str, file: BinaryIO) -> dict[str, Any]:
 
 
 def damaged(path: str, on_bytes: Callable[[int], None] = lambda done: None) -> list[str]:
-    """The names of the arrays of a file that are not as they were written."""
-    facts, arrays = open_index(path)
-    done, found = 0, []
-    for name, array in arrays.items():
-        if _checksum(array) != facts["checksums"][name]:
+    """The names of the arrays of a file that are not as they were written, and what is between."""
+    _, sections, whole, done = _mapped(path)
+    found = []
+    for name, kind, count, at, checksum in sections:
+        if whole[done:at].any():
+            found.append(f"the space before {name}")
+        done = at + count * np.dtype(kind).itemsize
+        if _checksum(whole[at:done]) != checksum:
             found.append(name)
-        done += array.nbytes
         on_bytes(done)
-    return found
+    return found if done == whole.size else [*found, "its end"]
 
 
 _handler: Any = None
+_handled = ""
 
 
 def _end_in_one_line(path: str) -> None:
     """Let SIGBUS end the process with one line: Python's handlers run too late, namely never."""
-    global _handler
+    global _handler, _handled
+    if path == _handled:
+        return
+    _handled = path
     message = f"streamer: error: {path}: an index changed or could not be read while it was open\n"
     _handler = _compiled_handler(message.encode())
     _, address = _handler

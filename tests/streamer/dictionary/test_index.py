@@ -212,36 +212,11 @@ def test_subtracting_and_intersecting(strands: str, tmp_path: Path) -> None:
 
 
 def test_damaged_files(tmp_path: Path) -> None:
-    """Every flipped byte is found by ``damaged`` or on opening; none makes a kernel stray."""
+    """A cut is found on opening, a flipped byte by ``damaged`` (see ``tests.fuzz.index_files``)."""
     fasta = written(tmp_path / "r.fa", records(3))
     path = tmp_path / "r.idx"
     Index.from_files([fasta], 21, "canonical").save(str(path))
     whole = path.read_bytes()
-    rng = np.random.default_rng(3)
-    bases = np.concatenate([codes for _, codes in records(3)])
-    offsets = np.array([0, bases.size])
-    for _ in range(300):
-        at = int(rng.integers(0, len(whole)))
-        other = bytearray(whole)
-        other[at] ^= 1 << int(rng.integers(0, 8))
-        path.write_bytes(other)
-        try:
-            opened = Index.open(str(path))
-        except StreamerError:
-            continue
-        runs: list[np.ndarray] = []
-        opened.text.match(bases, offsets, runs=runs)
-        sets = np.zeros(bases.size, np.uint32)
-        for part in runs:
-            sets_of_runs(
-                part,
-                opened.starts,
-                opened.record_sets,
-                opened.shares.shared,
-                len(opened.targets),
-                sets,
-            )
-        assert sets.max() < len(opened.targets)
     for size in (0, 5, 19, 300, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
         with pytest.raises(StreamerError, match=r"is not an index|damaged|cut"):
