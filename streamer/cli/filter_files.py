@@ -225,7 +225,8 @@ def filter_files(runs: Sequence[FilterRun], *, quiet: bool, profile: bool) -> No
             for run in runs:
                 assert run.sample is not None
                 try:
-                    settled = run.settled(quiet)
+                    # how mates were told is said once
+                    settled = run.settled(quiet or any(one.interleaved for one, _ in told.values()))
                     own = replace(settled, summary=None, context=run.summary is not None)
                     told[run.sample] = own, _filter(own, matcher, quiet=quiet, profile=profile)
                     _tell(told[run.sample][1], f"{run.sample}: ", quiet)

@@ -103,7 +103,7 @@ def filter_table(samples: Mapping[str, Mapping[str, int]]) -> str:
     """Return the file's text for what a filter read and wrote, by sample."""
     data = {
         name.translate(_PLAIN): dict(counts)
-        | {"removed": 1 - counts["reads_out"] / max(counts["reads_in"], 1)}
+        | {"removed": round(1 - counts["reads_out"] / max(counts["reads_in"], 1), 6)}
         for name, counts in samples.items()
     }
     content = {
