@@ -161,7 +161,7 @@ def test_a_team_reads_what_one_thread_reads(tmp_path, threads, inflating):
 @pytest.mark.parametrize("size", [1, 50, 1 << 18])
 def test_groups_hold_every_byte(size, whole, monkeypatch, inflating):
     monkeypatch.setattr(bgzf, "_READ_BYTES", size)
-    for name, content in damaged(29 if size == 1 else 7):
+    for name, content in damaged(97 if size == 1 else 17):
         for most in (1, HALF, 1 << 20):
             groups = list(bgzf.block_groups(io.BytesIO(content), most, whole=whole))
             assert b"".join(group.tobytes() for group in groups) == content, name

@@ -175,7 +175,9 @@ def test_no_call_of_a_kernel_takes_long(monkeypatch, method, cells, most, room, 
     assert sum(sizes) >= 20_000 - 5
 
 
-@pytest.mark.parametrize(("length", "k"), [(1, 0), (2, 1), (7, 2), (20, 4)])
+@pytest.mark.parametrize(
+    ("length", "k"), [(1, 0), (2, 1), (7, 2), pytest.param(20, 4, marks=pytest.mark.slow)]
+)
 def test_an_index_lists_the_patterns_near_each_piece(monkeypatch, length, k):
     """In calls of a kernel that take some patterns each."""
     monkeypatch.setattr(pigeonhole, "NEAR_AT_ONCE", 500)
