@@ -234,7 +234,7 @@ KERNELS = dict(
 """The kernels that keep all their words in registers."""
 
 NAMES = [
-    pytest.param(name, marks=[pytest.mark.slow] * made.__module__.endswith("paper"))
+    pytest.param(name, marks=[pytest.mark.slow] * str(made.__module__).endswith("paper"))
     for name, (made, _) in KERNELS.items()
 ]
 """Those that better ones have replaced are for the long lane."""
