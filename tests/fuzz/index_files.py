@@ -42,7 +42,7 @@ class IndexFiles(OfBytes):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self._paths = list[str]()
+        self.flips, self._paths = 0, list[str]()
         self._batch, self._files = _reads(), list[tuple[Any, dict[str, NDArray[Any]]]]()
         for k in (9, 21, 31):
             path = str(Path(self.folder.name, f"{k}.idx"))
@@ -58,6 +58,7 @@ class IndexFiles(OfBytes):
         """Change some bytes, use the file, and change them back."""
         rng = random.Random(data)
         if rng.random() < 0.3:
+            self.flips += FLIPS // 10
             return _found(rng.choice(self._paths), rng)
         facts, arrays = rng.choice(self._files)
         undo = []
@@ -67,6 +68,7 @@ class IndexFiles(OfBytes):
                 at = rng.randrange(raw.size)
                 undo.append((raw, at, raw[at]))
                 raw[at] = rng.choice((0, 255, raw[at] ^ 1 << rng.randrange(8), rng.randrange(256)))
+        self.flips += len(undo)
         try:
             return self._use(facts, arrays)
         finally:
@@ -84,8 +86,7 @@ class IndexFiles(OfBytes):
                 counts, coverage = TargetCounts(matcher), CoverageCounts(matcher)
                 counts.add(result)
                 coverage.add(result)
-                counts.columns()
-                assert len([*coverage.columns(3)])
+                assert counts.columns() and [*coverage.columns(3)]
                 for rows in (intervals(result), reads(result, matcher.dictionary.targets)):
                     for one in np.unique(rows.get("target", np.zeros(0, np.uint32))).tolist():
                         matcher.dictionary.targets.label(one)

@@ -52,9 +52,8 @@ def test_beside_named_targets(mode, reads, tmp_path, streamer):
     mixed = write_fasta(tmp_path / "mixed.fa", [("named", "ACGTTGCAACCATTGA")])
     streamer("match", reads, "-k", 9, "--seed", 0, "--save", saved, "-q")
     for path, targets in ((mixed, {"t"}), (reads, {"."})):
-        code, out, _ = streamer(
-            "match", path, "-k", 9, "-d", target, "-d", saved, "--mode", mode, "-q"
-        )
+        known = ("-d", target, "-d", saved, "--mode", mode)
+        code, out, _ = streamer("match", path, "-k", 9, *known, "-q")
         assert code == 0
         rows = [line.split("\t") for line in out.splitlines()[1:]]
         assert {row[3] for row in rows} == {"match"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 
 import pytest
 
@@ -108,18 +107,6 @@ def test_the_same_rows(k, strands, case, rows):
         assert reports_of(rows, k, strands, ["near.idx"]) == want
 
 
-@pytest.mark.parametrize("strands", ["canonical", "both"])
-def test_several_files(strands, case, rows):
-    for name in "ab":
-        save = ("--strands", strands, "--save", case / f"{name}.idx")
-        rows("none.fa", "-k", 11, *save, sources=[f"{name}.fa"])
-    for order, mixes in (("ab", [("idx", "fa")]), ("ba", [("fa", "idx"), ("idx", "idx")])):
-        want = reports_of(rows, 11, strands, [f"{name}.fa" for name in order])
-        for kinds in mixes:
-            sources = [f"{name}.{kind}" for name, kind in zip(order, kinds, strict=True)]
-            assert reports_of(rows, 11, strands, sources) == want
-
-
 def without(prefix, text):
     """Rows whose targets (the last column) with that prefix are left out."""
     found = []
@@ -174,17 +161,6 @@ def test_grown_kmers_have_no_target(strands, way, case, rows):
 def read_records(path):
     lines = path.read_text().splitlines()
     return [(head[1:], letters) for head, letters in zip(lines[::2], lines[1::2], strict=True)]
-
-
-def test_another_k_or_strands_beside_records(case, rows, streamer):
-    rows("none.fa", "-k", 11, "--save", case / "saved.idx", sources=["a.fa"])
-    shutil.copy(case / "saved.idx", case / "copy.idx")
-    for options in (["-k", 12], ["-k", 11, "--strands", "both"]):
-        for sources in (["a.fa", "saved.idx"], ["copy.idx", "a.fa"]):
-            given = [part for name in sources for part in ("-d", case / name)]
-            code, out, err = streamer("match", case / "reads.fa", *options, *given, "-q")
-            assert (code, out, len(err.splitlines())) == (1, "", 1)
-            assert "was saved with -k 11 --strands canonical, not with" in err
 
 
 @pytest.mark.parametrize("strands", ["forward", "both"])

@@ -11,9 +11,11 @@ import pytest
 from streamer.dictionary import index
 from streamer.dictionary.targets import NO_SET, Dictionary
 from streamer.errors import StreamerError
+from streamer.sequences.files import read_batches
 from tests.data_files import write_fasta
 from tests.reference import exact as oracle
 from tests.reference.exact import decode_kmer
+from trie.codes import decode
 
 
 def known_by(dictionary):
@@ -54,12 +56,30 @@ def test_labels(tmp_path):
     assert dictionary.targets.label(int(NO_SET)) is None
 
 
-def test_several_files(tmp_path):
-    first = write_fasta(tmp_path / "a.fa", [("a", "ACGTT")])
-    second = write_fasta(tmp_path / "b.fa", [("b", "ACGTT"), ("c", "GGGGG")])
-    dictionary = Dictionary.from_files([first, second], 5, "forward")
-    assert list(dictionary.targets.names) == ["a", "b", "c"]
-    assert known_by(dictionary) == {"ACGTT": [0, 1], "GGGGG": [2]}
+@pytest.mark.parametrize(
+    ("k", "strands"), [(1, "forward"), (3, "canonical"), (31, "canonical"), (31, "forward")]
+)
+def test_long_records_cut_into_pieces(k, strands, tmp_path, monkeypatch):
+    """A window across a cut is there once, with its record; so is one that several records hold."""
+    rng = np.random.default_rng(k)
+    bases = rng.integers(0, 4, 200_000, dtype=np.uint8)
+    bases[rng.integers(0, bases.size, 100)] = 4
+    letters = decode(bases).tobytes().decode()
+    records = [("none", ""), ("long", letters), ("part", letters[60_000:120_000]), ("last", "ACG")]
+    first = write_fasta(tmp_path / "a.fa", [*records, ("t", letters[-100:])])
+    second = write_fasta(tmp_path / "b.fa", [("again", letters[31_000:32_000])])
+    whole = Dictionary.from_batches(read_batches([first, second]), k, strands)
+    monkeypatch.setattr(index, "_PIECE", 1000)
+    cut = Dictionary.from_files([first, second], k, strands)
+    assert list(cut.targets.names) == ["none", "long", "part", "last", "t", "again"]
+    np.testing.assert_array_equal(cut.codes, whole.codes)
+    for mine, theirs in np.unique(np.column_stack((cut.sets, whole.sets)), axis=0):
+        np.testing.assert_array_equal(
+            cut.targets.members_of(mine), whole.targets.members_of(theirs)
+        )
+    if k == 31:
+        # long alone, and with part, with t and with again
+        assert np.unique(cut.sets).size == 4
 
 
 CODES = "ambiguity codes in every window (write out their variants, or use asm --iupac)"
