@@ -143,6 +143,8 @@ def test_full_by_a_limit_of_file_size(tmp_path):
             if limit == 1000:  # here the index cannot grow either
                 with pytest.raises(JournalFull):
                     journal.append([keyed(len(stored) + 1)])
+                with pytest.raises(JournalFull):
+                    journal._index.put(journal._everything())
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         journal.append([one])
