@@ -298,7 +298,9 @@ def test_a_stopped_subscriber_gets_what_the_feed_dropped(growing, tmp_path, monk
         fold.nothing_else()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_subscriber_outlives_the_daemon(growing, tmp_path, number):
     fold = Fold()
     with daemon(growing) as (child, endpoints):
