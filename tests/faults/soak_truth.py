@@ -1,4 +1,4 @@
-"""What a soak knows: what was acknowledged, what the feed published, what sync replayed since.
+"""What a soak compares and judges: every message, samples of resources and their slopes, jobs.
 
 Everything is compared as it comes and then forgotten, so that the tester itself does not grow:
 eight bytes are kept for each batch.

@@ -1,4 +1,4 @@
-"""Control without sockets: each request gets one reply, and a refused request has no effect."""
+"""The sides of control, feed and sync, as the fuzzer sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd messages from real ones, by changes of fields, frames and bytes from a seed."""
+"""Messages on the wire: honest seeds, and what becomes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequence files: records and errors must equal those of a plain reader (tests/reference).
+"""Targets of the fuzzer that read files: sequences, configurations, journals.
 
 Files of other formats, and damaged compressed files, of which any part may be read before the
 damage is noticed, may only raise the documented error.

@@ -1,4 +1,4 @@
-"""Every command and report over the test data gives the rows it gave before, byte for byte.
+"""Rows of commands and sessions of daemons, as they were recorded.
 
 The rows were recorded once and reviewed; ``--update-golden`` records them anew. A short output is
 kept whole, of a longer one the first rows, the number of rows and the SHA-256 of all of it.

@@ -1,4 +1,4 @@
-"""Inputs around the edges that matter to the kernels, from fixed seeds."""
+"""Cases for kernels of exact matching, and their launches in plain form."""
 
 from __future__ import annotations
 

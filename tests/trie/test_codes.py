@@ -1,4 +1,4 @@
-"""Letters to codes: words of eight letters against the table, every byte at every place."""
+"""Codes of bases: encoded, packed, sorted, and their prefixes."""
 
 from __future__ import annotations
 

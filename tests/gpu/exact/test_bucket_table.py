@@ -1,4 +1,4 @@
-"""How large bucket tables get: no card is needed to say so."""
+"""The table of buckets, and batches that are packed for several GPUs."""
 
 from __future__ import annotations
 

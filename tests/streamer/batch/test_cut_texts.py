@@ -1,4 +1,4 @@
-"""Texts that are read in pieces give what they give when they are read whole."""
+"""Searches that are cut into pieces, or interrupted."""
 
 from __future__ import annotations
 

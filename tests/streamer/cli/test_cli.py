@@ -1,4 +1,4 @@
-"""The program as a process: start-up, exit codes, signals, pipes, the first run's notice."""
+"""The program as a process: start-up, exit codes, signals, pipes, limits on memory."""
 
 from __future__ import annotations
 

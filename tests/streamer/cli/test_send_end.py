@@ -1,4 +1,4 @@
-"""``streamer send`` says how far it came, whatever ends it, and the daemon agrees."""
+"""``streamer send`` says how far it came, whatever ends it, and goes on there."""
 
 from __future__ import annotations
 

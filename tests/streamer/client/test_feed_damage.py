@@ -1,4 +1,4 @@
-"""Messages of the feed that came as they were sent, but are not what the protocol has."""
+"""Messages of the feed as clients take them: damage, additions, revisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subscriber: every kind of loss is noticed, and what beats and status messages carry."""
+"""The subscriber: every kind of loss is noticed, and healed beside real daemons."""
 
 from __future__ import annotations
 

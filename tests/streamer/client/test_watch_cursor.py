@@ -1,4 +1,4 @@
-"""``streamer watch --from-cursor``: every row, over restarts of the daemon and of watch."""
+"""``streamer watch``: every row over restarts, and the end or loss of the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A matcher on a cluster gives the results of one machine, whatever happens to its workers."""
+"""On a cluster of Ray: results are those of one machine, whatever happens to workers."""
 
 from __future__ import annotations
 

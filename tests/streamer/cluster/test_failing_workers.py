@@ -1,4 +1,4 @@
-"""Workers that fail for good, start late or answer late: the stream goes on. No Ray is needed."""
+"""Workers that fail, start late or answer late: the stream goes on. No Ray is needed."""
 
 from __future__ import annotations
 

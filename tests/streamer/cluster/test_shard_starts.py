@@ -1,4 +1,4 @@
-"""When workers of a shard may start, and when the shard is given up. Times are made up."""
+"""Starts of workers, their line to the daemon on one node, and their version."""
 
 from __future__ import annotations
 

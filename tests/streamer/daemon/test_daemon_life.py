@@ -1,4 +1,4 @@
-"""The life of the daemon: start, control, drain, signals, end."""
+"""The life of the daemon: one pass over all reads, start, control, drain, signals, end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that clients could fill: subscriptions, and replies that nobody reads."""
+"""What clients cannot do to a daemon: fill its memory, or harm others with what is refused."""
 
 from __future__ import annotations
 

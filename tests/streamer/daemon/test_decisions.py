@@ -1,4 +1,4 @@
-"""Decisions: on the feed and on request, against the definition of an assigned read."""
+"""Decisions and context of reads: on the feed and on request, against the definition."""
 
 from __future__ import annotations
 

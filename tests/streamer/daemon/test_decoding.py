@@ -1,4 +1,4 @@
-"""Batches decoded together against ``decode_batch`` of each."""
+"""Batches that are decoded together, and answers that replace others."""
 
 from __future__ import annotations
 

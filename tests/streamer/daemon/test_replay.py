@@ -1,4 +1,4 @@
-"""Answers for connections without room: in order, without a hole, or none."""
+"""Between threads and the journal: replay, the journal that others read, mailboxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of a played run: what each channel does, and which reads are complete together."""
+"""A run that is played: its channels, and records that keep their bytes."""
 
 from __future__ import annotations
 

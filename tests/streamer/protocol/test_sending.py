@@ -1,4 +1,4 @@
-"""Messages of many frames, sent and received in one call or one by one."""
+"""Messages by libzmq's own functions: sent, received and counted as they are, or not at all."""
 
 from __future__ import annotations
 

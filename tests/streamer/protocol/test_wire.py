@@ -1,4 +1,4 @@
-"""Messages: the vectors of docs/protocol.md, round trips, and damage."""
+"""The bytes of messages: vectors of the page, context of reads, checksums."""
 
 from __future__ import annotations
 

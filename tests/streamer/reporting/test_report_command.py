@@ -1,4 +1,4 @@
-"""``streamer report``: what stands on the page, hostile names, many rows, and its options."""
+"""``streamer report``: the page, the files it takes, and MultiQC's."""
 
 from __future__ import annotations
 

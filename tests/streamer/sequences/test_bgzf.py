@@ -1,4 +1,4 @@
-"""BGZF: a BAM without the block that ends it was cut, though every block in it is whole."""
+"""Gzip and BGZF: all text, and the error behind it, however bytes come and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that come again, against a set of all names."""
+"""Names of reads: packed, and told once when one comes again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of input gives the same reads."""
+"""Every kind of input gives the same reads, alignments among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FASTQ that a team parses side by side: rows and errors are those of one parser."""
+"""Files read by several threads or processes: rows and errors are those of one parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as text, and tables that fit: what the page of a terminal is made of."""
+"""The page of ``top``: its figures and its keys."""
 
 from __future__ import annotations
 

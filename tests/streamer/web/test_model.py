@@ -1,4 +1,4 @@
-"""What the page knows of a run: curves of bounded length, rows, what is enough."""
+"""What the live page is given, and by whom it is followed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the machine's CPUs."""
+"""The cores of this machine, and the notice that kernels are compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The snapshot from codes against the definition, and what it refuses."""
+"""Tree bitmaps: made by the definition, and walked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the Hybrid Tree Bitmap promises: threads, little memory, nodes that are used again."""
+"""Growing trees: the hybrid and the pointer tree equal the definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``streamer asm`` as its users call it."""
+"""``streamer asm``, against the definition and against its peers."""
 
 from __future__ import annotations
 

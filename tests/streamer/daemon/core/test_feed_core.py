@@ -1,4 +1,4 @@
-"""What the feed says, without a socket: stamps, beats, heads, subscriptions."""
+"""The feed without sockets: stamps, beats, subscriptions, and who is too slow."""
 
 from __future__ import annotations
 

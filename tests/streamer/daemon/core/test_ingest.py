@@ -1,4 +1,4 @@
-"""The rules of ingest: one effect a key, refusals without effect, durability, a full disk."""
+"""Ingest without I/O: batches, states of the daemon, epochs of producers, and their credit."""
 
 from __future__ import annotations
 

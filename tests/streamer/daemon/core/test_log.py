@@ -1,4 +1,4 @@
-"""The state machine of the log against a plain list of what must be committed, and when."""
+"""Cores that keep time: the log's commits and pace, the daemon's life, the watchdog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state machine of sync: requests, limits, turns, lost records and stored states."""
+"""Sync without sockets: cursors, credit, turns, and any order of pulls."""
 
 from __future__ import annotations
 
