@@ -2,8 +2,7 @@
 
 Each row is a daemon of its own under full load of one producer. Its subscribers are stopped
 (SIGSTOP) in four groups, one after the other; one more keeps reading, in a process of its own.
-With ``--repeat`` one client repeats a subscription instead, as fast as it can, without and with a
-key of four subscriptions, and leaves.
+With ``--repeat`` one client repeats a subscription as fast as it can, without and with a key.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from subprocess import Popen
 
 from streamer.client import Control, Producer
 from streamer.daemon.core.rights import KeyLimits, Rights
@@ -95,6 +96,20 @@ print({"gaps": gaps, "bytes": size, "delays": delays})
 """
 
 
+@contextmanager
+def started(folder: Path, given: dict[str, object]) -> Iterator[Popen[str]]:
+    """A daemon in a folder, with these settings."""
+    (folder / "genome.fa").write_text(f">g\n{GENOME}\n")
+    path = settings(folder, f'k = 15\nsources = ["{folder}/genome.fa"]')
+    options = [word for pair in given.items() for word in ("--set", "{}={}".format(*pair))]
+    with (
+        open(folder / "log", "w") as log,
+        process(["run", "--config", path, *options], stderr=log.fileno()) as daemon,
+    ):
+        until(lambda: '"ready"' in (folder / "log").read_text(), "the daemon")
+        yield daemon
+
+
 def measured(transport: str, subscribers: int, limit: int, reads: int, seconds: float) -> dict:
     """The figures of one daemon; reads: of 5,000 bases in each batch."""
     rng = random.Random(subscribers)
@@ -102,18 +117,11 @@ def measured(transport: str, subscribers: int, limit: int, reads: int, seconds: 
     batch = [(f"r{i}", "".join(rng.choices(pieces, k=250))) for i in range(reads)]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "genome.fa").write_text(f">g\n{GENOME}\n")
-        path = settings(folder, f'k = 15\nsources = ["{folder}/genome.fa"]')
         given = {"feed.buffer_bytes": limit, "ingest.memory_bytes": 8 * MIB}
         given["ingest.max_batch_bytes"] = 4 * MIB
         if transport == "tcp":
             given["feed.endpoint"] = "tcp://127.0.0.1:*"
-        options = [word for pair in given.items() for word in ("--set", "{}={}".format(*pair))]
-        log = stack.enter_context(open(folder / "log", "w"))
-        daemon = stack.enter_context(
-            process(["run", "--config", path, *options], stderr=log.fileno())
-        )
-        until(lambda: '"ready"' in (folder / "log").read_text(), "the daemon")
+        daemon = stack.enter_context(started(folder, given))
         control = stack.enter_context(Control(f"ipc://{folder}/control"))
         endpoint = control.status()["endpoints"]["feed"]
         reading = stack.enter_context(process([endpoint], READING))
@@ -174,38 +182,29 @@ def measured(transport: str, subscribers: int, limit: int, reads: int, seconds: 
     }
 
 
-def repeated(seconds: float, *, keyed: bool) -> dict:
-    """The figures of a daemon, one client of which repeats a subscription."""
+def repeated(seconds: float, *, keyed: bool) -> float:
+    """The growth of a daemon, a client of which repeats a subscription, in MB."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "genome.fa").write_text(f">g\n{GENOME}\n")
-        path = settings(folder, f'k = 15\nsources = ["{folder}/genome.fa"]')
-        options, keys = list[str](), dict.fromkeys(("all", "few"))
+        given, keys = {}, dict.fromkeys(("all", "few"))
         if keyed:
-            few = Rights("few", watch=("word",), limits=KeyLimits(subscriptions=4))
-            keys = dict(key_folder(folder / "keys", few))
-            options = ["--set", f"security.keys={folder}/keys"]
-        log = stack.enter_context(open(folder / "log", "w"))
-        daemon = stack.enter_context(
-            process(["run", "--config", path, *options], stderr=log.fileno())
-        )
-        until(lambda: '"ready"' in (folder / "log").read_text(), "the daemon")
+            few = KeyLimits(subscriptions=4)
+            keys = key_folder(folder / "keys", Rights("few", watch=("word",), limits=few))
+            given["security.keys"] = folder / "keys"
+        daemon = stack.enter_context(started(folder, given))
         control = stack.enter_context(Control(f"ipc://{folder}/control", keys=keys["all"]))
         before = most = memory(daemon.pid)
-        few = keys["few"]
-        words = [few.public, few.secret, few.server] if few else []
-        client = stack.enter_context(
-            process([f"ipc://{folder}/feed", str(seconds), *words], REPEATING)
-        )
+        words = [f"ipc://{folder}/feed", str(seconds), *(keys["few"] or [])[1:]]
+        client = stack.enter_context(process(words, REPEATING))
         while client.poll() is None:
             most = max(most, memory(daemon.pid))
             control.status()
             time.sleep(0.01)
         until(lambda: not control.status()["topics"], "the end of the subscription")
         sent, ended = map(int, client.stdout.read().split())
-        row = {"keyed": keyed, "sent": sent, "ended": ended, "grown_mb": round(most - before, 1)}
-        print(*(f"{name} {value}" for name, value in row.items()), flush=True)
-        return row
+    grown = most - before
+    print(f"keyed {keyed}, sent {sent:,}, ended {ended}, grown by {grown:.1f} MB", flush=True)
+    return grown
 
 
 def _p99(delays: list[int]) -> float:
@@ -223,8 +222,7 @@ def main() -> int:
     parser.add_argument("--transport", nargs="+", default=["ipc", "tcp"])
     asked = parser.parse_args()
     if asked.repeat:
-        rows = [repeated(asked.repeat, keyed=keyed) for keyed in (False, True)]
-        return int(max(row["grown_mb"] for row in rows) > 50)
+        return int(max(repeated(asked.repeat, keyed=keyed) for keyed in (False, True)) > 50)
     failed = False
     names = None
     for transport in asked.transport:
