@@ -219,6 +219,11 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
             for condition in conditions:
                 targets = _targets(condition)
                 try:
+                    if condition.targets.value and not targets:
+                        raise StreamerError(
+                            f"targets of {kind} {condition.name}: "
+                            f"{condition.targets.value} names none"
+                        )
                     self._check(targets, f"targets of {kind} {condition.name}")
                 except StreamerError as error:
                     self._refused = str(error)

@@ -229,6 +229,10 @@ def test_readfish_validates_the_file(genome, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["validate", str(toml(tmp_path, path, targets=["virus", "viruz"]))])
     assert ended.value.code == f"targets of region all: not in {path}: viruz"
+    bed.write_text("")
+    with pytest.raises(SystemExit) as ended:
+        main(["validate", str(toml(tmp_path, path, targets=str(bed)))])
+    assert ended.value.code == f"targets of region all: {bed} names none"
     short = write_fasta(tmp_path / "short.fa", [*genome[0], ("few", "ACGT"), ("gaps", "ACGTN" * 9)])
     with pytest.raises(SystemExit) as ended:
         main(["validate", str(toml(tmp_path, short, targets=["virus", "few", "gaps"]))])
