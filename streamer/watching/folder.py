@@ -59,7 +59,8 @@ class Folder:
     def __init__(self, path: str, until: Sequence[str]) -> None:
         self.path = path
         self.unreadable: dict[str, str] = {}
-        """The folders that could not be read in their last scan, each with a message."""
+        """Folders and links that could not be read in their last scan, each with a message."""
+        self._dangling: set[str] = set()
         self._until = until
         self._names: dict[str, bool] = {}
         # of the last scan: folders entered, those where reads are or will be, and marks of an end
@@ -102,6 +103,9 @@ class Folder:
         """All files with reads, except those for which ``known`` is true: they are not examined."""
         found: dict[str, Sighting] = {}
         self._entered, self._reading, self._marks = set(), set(), set()
+        for path in self._dangling:
+            self.unreadable.pop(path, None)
+        self._dangling = set()
         entered: set[tuple[int, int]] = set()
         waiting, links = [""], list[str]()
         while waiting or links:
@@ -129,13 +133,23 @@ class Folder:
                     elif self._holds_reads(path) and entry.is_file():
                         self._reading.add(below)
                         found[path] = state_of(entry.stat())
+                    else:
+                        self._note_dangling(entry, path)
                 except PermissionError as error:
                     # the folder can be listed, but not searched
                     self._note_unreadable(below, error)
                 except OSError:
-                    # it has vanished meanwhile, or is a dangling link
-                    continue
+                    # it has vanished meanwhile, or is a link to itself
+                    self._note_dangling(entry, path)
         return found
+
+    def _note_dangling(self, entry: os.DirEntry[str], path: str) -> None:
+        """Note a link that leads nowhere, if its name is one of reads or may be one of a folder."""
+        if not entry.is_symlink() or os.path.exists(place := self.absolute(path)):
+            return
+        if holds_reads(entry.name) or ("." not in entry.name and _is_open(entry.name)):
+            self._dangling.add(path)
+            self.unreadable[path] = f"{place}: the link leads nowhere"
 
     def _is_new(self, below: str, entered: set[tuple[int, int]]) -> bool:
         """Whether a folder has not been entered yet, by another path, and may be."""

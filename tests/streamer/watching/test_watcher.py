@@ -358,7 +358,18 @@ def test_what_is_no_file_is_left_alone(run):
         other.bind(str(run / "socket.fastq"))
         life = live(run, lambda: {"pipe.fastq", "link.fastq"}, lambda: None)
     assert sorted(life.names) == ["a", "b"]
-    assert (life.faults, life.notes) == ([], [])
+    links = "loop.fastq", "nowhere.fastq"
+    assert sorted(life.faults) == [f"{name}: the link leads nowhere" for name in links]
+    assert life.notes == []
+
+
+def test_a_link_to_what_is_not_there_yet_is_no_fault_in_the_end(run):
+    elsewhere = run.parent / "elsewhere"
+    (run / "barcode01").symlink_to(elsewhere)
+    life = live(run, lambda: None, lambda: write(elsewhere / "a.fastq", text_of(["a"])))
+    assert life.names == ["a"]
+    assert life.faults == ["barcode01: the link leads nowhere"]
+    assert not life.watcher.given_up
 
 
 def test_events_below_a_link_count_where_a_scan_enters_it(run):
