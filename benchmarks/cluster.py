@@ -152,7 +152,7 @@ def _match(cluster: Cluster, reads: list[str], codes: Any, bases: int, count: in
     answer = RowAnswer(REPORTS["intervals"], matcher.dictionary.targets, K)
 
     def lines(batch: ReadBatch) -> int:
-        tables = answer.after(matcher.match_alone(batch))
+        tables = answer.after(matcher.match([batch], in_stream=False)[0])
         return sum(len(data) for table in tables for data in table.formatted("tsv"))
 
     def alone() -> None:
@@ -240,14 +240,14 @@ def _by_turns(
     A shared machine is at times half as fast as at others, which would distort a ratio of runs.
     """
     for matcher in matchers:
-        matcher.match(batches[0])
+        matcher.match([batches[0]])
     # workers that load take cores from the others
     while matchers[1].workers < count:
-        matchers[1].match(batches[0])
+        matchers[1].match([batches[0]])
     seconds = np.zeros(2)
     for number, batch in enumerate(batches[1:]):
         for which in (0, 1) if number % 2 == 0 else (1, 0):
             begun = time.perf_counter()
-            matchers[which].match(batch)
+            matchers[which].match([batch])
             seconds[which] += time.perf_counter() - begun
     return seconds

@@ -17,7 +17,6 @@ from benchmarks.inputs import batch_of, cut, random_kmers
 from benchmarks.suite import Row
 from streamer.cluster.cluster_matcher import ClusterMatcher
 from streamer.cluster.connecting import LOCAL, connected
-from streamer.dictionary.target_sets import TargetSets
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.spec import MatchSpec
 from trie.codes import bases_of_kmers
@@ -47,7 +46,7 @@ def shards(counts: Sequence[int], kmers: int) -> Iterator[Row]:
             matcher = ClusterMatcher(
                 dictionary, spec, cluster, workers=1, shards=count, say=lambda line: None
             )
-            result = matcher.match(batch_of(bases, cut(bases.size, K)))
+            result = matcher.match([batch_of(bases, cut(bases.size, K))])[0]
             took = time.perf_counter() - begun
             there = _bytes_of_processes("ray::MatchWorker")
             matcher.close()
@@ -59,12 +58,11 @@ def shards(counts: Sequence[int], kmers: int) -> Iterator[Row]:
 
 
 def spread(kmers: int) -> Dictionary:
-    """A dictionary of that many k-mers with random gaps between their codes, and one target."""
+    """A dictionary of that many k-mers with random gaps between their codes."""
     widest = int(1.9 * 4**K / kmers)  # 2 on average would reach the last code
     codes = np.random.default_rng(3).integers(1, widest, kmers, dtype=np.uint64)
     np.cumsum(codes, out=codes)
-    one = TargetSets(("random",), np.array([0, 1]), np.zeros(1, np.int32))
-    return Dictionary(K, "forward", codes, np.zeros(kmers, np.uint32), one)
+    return Dictionary.empty(K, "forward").with_grown(codes)
 
 
 def _part_bytes(codes: NDArray[np.uint64]) -> int:

@@ -162,9 +162,7 @@ def grow(total: int, threads: Sequence[int] = (1, 2), repeats: int = 3) -> Itera
 
     def ours(expected: int, used: int, size: int = total) -> int:
         index = KmerIndex(k, expected=expected)
-        grown = index.grow(
-            bases[:size], np.array([0, size]), canonical=True, threads=used, events=events[:size]
-        )
+        grown = index.grow(bases[:size], np.array([0, size]), canonical=True, threads=used)
         return len(grown[0])
 
     def plain(expected: int) -> None:

@@ -29,9 +29,9 @@ from gpu.card.packing import PackedChunk, pack_chunk
 from gpu.exact import ChunkFound, ChunkPiece, Pipeline
 from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree
-from gpu.exact.expand import copied, fill_events
+from gpu.exact.expand import copied
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.match_engine import chunk_bounds, slice_reads
+from streamer.matching.match_engine import NO_CODES, chunk_bounds, slice_reads
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.tree_worker import TreeWorker
 from streamer.sequences.read_batch import ReadBatch
@@ -141,7 +141,6 @@ def ways_in(
     engine: Pipeline, batch: ReadBatch, k: int, chunk: int, tree: TreeBitmap
 ) -> dict[str, Callable[[], object]]:
     """The same chunks as bytes and packed, from ordinary and from pinned memory."""
-    events = np.zeros(batch.bases.size, dtype=np.uint8)
 
     def latest() -> tuple[TreeBitmap, int]:
         return tree, 1
@@ -152,7 +151,6 @@ def ways_in(
     return {
         "bytes to bits": lambda: _run_all(engine, pieces()),
         "bytes, packed ahead, to bits": lambda: _run_all(engine, pieces(), ahead=True),
-        "bytes to bytes": lambda: _run_all(engine, pieces(), events),
         "packed to bits": lambda: _run_all(engine, packed),
         "packed, pinned to bits": lambda: _run_all(engine, pinned),
     }
@@ -167,16 +165,10 @@ def in_pinned_memory(chunk: Any) -> PackedChunk:
     return PackedChunk(chunk.k, chunk.symbols, *arrays)
 
 
-def _run_all(
-    engine: Pipeline, pieces: Any, events: NDArray[np.uint8] | None = None, *, ahead: bool = False
-) -> int:
-    """Run all chunks, with a byte for each window into ``events``; returns the new k-mers."""
+def _run_all(engine: Pipeline, pieces: Any, *, ahead: bool = False) -> int:
+    """Run all chunks; returns the new k-mers."""
 
     def take(found: ChunkFound) -> int:
-        if events is not None:
-            start = found.piece.position
-            part = events[start : start + found.piece.symbols]
-            fill_events(found.starts, found.matches, part, engine.threads)
         return 0 if found.codes is None else found.codes.size
 
     return sum(engine.map(take, pieces, ahead=ahead))
@@ -185,8 +177,7 @@ def _run_all(
 def _empty_pipeline(k: int, strands: Any, chunk: int, streams: int = 2) -> Pipeline:
     """An engine whose dictionary grows from empty."""
     engine = Pipeline(k, strands, chunk=chunk, streams=streams, threads=usable_cores())
-    nothing = Dictionary.empty(k, strands)
-    engine.load(nothing.codes, nothing.sets, growing=True)
+    engine.load(NO_CODES, np.zeros(0, np.uint32), growing=True)
     return engine
 
 
@@ -200,8 +191,7 @@ def growing(total: int) -> Iterator[Row]:
     _timeline_of(1 << 20, k, "canonical", 1 << 18, 2)  # compiles
     for with_tree in (False, True):
         with closing(_empty_pipeline(k, "canonical", chunk)) as engine:
-            nothing = Dictionary.empty(k, "canonical")
-            worker = TreeWorker(nothing, 1, threads) if with_tree else None
+            worker = TreeWorker(k, "canonical", NO_CODES, 1, threads) if with_tree else None
             begin = time.perf_counter()
 
             def take(found: ChunkFound, worker: TreeWorker | None = worker) -> int:
@@ -231,15 +221,12 @@ def growing(total: int) -> Iterator[Row]:
         yield row
 
 
-def _timeline_of(
-    total: int, k: int, strands: Any, chunk: int, streams: int, *, with_events: bool = False
-) -> list[Activity]:
+def _timeline_of(total: int, k: int, strands: Any, chunk: int, streams: int) -> list[Activity]:
     """The timeline of a dictionary that grows from empty."""
     batch = random_read(total, 9)
     with closing(_empty_pipeline(k, strands, chunk, streams)) as engine:
         timeline = engine.timeline = Timeline()
-        events = np.zeros(total, dtype=np.uint8) if with_events else None
-        _run_all(engine, pieces_of(batch, k, chunk, grow=True), events)
+        _run_all(engine, pieces_of(batch, k, chunk, grow=True))
         return timeline.activities()
 
 
@@ -275,7 +262,7 @@ def _thesis_run(
     )  # fmt: skip
     with closing(matcher):
         begin = time.perf_counter()
-        matcher.match(batch)
+        matcher.match([batch])
         took = time.perf_counter() - begin
         matcher.latest_snapshot()
         return took, time.perf_counter() - begin
@@ -286,7 +273,7 @@ def thesis_stages(size: tuple[int, int, int] = THESIS) -> Iterator[Row]:
     total, k, chunk = size
     for streams in (1, 2):
         for _ in range(2):
-            bars = _timeline_of(total, k, "forward", chunk, streams, with_events=True)
+            bars = _timeline_of(total, k, "forward", chunk, streams)
         span = max(bar.end for bar in bars) - min(bar.begin for bar in bars)
         spent = {f"{row} ms": ms for row, ms in timeline_milliseconds(bars).items()}
         yield {"streams": streams, "all ms": span} | spent

@@ -87,7 +87,8 @@ def _parts(
 
     def match(batches: Iterable[ReadBatch]) -> Iterator[BatchResult]:
         with closing(StreamMatcher.of(known, mode="frozen", threads=threads)) as matcher:
-            yield from map(matcher.match, batches)
+            for batch in batches:
+                yield from matcher.match([batch])
 
     def write(results: Iterable[BatchResult]) -> None:
         with RowWriter(output, "tsv", READ_COLUMNS) as writer:

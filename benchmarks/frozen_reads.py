@@ -64,12 +64,10 @@ def _compared(
     bases, offsets = batch.bases, batch.offsets
 
     def of_table() -> Events:
-        return Events(
-            bases.size, codes=table.match(bases, offsets, canonical=True, threads=threads)
-        )
+        return Events.of(table.match(bases, offsets, canonical=True, threads=threads))
 
     def of_text() -> Events:
-        return Events(bases.size, bits=by_text.match(bases, offsets, threads=threads))
+        return Events(bases.size, by_text.match(bases, offsets, threads=threads))
 
     plain, expected = least_and_result(of_table, repeats)
     fast, found = least_and_result(of_text, repeats)

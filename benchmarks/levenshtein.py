@@ -210,8 +210,8 @@ def matching(total: int) -> Iterator[Row]:
             exact=False, distance=1,
         )  # fmt: skip
         with closing(matcher):
-            matcher.match(first)
-            run = partial(matcher.match, batch)
+            matcher.match([first])
+            run = partial(matcher.match, [batch])
             growing = least_seconds(run, 1, warm=False)
             saturated = least_seconds(run, 1, warm=False)
             yield {

@@ -205,7 +205,7 @@ def matchers(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterat
             for number in range(0 if batches else max(1, total // CHUNK)):
                 reads = half_hit(text, min(total, CHUNK), number)
                 batches.append(matcher.make_batch(reads.names, reads.offsets, LETTERS[reads.bases]))
-            runs[count] = partial(matcher.match_all, batches)
+            runs[count] = partial(matcher.match, batches)
         row: Row = {"what": "frozen, packed before", "bases": total, "k": k}
         yield row | in_pairs(runs, pairs)
     unlike = batch_of(*_one_read(total, 5))
@@ -218,7 +218,7 @@ def matchers(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterat
                     known, distance=distance, exact=False, device="cuda", cards=cards
                 )
                 stack.enter_context(closing(matcher))
-                runs[count] = partial(matcher.match, unlike)
+                runs[count] = partial(matcher.match, [unlike])
             row = {"what": f"frozen, distance {distance}", "bases": total, "k": NEAR_K}
             yield row | in_pairs(runs, pairs)
 
@@ -226,7 +226,7 @@ def matchers(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterat
         nothing = Dictionary.empty(k, "canonical")
         matcher = StreamMatcher.of(nothing, mode="grow", device="cuda", cards=cards)
         with closing(matcher):
-            matcher.match(unlike)
+            matcher.match([unlike])
 
     runs = {count: partial(grow, cards) for count, cards in uses.items()}
     yield {"what": "growing", "bases": total, "k": k} | in_pairs(runs, pairs)

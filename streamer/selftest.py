@@ -80,7 +80,7 @@ def _defined(batch: ReadBatch, known: set[str], *, grow: bool) -> list[int]:
 
 def _run(batch: ReadBatch, known: Dictionary, mode: Any, **options: Any) -> BatchResult:
     with closing(StreamMatcher.of(known, mode=mode, **options)) as matcher:
-        return matcher.match(batch)
+        return matcher.match([batch])[0]
 
 
 def _right(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
@@ -141,11 +141,11 @@ def _speed(device: Any, total: int) -> Iterator[Outcome]:
     known = Dictionary.from_batches([batch], K, "canonical")
     for mode in ("frozen", "grow"):
         with closing(StreamMatcher.of(known, mode=mode, device=device)) as matcher:
-            matcher.match(batch)
+            matcher.match([batch])
             least = float("inf")
             for _ in range(3):
                 begin = time.perf_counter()
-                found = matcher.match(batch)
+                (found,) = matcher.match([batch])
                 least = min(least, time.perf_counter() - begin)
         right = not bool((found.events == 2).any())
         rate, expected = batch.bases.size / least, EXPECTED[device][mode]

@@ -31,7 +31,7 @@ def rows_of(results, targets):
             event = EVENTS[int(result.events[at])]
             owners = ()
             if event == "match":
-                index = result.only_set if result.sets is None else result.sets[at]
+                (index,) = result.sets_at(np.array([at]))
                 if index != 0xFFFFFFFF:
                     begin, end = targets.starts[index], targets.starts[index + 1]
                     owners = tuple(targets.members[begin:end])

@@ -1,4 +1,4 @@
-"""The depth of a k-mer in the trie of a set of k-mers, or its rank, from ascending codes alone.
+"""The depth of a k-mer in the trie of a set of k-mers, from ascending codes alone.
 
 The longest prefix that a code shares with any code of the set is the one it shares with its
 neighbor below or above in ascending order. A table of where each value of the upper bits begins
@@ -17,7 +17,7 @@ from trie.codes import check_k
 from trie.cpu.intrinsics import leading_zeros, prefetch_far
 from trie.cpu.jit import inner, njit
 from trie.cpu.threads import run_ranges
-from trie.windows import GRAIN, MATCH, MISMATCH, NO_SET, check_batch, roll_block, start_roll
+from trie.windows import GRAIN, MATCH, MISMATCH, check_batch, roll_block, start_roll
 
 
 class PrefixDepths:
@@ -61,30 +61,6 @@ class PrefixDepths:
 
         run_ranges(measure, 0, bases.size, threads, grain=GRAIN, align=64)
 
-    def ranks(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        *,
-        canonical: bool,
-        threads: int = 1,
-    ) -> NDArray[np.uint32]:
-        """The rank among the codes of each window of a batch: uint32[total], NO_SET if absent.
-
-        Raises BatchShapeError for invalid offsets.
-        """
-        bases, offsets = check_batch(bases, offsets)
-        ranks = np.full(bases.size, NO_SET, dtype=np.uint32)
-
-        def rank(start: int, stop: int) -> None:
-            _rank(
-                self._codes, self._starts, self._shift, bases, offsets, self._k, canonical,
-                start, stop, ranks,
-            )  # fmt: skip
-
-        run_ranges(rank, 0, bases.size, threads, grain=GRAIN, align=64)
-        return ranks
-
 
 @njit(cache=True, nogil=True)
 def _fill_starts(codes, shift, starts):
@@ -109,23 +85,6 @@ def _first_from(codes, starts, shift, code):
         else:
             high = middle
     return low
-
-
-@njit(cache=True, nogil=True)
-def _rank(codes, starts, shift, bases, offsets, k, canonical, start, stop, ranks):
-    """Write the ranks of the windows that begin in [start, stop)."""
-    state, block, positions = start_roll(offsets, np.uint64(start))
-    end = np.uint64(min(stop + k - 1, bases.size))
-    while state[0] < end:
-        count = roll_block(bases, offsets, k, canonical, end, state, block, positions)
-        for j in range(count):
-            prefetch_far(starts, block[j] >> shift)
-        for j in range(count):
-            prefetch_far(codes, np.uint64(starts[block[j] >> shift]))
-        for j in range(count):
-            rank = _first_from(codes, starts, shift, block[j])
-            if rank < codes.size and codes[rank] == block[j]:
-                ranks[positions[j]] = rank
 
 
 @njit(cache=True, nogil=True)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from trie.codes import GAP, check_k
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import inner, njit
+from trie.cpu.threads import run_ranges
 from trie.cpu.vectors import marked
 
 MATCH: Final = np.uint8(1)
@@ -258,3 +259,30 @@ def close_around_gaps(bases, k, begin, end, first, stop, starts):
             if bases[at] == GAP:
                 clear_bits(starts, max(at - k + 1, first), min(at + 1, stop))
             at += 1
+
+
+def window_starts(
+    bases: NDArray[np.uint8], offsets: NDArray[np.int64], k: int, *, threads: int = 1
+) -> NDArray[np.uint32]:
+    """A bit for each symbol of a batch at which a window starts; two words at least."""
+    bases, offsets = check_batch(bases, offsets)
+    starts = np.zeros(max(-(-bases.size // 32), 2), np.uint32)
+
+    def put(first: int, stop: int) -> None:
+        _put_starts(bases, offsets, k, first, stop, starts)
+
+    run_ranges(put, 0, bases.size, threads, grain=GRAIN, align=64)
+    return starts
+
+
+@njit(cache=True, nogil=True)
+def _put_starts(bases, offsets, k, first, stop, starts):
+    open_windows(offsets, k, read_at(offsets, first), first, stop, starts)
+    close_around_gaps(bases, k, first, min(stop + k - 1, bases.size), first, stop, starts)
+
+
+@njit(cache=True, nogil=True)
+def clear_at(mask, places):
+    """Clear the bits at those places."""
+    for place in places:
+        mask[place >> 5] &= ~(np.uint32(1) << np.uint32(place & 31))

@@ -1,4 +1,4 @@
-"""Expand compact results on the host: bits to bytes, event words to depths and nodes.
+"""Expand compact results on the host: bits to windows, event words to depths and nodes.
 
 CPU kernels without the GIL, split over threads. Bits are as in gpu/card/packing.py: symbol s is bit
 s % 32 of word s / 32.
@@ -16,42 +16,6 @@ from trie.cpu.threads import run_all, split_range
 
 # elements worth a thread: waking one takes as long as several ten thousand of them
 _PER_THREAD = 1 << 18
-
-# bit i of the index becomes byte i of the value
-SPREAD = np.array(
-    [sum((byte >> i & 1) << (8 * i) for i in range(8)) for byte in range(256)], dtype=np.uint64
-)
-
-
-def fill_events(
-    starts: NDArray[np.uint32], matches: NDArray[np.uint32], events: NDArray[np.uint8], threads: int
-) -> None:
-    """events[s] = 1 for a match, 2 for a mismatch, 0 where no window starts; uint8[symbols]."""
-    parts = _parts(events.size, threads, 1 << 21, align=32)
-    run_all([partial(_fill, starts, matches, SPREAD, a, b, events) for a, b in parts], threads)
-
-
-@njit(cache=True, nogil=True)
-def _fill(starts, matches, spread, first, stop, events):
-    at = first
-    while at < stop:
-        begins = np.uint64(starts[at >> 5])
-        missed = begins & ~np.uint64(matches[at >> 5])
-        if at + 32 <= stop:
-            for part in range(4):
-                low = np.uint64(8 * part)
-                value = (
-                    spread[(begins >> low) & np.uint64(255)]
-                    + spread[(missed >> low) & np.uint64(255)]
-                )
-                for i in range(8):
-                    events[at + 8 * part + i] = np.uint8(value >> np.uint64(8 * i))
-        else:
-            for i in range(stop - at):
-                bit = np.uint64(i)
-                one = (begins >> bit) & np.uint64(1)
-                events[at + i] = np.uint8(one + ((missed >> bit) & np.uint64(1)))
-        at += 32
 
 
 @njit(cache=True, nogil=True)

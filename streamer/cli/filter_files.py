@@ -316,7 +316,8 @@ def _chosen(
 
         def work(own: Pieces) -> Chosen:
             with team.stages.spent("match"):
-                return choose((own, [matcher.match_alone(one.reads) for one in own.pieces]))
+                each = (matcher.match([one.reads], in_stream=False) for one in own.pieces)
+                return choose((own, [result for (result,) in each]))
 
         stages = {"pulls": "parse", "works": "match", "takes": "write"}
         if run.mates:
@@ -329,7 +330,7 @@ def _chosen(
         else inputs.checked(results_of(inputs.works(lambda own: own)))
     )
     parsed = team.line(batches, lambda own: own, 2, pulls="parse")
-    matched = ((own, matcher.match_all([one.reads for one in own.pieces])) for own in parsed)
+    matched = ((own, matcher.match([one.reads for one in own.pieces])) for own in parsed)
     return team.line(matched, choose, 2, pulls="match", works="format", takes="write")
 
 

@@ -17,7 +17,7 @@ from streamer.cli.profile import profiled
 from streamer.cli.streams import progress
 from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary
-from streamer.errors import DataError
+from streamer.errors import DataError, StreamerError
 from streamer.matching import running_report
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import REPORTS, Assignment
@@ -41,10 +41,6 @@ BATCHES_A_GPU = 2
 
 BASES_OF_MANY_ROWS = 1 << 18
 """Bases of a batch with a row of 30 bytes for each window; several batches are in memory."""
-
-BASES_COUNTED = 2_000_000
-"""Bases of a batch with the number of each window's k-mer: each thread has one, 20 bytes a base."""
-
 
 Lines = NDArray[np.uint8]
 """Formatted rows."""
@@ -108,6 +104,8 @@ def match_files(
         grown = StoredKmers(spec, needed=save is not None)
         with closing(matcher):
             answer = asked.answer(matcher)
+            if answer.depths and matcher.depths_refused:
+                raise StreamerError(matcher.depths_refused)
             with (
                 open_rows(output, format_, answer.columns) as writer,
                 progress("matching", size_of_files(reads), quiet=quiet) as show,
@@ -116,8 +114,6 @@ def match_files(
                 bases, most = max(spec.chunk, BATCH_BASES), BATCH_READS
                 if matcher.side_by_side and answer.depths:
                     bases = BASES_OF_MANY_ROWS
-                elif matcher.side_by_side and spec.counted and not matcher.finds_runs:
-                    bases = BASES_COUNTED
                 if matcher.device == "cuda" and len(matcher.spec.cards) > 1:
                     # every GPU takes some of each batch
                     bases, most = (
@@ -178,7 +174,8 @@ class _Run:
     def work(self, batch: ReadBatch) -> Iterable[Lines]:
         """Match and format a batch; each thread does this for its own batch."""
         with self.team.stages.spent("match"):
-            return self._lines(self.matcher.match_alone(batch, want_depths=self.answer.depths))
+            (result,) = self.matcher.match([batch], depths=self.answer.depths, in_stream=False)
+            return self._lines(result)
 
     def in_turn(self, batches: Iterable[ReadBatch]) -> Iterator[Iterable[Lines]]:
         """Match one batch after the other, each with all threads."""
@@ -199,7 +196,7 @@ class _Run:
             if self.matcher.limited and not full:
                 full = True
                 _say_limited(self.matcher, batch, self.notice)
-            result = self.matcher.match(batch, want_depths=self.answer.depths, want_nodes=False)
+            (result,) = self.matcher.match([batch], depths=self.answer.depths)
             self.grown.add(result)
             yield result
 

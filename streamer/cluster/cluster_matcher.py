@@ -9,7 +9,8 @@ mismatches, as on one machine. Added k-mers are sent to the workers before the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -23,10 +24,10 @@ from streamer.cluster.worker_team import NoWorkersError, WorkerTeam
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.cpu import CpuEngine
-from streamer.matching.events import Bits, Events, add_bits, no_bits, to_codes
+from streamer.matching.events import Bits, Events, add_bits, no_bits
 from streamer.matching.match_engine import (
     NO_CODES,
-    NO_STARTS,
+    Found,
     MatchEngine,
     MatchTask,
     SpanFound,
@@ -34,13 +35,15 @@ from streamer.matching.match_engine import (
     slice_reads,
 )
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.record_runs import NO_RUNS, Runs, runs_of_places
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import Start
-from streamer.matching.window_labels import WindowLabels
+from streamer.matching.tree_worker import VersionedSnapshot
+from streamer.sequences.read_batch import ReadBatch
 from trie.ascending import lacking
 from trie.cpu.threads import run_all, usable_cores
-from trie.windows import MATCH, MISMATCH, window_codes
+from trie.windows import MATCH, MISMATCH, NO_SET, clear_at, window_codes, window_starts
 
 LEAST_PART = 1 << 16
 """Symbols per part: a request takes up to a millisecond, and matching these about as long."""
@@ -51,8 +54,6 @@ class ClusterMatcher(StreamMatcher):
 
     say: called with lines about workers.
     """
-
-    keeps_index = False
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class ClusterMatcher(StreamMatcher):
         workers, shards = self._size
         local = super()._cpu_engine
         return ClusterEngine(
-            self._cluster, self.labels, self.spec, local, workers, shards, self._say
+            self._cluster, self.dictionary, self.spec, local, workers, shards, self._say, self._runs
         )
 
     @property
@@ -89,17 +90,18 @@ class ClusterMatcher(StreamMatcher):
 
 
 class ClusterEngine(MatchEngine):
-    """Sends requests to workers. local: makes the engine of this process."""
+    """Sends requests to workers. local: makes the engine of this process. runs: find them, too."""
 
     def __init__(
-        self, cluster: Cluster, labels: WindowLabels, spec: MatchSpec,
+        self, cluster: Cluster, dictionary: Dictionary, spec: MatchSpec,
         local: Callable[[], MatchEngine], workers: int, shards: int, say: Callable[[str], None],
+        runs: bool,
     ) -> None:  # fmt: skip
-        self._dictionary = labels.dictionary
+        self._dictionary = dictionary
         self._k = spec.k
         self._changes = spec.changes
+        self._wants_runs = runs
         self._threads = spec.threads or usable_cores()
-        self.finds_bits = not spec.changes
         self._canonical = self._dictionary.strands != "forward"
         self._make_local = local
         self._local: CpuEngine | None = None
@@ -107,10 +109,8 @@ class ClusterEngine(MatchEngine):
             self.local()
         self._say = say
         self._alone = False
-        setups = [
-            WorkerSetup(part, spec.changes, labels.needed, low, high)
-            for part, low, high in _shards(labels.dictionary, shards)
-        ]
+        places = dictionary.places if runs else None
+        setups = [*_shards(dictionary, places, shards)]
         self._team = WorkerTeam(cluster, setups, workers, self._known, say)
 
     @property
@@ -148,60 +148,75 @@ class ClusterEngine(MatchEngine):
         """Stop the workers."""
         self._team.close()
 
+    def find(
+        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
+    ) -> Iterator[Found]:
+        for batch in batches:
+            found = None
+            if self._workers_are_there():
+                with self._alone_without_workers():
+                    places = np.full(batch.symbols if self._wants_runs else 0, NO_SET, np.uint32)
+                    bits, _ = self._ask(batch, 0, batch.symbols, places, missed=False)
+                    found = Found(Events(batch.symbols, bits), self._runs_of(batch, places))
+            yield from [found] if found else self.local().find([batch], snapshot)
+
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """Like ``MatchEngine.run``. This process finds trie nodes and depths."""
-        done = 0
-        if task.depths is None and self._workers_are_there():
-            try:
+        done: list[SpanFound] = []
+        if task.depths is None and task.grows and self._workers_are_there():
+            with self._alone_without_workers():
                 for found in self._run_there(task):
+                    done.append(found)
                     yield found
-                    done += 1
                 return
-            except NoWorkersError as error:
-                if self._team.shards > 1:
-                    raise
-                self._alone = True
-                self._say(f"{error}: matching in the daemon")
         # a span in which workers failed has changed nothing
-        alone = self.local()
-        events = task.events
-        if self.finds_bits and not alone.finds_bits:
-            events = np.zeros(task.batch.bases.size, np.uint8)
-        for found in alone.run(replace(task, spans=task.spans[done:], events=events)):
-            if events is not task.events:
-                found = found._replace(events=Events(events.size, codes=events))
+        for found in self.local().run(replace(task, spans=task.spans[len(done) :])):
             if found.codes.size:
                 self._team.learn(found.codes)
             yield found
+        for found in done:
+            if not found.seeding:
+                clear_at(task.bits[1], found.starts)
+
+    @contextmanager
+    def _alone_without_workers(self) -> Iterator[None]:
+        """Go on in this process if there are no workers, unless they have shards."""
+        try:
+            yield
+        except NoWorkersError as error:
+            if self._team.shards > 1:
+                raise
+            self._alone = True
+            self._say(f"{error}: matching in the daemon")
 
     def _run_there(self, task: MatchTask) -> Iterator[SpanFound]:
-        """Match with workers.
-
-        NoWorkersError leaves arrays and index as they were after the last span.
-        """
-        if self.finds_bits:
-            size = task.batch.bases.size
-            if task.spans:
-                chunks = np.concatenate([part for _, part in task.spans])
-                bits, _ = self._ask(task, 0, size, missed=False)
-                yield SpanFound(False, chunks, 0, events=Events(size, bits=bits))
-            return
+        """Match with workers; NoWorkersError leaves the index as it was after the last span."""
+        batch, (starts, matches) = task.batch, task.bits
+        places = np.full(batch.symbols if self._wants_runs else 0, NO_SET, np.uint32)
+        mismatched = []
         for seeding, chunks in task.spans:
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
-            codes, starts = NO_CODES, NO_STARTS
+            bits, missed = self._ask(batch, start, stop, places, missed=not seeding)
             if seeding:
-                codes, starts = self.local().seed(task, start, stop)
+                codes, new = self.local().grow(batch, start, stop)
             else:
-                bits, missed = self._ask(task, start, stop, missed=task.grows)
-                to_codes(*bits, task.events[start:stop])
-                if task.grows:
-                    places = start + np.flatnonzero(task.events[start:stop] == MISMATCH)
-                    stay = self.local().add(missed)
-                    task.events[places[~stay]] = MATCH
-                    codes, starts = missed[stay], places[stay]
+                new = start + np.flatnonzero(Events(stop - start, bits).codes == MISMATCH)
+                stay = self.local().add(missed)
+                codes, new = missed[stay], new[stay]
+                mismatched.append(new)
             if codes.size:
                 self._team.learn(codes)
-            yield SpanFound(seeding, chunks, 0, codes, starts)
+            yield SpanFound(seeding, chunks, 0, codes, new)
+        starts[:] = window_starts(batch.bases, batch.offsets, self._k, threads=self._threads)
+        matches[:] = starts
+        for new in mismatched:
+            clear_at(matches, new)
+        task.runs.append(self._runs_of(batch, places))
+
+    def _runs_of(self, batch: ReadBatch, places: NDArray[np.uint32]) -> Runs:
+        if not places.size:
+            return NO_RUNS
+        return runs_of_places(self._dictionary.index, places, batch.offsets, self._threads)
 
     def _workers_are_there(self) -> bool:
         there = self._team.here
@@ -216,13 +231,14 @@ class ClusterEngine(MatchEngine):
         return there
 
     def _ask(
-        self, task: MatchTask, start: int, stop: int, *, missed: bool
+        self, batch: ReadBatch, start: int, stop: int, places: NDArray[np.uint32], *, missed: bool
     ) -> tuple[Bits, NDArray[np.uint64]]:
-        """Return the events of symbols [start, stop) and the codes of mismatches; fill in labels.
+        """Return the events of symbols [start, stop) and, if ``missed``, the codes of mismatches.
 
-        A window matches if any shard knows it.
+        Also fill in ``places``, one per symbol of the batch, unless it is empty. A window matches
+        if any shard knows it.
         """
-        offsets, bases = task.batch.offsets, task.batch.bases
+        offsets, bases = batch.offsets, batch.bases
         # a part for each worker; those of one read overlap by k - 1 symbols
         each = -(-(stop - start) // max(1, self._team.size)) + self._k
         parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each), start, stop).tolist()
@@ -239,15 +255,15 @@ class ClusterEngine(MatchEngine):
             for whole, part in zip(bits, answer.bits, strict=True):
                 add_bits(part, a - start, whole)
             codes[number] = answer.missed.copy()
-            if task.sets is not None and answer.labels is not None:
-                places = Events(b - a, bits=answer.bits).codes == MATCH
-                task.sets[a:b][places] = answer.labels
+            if answer.places is not None:
+                matching = Events(b - a, answer.bits).codes == MATCH
+                places[a:b][matching] = answer.places
 
         requests = run_all([partial(request, a, b) for a, b in parts], self._threads)
         self._team.ask(requests, take)
         if missed and not alone:
             # codes that no shard knows
-            events = Events(stop - start, bits=bits).codes
+            events = Events(stop - start, bits).codes
             for number, (a, b) in enumerate(parts):
                 windows, starts = window_codes(
                     bases[a:b], slice_reads(offsets, a, b), self._k, canonical=self._canonical
@@ -256,11 +272,10 @@ class ClusterEngine(MatchEngine):
         return bits, concatenated(codes, NO_CODES)
 
 
-def _shards(whole: Dictionary, shards: int) -> Iterator[tuple[Dictionary, int, int]]:
+def _shards(
+    whole: Dictionary, places: NDArray[np.uint32] | None, shards: int
+) -> Iterator[WorkerSetup]:
     """Split the dictionary into ranges of ascending codes with similar numbers of k-mers."""
-    if shards == 1:
-        yield whole, 0, 1 << 64
-        return
     size = whole.codes.size
     inner = [
         int(whole.codes[size * shard // shards]) if size else 4**whole.k * shard // shards
@@ -269,6 +284,5 @@ def _shards(whole: Dictionary, shards: int) -> Iterator[tuple[Dictionary, int, i
     lows = [0, *inner, 1 << 64]
     cuts = [0, *np.searchsorted(whole.codes, np.array(inner, np.uint64)).tolist(), size]
     for (first, stop), (low, high) in zip(pairwise(cuts), pairwise(lows), strict=True):
-        lists = whole.codes[first:stop], whole.sets[first:stop]
-        part = Dictionary(whole.k, whole.strands, *lists, whole.targets)
-        yield part, low, high
+        some = None if places is None else places[first:stop]
+        yield WorkerSetup(whole.k, whole.strands, whole.codes[first:stop], some, low, high)

@@ -131,10 +131,7 @@ class MatchTask(Task):
         """Return lines of rows; or the result without the reads, which the caller has."""
         matcher, answer = self._matcher, self._answer
         depths = answer is not None and answer.depths
-        if matcher.side_by_side:
-            result = matcher.match_alone(batch, want_depths=depths)
-        else:
-            result = matcher.match(batch, want_depths=depths, want_nodes=False)
+        (result,) = matcher.match([batch], depths=depths, in_stream=not matcher.side_by_side)
         if answer is None:
             nothing = ReadBatch([], np.zeros(1, np.int64), np.zeros(0, np.uint8))
             return replace(result, batch=nothing)

@@ -31,15 +31,15 @@ from numpy.typing import NDArray
 
 from streamer import __version__
 from streamer.cluster.connecting import Parts, packed, unpacked
-from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.cpu import CpuEngine
-from streamer.matching.events import Bits, Events
-from streamer.matching.match_engine import NO_CODES, NO_EVENTS, MatchTask
+from streamer.matching.events import Bits
+from streamer.matching.match_engine import NO_CODES
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import pack_codes, unpack_codes
 from trie.cpu.team import Team
-from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
+from trie.strands import Strands
+from trie.windows import MATCH, MISMATCH, window_codes
 
 SLOTS = 2
 SLOT_BYTES = 1 << 26
@@ -179,15 +179,16 @@ Boxed = list[Any]
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """The dictionary of a worker, with labels instead of target sets.
+    """The k-mers of a worker.
 
-    changes: k-mers will be added. with_sets: labels are requested. low, high: the shard holds the
-    k-mers with codes in [low, high).
+    codes: uint64, ascending. places: uint32, as in ``CpuEngine``, if they are requested. low, high:
+    the shard holds the k-mers with codes in [low, high).
     """
 
-    dictionary: Dictionary
-    changes: bool
-    with_sets: bool
+    k: int
+    strands: Strands
+    codes: NDArray[np.uint64]
+    places: NDArray[np.uint32] | None
     low: int = 0
     high: int = 1 << 64
 
@@ -226,12 +227,12 @@ class MatchRequest:
 class MatchAnswer:
     """The answer to a request.
 
-    bits: as in ``Events``. labels: uint32, of the matches in order, or None. missed: uint64, the
+    bits: as in ``Events``. places: uint32, of the matches in order, or None. missed: uint64, the
     codes of mismatches in order.
     """
 
     bits: Bits
-    labels: NDArray[np.uint32] | None
+    places: NDArray[np.uint32] | None
     missed: NDArray[np.uint64]
 
 
@@ -254,12 +255,10 @@ class MatchWorker:
             )
         self._turn = threading.Condition()
         self._setup = setup_ = unpacked(self.fetched(setup))
-        self._canonical = setup_.dictionary.strands != "forward"
+        self._canonical = setup_.strands != "forward"
         with Team(1):
-            self._engine = CpuEngine(
-                setup_.dictionary, walks=False, with_sets=setup_.with_sets,
-                changes=setup_.changes, threads=1,
-            )  # fmt: skip
+            known = setup_.k, setup_.strands, setup_.codes, setup_.places
+            self._engine = CpuEngine(*known, threads=1)
         self.learn_all(grown, learned)
         line, address = NodeLine.new()
         threading.Thread(target=self._serve, args=(line,), daemon=True).start()
@@ -333,18 +332,12 @@ class MatchWorker:
 
     def _answer(self, asked: MatchRequest) -> MatchAnswer:
         bases = asked.codes()
-        size = bases.size
         batch = ReadBatch([""] * (asked.offsets.size - 1), asked.offsets, bases)
-        sets = np.full(size, NO_SET, dtype=np.uint32) if self._setup.with_sets else None
-        whole = np.array([[0, size]], dtype=np.int64)
-        none = NO_EVENTS if self._engine.finds_bits else np.zeros(size, dtype=np.uint8)
-        task = MatchTask(batch, [(False, whole)], 0, None, False, none, sets, None, None)
-        (found,) = self._engine.run(task)
-        events = found.events or Events(size, codes=task.events)
+        events, places = self._engine.in_set(batch)
         missed = NO_CODES
         if asked.missed:
-            k = self._setup.dictionary.k
+            k = self._setup.k
             windows, starts = window_codes(bases, asked.offsets, k, canonical=self._canonical)
             missed = windows[events.codes[starts] == MISMATCH]
-        labels = None if sets is None else sets[events.codes == MATCH]
-        return MatchAnswer(events.bits, labels, missed)
+        found = None if places is None else places[events.codes == MATCH]
+        return MatchAnswer(events.bits, found, missed)

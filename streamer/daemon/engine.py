@@ -14,7 +14,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.config import Config
@@ -30,7 +32,8 @@ from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.record import JournalUnread
-from streamer.matching.matcher import MakeTogether, StreamMatcher
+from streamer.matching.match_engine import NO_CODES, MakeTogether
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
@@ -138,6 +141,8 @@ class EngineWorker(Worker):
         self.slots = threading.Semaphore(_AHEAD)
         self.make_batch: Make = ReadBatch.from_letters
         self.make_together: MakeTogether | None = None
+        # the dictionary that was read last
+        self._loaded: Dictionary | None = None
         # the matcher in use, and whether it is matching batches now
         self.matcher: StreamMatcher | None = None
         self.matching = False
@@ -158,6 +163,7 @@ class EngineWorker(Worker):
         self.decisions = DecisionStage(status.config)
         self._warm_up = warm_up
         self._limit_said = False
+        self._words_refused = False
         # kept batches that could not be read, and when to try them again
         self._unread = False
         self._try_again = 0.0
@@ -253,11 +259,12 @@ class EngineWorker(Worker):
     def _match(self, items: Sequence[Accepted]) -> None:
         matcher = self._matcher
         self.matching = True
-        batches = [item.batch for item in items]
-        if self._wants("word"):
-            results = [matcher.match(batch, want_depths=True) for batch in batches]
-        else:
-            results = matcher.match_all(batches)
+        words = self._wants("word")
+        if words and (refused := matcher.depths_refused):
+            if not self._words_refused:
+                log.warning("event words cannot be published", why=refused)
+            self._words_refused, words = True, False
+        results = matcher.match([item.batch for item in items], words=words)
         self.matching = False
         self._note(matcher)
         if self._spec.changes and self._spec.sources:
@@ -298,8 +305,14 @@ class EngineWorker(Worker):
     def _begin(self, loaded: Dictionary) -> None:
         """Make the matcher that continues where the journal ends; changed sources are a reload."""
         restored, found = self._restored, fingerprint(loaded)
-        start = restored.start(self._spec)
         first = not restored.fingerprint and not restored.number
+        if found != restored.fingerprint and not first and restored.unstored:
+            raise StreamerError(
+                f"the sources have changed, and the journal does not hold the {restored.unstored:,}"
+                " k-mers that the growing dictionary began with: put the files back as they were"
+            )
+        kept = self._keep(loaded)
+        start = restored.start(self._spec)
         if found != restored.fingerprint and not first:
             start = replace(start, version=start.version + 1)
         matcher = self._make_matcher(loaded, self._spec, start)
@@ -307,9 +320,9 @@ class EngineWorker(Worker):
         self._use(loaded, matcher)
         self._count_kept(loaded, start)
         if first:
-            self._say([self._dictionary(loaded, found)])
+            self._say([self._dictionary(loaded, found, kept)])
         elif found != restored.fingerprint:
-            said = self._replaced(loaded, found, restored.version)
+            said = self._replaced(loaded, found, restored.version, kept)
             message = "the dictionary's sources changed since the last start: reloaded"
             log.warning(message, **said)
         else:
@@ -328,9 +341,11 @@ class EngineWorker(Worker):
         if new.fingerprint == self._restored.fingerprint:
             new.reply(self._outcome(before.version))
             return
+        sourced = self._restored.sourced
         try:
             self._panel.check(new.dictionary)
             number = None if self._kept is None else self._kept.number()
+            kept = self._keep(new.dictionary)
             matcher = new.matcher
             if matcher is None:
                 start = replace(self._restored.start(self._spec), version=before.version + 1)
@@ -338,15 +353,17 @@ class EngineWorker(Worker):
             self.decisions.use(matcher)
         except Exception as error:
             # whatever the new matcher lacks (memory, threads, a target), the old one stays in use
+            self._restored.sourced = sourced
             new.reply(not_loaded(error))
             return
         matcher.succeed(before)
         before.close()
         self._use(new.dictionary, matcher)
-        self._replaced(new.dictionary, new.fingerprint, before.version, number, new.reply)
+        self._replaced(new.dictionary, new.fingerprint, before.version, kept, number, new.reply)
 
     def _use(self, loaded: Dictionary, matcher: StreamMatcher) -> None:
         self._matcher = self.matcher = matcher
+        self._loaded = loaded
         self._stored = loaded if self._spec.near else None
         self._status.targets = len(matcher.dictionary.targets.names)
         if self._spec.counted:
@@ -384,15 +401,16 @@ class EngineWorker(Worker):
         loaded: Dictionary,
         found: int,
         before: int,
+        kept: NDArray[np.uint64],
         number: int | None = None,
         reply: Reply = lambda _: None,
     ) -> Header:
         """Record that this dictionary replaces another version; returns the reply to a reload.
 
-        number: that of the first kept batch, if known.
+        kept: as for ``_dictionary``. number: that of the first kept batch, if known.
         A growing dictionary only gains k-mers, and without a journal no batches are kept.
         """
-        control_record = self._dictionary(loaded, found)
+        control_record = self._dictionary(loaded, found, kept)
         self._revision.reloaded(
             self._matcher.version, control_record.at, control_record.meta["batch"]
         )
@@ -425,14 +443,30 @@ class EngineWorker(Worker):
             "batches": 0 if revision is None else revision["batches"],
         }
 
-    def _dictionary(self, loaded: Dictionary, found: int) -> ControlRecord:
+    def _keep(self, loaded: Dictionary) -> NDArray[np.uint64]:
+        """Keep k-mers of sources that a growing dictionary knows for ever, and return them.
+
+        These are all of a dictionary that is not large, and those of a large one that another one,
+        ``loaded``, lacks.
+        """
+        if not self._spec.grows:
+            return NO_CODES
+        kept = NO_CODES if loaded.is_large else loaded.codes
+        before = self._loaded
+        if before is not None and before.is_large:
+            kept = np.concatenate((kept, before.index.beside(loaded.index)))
+        self._restored.keep_sourced(kept)
+        return kept
+
+    def _dictionary(
+        self, loaded: Dictionary, found: int, kept: NDArray[np.uint64]
+    ) -> ControlRecord:
+        """The record of a dictionary; ``kept``: the k-mers of sources that it stores."""
         self._restored.fingerprint = found
-        if self._spec.grows:
-            self._restored.keep_sourced(loaded.codes)
         version, number = self._matcher.version, self._matcher.number
         return dictionary_record(
-            self._at + 1, version, found, loaded, number,
-            grows=self._spec.grows, sources=self._spec.sources,
+            self._at + 1, version, found, loaded, number, kept, grows=self._spec.grows,
+            sources=self._spec.sources,
         )  # fmt: skip
 
     def _remember(self, results: Sequence[BatchResult]) -> None:

@@ -27,7 +27,7 @@ from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
-from streamer.matching.matcher import MakeTogether
+from streamer.matching.match_engine import MakeTogether
 from streamer.protocol.checksum_kernels import combine, continue_crc32c
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,

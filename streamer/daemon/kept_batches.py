@@ -227,7 +227,7 @@ class KeptBatches:
         while after < until:
             batches, after = self._read(after, until)
             if batches:
-                yield matcher.match_again([batch.reads for batch in batches])
+                yield matcher.match([batch.reads for batch in batches], in_stream=False)
 
     def _read(self, after: int, until: int) -> tuple[list[StoredBatch], int]:
         """Some of the batches after a record, and the last record that they cover."""
@@ -284,7 +284,7 @@ def _matched(
 ) -> list[Publication]:
     if not batches:
         return []
-    results = matcher.match_again([batch.reads for batch in batches])
+    results = matcher.match([batch.reads for batch in batches], in_stream=False)
     matched = [
         Matched(0, _accepted(batch, result.batch), result, matcher.dictionary, stored)
         for batch, result in zip(batches, results, strict=True)

@@ -69,7 +69,7 @@ _LINE = 64
 
 
 @njit(cache=True)
-def describe(table, batch, starts, matches, offsets, names, k, only_set, target):
+def describe(table, batch, starts, matches, offsets, names, k, default_set, target):
     """Put a batch into the table, in a tenth of the time that NumPy takes to give the addresses.
 
     starts, matches: uint8, at least eight bytes.
@@ -81,7 +81,7 @@ def describe(table, batch, starts, matches, offsets, names, k, only_set, target)
     row[_OFFSETS] = offsets.ctypes.data
     row[_COUNT] = offsets.size - 1
     row[_K] = k
-    row[_SET] = only_set
+    row[_SET] = default_set
     row[_TARGET] = target
     row[_NAMES] = names.ctypes.data
     row[_NAME_BYTES] = names.size
@@ -165,7 +165,7 @@ def _put_run(columns, row, read, start, windows, k):
 
 
 @njit(cache=True, nogil=True)
-def _write(starts, matches, offsets, k, only_set, target, hit_to, targets, miss_to, rows):
+def _write(starts, matches, offsets, k, default_set, target, hit_to, targets, miss_to, rows):
     """Write the runs and the row of every read; returns the sums and the rows of each kind."""
     windows = np.int64(0)
     matched = np.int64(0)
@@ -190,7 +190,7 @@ def _write(starts, matches, offsets, k, only_set, target, hit_to, targets, miss_
             at = _run_end(starts, matches, here, found, at, last)
             if found & _ONE:
                 _put_run(hit_to, hit_rows, read, start - begin, at - start, k)
-                targets[hit_rows] = only_set
+                targets[hit_rows] = default_set
                 hit_rows += 1
                 hits += at - start
             else:
@@ -383,12 +383,12 @@ def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
     A single thread lays out all batches with one target set: it processes 20 billion symbols a
     second, and waking another thread takes as long as a million symbols.
     """
-    from_bits = _lay_out_bits([m for m in group if m.result.sets is None], intervals)
-    others = [m for m in group if m.result.sets is not None]
+    from_bits = _lay_out_bits([m for m in group if m.result.has_one_set], intervals)
+    others = [m for m in group if not m.result.has_one_set]
     symbols = sum(m.result.batch.symbols for m in others)
     threads = min(_THREADS, usable_cores() // 2, symbols // _PER_THREAD)
     from_reports = iter(run_all([partial(_lay_out_reports, m, intervals) for m in others], threads))
-    return [next(from_bits if m.result.sets is None else from_reports) for m in group]
+    return [next(from_bits if m.result.has_one_set else from_reports) for m in group]
 
 
 def _lay_out_bits(group: Sequence[Matched], intervals: bool) -> Iterator[Laid]:
@@ -399,16 +399,16 @@ def _lay_out_bits(group: Sequence[Matched], intervals: bool) -> Iterator[Laid]:
     only: list[tuple[int, int]] = []
     for at, matched in enumerate(group):
         result, names = matched.result, np.frombuffer(matched.accepted.names, np.uint8)
-        only_set = int(result.only_set)
+        default_set = int(result.default_set)
         target = reports.only_target(result, matched.dictionary.targets)
         arrays = (*result.found.bytes_of_bits, result.batch.offsets, names)
-        describe(table, at, *arrays, result.k, only_set, target)
+        describe(table, at, *arrays, result.k, default_set, target)
         inputs.append(arrays)
-        only.append((only_set, target))
+        only.append((default_set, target))
     memory, counts, frames = lay_out_all(table, np.uint64(crc32c_address()), intervals)
     owner = (memory, frames, inputs)
     address = frames.ctypes.data
-    for matched, (only_set, target), numbers in zip(group, only, counts.tolist(), strict=True):
+    for matched, (default_set, target), numbers in zip(group, only, counts.tolist(), strict=True):
         *sums, hits, misses, crc_match, crc_mismatch, crc_read = numbers
         totals = reports.Sums(*sums)
         yield Laid(
@@ -416,7 +416,7 @@ def _lay_out_bits(group: Sequence[Matched], intervals: bool) -> Iterator[Laid]:
             len(matched.accepted.names),
             {"match": hits, "mismatch": misses, "read": len(matched.result.batch)},
             {
-                "match": [only_set] if hits and only_set != NO_SET else [],
+                "match": [default_set] if hits and default_set != NO_SET else [],
                 "read": [target] if totals.reads_on_target else [],
             },
             [crc_match, crc_mismatch, crc_read],

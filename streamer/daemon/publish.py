@@ -20,6 +20,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.record import Key, Record
 from streamer.matching.decisions import Decisions
+from streamer.matching.match_engine import NO_CODES
 from streamer.protocol.checksum_kernels import combine
 from streamer.protocol.header import SEAL_BYTES, Buffer, Header, crc32c, raw, seal, size_of
 from streamer.protocol.payloads import Columns, describe, encode_context, encode_feed, encode_head
@@ -128,14 +129,15 @@ def dictionary_record(
     fingerprint: int,
     dictionary: Dictionary,
     batch: int,
+    kept: NDArray[np.uint64] = NO_CODES,
     *,
-    grows: bool,
+    grows: bool = False,
     sources: Sequence[str] = (),
 ) -> ControlRecord:
-    """The record of a dictionary in use from batch ``batch`` on; a growing one keeps all k-mers.
+    """The record of a dictionary in use from batch ``batch`` on.
 
-    at: number of the record. fingerprint: that of the dictionary. sources: the files it was read
-    from.
+    at: number of the record. fingerprint: that of the dictionary. kept: k-mers of sources that are
+    stored, as a growing dictionary knows them for ever. sources: the files it was read from.
     """
     kmers = int(dictionary.kmers)
     meta = {
@@ -145,11 +147,11 @@ def dictionary_record(
         "batch": batch,
         "sources": list(sources),
         # these are in its frames
-        "sourced": kmers if grows else 0,
+        "sourced": kept.size,
+        "unstored": kmers if grows and dictionary.is_large else 0,
     }
     names = msgpack.packb(list(dictionary.targets.names))
-    codes = raw(dictionary.codes) if grows else b""
-    return ControlRecord(at, DICTIONARY, meta, frames=(names, codes))
+    return ControlRecord(at, DICTIONARY, meta, frames=(names, raw(kept)))
 
 
 def settled_record(at: int, version: int, batch: int) -> ControlRecord:

@@ -61,7 +61,8 @@ class Restored:
     """The state after record ``at``.
 
     fingerprint: that of the dictionary read from the sources, 0 before the first. sources: the
-    files that it was read from, if stored. heads: by topic, the last record with a message on it.
+    files that it was read from, if stored. unstored: how many k-mers of a growing dictionary are
+    only there. heads: by topic, the last record with a message on it.
     counts: the totals. novelty: the curve of new k-mers. core: the revision in progress. grown,
     learned: parts of those of ``Start``. sourced: k-mers as they stood in sources, for a dictionary
     that keeps them for ever. replayed: bytes, new k-mers and records read after the snapshot. loss:
@@ -74,6 +75,7 @@ class Restored:
     version: int = 1
     fingerprint: int = 0
     sources: list[str] = field(default_factory=list)
+    unstored: int = 0
     heads: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     novelty: NoveltyCurve = field(default_factory=NoveltyCurve)
@@ -89,8 +91,7 @@ class Restored:
         sourced = concatenated(self.sourced, _NO_CODES)
         known = sourced
         if spec.near and sourced.size:
-            stored = Dictionary.empty(spec.k, "forward").replaced(codes=sourced)
-            known = stored.without_targets(spec.strands).codes
+            known = Dictionary.empty(spec.k, spec.strands).with_grown(sourced).codes
         grown = concatenated([*self.grown, known], _NO_CODES)
         learned = concatenated([*self.learned, *([sourced] if spec.near else [])], _NO_CODES)
         return Start(self.number, self.position, self.version, grown, learned)
@@ -112,7 +113,7 @@ class Restored:
                 self._count(meta)
             elif record.kind == stored_messages.DICTIONARY:
                 self.version, self.fingerprint = meta["version"], meta["fingerprint"]
-                self.sources = meta.get("sources", [])
+                self.sources, self.unstored = meta.get("sources", []), meta.get("unstored", 0)
                 if self.version > 1:
                     self.core.reloaded(self.version, record.at, meta["batch"])
             elif record.kind == stored_messages.REVISION:
@@ -178,7 +179,7 @@ def restore(
         counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
         revision = None if meta["revision"] is None else Revision(*meta["revision"])
         restored = Restored(snapshot.at, **counters, core=RevisionCore(revision))
-        restored.sources = meta.get("sources", [])
+        restored.sources, restored.unstored = meta.get("sources", []), meta.get("unstored", 0)
         if "novelty" in meta:
             restored.novelty = NoveltyCurve(meta["novelty"])
         else:  # written before there were curves
@@ -221,6 +222,7 @@ def put_snapshot(
     meta = {name: getattr(restored, name) for name in _COUNTERS}
     meta |= {"counts": dict(restored.counts), "revision": restored.core.revision}
     meta |= {"novelty": restored.novelty.state, "sources": restored.sources}
+    meta["unstored"] = restored.unstored
     meta["sourced"] = sum(codes.size for codes in restored.sourced)
     frames = [raw(concatenated(getattr(restored, name), _NO_CODES)) for name in _KMERS]
     journal.put_snapshot(restored.at, msgpack.packb(meta), frames)
@@ -241,12 +243,11 @@ def identity(spec: MatchSpec) -> bytes:
 
 def fingerprint(dictionary: Dictionary) -> int:
     """A checksum of the k-mers, their targets and names; it is never 0."""
-    if dictionary.index is not None:
-        return dictionary.index.fingerprint
-    targets = dictionary.targets
-    names = "\0".join(targets.names).encode()
-    arrays = dictionary.codes, dictionary.sets, targets.starts, targets.members
-    return crc32c([*(raw(array) for array in arrays), names]) or 1
+    index, grown = dictionary.index, dictionary.grown
+    if index.records and not grown.size:
+        return index.fingerprint
+    own = raw(np.array([index.fingerprint])) if index.records else raw(dictionary.targets.starts)
+    return crc32c([raw(grown), own]) or 1
 
 
 log = structlog.get_logger("daemon")

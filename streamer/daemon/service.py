@@ -75,7 +75,7 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
         if matcher.make_together is not None:
             message = [memoryview(frame) for frame in seal([pack(header), *frames])]
             decode_batches([(header, message)], matcher.make_together)
-        (result,) = matcher.match_all([batch])
+        (result,) = matcher.match([batch])
     finally:
         matcher.close()
     producer = ProducerState("warm-up", 0)

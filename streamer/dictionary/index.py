@@ -30,11 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import TargetSets, bounds_of, first_names
-from streamer.errors import DataError, StreamerError
+from streamer.errors import DataError, SnapshotTooLargeError, StreamerError
 from streamer.protocol.schema import SHOWN_TARGETS
 from streamer.sequences.files import read_pieces
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.source import STDIN, shown_name
+from trie.ascending import lacking
 from trie.codes import check_k
 from trie.cpu.jit import njit
 from trie.cpu.team import Team
@@ -47,6 +48,7 @@ from trie.index.index_file import (
     write_index,
 )
 from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
+from trie.index.mers import suits
 from trie.index.places import TooManyPlacesError
 from trie.index.reference_text import (
     SLACK,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
 
 NO_CODES = np.zeros(0, dtype=np.uint64)
 _PIECE = 1 << 22  # symbols read at once
+_CODES = 1 << 18  # codes looked up at once
 _ARRAYS: Final = ("packed", "blocks", "gaps", "filter", "offsets", "places", "prints", "full")
 
 
@@ -159,6 +162,10 @@ class Index:
         """Which k-mers are equal."""
         if self.known is not None:
             return self.known
+        if not self.records:
+            none = np.zeros((3, 0), np.uint32)
+            nothing = TargetSets.empty(), np.zeros(0, np.int64), 0
+            return Shares(none, np.zeros(0, np.int8), none, *nothing)
         from trie.index.repeats import find_repeats  # only reports of targets ask for it
 
         return self._shares_of(*find_repeats(self.text, self.reference, usable_cores()))
@@ -322,10 +329,68 @@ class Index:
         lengths[-1:] = self.bases - lengths[:-1].sum()
         return lengths
 
+    @cached_property
+    def windows(self) -> int:
+        """The windows of all records, at least as many as distinct k-mers."""
+        return int(self.reference.windows(self.k).sum())
+
+    @property
+    def suits(self) -> bool:
+        """Whether windows are looked up in the text, not in a table of its k-mers."""
+        made = self.made is not None or suits(self.k, self.size)
+        return made and self.k > ALWAYS_BITSET_K and self.windows > 0
+
+    def codes(self) -> NDArray[np.uint64]:
+        """The distinct k-mers, ascending; StreamerError if there may be more than MOST_LISTED."""
+        if self.k <= ALWAYS_BITSET_K:
+            kmers = KmerIndex(self.k)
+            for found, _ in _windows(self):
+                kmers.add(found, threads=usable_cores())
+            return kmers.codes()
+        check_listed(self.most_kmers)
+        codes, filled = np.empty(self.windows, np.uint64), 0
+        for found, _ in _windows(self):
+            codes[filled : filled + found.size] = found
+            filled += found.size
+        return sort_unique(codes, self.k, usable_cores())
+
+    @property
+    def most_kmers(self) -> int:
+        """The number of distinct k-mers, if it is known, or one that is not less."""
+        return min(self.windows, 4**self.k) if self.known is None else self.known.distinct
+
+    def lacking(self, codes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Those of ascending codes that no record has."""
+        if not (codes.size and self.windows):
+            return codes
+        if not self.suits:
+            return lacking(self.codes(), codes, usable_cores())
+        return np.concatenate(
+            [self._lacking(codes[at : at + _CODES]) for at in range(0, codes.size, _CODES)]
+        )
+
+    def _lacking(self, codes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The same, each code as a read."""
+        shifts = np.arange(2 * (self.k - 1), -1, -2, dtype=np.uint64)
+        bases = (codes[:, None] >> shifts & np.uint64(3)).astype(np.uint8).ravel()
+        offsets = np.arange(codes.size + 1) * self.k
+        _, matches = self.text.match(bases, offsets, threads=usable_cores())
+        there = np.unpackbits(matches.view(np.uint8), bitorder="little")[offsets[:-1]]
+        return codes[there == 0]
+
+    def beside(self, other: Index) -> NDArray[np.uint64]:
+        """The k-mers that another index lacks; StreamerError if they are more than MOST_LISTED."""
+        missing = NO_CODES
+        for codes, _ in _windows(self):
+            new = other.lacking(sort_unique(codes, self.k, usable_cores()))
+            missing = sort_unique(np.concatenate((missing, new)), self.k, usable_cores())
+            check_listed(missing.size)
+        return missing
+
     @property
     def has_kmers(self) -> bool:
         """Whether any record holds a k-mer."""
-        return bool(self.reference.windows(self.k).any())
+        return self.windows > 0
 
     def kmerless(self) -> dict[str, str]:
         """Name, by source, the records that hold no k-mer, with the reason."""
@@ -443,16 +508,14 @@ MOST_LISTED: Final = 1 << 28
 
 
 def listed(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """The distinct k-mers of an index, ascending codes, and the target set of each.
+    """The distinct k-mers of an index, ascending codes, and the first place of each.
 
     Raises StreamerError if there are more than MOST_LISTED.
     """
-    if len(index.names) == 1 and index.known is None:
-        return _only_codes(index)
+    check_listed(index.most_kmers)
     shares = index.shares
-    _check_listed(shares.distinct)
     codes = np.empty(shares.distinct, np.uint64)
-    sets = np.empty(shares.distinct, np.uint32)
+    firsts = np.empty(shares.distinct, np.uint32)
     begins, ends = shares.repeats[0], shares.repeats[1]
     filled = stop = 0
     for found, places in _windows(index):
@@ -463,35 +526,18 @@ def listed(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
         if stop > codes.size:
             break
         codes[filled:stop] = found[first]
-        sets[filled:stop] = sets_at(index, places[first])
+        firsts[filled:stop] = places[first]
         filled = stop
     if stop != codes.size:
         raise StreamerError("the index is damaged: its repeated windows are not those of its text")
     order = np.argsort(codes)
-    return codes[order], sets[order]
+    return codes[order], firsts[order]
 
 
-def _only_codes(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """Like ``listed``, for a single target: without looking for repeats."""
-    if index.k <= ALWAYS_BITSET_K:
-        kmers = KmerIndex(index.k)
-        for found, _ in _windows(index):
-            kmers.add(found, threads=usable_cores())
-        codes = kmers.codes()
-    else:
-        windows = int(index.reference.windows(index.k).sum())
-        _check_listed(windows)
-        codes, filled = np.empty(windows, np.uint64), 0
-        for found, _ in _windows(index):
-            codes[filled : filled + found.size] = found
-            filled += found.size
-        codes = sort_unique(codes, index.k, usable_cores())
-    return codes, np.zeros(codes.size, np.uint32)
-
-
-def _check_listed(kmers: int) -> None:
+def check_listed(kmers: int) -> None:
+    """Raise StreamerError if there are too many k-mers to be listed."""
     if kmers > MOST_LISTED:
-        raise StreamerError(
+        raise SnapshotTooLargeError(
             f"{kmers:,} k-mers in an index: for this, at most {MOST_LISTED:,} are listed"
         )
 
@@ -723,27 +769,3 @@ def _single_sets(names: Sequence[str], kmers: NDArray[np.int64]) -> TargetSets:
     """A set for each target that holds a k-mer."""
     members = np.flatnonzero(kmers).astype(np.int32)
     return TargetSets(names, np.arange(members.size + 1), members)
-
-
-@njit(cache=True, nogil=True)
-def sets_of_runs(runs, starts, record_sets, shared, most, sets):
-    """Write the set of each window of ``BatchResult.runs`` to ``sets``.
-
-    starts, record_sets, shared: of an index. most: its sets; a damaged file has others.
-    """
-    for i in range(len(runs)):
-        begin, stop, place, step = runs[i, 0], runs[i, 1], runs[i, 2], runs[i, 3]
-        size = stop - begin
-        low = place if step > 0 else place - size + 1
-        record = np.searchsorted(starts, low, side="right") - 1
-        own = record_sets[record] if 0 <= record < record_sets.size else np.uint32(0)
-        sets[begin:stop] = min(own, np.uint32(most - 1))
-        at = np.searchsorted(shared[1], low, side="right")
-        while at < shared.shape[1] and np.int64(shared[0, at]) < low + size:
-            first = max(np.int64(shared[0, at]), low)
-            last = min(np.int64(shared[1, at]), low + size)
-            number = min(shared[2, at], np.uint32(most - 1))
-            for window in range(first, last):
-                to = begin + window - low if step > 0 else stop - 1 - (window - low)
-                sets[to] = number
-            at += 1

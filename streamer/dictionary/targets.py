@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.index import NO_CODES, Index, listed, records_of, saved_otherwise
-from streamer.dictionary.target_sets import TargetSets, bounds_of, confusing_names
+from streamer.dictionary.index import NO_CODES, Index, listed, saved_otherwise, sets_at
+from streamer.dictionary.target_sets import TargetSets, confusing_names
 from streamer.errors import StreamerError, UsageError, check_choice
 from streamer.protocol.schema import SHOWN_TARGETS
 from streamer.sequences.read_batch import ReadBatch
@@ -26,48 +26,35 @@ from trie.strands import STRANDS, Strands
 from trie.trees.shards import sort_unique
 from trie.windows import NO_SET
 
-
-class RecordBases(NamedTuple):
-    """bases: uint8 codes of all records. offsets: int64[records + 1], where each starts."""
-
-    bases: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
+LARGE = 1 << 24
+"""A growing dictionary that begins with more k-mers keeps no tree and no list of them."""
 
 
 class Dictionary:
-    """The k-mers that matching starts from.
+    """The k-mers that matching starts from: those of an index, and further ones, in no record.
 
-    codes: uint64, ascending, each once; canonical codes unless strands is ``forward``. sets:
-    uint32, the target set of each k-mer. records: the targets' bases, if they are kept. has_grown:
-    some k-mers are in no record, and have the set NO_SET. index: of all k-mers, instead of codes,
-    sets and records, which are then listed when they are first asked for; StreamerError if there
-    are too many.
+    grown: uint64, these, ascending codes; canonical unless strands is ``forward``. targets: of the
+    k-mers of the index.
     """
 
     def __init__(
         self,
-        k: int,
-        strands: Strands,
-        codes: NDArray[np.uint64] | None,
-        sets: NDArray[np.uint32] | None,
-        targets: TargetSets | None,
-        has_grown: bool = False,
-        index: Index | None = None,
+        index: Index,
+        grown: NDArray[np.uint64] = NO_CODES,
+        *,
+        strands: Strands | None = None,
+        targets: TargetSets | None = None,
     ) -> None:
-        self.k = k
-        self.strands: Strands = strands
-        self._targets = targets
-        self.has_grown = has_grown
         self.index = index
-        self._listed = None if codes is None or sets is None else (codes, sets)
-        self._origin = index
-        self._records: RecordBases | None = None
+        self.grown = grown
+        self.k = index.k
+        self.strands: Strands = strands or index.strands
+        self._targets = targets
 
     @classmethod
     def of_index(cls, index: Index) -> Dictionary:
-        """Create the dictionary of an index."""
-        made = cls(index.k, index.strands, None, None, None, index=index)
-        return made.with_grown(index.grown)
+        """Create the dictionary of an index, with the k-mers that grew there."""
+        return cls(index).with_grown(index.grown)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Dictionary:
@@ -77,77 +64,61 @@ class Dictionary:
     @property
     def targets(self) -> TargetSets:
         """The sets of targets."""
-        if self._targets is None:
-            assert self.index is not None
-            self._targets = self.index.targets
-        return self._targets
+        return self.index.targets if self._targets is None else self._targets
 
-    def _lists(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        if self._listed is None:
-            assert self.index is not None
-            self._listed = listed(self.index)
-        return self._listed
+    @cached_property
+    def codes(self) -> NDArray[np.uint64]:
+        """The k-mers, ascending; StreamerError if there are too many to be listed."""
+        codes = self.index.codes()
+        return merged(codes, self.grown, usable_cores()) if self.grown.size else codes
 
     @property
-    def codes(self) -> NDArray[np.uint64]:
-        """The k-mers, ascending."""
-        return self._lists()[0]
+    def places(self) -> NDArray[np.uint32]:
+        """The first place of each k-mer in the text of the index, NO_SET for grown ones."""
+        codes, firsts = listed(self.index)
+        if not self.grown.size:
+            return firsts
+        places = np.full(self.codes.size, NO_SET, np.uint32)
+        places[np.searchsorted(self.codes, codes)] = firsts
+        return places
 
     @property
     def sets(self) -> NDArray[np.uint32]:
-        """The target set of each k-mer."""
-        return self._lists()[1]
+        """The target set of each k-mer, NO_SET for grown ones."""
+        if len(self.index.names) == 1:
+            sets = np.zeros(self.codes.size, np.uint32)
+            sets[np.searchsorted(self.codes, self.grown)] = NO_SET
+            return sets
+        sets = self.places
+        known = sets != NO_SET
+        sets[known] = sets_at(self.index, sets[known])
+        return sets
 
     @property
     def kmers(self) -> int:
         """The number of k-mers."""
-        if self._listed is None and self.index is not None:
-            return self.index.shares.distinct
-        return self.codes.size
+        return self.index.shares.distinct + self.grown.size
 
     @property
-    def records(self) -> RecordBases | None:
-        """The bases of the records, a byte each; None without an index."""
-        if self._records is None and self._origin is not None:
-            parts = [np.empty(0, np.uint8), *(codes for _, codes, _ in records_of(self._origin))]
-            self._records = RecordBases(np.concatenate(parts), bounds_of(self._origin.lengths))
-        return self._records
+    def most_kmers(self) -> int:
+        """The same or more, known without looking for equal k-mers."""
+        return self.index.most_kmers + self.grown.size
 
     @property
-    def lengths(self) -> NDArray[np.int64] | None:
-        """int64[targets]: the bases of their records; None if these are not kept."""
-        if self.index is not None:
-            sums = np.bincount(self.index.owners, self.index.lengths, len(self.index.names))
-            return sums.astype(np.int64)
-        return None
+    def is_large(self) -> bool:
+        """Whether there are too many k-mers for a tree of them, or for a copy."""
+        return self.most_kmers > LARGE
 
-    def replaced(
-        self,
-        *,
-        strands: Strands | None = None,
-        codes: NDArray[np.uint64] | None = None,
-        sets: NDArray[np.uint32] | None = None,
-        has_grown: bool = False,
-    ) -> Dictionary:
-        """Create a dictionary that differs in what is given."""
-        same = codes is None and sets is None
-        made = Dictionary(
-            self.k,
-            strands or self.strands,
-            codes if codes is not None else None if same and self._listed is None else self.codes,
-            sets if sets is not None else None if same and self._listed is None else self.sets,
-            self._targets if same else self.targets,
-            self.has_grown or has_grown,
-            self.index if same else None,
-        )
-        made._origin = self._origin
-        return made
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """int64[targets]: the bases of their records."""
+        sums = np.bincount(self.index.owners, self.index.lengths, len(self.index.names))
+        return sums.astype(np.int64)
 
     @classmethod
     def empty(cls, k: int, strands: Strands) -> Dictionary:
         """Create a dictionary without k-mers."""
-        check_k(k)
-        return cls(k, strands, np.zeros(0, np.uint64), np.zeros(0, np.uint32), TargetSets.empty())
+        return cls.from_batches([], k, strands)
 
     @classmethod
     def from_files(
@@ -207,37 +178,14 @@ class Dictionary:
         strands.
         """
         if strands in ("forward", self.strands):
-            return self.replaced(strands=strands)
-        made = Dictionary.empty(self.k, strands)
-        if self._origin is not None:
-            made = Dictionary.of_index(
-                replace(self._origin, strands=strands, made=None, known=None, grown=NO_CODES)
-            )
-        return made.with_grown(self._grown)
+            return self
+        index = replace(self.index, strands=strands, made=None, known=None)
+        return Dictionary(index).with_grown(self.grown)
 
-    @property
-    def _grown(self) -> NDArray[np.uint64]:
-        return self.codes[self.sets == NO_SET] if self.has_grown else NO_CODES
-
-    def save(self, path: str, strands: Strands, further: NDArray[np.uint64] = NO_CODES) -> None:
-        """Write an index of the records, with the k-mers that are in none, and ``further`` ones.
-
-        strands: those of the file; further: of its form. OSError if it cannot be written.
-        """
-        index = self._origin or Index.from_batches([], self.k, strands)
-        if index.strands != strands:
-            index = replace(index, strands=strands, made=None, known=None)
-        grown = np.concatenate((self._grown, further))
-        replace(index, grown=sort_unique(grown, self.k, usable_cores())).save(path)
-
-    def by_group(self) -> Dictionary:
-        """Return the same k-mers with groups as targets; StreamerError if there are none."""
-        index = self._origin
-        if index is None or not index.groups:
-            raise StreamerError(
-                "no target has a group: name groups in the table of streamer index --targets TSV"
-            )
-        return Dictionary.of_index(replace(index.by_group(), grown=self._grown))
+    def without_targets(self, strands: Strands) -> Dictionary:
+        """The same without targets."""
+        known = self.known_as(strands)
+        return Dictionary(known.index, known.grown, targets=TargetSets.empty())
 
     def with_grown(self, codes: NDArray[np.uint64], *, either: bool = False) -> Dictionary:
         """Add learned k-mers, in any order, without a target.
@@ -246,28 +194,38 @@ class Dictionary:
         """
         if not codes.size:
             return self
+        threads = usable_cores()
         if self.strands != "forward":
             codes = _canonical(codes, self.k)
-        elif either:
-            codes = codes[
-                ~np.isin(with_reverse_complements(codes, self.k)[codes.size :], self.codes)
-            ]
-        threads = usable_cores()
-        new = lacking(self.codes, sort_unique(codes, self.k, threads), threads)
-        if not new.size:
-            return self
-        all_codes = merged(self.codes, new, threads)
-        sets = np.full(all_codes.size, NO_SET, dtype=np.uint32)
-        sets[np.searchsorted(all_codes, self.codes)] = self.sets
-        return self.replaced(codes=all_codes, sets=sets, has_grown=True)
+        new = self.lacking(sort_unique(codes, self.k, threads))
+        if either and new.size:
+            turned = with_reverse_complements(new, self.k)[new.size :]
+            new = new[np.isin(turned, self.lacking(sort_unique(turned, self.k, threads)))]
+        grown = merged(self.grown, new, threads)
+        return Dictionary(self.index, grown, strands=self.strands, targets=self._targets)
 
-    def without_targets(self, strands: Strands) -> Dictionary:
-        """Return the same k-mers without targets, as a dictionary with these strands."""
-        codes = self.codes
-        if strands != "forward":
-            codes = sort_unique(_canonical(codes, self.k), self.k, usable_cores())
-        sets = np.full(codes.size, NO_SET, dtype=np.uint32)
-        return Dictionary(self.k, strands, codes, sets, TargetSets.empty())
+    def lacking(self, codes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Those of ascending codes that are no k-mers of this dictionary."""
+        return lacking(self.grown, self.index.lacking(codes), usable_cores())
+
+    def save(self, path: str, strands: Strands, further: NDArray[np.uint64] = NO_CODES) -> None:
+        """Write an index of the records, with the k-mers that are in none, and ``further`` ones.
+
+        strands: those of the file; further: of its form. OSError if it cannot be written.
+        """
+        index = self.index
+        if index.strands != strands:
+            index = replace(index, strands=strands, made=None, known=None)
+        grown = sort_unique(np.concatenate((self.grown, further)), self.k, usable_cores())
+        replace(index, grown=grown, made=index.text, known=index.shares).save(path)
+
+    def by_group(self) -> Dictionary:
+        """Return the same k-mers with groups as targets; StreamerError if there are none."""
+        if not self.index.groups:
+            raise StreamerError(
+                "no target has a group: name groups in the table of streamer index --targets TSV"
+            )
+        return Dictionary(self.index.by_group(), self.grown)
 
 
 def _indexed(

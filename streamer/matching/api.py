@@ -73,9 +73,11 @@ class Matcher:
 
     def match(self, reads: Reads) -> Matches:
         """Match (name, letters) pairs; DataError names the first read with an invalid letter."""
+        depths = self._changes and not self._matcher.depths_refused
         matched = [
-            self._matcher.match(batch, want_depths=self._changes, want_nodes=False)
+            result
             for batch in _batches(reads)
+            for result in self._matcher.match([batch], depths=depths)
         ]
         return Matches(matched, self)
 
@@ -87,12 +89,12 @@ class Matcher:
         if self._changes:
             return TargetCounts(self._matcher, rule), lambda result: result
         matcher = self._new(counted=True)
-        return TargetCounts(matcher, rule), lambda result: matcher.match(result.batch)
+        return TargetCounts(matcher, rule), lambda result: matcher.match([result.batch])[0]
 
     def _with_depths(self, result: BatchResult) -> BatchResult:
         if self._changes:
             return result
-        return self._matcher.match(result.batch, want_depths=True, want_nodes=False)
+        return self._matcher.match([result.batch], depths=True)[0]
 
     def close(self) -> None:
         """Stop the background work of a matcher that adds k-mers."""

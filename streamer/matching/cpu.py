@@ -1,184 +1,203 @@
-"""The engine on the CPU: an index, or a walk over the snapshot reconciled with the index."""
+"""The engine on the CPU: the text of an index, and a set of further k-mers.
+
+Windows are looked up in the text first, then in the set, which alone grows. Where the text does not
+suit, the set has all k-mers; the first place of each is its value if runs are wanted. With the
+kernel ``walk``, windows are matched against the snapshot, and what it lacks is looked up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.index import Index, sets_of_runs
+from streamer.dictionary.index import Index
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import match_engine
-from streamer.matching.events import Events
-from streamer.matching.result import concatenated
+from streamer.matching.events import Bits, Events
+from streamer.matching.match_engine import (
+    NO_CODES,
+    NO_STARTS,
+    Found,
+    MatchEngine,
+    MatchTask,
+    SpanFound,
+    slice_reads,
+)
+from streamer.matching.record_runs import NO_RUNS, Runs, runs_in_text, runs_of_places
 from streamer.matching.tree_worker import VersionedSnapshot
-from trie.index.kmer_index import KmerIndex
+from streamer.sequences.read_batch import ReadBatch
+from trie.ascending import merged
+from trie.index.kmer_index import NOTHING_KNOWN, KmerIndex
 from trie.snapshots.tree_bitmap import walk
-from trie.windows import MATCH, MISMATCH, window_codes
+from trie.strands import Strands
+from trie.windows import MATCH, clear_at, window_starts
 
 NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """New k-mers: codes in stream order, and where their windows start."""
 
 
-class CpuEngine(match_engine.MatchEngine):
-    """Matches against ``dictionary``; ``walks`` uses the snapshot.
+class CpuEngine(MatchEngine):
+    """Looks windows up in the text of ``index``, if ``in_text``, and in a set of other k-mers.
 
-    index: of the dictionary, if windows are looked up in it: for a fixed dictionary. counted: with
-    it, find runs.
+    codes: uint64, those of the set. places: uint32, where their first windows are in the text, or
+    NO_SET; None if the set is not to find runs. walks: match windows against the snapshot, too.
+    runs: find those in the text.
     """
 
     def __init__(
         self,
-        dictionary: Dictionary,
+        k: int,
+        strands: Strands,
+        codes: NDArray[np.uint64],
+        places: NDArray[np.uint32] | None,
         *,
-        walks: bool,
-        with_sets: bool,
-        changes: bool,
         threads: int,
         index: Index | None = None,
-        counted: bool = False,
+        in_text: bool = False,
+        walks: bool = False,
+        runs: bool = False,
     ) -> None:
-        self.walks = walks
-        self._k = dictionary.k
-        self._canonical = dictionary.strands != "forward"
+        self._k = k
+        self._canonical = strands != "forward"
         # with strands "both" the trie holds both orientations, so the read is walked as it is
-        self._walks_canonical = dictionary.strands == "canonical"
+        self._walks_canonical = strands == "canonical"
+        self._walks = walks
+        self._wants_runs = runs
         self._threads = threads
-        self._dictionary = dictionary
-        self._indexed = index
-        self.finds_bits = index is not None
-        self.finds_runs = counted and index is not None
-        if index is not None:
+        self._index = index
+        self._text = index.text if index is not None and in_text else None
+        if index is not None and runs:
             # now, not with the first batch
-            _ = index.text
-            if counted or with_sets:
-                _ = index.shares
-        else:
-            self._index = KmerIndex(self._k, expected=dictionary.kmers, with_values=with_sets)
-            sets = dictionary.sets if with_sets else None
-            self._index.add(dictionary.codes, sets, threads=threads)
+            _ = index.shares
+        self._has_places = places is not None
+        self._set = KmerIndex(k, expected=codes.size, with_values=self._has_places)
+        self._set.add(codes, places, threads=threads)
+
+    @classmethod
+    def of(cls, dictionary: Dictionary, *, walks: bool, runs: bool, threads: int) -> CpuEngine:
+        """Make the engine of a dictionary; ``runs``: find them, too."""
+        index = dictionary.index
+        in_text = index.suits and not walks
+        return cls(
+            dictionary.k, dictionary.strands, dictionary.grown if in_text else dictionary.codes,
+            dictionary.places if runs and not in_text else None, threads=threads, index=index,
+            in_text=in_text, walks=walks, runs=runs,
+        )  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self._index) if self._indexed is None else self._dictionary.kmers
+        return len(self._set) + (self._index.shares.distinct if self._text and self._index else 0)
 
     def codes(self) -> NDArray[np.uint64]:
-        return self._index.codes() if self._indexed is None else self._dictionary.codes
+        codes = self._set.codes()
+        if self._text is None or self._index is None:
+            return codes
+        return merged(self._index.codes(), codes, self._threads)
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add k-mers without a target."""
-        self._index.add(codes, threads=self._threads)
+        self._set.add(codes, threads=self._threads)
 
     def add(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Add k-mers without a target, in order; return which of them were new."""
-        return self._index.add(codes)
+        return self._set.add(codes)
 
-    def seed(self, task: match_engine.MatchTask, start: int, stop: int) -> NewKmers:
-        """Fill in events and sets of seeds, symbols [start, stop); return the k-mers added."""
-        bases = task.batch.bases[start:stop]
-        offsets = match_engine.slice_reads(task.batch.offsets, start, stop)
-        events = task.events[start:stop]
-        codes, starts = self._match_span(bases, offsets, events, True, task.grows, None)
-        if task.sets is not None:
-            self._index.match(
-                bases, offsets, canonical=self._canonical, threads=self._threads,
-                events=np.empty_like(events), values=task.sets[start:stop],
-            )  # fmt: skip
-        return codes, starts + start
+    def grow(
+        self, batch: ReadBatch, start: int, stop: int, known: NDArray[np.uint8] = NOTHING_KNOWN
+    ) -> NewKmers:
+        """Add the k-mers of the windows inside [start, stop) that are not ``known`` events."""
+        return self._set.grow(
+            batch.bases, batch.offsets, canonical=self._canonical, threads=self._threads,
+            known=known, start=start, stop=stop,
+        )  # fmt: skip
 
-    def run(self, task: match_engine.MatchTask) -> Iterator[match_engine.SpanFound]:
+    def find(
+        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
+    ) -> Iterator[Found]:
+        for batch in batches:
+            if self._text is not None:
+                bits, runs = self._in_text(batch)
+                events = Events(batch.symbols, bits)
+                if len(self._set):
+                    events, _ = self.in_set(batch, events.codes)
+                yield Found(events, runs)
+                continue
+            if self._walks:
+                events = Events.of(self._walk(batch.bases, batch.offsets, snapshot())[0])
+                places = self.in_set(batch)[1] if self._has_places else None
+            else:
+                events, places = self.in_set(batch)
+            yield Found(events, self._runs_of(batch, places))
+
+    def _in_text(self, batch: ReadBatch) -> tuple[Bits, Runs]:
+        assert self._text is not None
+        parts: list[NDArray[np.int64]] | None = [] if self._wants_runs else None
+        bits = self._text.match(batch.bases, batch.offsets, threads=self._threads, runs=parts)
+        if not parts or self._index is None:
+            return bits, NO_RUNS
+        return bits, runs_in_text(self._index, parts)
+
+    def in_set(
+        self, batch: ReadBatch, known: NDArray[np.uint8] = NOTHING_KNOWN
+    ) -> tuple[Events, NDArray[np.uint32] | None]:
+        """Look windows up in the set; also return the first places of their k-mers, if it has them.
+
+        known: events, of which mismatches are looked up.
+        """
+        places = np.empty(batch.symbols, np.uint32) if self._has_places else None
+        events = self._set.match(
+            batch.bases, batch.offsets, canonical=self._canonical, threads=self._threads,
+            known=known, values=places,
+        )  # fmt: skip
+        return Events.of(events), places
+
+    def _runs_of(self, batch: ReadBatch, places: NDArray[np.uint32] | None) -> Runs:
+        if places is None or self._index is None:
+            return NO_RUNS
+        return runs_of_places(self._index, places, batch.offsets, self._threads)
+
+    def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """Like ``MatchEngine.run``, one span after the other."""
-        batch = task.batch
-        events, runs = self._found_in_text(task)
-        if events is not None and task.depths is None:
-            if task.spans:
-                parts = [chunks for _, chunks in task.spans]
-                yield match_engine.SpanFound(
-                    False, np.concatenate(parts), 0, events=events, runs=runs
-                )
-            return
+        batch, (starts, matches) = task.batch, task.bits
+        known, runs, mismatched = NOTHING_KNOWN, NO_RUNS, [NO_STARTS]
+        if self._text is not None:
+            bits, runs = self._in_text(batch)
+            known = Events(batch.symbols, bits).codes
+        elif self._walks:
+            known = np.zeros(batch.symbols, np.uint8)
         for number, (seeding, chunks) in enumerate(task.spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
-            bases = batch.bases[start:stop]
-            offsets = match_engine.slice_reads(batch.offsets, start, stop)
-            span_events = task.events[start:stop]
-            current = None if task.snapshot is None else task.snapshot(number)
-            codes, starts = match_engine.NO_CODES, match_engine.NO_STARTS
-            if events is None:
-                codes, starts = self._match_span(
-                    bases, offsets, span_events, seeding, task.grows, current
-                )
-            if task.depths is not None and task.nodes is not None and current is not None:
-                _, depths, nodes = self._walk(bases, offsets, current, want_nodes=True)
-                assert nodes is not None
-                depths[span_events == MATCH] = self._k
-                task.depths[start:stop], task.nodes[start:stop] = depths, nodes
-            version = 0 if current is None else current.version
-            yield match_engine.SpanFound(seeding, chunks, version, codes, starts + start, runs=runs)
-        if task.sets is not None and events is None:
-            self._index.match(
-                batch.bases,
-                batch.offsets,
-                canonical=self._canonical,
-                threads=self._threads,
-                events=np.empty_like(task.events),
-                values=task.sets,
-            )
-
-    def _found_in_text(
-        self, task: match_engine.MatchTask
-    ) -> tuple[Events | None, NDArray[np.int64] | None]:
-        """Find a batch's events and runs in the index, and the sets.
-
-        Events are written as bytes too if depths are wanted.
-        """
-        index = self._indexed
-        if index is None:
-            return None, None
-        bases, offsets = task.batch.bases, task.batch.offsets
-        parts: list[NDArray[np.int64]] | None = None
-        if self.finds_runs or task.sets is not None:
-            parts = []
-        bits = index.text.match(bases, offsets, threads=self._threads, runs=parts)
-        events = Events(bases.size, bits=bits)
+            codes, new, version = NO_CODES, NO_STARTS, 0
+            walking = self._walks and not seeding
+            if task.depths is not None or walking:
+                current = task.snapshot(number)
+                reads = batch.bases[start:stop], slice_reads(batch.offsets, start, stop)
+                want_nodes = task.depths is not None
+                events, depths, nodes = self._walk(*reads, current, want_nodes=want_nodes)
+                version = current.version
+                if walking:
+                    known[start:stop] = events
+                if task.depths is not None and task.nodes is not None and nodes is not None:
+                    task.depths[start:stop], task.nodes[start:stop] = depths, nodes
+            if seeding or task.grows:
+                codes, new = self.grow(batch, start, stop, known)
+            if not seeding:
+                mismatched.append(new)
+            yield SpanFound(seeding, chunks, version, codes, new)
+        if task.grows:
+            starts[:] = window_starts(batch.bases, batch.offsets, self._k, threads=self._threads)
+            matches[:] = starts
+            for new in mismatched:
+                clear_at(matches, new)
+            if self._has_places:
+                runs = self._runs_of(batch, self.in_set(batch)[1])
+        else:
+            (found,) = self.find([batch], lambda: task.snapshot(len(task.spans)))
+            starts[:], matches[:] = found.events.bits
+            runs = found.runs
+        task.runs.append(runs)
         if task.depths is not None:
-            task.events[:] = events.codes
-        if parts is None:
-            return events, None
-        runs = concatenated(parts, match_engine.NO_RUNS)
-        if task.sets is not None:
-            places = index.starts, index.record_sets, index.shares.shared
-            sets_of_runs(runs, *places, len(index.targets), task.sets)
-        return events, runs if self.finds_runs else None
-
-    def _match_span(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        events: NDArray[np.uint8],
-        seeding: bool,
-        grows: bool,
-        current: VersionedSnapshot | None,
-    ) -> NewKmers:
-        """Fill in the events of a span; return the k-mers that it adds."""
-        canonical, threads = self._canonical, self._threads
-        if self.walks and not seeding and current is not None:
-            events[:] = self._walk(bases, offsets, current)[0]
-            if not grows:
-                return match_engine.NO_CODES, match_engine.NO_STARTS
-            codes, starts = window_codes(bases, offsets, self._k, canonical=canonical)
-            missed = events[starts] == MISMATCH
-            codes, starts = codes[missed], starts[missed]
-            stay = self._index.add(codes)
-            events[starts[~stay]] = MATCH
-            return codes[stay], starts[stay]
-        if seeding or grows:
-            return self._index.grow(
-                bases, offsets, canonical=canonical, threads=threads,
-                events=events, seed_end=bases.size if seeding else 0,
-            )  # fmt: skip
-        self._index.match(bases, offsets, canonical=canonical, threads=threads, events=events)
-        return match_engine.NO_CODES, match_engine.NO_STARTS
+            task.depths[Events(batch.symbols, task.bits).codes == MATCH] = self._k
 
     def _walk(
         self,

@@ -41,11 +41,21 @@ from gpu.card.packing import (
 )
 from gpu.exact import ChunkFound, ChunkPiece, CudaEngineError, Pipeline
 from gpu.exact.chunk_match import TooManyWordNodesError
-from gpu.exact.expand import copied, copy_into, fill_events, mismatched, scatter_words
+from gpu.exact.expand import copied, copy_into, mismatched, scatter_words
 from gpu.exact.pipeline import MAX_CHUNK
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.events import Events
-from streamer.matching.match_engine import LONG_SPAN, MatchEngine, MatchTask, SpanFound, slice_reads
+from streamer.matching.events import Bits, Events, add_bits, no_bits
+from streamer.matching.match_engine import (
+    LONG_SPAN,
+    Found,
+    MatchEngine,
+    MatchTask,
+    SpanFound,
+    slice_reads,
+    spans_of,
+)
+from streamer.matching.record_runs import NO_RUNS, Runs, runs_of_places
+from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.protocol.checksum_kernels import continue_crc32c
@@ -56,7 +66,7 @@ from trie.cpu import array_pool
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_each, split_range
-from trie.windows import MATCH, MISMATCH, ascending
+from trie.windows import MATCH, NO_SET, ascending
 
 # letters worth another thread: waking one takes as long as half a million of them
 _PACKED_PER_THREAD = 1 << 22
@@ -223,7 +233,7 @@ class PackedMatching:
             while waiting and done + waiting[0].starts.size <= found:
                 packed = waiting.popleft()
                 first, done = done, done + packed.starts.size
-                yield Events(packed.symbols, bits=(packed.starts, matches[first:done]))
+                yield Events(packed.symbols, (packed.starts, matches[first:done]))
 
     def _copied_out(self, matches: NDArray[np.uint32], found: ChunkFound) -> int:
         """Copy a result to its place in ``matches``; returns where it ends."""
@@ -311,8 +321,9 @@ class CudaEngine(MatchEngine):
 
     The kernel ``auto`` or ``index`` is the fastest: it uses an index of a frozen dictionary, or the
     set of k-mers of a growing one. The others match the snapshot and look up what it lacks in the
-    set. halvings: how often to halve the longest spans (``spans_of``), to make buffers smaller.
-    Raises CudaEngineError with one line if a GPU fails or has too little memory.
+    set. runs: find them, too. halvings: how often to halve the longest spans (``spans_of``), to
+    make buffers smaller. Raises CudaEngineError with one line if a GPU fails or has too little
+    memory.
     """
 
     device = "cuda"
@@ -322,7 +333,7 @@ class CudaEngine(MatchEngine):
         dictionary: Dictionary,
         spec: MatchSpec,
         *,
-        with_sets: bool,
+        runs: bool,
         chunk: int,
         threads: int,
         halvings: int = 0,
@@ -332,11 +343,14 @@ class CudaEngine(MatchEngine):
         kernel = spec.exact_kernel
         self._method = "default" if kernel in ("auto", "index") else kernel
         # a set of k-mers makes the snapshot unnecessary, unless its kernel is requested
-        self.walks = not spec.changes or self._method != "default"
+        self._walks = not spec.changes or self._method != "default"
         self._size = dictionary.codes.size
+        self._halvings = halvings
         self._chunk = max(chunk + max(1, LONG_SPAN >> halvings), LEAST_CHUNK)
+        self._stream_chunk = chunk
         self._dictionary = dictionary
-        self._has_set = spec.changes or with_sets
+        self._wants_runs = runs
+        self._has_set = spec.changes or runs
         packs = not self._has_set and spec.distance is None
         self._engine = Pipeline(
             self._k, dictionary.strands, streams=spec.streams, cards=spec.cards,
@@ -344,9 +358,12 @@ class CudaEngine(MatchEngine):
             memory_bytes=spec.device_bytes, threads=threads,
         )  # fmt: skip
         if self._has_set:
-            self._engine.load(dictionary.codes, dictionary.sets, growing=spec.changes)
-        if packs:
-            self.packed = PackedMatching(self._engine, self._method, threads)
+            places = dictionary.places if runs else np.full(self._size, NO_SET, np.uint32)
+            self._engine.load(dictionary.codes, places, growing=spec.changes)
+        self._packed = PackedMatching(self._engine, self._method, threads) if packs else None
+        if self._packed is not None:
+            self.make_batch = self._packed.pack
+            self.make_together = self._packed.pack_batches
 
     def __len__(self) -> int:
         return self._engine.kmers.known if self._has_set else self._size
@@ -365,12 +382,33 @@ class CudaEngine(MatchEngine):
         """Free the memory on the GPUs."""
         self._engine.close()
 
+    def find(
+        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
+    ) -> Iterator[Found]:
+        path = self._packed
+        if path is not None and all(batch.symbols <= path.longest for batch in batches):
+            for events in path.match(batches, snapshot):
+                yield Found(events, NO_RUNS)
+            return
+        for batch in batches:
+            spans = spans_of(
+                batch.offsets, self._k, self._stream_chunk, 0, aging=False, halvings=self._halvings
+            )
+            bits, runs = no_bits(batch.symbols), list[Runs]()
+            task = MatchTask(batch, spans, 0, lambda _: snapshot(), False, bits, runs, None, None)
+            deque(self.run(task), maxlen=0)
+            yield Found(Events(batch.symbols, bits), concatenated(runs, NO_RUNS))
+
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """Like ``MatchEngine.run``; with two streams, a result comes while the next span runs."""
         try:
             ahead = len(task.spans) >= STAGED_FROM and self._threads > 1
             copied_out = partial(self._copied_out, task)
-            yield from self._engine.map(copied_out, self._pieces(task), ahead=ahead)
+            for found, bits, runs in self._engine.map(copied_out, self._pieces(task), ahead=ahead):
+                for part, whole in zip(bits, task.bits, strict=True):
+                    add_bits(part, int(found.chunks[0, 0]), whole)
+                task.runs.append(runs)
+                yield found
         except TooManyWordNodesError as error:
             raise CudaEngineError(str(error)) from error
 
@@ -379,47 +417,43 @@ class CudaEngine(MatchEngine):
         words = task.depths is not None
         for number, (seeding, chunks) in enumerate(task.spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
-            snapshot = None
-            if task.snapshot is not None and (words or (self.walks and not seeding)):
-                snapshot = partial(task.snapshot, number)
+            walks = words or (self._walks and not seeding)
             yield ChunkPiece(
                 task.batch.bases[start:stop],
                 slice_reads(task.batch.offsets, start, stop),
                 task.position + start,
                 grow=seeding or task.grows,
-                snapshot=snapshot,
+                snapshot=partial(task.snapshot, number) if walks else None,
                 method=self._method,
                 words=words,
-                sets=task.sets is not None,
+                sets=self._wants_runs,
                 settled=seeded_before and not seeding,
                 tag=(seeding, chunks),
             )
             seeded_before = seeding
 
-    def _copied_out(self, task: MatchTask, found: ChunkFound) -> SpanFound:
+    def _copied_out(self, task: MatchTask, found: ChunkFound) -> tuple[SpanFound, Bits, Runs]:
         """Copy a result out of the engine's buffers; called on the thread of its GPU."""
         threads = self._engine.threads
         seeding, chunks = found.piece.tag
         start = int(chunks[0, 0])
-        # no window of this span starts later, but one of the next may: their threads share no byte
+        # no window of this span starts later, but one of the next may
         stop = max(int(chunks[-1, 1]) - self._k + 1, start)
-        events = task.events[start:stop]
-        fill_events(found.starts, found.matches, events, threads)
-        if seeding:
-            events[events == MISMATCH] = MATCH
-        if found.sets is not None and task.sets is not None:
-            np.copyto(task.sets[start:stop], found.sets[: stop - start])
+        starts = found.starts.copy()
+        matches = starts if seeding else found.matches & starts
+        runs = NO_RUNS
+        if found.sets is not None and found.piece.offsets is not None:
+            runs = runs_of_places(self._dictionary.index, found.sets, found.piece.offsets, threads)
+            runs[:, :2] += start
         if found.words is not None and task.depths is not None and task.nodes is not None:
             depths = task.depths[start:stop]
             scatter_words(found.words, depths, task.nodes[start:stop], threads)
-            depths[events == MATCH] = self._k
-        if found.codes is None or found.ordered is None:
-            return SpanFound(seeding, chunks, found.version)
-        return SpanFound(
-            seeding,
-            chunks,
-            found.version,
-            copied(found.codes, threads),
-            mismatched(found.starts, found.matches, start, threads),
-            copied(found.ordered, threads),
-        )
+            depths[Events(stop - start, (starts, matches)).codes == MATCH] = self._k
+        span = SpanFound(seeding, chunks, found.version)
+        if found.codes is not None and found.ordered is not None:
+            span = span._replace(
+                codes=copied(found.codes, threads),
+                starts=mismatched(found.starts, found.matches, start, threads),
+                ordered=copied(found.ordered, threads),
+            )
+        return span, (starts, matches), runs

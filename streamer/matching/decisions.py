@@ -88,7 +88,7 @@ class Decider:
         """Decide on reads from the bases known so far."""
         lengths = batch.lengths
         heads = _heads(batch, self._rule.first_bases)
-        (result,) = self._matcher.match_again([heads])
+        (result,) = self._matcher.match([heads], in_stream=False)
         target, matches, windows = self._rule.rule.assign(result, self.targets)
         action = self._actions[target]
         if self._rule.give_up_bases:

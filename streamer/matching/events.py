@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trie.cpu import array_pool
 from trie.cpu.intrinsics import popcount, trailing_zeros, word_at
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner, njit
 from trie.windows import NO_SET
 
 Bits = tuple[NDArray[np.uint32], NDArray[np.uint32]]
@@ -37,22 +37,27 @@ def no_bits(symbols: int) -> Bits:
 class Events:
     """Whether the window that starts at each symbol of a batch matches.
 
-    ``bits``: where windows start, and which of them match. ``codes``: uint8[symbols], MATCH,
-    MISMATCH or 0. Each is computed from the other on first use.
+    ``bits``: where windows start, and which of them match.
     """
 
-    __slots__ = ("_bits", "_codes", "symbols")
+    __slots__ = ("_codes", "bits", "symbols")
 
-    def __init__(
-        self, symbols: int, *, codes: NDArray[np.uint8] | None = None, bits: Bits | None = None
-    ) -> None:
+    def __init__(self, symbols: int, bits: Bits) -> None:
         self.symbols = symbols
-        self._codes = codes
-        self._bits = bits
+        self.bits = bits
+        self._codes: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def of(cls, codes: NDArray[np.uint8]) -> Events:
+        """Take ``codes`` (uint8[symbols])."""
+        words = max(-(-codes.size // 32), _LEAST_WORDS)
+        made = cls(codes.size, (np.empty(words, np.uint32), np.empty(words, np.uint32)))
+        _to_bits(codes, *made.bits)
+        return made
 
     @property
     def codes(self) -> NDArray[np.uint8]:
-        """One byte per symbol."""
+        """MATCH, MISMATCH or 0: one byte per symbol, made on first use."""
         if self._codes is None:
             self._codes = np.empty(self.symbols, np.uint8)
             to_codes(*self.bits, self._codes)
@@ -66,26 +71,12 @@ class Events:
             starts, matches = (np.append(b, [0, 0]).astype(np.uint32) for b in (starts, matches))
         return starts.view(np.uint8), matches.view(np.uint8)
 
-    @property
-    def bits(self) -> Bits:
-        """Two bits per symbol."""
-        if self._bits is None:
-            assert self._codes is not None
-            words = max(-(-self.symbols // 32), _LEAST_WORDS)
-            self._bits = np.empty(words, np.uint32), np.empty(words, np.uint32)
-            _to_bits(self._codes, *self._bits)
-        return self._bits
-
     def part(self, start: int, stop: int) -> Events:
         """Return the events of the symbols [start, stop)."""
-        size = stop - start
-        if self._bits is None:
-            return Events(size, codes=self.codes[start:stop])
-        words = max(-(-size // 32), _LEAST_WORDS)
-        starts, matches = np.empty(words, np.uint32), np.empty(words, np.uint32)
-        for whole, part in zip(self._bits, (starts, matches), strict=True):
-            _move_bits(whole, start, size, part)
-        return Events(size, bits=(starts, matches))
+        part = Events(stop - start, no_bits(stop - start))
+        for whole, moved in zip(self.bits, part.bits, strict=True):
+            _move_bits(whole, start, stop - start, moved)
+        return part
 
 
 @njit(cache=True)
@@ -172,6 +163,11 @@ def _to_bits(codes, starts, matches):
         matches[first >> 5] = np.uint32(hits)
 
 
+SET = 4
+"""The column of ``BatchResult.runs`` with the target set."""
+
+_FAR = np.int64(1 << 62)
+
 # the bits that eight bytes yield, whatever bit of the first they start at
 _STEP = 56
 
@@ -246,63 +242,77 @@ def summarize(starts, matches, offsets, k, target, first, stop, numbers, columns
     return windows, matched, skipped, reads, hit_runs, miss_runs
 
 
+@inner
+def _held(found, at_run, at, default_set):
+    """The run of ``found`` that ends after ``at``; the set there, and where that may change."""
+    while at_run < len(found) and found[at_run, 1] <= at:
+        at_run += 1
+    if at_run == len(found):
+        return at_run, default_set, _FAR
+    if found[at_run, 0] > at:
+        return at_run, default_set, found[at_run, 0]
+    return at_run, np.uint32(found[at_run, SET]), found[at_run, 1]
+
+
 @njit(cache=True, nogil=True)
-def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_miss, columns):
+def runs(starts, matches, offsets, k, found, default_set, first, stop, at_hit, at_miss, columns):
     """Write the maximal runs of the reads first..stop - 1.
 
-    A run is windows at consecutive starts with one event and, if they match, one target set
-    (``sets``, or ``only_set`` for all if that is empty). Matching runs are written from row
-    ``at_hit`` on, the others from ``at_miss`` on; if that is negative, all go to ``at_hit``.
-    columns: read, start, end, windows, event, target; ``event`` may be empty. If all are empty,
-    runs are only counted. Returns the row after the last of each kind.
+    A run is windows at consecutive starts with one event and, if they match, one target set: that
+    of the run of ``found`` (``BatchResult.runs``) that they are in, or else ``default_set``.
+    Matching runs are written from row ``at_hit`` on, the others from ``at_miss`` on; if that is
+    negative, all go to ``at_hit``. columns: read, start, end, windows, event, target; ``event`` may
+    be empty. If all are empty, runs are only counted. Returns the row after the last of each kind.
     """
     read_, start_, end_, windows_, event_, target_ = columns
-    many = sets.size > 0
     mixed = at_miss < 0
+    at_run = np.searchsorted(found[:, 1], offsets[first], side="right")
     for read in range(first, stop):
         begin = offsets[read]
         last = offsets[read + 1] - k + 1  # after the last window's start
         at = begin
         while at < last:
-            here, found = bits_from(starts, matches, at)
+            here, match = bits_from(starts, matches, at)
             if not here & np.uint64(1):
                 at += min(np.int64(trailing_zeros(here | _BEHIND)), _STEP)
                 continue
-            hit = found & np.uint64(1)
+            hit = match & np.uint64(1)
             start = at
-            held = NO_SET
-            if hit:
-                held = sets[at] if many else only_set
-            if many and hit:
-                at += 1
-                while at < last and sets[at] == held:
-                    if not (matches[at >> 3] >> np.uint8(at & 7)) & np.uint8(1):
-                        break
-                    at += 1
-            else:
-                flip = hit - np.uint64(1)  # all ones for a mismatch
-                while True:
-                    like = here & (found ^ flip)
-                    same = np.int64(trailing_zeros(~like | _BEHIND))
-                    at += same
-                    if same < _STEP or at >= last:
-                        break
-                    here, found = bits_from(starts, matches, at)
-                at = min(at, last)
-            if hit or mixed:
-                row = at_hit
-                at_hit += 1
-            else:
-                row = at_miss
-                at_miss += 1
-            if read_.size:
-                read_[row] = read
-                start_[row] = start - begin
-                end_[row] = at - 1 - begin + k
-                windows_[row] = at - start
-                target_[row] = held
-                if event_.size:
-                    event_[row] = 1 if hit else 2
+            flip = hit - np.uint64(1)  # all ones for a mismatch
+            while True:
+                like = here & (match ^ flip)
+                same = np.int64(trailing_zeros(~like | _BEHIND))
+                at += same
+                if same < _STEP or at >= last:
+                    break
+                here, match = bits_from(starts, matches, at)
+            end = min(at, last)
+            at = start
+            while at < end:
+                start, held = at, NO_SET
+                at = end
+                if hit:
+                    at_run, held, at = _held(found, at_run, start, default_set)
+                    while at < end:
+                        at_run, other, until = _held(found, at_run, at, default_set)
+                        if other != held:
+                            break
+                        at = until
+                    at = min(at, end)
+                if hit or mixed:
+                    row = at_hit
+                    at_hit += 1
+                else:
+                    row = at_miss
+                    at_miss += 1
+                if read_.size:
+                    read_[row] = read
+                    start_[row] = start - begin
+                    end_[row] = at - 1 - begin + k
+                    windows_[row] = at - start
+                    target_[row] = held
+                    if event_.size:
+                        event_[row] = 1 if hit else 2
     return at_hit, at_miss
 
 
@@ -320,31 +330,31 @@ def _holds(members, start, stop, target):
 
 
 @njit(cache=True, nogil=True)
-def best_targets(sets, offsets, set_starts, members, targets, first, stop, best, most):
+def best_targets(runs, offsets, set_starts, members, targets, first, stop, best, most):
     """Write the target with the most windows of each of the reads first..stop - 1 to ``best``.
 
-    Of equals the first wins; -1 if there is none. ``most`` receives the number of its windows.
-    Windows are counted by set, and the counts are distributed to the members of the sets, smallest
-    sets first. Once the remaining sets have fewer windows than some target has already, no new
-    target can win, so only that target and its rivals are looked up in the remaining sets. So
-    k-mers that a million records share do not cost a million steps per read.
+    runs: as in ``BatchResult``. Of equals the first wins; -1 if there is none. ``most`` receives
+    the number of its windows. Windows are counted by set, and the counts are distributed to the
+    members of the sets, smallest sets first. Once the remaining sets have fewer windows than some
+    target has already, no new target can win, so only that target and its rivals are looked up in
+    the remaining sets. So k-mers that a million records share do not cost a million steps per read.
     """
     counts = np.zeros(set_starts.size - 1, dtype=np.int64)
     touched = np.empty(set_starts.size - 1, dtype=np.int64)
     tally = np.zeros(targets, dtype=np.int64)
     rivals = np.empty(targets, dtype=np.int64)
+    at_run = np.searchsorted(runs[:, 1], offsets[first], side="right")
     for read in range(first, stop):
         number = 0
         left = np.int64(0)
-        for i in range(offsets[read], offsets[read + 1]):
-            held = np.int64(sets[i])
-            if sets[i] == NO_SET:
-                continue
+        while at_run < len(runs) and runs[at_run, 0] < offsets[read + 1]:
+            held, windows = runs[at_run, SET], runs[at_run, 1] - runs[at_run, 0]
             if counts[held] == 0:
                 touched[number] = held
                 number += 1
-            counts[held] += 1
-            left += 1
+            counts[held] += windows
+            left += windows
+            at_run += 1
         number_left = number
         found = 0
         greatest = np.int64(0)

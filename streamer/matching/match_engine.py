@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.events import Events
+from streamer.matching.events import Bits, Events, no_bits
+from streamer.matching.record_runs import NO_RUNS, Runs
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.read_batch import Letters, RawReads, ReadBatch
 from trie.cpu.jit import njit
 
 Span = tuple[bool, NDArray[np.int64]]
@@ -106,27 +107,32 @@ def _grouped(chunks: NDArray[np.int64], span: int) -> list[NDArray[np.int64]]:
 
 NO_CODES = np.zeros(0, dtype=np.uint64)
 NO_STARTS = np.zeros(0, dtype=np.int64)
-NO_EVENTS = np.zeros(0, dtype=np.uint8)
-NO_RUNS = np.zeros((0, 4), dtype=np.int64)
+
+
+class Found(NamedTuple):
+    """What a batch has: its events, and runs as in ``BatchResult``, empty unless asked for."""
+
+    events: Events
+    runs: Runs
 
 
 @dataclass(frozen=True, slots=True)
 class MatchTask:
-    """A batch to match, and the arrays for its results, one element per symbol.
+    """A batch to match span by span, with arrays for its results.
 
-    position: of the batch in the stream. snapshot: returns the snapshot for a span, by number; None
-    if no span needs one. grows: mismatched k-mers are added. events: uint8, initially zero; empty
-    if the engine ``finds_bits`` and depths are not wanted. sets: uint32, initially NO_SET, or None.
-    depths: uint8, nodes: uint32, initially zero, or None.
+    position: of the batch in the stream. snapshot: returns the snapshot for a span, by number.
+    grows: mismatched k-mers are added. bits: of ``Events``, initially zero. runs: receives those of
+    the batch, ascending. depths: uint8, nodes: uint32, initially zero, an element per symbol; or
+    None.
     """
 
     batch: ReadBatch
     spans: Sequence[Span]
     position: int
-    snapshot: Callable[[int], VersionedSnapshot] | None
+    snapshot: Callable[[int], VersionedSnapshot]
     grows: bool
-    events: NDArray[np.uint8]
-    sets: NDArray[np.uint32] | None
+    bits: Bits
+    runs: list[Runs]
     depths: NDArray[np.uint8] | None
     nodes: NDArray[np.uint32] | None
 
@@ -137,9 +143,6 @@ class SpanFound(NamedTuple):
     version: of the snapshot it was matched against, 0 without one. codes: uint64, new k-mers in
     stream order, starts: int64, their windows in the batch. ordered: the codes in ascending order,
     if the engine has them so.
-
-    With the first span at least, for the whole batch: events, if they are not in the task's arrays;
-    runs, as in ``BatchResult``, if the engine finds them.
     """
 
     seeding: bool
@@ -148,8 +151,11 @@ class SpanFound(NamedTuple):
     codes: NDArray[np.uint64] = NO_CODES
     starts: NDArray[np.int64] = NO_STARTS
     ordered: NDArray[np.uint64] | None = None
-    events: Events | None = None
-    runs: NDArray[np.int64] | None = None
+
+
+MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
+MakeTogether = Callable[[Sequence[RawReads], NDArray[np.uint32]], Sequence[ReadBatch | None]]
+"""The second argument: a CRC-32C per batch, to continue over its letters in the same pass."""
 
 
 class MatchEngine(Protocol):
@@ -157,16 +163,11 @@ class MatchEngine(Protocol):
 
     device: Literal["cpu", "cuda"] = "cpu"
 
-    walks: bool = False  # whether events come from walking the snapshot
+    make_batch: MakeBatch = staticmethod(ReadBatch.from_letters)
+    """Makes a batch of the form that is cheapest to match, from names, offsets and letters."""
 
-    finds_bits: bool = False
-    """Whether results carry the events of the batch, two bits a symbol."""
-
-    finds_runs: bool = False
-    """Whether results carry the runs of matching windows along the dictionary's records."""
-
-    packed: Any = None
-    """A faster path for batches that need only matches, if any (``cuda.PackedMatching``)."""
+    make_together: MakeTogether | None = None
+    """Makes many batches at once, if possible."""
 
     def __len__(self) -> int:
         """Return the number of known k-mers."""
@@ -174,8 +175,13 @@ class MatchEngine(Protocol):
     def codes(self) -> NDArray[np.uint64]:
         """Return all known k-mers, ascending."""
 
+    def find(
+        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
+    ) -> Iterator[Found]:
+        """Look up batches and add nothing; ``snapshot`` returns that of the dictionary."""
+
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
-        """Match the spans in order and fill the arrays.
+        """Match the spans in order; the arrays are filled after the last.
 
         A span's result is yielded before the snapshot of the next but one is requested; with
         several GPUs or more than two streams it may be later.
@@ -197,6 +203,13 @@ class NearOnly(MatchEngine):
 
     def codes(self) -> NDArray[np.uint64]:
         return self._dictionary.codes
+
+    def find(
+        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
+    ) -> Iterator[Found]:
+        """Yield an empty result for each batch."""
+        for batch in batches:
+            yield Found(Events(batch.symbols, no_bits(batch.symbols)), NO_RUNS)
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """Yield one span, with an empty result."""

@@ -27,24 +27,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.device_choice import GpuOrCpu, OnFallback, usable_cards
-from streamer.dictionary.targets import Dictionary
-from streamer.errors import UsageError
+from streamer.dictionary.index import check_listed
+from streamer.dictionary.targets import LARGE, Dictionary
+from streamer.errors import StreamerError, UsageError
 from streamer.matching import match_engine
 from streamer.matching.cpu import CpuEngine
-from streamer.matching.events import Events
+from streamer.matching.events import Events, no_bits
+from streamer.matching.match_engine import Found, MakeBatch, MakeTogether
 from streamer.matching.near import NearSteps, Solver, new_solver
+from streamer.matching.record_runs import NO_RUNS, Runs
 from streamer.matching.result import BatchResult, Depths, concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import Start, known_dictionary
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot, built
-from streamer.matching.window_labels import WindowLabels
-from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches
+from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.codes import with_reverse_complements
 from trie.cpu.threads import usable_cores
 from trie.prefixes import PrefixDepths
 from trie.snapshots.tree_bitmap import snapshot
 from trie.trees.shards import sort_unique
-from trie.windows import MATCH, NO_SET
+from trie.windows import NO_SET
 
 
 class DepthsAlone:
@@ -59,13 +61,13 @@ class DepthsAlone:
         self._prefixes: PrefixDepths | None = None
         self._making = threading.Lock()
 
-    def of(self, result: BatchResult) -> Depths:
+    def of(self, batch: ReadBatch, events: Events) -> Depths:
         """Return the depths of the windows of a batch whose events are known."""
-        depths = np.zeros(result.batch.bases.size, dtype=np.uint8)
+        depths = np.zeros(batch.symbols, dtype=np.uint8)
         self._made().measure(
-            result.batch.bases,
-            result.batch.offsets,
-            result.events,
+            batch.bases,
+            batch.offsets,
+            events.codes,
             depths,
             canonical=self._dictionary.strands == "canonical",
             threads=self._threads,
@@ -117,14 +119,10 @@ class Snapshots:
     def follow(self, codes: Callable[[], NDArray[np.uint64]]) -> None:
         """Start a tree worker.
 
-        codes: returns the current k-mers of the dictionary (uint64, ascending); called if it has
-        changed.
+        codes: returns the current k-mers of the dictionary (uint64, ascending).
         """
-        dictionary = self._dictionary
-        if self.version > 1:
-            known = codes()
-            dictionary = dictionary.replaced(codes=known, sets=np.zeros(known.size, np.uint32))
-        self._worker = TreeWorker(dictionary, self.version, self._threads)
+        k, strands = self._dictionary.k, self._dictionary.strands
+        self._worker = TreeWorker(k, strands, codes(), self.version, self._threads)
 
     def go_back(self, version: int, codes: Callable[[], NDArray[np.uint64]]) -> None:
         """Return to that version of the dictionary; ``codes`` as for ``follow``."""
@@ -217,10 +215,13 @@ class SpanViews:
         return found
 
 
-MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
-MakeTogether = Callable[[Sequence[RawReads], NDArray[np.uint32]], Sequence[ReadBatch | None]]
-"""The second argument: a CRC-32C per batch, to continue over its letters in the same pass."""
 _T = TypeVar("_T")
+
+
+def _no_snapshot(span: int) -> VersionedSnapshot:
+    """Stand in for the snapshots of spans that are not matched against any."""
+    raise NotImplementedError
+
 
 ENOUGH = 1 << 19  # symbols of a batch for each thread, to keep all of them busy
 MOST_HALVINGS = 7  # of the longest spans, on a GPU with little memory, down to 65,536 symbols
@@ -234,9 +235,6 @@ class StreamMatcher:
     line if a GPU fails or has too little memory; matching then continues on the CPU with the same
     results. Without it, that raises StreamerError. Raises UsageError for options that conflict.
     """
-
-    keeps_index = True
-    """Whether an index of the dictionary is used as it is, and not its k-mers."""
 
     def __init__(
         self,
@@ -256,16 +254,18 @@ class StreamMatcher:
         self.spec = spec
         self.stored = dictionary
         """The k-mers as they stand in the records, if a distance is wanted."""
+        if spec.near:
+            check_listed(dictionary.most_kmers)
         start = start or Start()
         self.dictionary = known_dictionary(dictionary, spec).with_grown(start.grown)
         self._k = dictionary.k
         self._chunk = spec.chunk
         self._threads = spec.threads or usable_cores()
-        fixed = spec.exact and not spec.changes and spec.device == "cpu" and spec.kernel != "walk"
-        self.labels = WindowLabels(
-            self.dictionary, changes=spec.changes, counted=spec.counted, threads=self._threads,
-            by_place=fixed and self.keeps_index,
-        )  # fmt: skip
+        sets = len(self.dictionary.targets) if spec.exact else 0
+        differ = sets > 1 or (sets > 0 and (spec.changes or self.dictionary.grown.size > 0))
+        # the target set of windows in no run, and whether runs are needed
+        self._default_set = np.uint32(0) if sets and not differ else NO_SET
+        self._runs = differ or (spec.counted and sets > 0)
         self._gpu = GpuOrCpu(on_fallback, "matching")
         # what a CPU engine would have to learn; kept only where one may have to take over
         self._grown: list[NDArray[np.uint64]] | None = None if on_fallback is None else []
@@ -284,9 +284,10 @@ class StreamMatcher:
         self.steps = 0
         """How many results (of spans or batches) the engine has returned; grows during a match."""
         self._engine = self._new_engine()
-        if spec.changes and (spec.track_tree or self._engine.walks or self._needs_tree):
+        walks = spec.uses_snapshot or self._needs_tree
+        if spec.changes and (walks or (spec.track_tree and not self.depths_refused)):
             self._follow()
-        elif self._engine.walks or self._needs_tree:
+        elif walks:
             self._snapshots.in_use()
 
     @classmethod
@@ -313,7 +314,7 @@ class StreamMatcher:
 
         def make() -> match_engine.MatchEngine:
             engine = CudaEngine(
-                self.labels.dictionary, self.spec, with_sets=self.labels.needed, chunk=self._chunk,
+                self.dictionary, self.spec, runs=self._runs, chunk=self._chunk,
                 threads=self._threads, halvings=self._halvings,
             )  # fmt: skip
             if not self.spec.changes:
@@ -331,11 +332,8 @@ class StreamMatcher:
         """Create an engine on the CPU that knows what the one on a failed GPU knew."""
         if self.spec.cuda_kernel:
             self.spec = replace(self.spec, kernel="auto")
-        engine = CpuEngine(
-            self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
-            changes=self.spec.changes, threads=self._threads, index=self.labels.index,
-            counted=self.labels.counted,
-        )  # fmt: skip
+        walks = self.spec.exact_kernel == "walk"
+        engine = CpuEngine.of(self.dictionary, walks=walks, runs=self._runs, threads=self._threads)
         for codes in self._grown or ():
             engine.learn(codes)
         self._grown = None
@@ -394,11 +392,6 @@ class StreamMatcher:
         return self.spec.grows or self._position < self.spec.seed_bases
 
     @property
-    def finds_runs(self) -> bool:
-        """Whether results have ``runs`` if they are ``counted``, which take little memory."""
-        return self._engine.finds_runs
-
-    @property
     def snapshot_version(self) -> int:
         """The dictionary version of the snapshot that depths now come from."""
         return self._snapshots.version_in_use
@@ -409,145 +402,123 @@ class StreamMatcher:
 
         The letters must not change. The batch has the form that is cheapest for ``match``.
         """
-        path = self._engine.packed
-        return ReadBatch.from_letters if path is None or self._solver else path.pack
+        return self._engine.make_batch
 
     @property
     def make_together(self) -> MakeTogether | None:
         """Like ``make_batch`` for many batches in one step, if possible; None instead of errors."""
-        path = self._engine.packed
-        return None if path is None or self._solver else path.pack_batches
-
-    def match(
-        self, batch: ReadBatch, *, want_depths: bool = False, want_nodes: bool = True
-    ) -> BatchResult:
-        """Match the next batch; with ``want_depths``, also measure how deep its windows went.
-
-        Event words need trie nodes too. Without ``want_nodes`` these may be missing: a frozen
-        dictionary on the CPU then needs no snapshot, the largest of its structures.
-        """
-        if not want_depths and (results := self._match_packed([batch])) is not None:
-            return results[0]
-        result = self._or_on_cpu(lambda: self._match(batch, want_depths, want_nodes))
-        if self._grown is not None and self.device == "cuda" and result.new_kmers.size:
-            self._grown.append(result.new_kmers)
-        self._number += 1
-        self._position += batch.symbols
-        return result
-
-    def match_all(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
-        """Match the next batches as ``match`` does; small ones at once if nothing is added."""
-        if (results := self._match_packed(batches)) is not None:
-            return results
-        adds = self._solver is not None or (self._could_grow and not self.limited)
-        large = sum(batch.symbols for batch in batches) >= len(batches) * self._threads * ENOUGH
-        if len(batches) == 1 or adds or (large and self.side_by_side):
-            return [self.match(batch) for batch in batches]
-        result = self.match(joined_batches(batches, self._threads))
-        self._number += len(batches) - 1
-        return result.split(batches)
+        return self._engine.make_together
 
     @property
     def fixed(self) -> bool:
         """Whether no later batch can add k-mers."""
         return not self._could_grow
 
-    def match_again(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
-        """Like ``match_all``, for batches outside the stream; the dictionary must be ``fixed``."""
-        assert self.fixed
-        place = self._number, self._position
-        try:
-            return self.match_all(batches)
-        finally:
-            self._number, self._position = place
-
     @property
     def side_by_side(self) -> bool:
-        """Whether several threads may call ``match_alone`` concurrently."""
+        """Whether several threads may match batches outside the stream concurrently."""
+        return self.fixed and self._solver is None and self.device == "cpu"
+
+    @property
+    def depths_refused(self) -> str:
+        """Why depths cannot be measured, or empty."""
+        if not (self.spec.changes and self.dictionary.is_large):
+            return ""
         return (
-            self.fixed and self._solver is None and self.device == "cpu" and not self._engine.walks
+            f"depths in a growing dictionary need a tree of its k-mers, and it begins with "
+            f"{self.dictionary.most_kmers:,}: at most {LARGE:,} are listed for this"
         )
 
-    def match_alone(self, batch: ReadBatch, *, want_depths: bool = False) -> BatchResult:
-        """Like ``match``, without nodes, for a batch that has no place in the stream."""
-        assert self.side_by_side
-        return self._match(batch, want_depths, want_nodes=False)
+    def match(
+        self,
+        batches: Sequence[ReadBatch],
+        *,
+        depths: bool = False,
+        words: bool = False,
+        in_stream: bool = True,
+    ) -> list[BatchResult]:
+        """Match the next batches, small ones together if nothing is added.
+
+        depths: also measure how deep windows go. words: also in which trie nodes, for event words.
+        Without ``in_stream`` the batches have no place in the stream; the dictionary must be
+        ``fixed``. StreamerError for depths that are refused.
+        """
+        assert in_stream or self.fixed
+        if (depths or words) and (refused := self.depths_refused):
+            raise StreamerError(refused)
+        alone = depths and not (words or self.spec.changes) and self.device == "cpu"
+        results: list[BatchResult] = []
+        while len(results) < len(batches):
+            rest = batches[len(results) :]
+            adds = self._could_grow and not self.limited
+            if adds or words or (depths and not alone):
+                found = [self._or_on_cpu(partial(self._in_spans, rest[0], words or depths))]
+                new = found[0].new_kmers
+                if self._grown is not None and self.device == "cuda" and new.size:
+                    self._grown.append(new)
+            else:
+                found = self._or_on_cpu(partial(self._looked_up, rest, alone))
+            results += found
+            if in_stream:
+                self._number += len(found)
+                self._position += sum(result.batch.symbols for result in found)
+        return results
 
     def succeed(self, before: StreamMatcher) -> None:
         """Continue the stream where another matcher is."""
         self._number, self._position = before._number, before._position
 
-    def _match_packed(self, batches: Sequence[ReadBatch]) -> list[BatchResult] | None:
-        """Match by the faster path, if the engine has one and only matches are wanted."""
-        path = self._engine.packed
-        if path is None or self._solver is not None:
-            return None
-        if any(batch.symbols > path.longest for batch in batches):
-            return None
-
-        def run() -> list[Events] | None:
-            found = []
-            for events in path.match(batches, self._snapshots.in_use):
-                found.append(events)
-                self.steps += 1
-            return found
-
-        events = self._gpu.run(run, lambda: None)
-        if events is None:
-            self._engine = self._cpu_engine()
-            return None
+    def _looked_up(self, batches: Sequence[ReadBatch], depths: bool) -> list[BatchResult]:
+        """Match batches of which none adds k-mers."""
+        self._snapshots.grows = False
+        given = batches
+        small = sum(batch.symbols for batch in batches) < len(batches) * self._threads * ENOUGH
+        joins = self._solver is None and self.make_together is None and not depths
+        if joins and len(batches) > 1 and (small or not self.side_by_side):
+            given = [joined_batches(batches, self._threads)]
         results = []
-        for batch, found in zip(batches, events, strict=True):
-            results.append(self._result(batch, found))
-            self._number += 1
-            self._position += batch.symbols
-        return results
+        position = self._position
+        found_in = self._engine.find(given, self._snapshots.in_use)
+        for number, (batch, found) in enumerate(zip(given, found_in, strict=True), self._number):
+            self.steps += 1
+            near = None
+            if self._solver is not None:
+                steps = NearSteps(batch, self._k, self._snapshot_of_step)
+                steps.add_all()
+                near = self._solver.match_steps(batch, steps.finished(), self.stored)
+            measured = self._depths.of(batch, found.events) if depths else None
+            results.append(self._result(batch, found, number, position, depths=measured, near=near))
+            position += batch.symbols
+        return results if given is batches else results[0].split(batches)
 
-    def _result(self, batch: ReadBatch, found: Events, **fields: Any) -> BatchResult:
-        """Make the result of the next batch; without ``fields`` it added nothing."""
+    def _result(
+        self, batch: ReadBatch, found: Found, number: int, position: int, **fields: Any
+    ) -> BatchResult:
+        """Make a result; without ``fields`` the batch added nothing."""
         return BatchResult(
-            number=self._number,
-            base=self._position,
-            batch=batch,
-            k=self._k,
-            found=found,
-            only_set=self.labels.only_set,
-            version=self.version,
+            number=number, base=position, batch=batch, k=self._k, found=found.events,
+            runs=found.runs, default_set=self._default_set, version=self.version,
             **({"version_before": self.version} | fields),
-        )
+        )  # fmt: skip
 
-    def _match(self, batch: ReadBatch, want_depths: bool, want_nodes: bool) -> BatchResult:
-        if want_depths and not want_nodes and self._needs_no_nodes:
-            result = self._match(batch, want_depths=False, want_nodes=False)
-            return replace(result, depths=self._depths.of(result))
-        if want_depths and self.spec.changes and not self._snapshots.following:
+    def _in_spans(self, batch: ReadBatch, measures: bool) -> BatchResult:
+        """Match the next batch span by span; ``measures``: depths and trie nodes, too."""
+        if measures and self.spec.changes and not self._snapshots.following:
             self._follow()
         grows = self.spec.grows and not self.limited
         self._snapshots.grows = grows
-        total = batch.bases.size
         # steps of approximate matching are spans, just as in walking
-        follows = self._solver is not None and self.spec.changes
-        walking = want_depths or self._engine.walks or follows
-        in_bits = self._engine.finds_bits and not want_depths
-        if in_bits and self._solver is None:
-            # chunks do not matter for a batch that is looked up as a whole
-            spans = [(False, np.array([[0, total]]))] if total else []
-        else:
-            spans = self._spans(batch.offsets, walking and grows)
-        views = None
-        if want_depths or self._engine.walks:
-            views = self._snapshots.views(sum(seeding for seeding, _ in spans))
+        waits = measures or self.spec.uses_snapshot or self._solver is not None
+        spans = self._spans(batch.offsets, waits and grows)
+        walks = measures or self.spec.uses_snapshot
+        views = self._snapshots.views(sum(seeding for seeding, _ in spans)) if walks else None
+        bits, runs = no_bits(batch.symbols), list[Runs]()
         task = match_engine.MatchTask(
-            batch,
-            spans,
-            self._position,
-            None if views is None else views.of,
-            grows,
-            events=match_engine.NO_EVENTS if in_bits else np.zeros(total, dtype=np.uint8),
-            sets=self.labels.none_of(total, runs=self._engine.finds_runs),
-            depths=np.zeros(total, dtype=np.uint8) if want_depths else None,
-            nodes=np.zeros(total, dtype=np.uint32) if want_depths else None,
-        )
+            batch, spans, self._position, _no_snapshot if views is None else views.of, grows, bits,
+            runs,
+            depths=np.zeros(batch.symbols, np.uint8) if measures else None,
+            nodes=np.zeros(batch.symbols, np.uint32) if measures else None,
+        )  # fmt: skip
         before = self.version
         matched: list[match_engine.SpanFound] = []
         steps = NearSteps(batch, self._k, self._snapshot_of_step)
@@ -559,25 +530,17 @@ class StreamMatcher:
                 steps.add(found)
             if found.codes.size:
                 self._snapshots.learn(found)
-            current = self._snapshots.end_span(wait=walking)
+            current = self._snapshots.end_span(wait=waits)
             if views is not None and current is not None:
                 views.span_ended(current)
-        if task.sets is not None and self.spec.changes:
-            # a k-mer added by this very window is a mismatch without a target
-            task.sets[task.events != MATCH] = NO_SET
-        sets, numbers = self.labels.told_apart(task.sets, runs=self._engine.finds_runs)
         near, learned = None, []
         if self._solver is not None:
             near = self._solver.match_steps(batch, (taken := steps.finished()), self.stored)
             learned = [step.learned for step in taken if step.learned.size]
         grown = [found for found in matched if found.codes.size]
-        events, runs = (matched[0].events, matched[0].runs) if matched else (None, None)
+        events = Found(Events(batch.symbols, bits), concatenated(runs, NO_RUNS))
         return self._result(
-            batch,
-            events or Events(total, codes=task.events),
-            sets=sets,
-            numbers=numbers,
-            runs=runs,
+            batch, events, self._number, self._position,
             new_kmers=concatenated([found.codes for found in grown], match_engine.NO_CODES),
             new_starts=concatenated([found.starts for found in grown], match_engine.NO_STARTS),
             seeded=sum(found.codes.size for found in grown if found.seeding),
@@ -586,12 +549,7 @@ class StreamMatcher:
             depths=Depths.of(task, matched),
             near=near,
             learned=concatenated(learned, match_engine.NO_CODES),
-        )
-
-    @property
-    def _needs_no_nodes(self) -> bool:
-        fixed = not self.spec.changes and self._solver is None
-        return fixed and self.device == "cpu" and not self._engine.walks
+        )  # fmt: skip
 
     def _snapshot_of_step(self, newest: bool) -> tuple[int, VersionedSnapshot | None]:
         if not self._needs_tree:
@@ -614,6 +572,8 @@ class StreamMatcher:
             stack.callback(self._engine.close)
 
     def _follow(self) -> None:
+        if refused := self.depths_refused:
+            raise StreamerError(refused)
         self._snapshots.follow(self._engine.codes)
 
     def _spans(self, offsets: NDArray[np.int64], aging: bool) -> list[match_engine.Span]:

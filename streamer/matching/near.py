@@ -113,6 +113,10 @@ class NearSteps:
             learned = codes_at(batch.bases, found.starts, self._k)
         self._match(stop, learned, newest=False)
 
+    def add_all(self) -> None:
+        """Add the rest of a batch that adds no k-mers, as one span."""
+        self._match(self._batch.symbols, NO_CODES, newest=False)
+
     def finished(self) -> list[Step]:
         """Return all steps of the batch, in order."""
         self._learn_seeds()

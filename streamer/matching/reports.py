@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching import events as event_runs
 from streamer.matching import target_kernels
+from streamer.matching.record_runs import NO_RUNS
 from streamer.matching.result import BatchResult
 from streamer.output.text_table import Column, Labels, Lookup, NameLists, Table, distinct
 from trie.codes import decode_kmers
 from trie.cpu.threads import free_threads, run_each, usable_cores
 from trie.strands import SIGNS
-from trie.windows import MATCH, NO_SET
+from trie.windows import NO_SET
 
 Columns = dict[str, NDArray]  # type: ignore[type-arg]
 
@@ -43,8 +44,6 @@ _PER_THREAD = 1 << 21
 
 _WINDOWS_AT_ONCE = 1 << 19
 
-_NO_SETS = np.zeros(0, dtype=np.uint32)
-
 
 def windows(result: BatchResult, symbols: slice = slice(None)) -> Columns:
     """Return one row per window without a gap code; the batch must be matched with ``want_depths``.
@@ -57,17 +56,12 @@ def windows(result: BatchResult, symbols: slice = slice(None)) -> Columns:
         raise ValueError("the windows report needs want_depths")
     at = np.flatnonzero(result.events[symbols]) + (symbols.start or 0)
     read = np.searchsorted(result.batch.offsets, at, side="right") - 1
-    events = result.events[at]
-    if result.sets is None:
-        target = np.where(events == MATCH, result.only_set, NO_SET).astype(np.uint32)
-    else:
-        target = result.sets[at]
     return {
         "read": read,
         "start": at - result.batch.offsets[read],
-        "event": events,
+        "event": result.events[at],
         "depth": result.depths.depths[at],
-        "target": target,
+        "target": result.sets_at(at),
     }
 
 
@@ -102,20 +96,21 @@ def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
 
 def only_target(result: BatchResult, targets: TargetSets) -> int:
     """Return the target (index) of every matching window, -1 if there is none or more than one."""
-    if result.sets is not None or result.only_set == NO_SET or not targets.names:
+    if result.default_set == NO_SET or not targets.names:
         return -1
-    return int(targets.members[targets.starts[result.only_set]])
+    return int(targets.members[targets.starts[result.default_set]])
 
 
 def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Columns, int]:
     """Return the runs of all reads and how many match; with ``apart``, these come first."""
     offsets = result.batch.offsets
-    sets = _NO_SETS if result.sets is None else result.sets
     types = _RUN_TYPES | {"read": index}
     parts, threads = _split(offsets)
+    # windows of one set need not be looked for in runs
+    found = NO_RUNS if result.has_one_set else result.runs
     bits = result.found.bytes_of_bits
-    write = partial(event_runs.runs, *bits, offsets, result.k, sets, result.only_set)
-    if result.sets is None:
+    write = partial(event_runs.runs, *bits, offsets, result.k, found, result.default_set)
+    if result.has_one_set:
         counts = [sums[4:] for sums in _summarized(result, -1)[1]]
     else:
         nothing = tuple(np.zeros(0, t) for t in types.values())
@@ -173,12 +168,12 @@ def _with_best(
 ) -> tuple[Columns, list[tuple[int, ...]], NDArray[np.int64]]:
     """Like ``_summarized``, with each read's best target; also the windows that match it."""
     columns, counts = _summarized(result, only_target(result, targets))
-    if result.sets is None:
+    if result.has_one_set and (result.default_set != NO_SET or not targets.names):
         return columns, counts, columns["matches"]
     most = np.empty(len(result.batch), np.int64)
     offsets, parts = result.batch.offsets, _split(result.batch.offsets)
     known = targets.starts, targets.members, len(targets.names)
-    best = partial(event_runs.best_targets, result.sets, offsets, *known)
+    best = partial(event_runs.best_targets, result.runs, offsets, *known)
     run_each(best, [(*part, columns["best_target"], most) for part in parts[0]], parts[1])
     return columns, counts, most
 
@@ -351,21 +346,13 @@ class Assignment(NamedTuple):
         results: of the first and of the other mates, or one, in which mates follow each other.
         both: as in ``target_kernels.assign_pairs``.
         """
-        reads = [
-            (
-                one.events,
-                one.batch.bases,
-                one.batch.offsets,
-                _NO_SETS if one.sets is None else one.sets,
-            )
-            for one in results
-        ]
+        reads = [(one.events, one.batch.bases, one.batch.offsets, one.runs) for one in results]
         step = 3 - len(results)
         assigned = np.empty(len(results[0].batch) // step, np.int32)
         known = targets.starts, targets.members, len(targets.names)
         least = min(self.min_windows, _MOST)
         target_kernels.assign_pairs(
-            reads[0], reads[-1], step, results[0].k, both, results[0].only_set, known, least,
+            reads[0], reads[-1], step, results[0].k, both, results[0].default_set, known, least,
             self.min_fraction, assigned,
         )  # fmt: skip
         return assigned

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.matching.events import Events
+from streamer.matching.events import SET, Events
 from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchTask, SpanFound
 from streamer.matching.near import ApproximateResult
+from streamer.matching.record_runs import NO_RUNS, Runs
 from streamer.sequences.read_batch import ReadBatch
 from trie.snapshots.tree_bitmap import pack_events
+from trie.windows import MATCH, NO_SET
 
 _NO_CHUNKS = np.zeros((0, 2), dtype=np.int64)
+_IN_WINDOWS = np.array([1, 1, 0, 0, 0])  # the columns of runs that are windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +69,16 @@ class BatchResult:
     """The events of one batch.
 
     number: order of acceptance, from 0. base: position of the batch's first symbol in the stream.
-    found: MATCH or MISMATCH at each window start, 0 elsewhere; ``events`` has them as bytes. sets:
-    uint32[symbols], the target set of each matching window; None if all have ``only_set``. numbers:
-    uint32[symbols], the number of each window's k-mer if the initial dictionary has it
-    (``WindowLabels.numbers``), else NO_SET; None if not counted, or if the engine found ``runs``:
-    int64[runs, 4], which hold each matching window once: first window, one past the last, place of
-    the first one's k-mer in the records (``WindowLabels.places``), and the step to the places of
-    the next ones, 1 or -1. new_kmers: uint64, k-mers added to the dictionary, in stream order
-    (canonical codes unless strands is ``forward``). new_starts: int64, their windows; the first
-    ``seeded`` are seeds: windows within the first ``seed_bases`` symbols. version, version_before:
-    of the dictionary, after and before the batch. near: what lies within the distance, if one was
-    requested. learned: uint64, k-mers, as stored, that later windows are compared with.
+    found: MATCH or MISMATCH at each window start, 0 elsewhere; ``events`` has them as bytes. runs:
+    int64[runs, 5], where the records of the dictionary have matching windows
+    (``streamer.matching.record_runs``); empty if nobody asked. default_set: the target set of the
+    matching windows that are in no run: NO_SET, or, if the dictionary has one set for all its
+    k-mers and always will, that set. new_kmers: uint64, k-mers added to the dictionary, in stream
+    order (canonical codes unless strands is ``forward``). new_starts: int64, their windows; the
+    first ``seeded`` are seeds: windows within the first ``seed_bases`` symbols. version,
+    version_before: of the dictionary, after and before the batch. near: what lies within the
+    distance, if one was requested. learned: uint64, k-mers, as stored, that later windows are
+    compared with.
     """
 
     number: int
@@ -84,12 +86,10 @@ class BatchResult:
     batch: ReadBatch
     k: int
     found: Events
-    only_set: np.uint32
     version_before: int
     version: int
-    sets: NDArray[np.uint32] | None = None
-    numbers: NDArray[np.uint32] | None = None
-    runs: NDArray[np.int64] | None = None
+    default_set: np.uint32 = NO_SET
+    runs: Runs = field(default_factory=lambda: NO_RUNS)
     new_kmers: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
     new_starts: NDArray[np.int64] = field(default_factory=lambda: NO_STARTS)
     seeded: int = 0
@@ -103,36 +103,37 @@ class BatchResult:
         """uint8[symbols]: MATCH or MISMATCH at each window start, 0 elsewhere."""
         return self.found.codes
 
+    @property
+    def has_one_set(self) -> bool:
+        """Whether all matching windows have the ``default_set``."""
+        return bool(self.default_set != NO_SET) or not len(self.runs)
+
+    def sets_at(self, symbols: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """The target set of the window at each of these symbols, if it matches, or else NO_SET."""
+        sets = np.where(self.events[symbols] == MATCH, self.default_set, NO_SET).astype(np.uint32)
+        if len(self.runs):
+            run = np.searchsorted(self.runs[:, 0], symbols, side="right") - 1
+            inside = (run >= 0) & (symbols < self.runs[run, 1])
+            sets[inside] = self.runs[run[inside], SET]
+        return sets
+
     def split(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
         """Split the result of batches that were matched together and added nothing."""
         assert not self.new_kmers.size
         assert self.depths is None
-        found = []
-        start = 0
-        runs = self._runs_of(batches)
-        for at, batch in enumerate(batches):
-            part = slice(start, start + batch.bases.size)
-            found.append(
-                replace(
-                    self,
-                    number=self.number + at,
-                    base=self.base + start,
-                    batch=batch,
-                    found=self.found.part(start, part.stop),
-                    sets=None if self.sets is None else self.sets[part],
-                    numbers=None if self.numbers is None else self.numbers[part],
-                    runs=None if runs is None else runs[at] - np.array([start, start, 0, 0]),
-                )
-            )
-            start = part.stop
-        return found
-
-    def _runs_of(self, batches: Sequence[ReadBatch]) -> list[NDArray[np.int64]] | None:
-        """Distribute the runs to the batches that they lie in."""
-        if self.runs is None:
-            return None
         ends = np.cumsum([batch.bases.size for batch in batches])
-        return grouped(self.runs, np.searchsorted(ends, self.runs[:, 0], side="right"), len(ends))
+        runs = np.split(self.runs, np.searchsorted(self.runs[:, 0], ends[:-1]))
+        return [
+            replace(
+                self,
+                number=self.number + at,
+                base=self.base + stop - batch.bases.size,
+                batch=batch,
+                found=self.found.part(stop - batch.bases.size, stop),
+                runs=runs[at] - (stop - batch.bases.size) * _IN_WINDOWS,
+            )
+            for at, (batch, stop) in enumerate(zip(batches, ends.tolist(), strict=True))
+        ]
 
     def words(self) -> list[ChunkWords]:
         """Return the event words of every chunk, in stream order; requires ``want_depths``.
@@ -156,15 +157,6 @@ class BatchResult:
             )
             for (start, stop), version in zip(found.chunks, found.versions, strict=True)
         ]
-
-
-def grouped(
-    rows: NDArray[np.int64], group: NDArray[np.int64], groups: int
-) -> list[NDArray[np.int64]]:
-    """Distribute rows to the groups 0..groups - 1, in their order."""
-    order = np.argsort(group, kind="stable")
-    cuts = np.searchsorted(group[order], np.arange(1, groups))
-    return np.split(rows[order], cuts)
 
 
 def concatenated(parts: Sequence[NDArray], empty: NDArray) -> NDArray:  # type: ignore[type-arg]

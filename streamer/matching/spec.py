@@ -112,6 +112,11 @@ class MatchSpec:
         return self.kernel if self.kernel in KERNELS["exact"] else "auto"
 
     @property
+    def uses_snapshot(self) -> bool:
+        """Whether that kernel matches against the snapshot, even while the dictionary grows."""
+        return self.exact_kernel not in ("auto", "index")
+
+    @property
     def near_kernel(self) -> Kernel:
         """The kernel of matching within a distance."""
         return self.kernel if self.kernel in KERNELS[self.semantics] else "auto"

@@ -56,4 +56,4 @@ def known_dictionary(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:
     if spec.changes:
         # exact matching only finds new k-mers here; no target is reported
         return dictionary.without_targets(spec.strands)
-    return dictionary.replaced(strands=spec.strands)
+    return Dictionary(dictionary.index, dictionary.grown, strands=spec.strands)

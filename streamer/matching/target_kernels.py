@@ -1,28 +1,25 @@
 """Kernels for target counts: reads, and matching windows by k-mer and by target set.
 
-Where a read follows a record, its windows have the numbers n, n+1, n+2, ... or, on the other
-strand, ..., n+2, n+1, n (streamer/matching/window_labels.py):
+The number of a k-mer is its first place in the text of an index. Where a read follows a record, its
+windows have the numbers n, n+1, n+2, ... or, on the other strand, ..., n+2, n+1, n, but where the
+record repeats an earlier part of the text:
 
-    numbers    41 42 43 44  .  .  .  .  87 86 85  3
+    places     41 42 43 44  .  .  .  .  87 86 85  3
     runs       [41    44]               [85   87] [3 3]
 
 A run costs one step, whatever its length: seen k-mers are marked 64 bits at a time, and two
 additions count them all, +1 where the run begins and -1 after its end; the prefix sum of these
 changes at a number is its count.
-
-An index (``trie.index``) returns such runs itself, by place; otherwise they are found among the
-numbers of all windows.
 """
 
 import numpy as np
 
+from streamer.matching.events import SET
 from trie.cpu.intrinsics import add_shared, or_shared, popcount
 from trie.cpu.jit import inner, njit
 from trie.windows import MATCH, NO_SET
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_NONE = np.int64(NO_SET)
-_AHEAD = 8  # runs, whose numbers are prefetched
 
 
 @inner
@@ -40,49 +37,11 @@ def _mark(seen, low, high):
 
 
 @njit(cache=True, nogil=True)
-def count_windows(numbers, sets, only_set, offsets, k, reads, seen, changes, totals):
-    """Count the matching windows of some reads; other threads may count other reads concurrently.
+def count_runs(runs, repeats, steps, seen, changes, totals):
+    """Count the windows of ``BatchResult.runs``; other threads may count other runs concurrently.
 
-    numbers, sets: uint32[symbols], number and target set of each matching window's k-mer, else
-    NO_SET; if ``sets`` is empty, all have ``only_set``. reads: int64, indices. Updates those that
-    are not empty: seen uint64, one bit per number; changes int64[numbers + 1], as above; totals
-    int64[sets], windows by set.
-    """
-    many = sets.size > 0
-    held = only_set
-    windows = np.int64(0)
-    for read in reads:
-        low = high = _NONE
-        for at in range(offsets[read], offsets[read + 1] - k + 1):
-            number = np.int64(numbers[at])
-            if number == _NONE:
-                continue
-            if many and sets[at] != held:
-                if totals.size and held != NO_SET:
-                    add_shared(totals, held, windows)
-                held = sets[at]
-                windows = np.int64(0)
-            windows += 1
-            if number == high + 1 and low != _NONE:
-                high = number
-            elif number == low - 1:
-                low = number
-            else:
-                if low != _NONE:
-                    _put_run(seen, changes, low, high)
-                low = high = number
-        if low != _NONE:
-            _put_run(seen, changes, low, high)
-    if totals.size and held != NO_SET:
-        add_shared(totals, held, windows)
-
-
-@njit(cache=True, nogil=True)
-def count_places(runs, repeats, steps, sets, only_set, seen, changes, totals):
-    """Like ``count_windows``, for ``BatchResult.runs``.
-
-    The number of a k-mer is its first place in the text of an index. repeats, steps: of its
-    ``shares``.
+    repeats, steps: of the ``shares`` of an index. Updates those that are not empty: seen uint64,
+    one bit per number; changes integers[numbers + 1], as above; totals int64[sets], windows by set.
     """
     for i in range(len(runs)):
         begin, stop = runs[i, 0], runs[i, 1]
@@ -103,12 +62,12 @@ def count_places(runs, repeats, steps, sets, only_set, seen, changes, totals):
             place = end
             at += 1
         if totals.size:
-            _count_sets_of_run(sets, only_set, begin, stop, totals)
+            add_shared(totals, runs[i, SET], stop - begin)
 
 
 @njit(cache=True, nogil=True)
 def first_places(runs, repeats, steps, numbers):
-    """Write the first place of the k-mer of each window of ``BatchResult.runs`` to ``numbers``."""
+    """Write the number of the k-mer of each window of ``BatchResult.runs`` to ``numbers``."""
     for i in range(len(runs)):
         place = runs[i, 2]
         for window in range(runs[i, 0], runs[i, 1]):
@@ -152,23 +111,6 @@ def _seen_between(seen, begin, end):
 
 
 @inner
-def _count_sets_of_run(sets, only_set, begin, stop, totals):
-    """Add the windows [begin, stop) to the counts of their sets."""
-    if sets.size == 0:
-        if only_set != NO_SET:
-            add_shared(totals, np.int64(only_set), stop - begin)
-        return
-    held, first = sets[begin], begin
-    for window in range(begin + 1, stop + 1):
-        if window < stop and sets[window] == held:
-            continue
-        if held != NO_SET:
-            add_shared(totals, np.int64(held), window - first)
-        if window < stop:
-            held, first = sets[window], window
-
-
-@inner
 def _first_place(runs, i):
     """The lowest place of a run."""
     behind = runs[i, 1] - runs[i, 0] - 1
@@ -185,35 +127,6 @@ def _put_run(seen, changes, low, high):
     if high + 1 < changes.size:
         add_shared(changes, low, np.int64(1))
         add_shared(changes, high + 1, np.int64(-1))
-
-
-@njit(cache=True, nogil=True)
-def seen_by_set(seen, set_of, counts):
-    """Count the seen k-mers of each set in ``counts``; set_of: uint32 by number, or NO_SET."""
-    for word in range(seen.size):
-        bits = seen[word]
-        if bits == np.uint64(0):
-            continue
-        first = 64 * word
-        stop = min(first + 64, set_of.size)
-        alike = True
-        for number in range(first + 1, stop):
-            alike &= set_of[number] == set_of[first]
-        if alike:
-            if set_of[first] != NO_SET:
-                counts[set_of[first]] += np.int64(popcount(bits))
-            continue
-        for number in range(first, stop):
-            if bits >> np.uint64(number & 63) & np.uint64(1) and set_of[number] != NO_SET:
-                counts[set_of[number]] += 1
-
-
-@njit(cache=True, nogil=True)
-def count_sets(sets, counts):
-    """Count the k-mers of each set in ``counts``; sets: uint32 by k-mer, or NO_SET."""
-    for i in range(sets.size):
-        if sets[i] != NO_SET:
-            counts[sets[i]] += 1
 
 
 # kernels with one step per read keep the GIL: releasing it takes longer
@@ -261,15 +174,16 @@ def count_reads(assigned, offsets, chosen, reads, bases):
 
 
 @njit(cache=True, nogil=True)
-def cover(at, offsets, counts, first, stop, bins, columns):
-    """Write the rows of the targets first..stop - 1, ``bins`` each.
+def cover(at, offsets, counts, bins, columns):
+    """Write the rows of targets, ``bins`` each.
 
-    at: uint32, the number of the window at each symbol of all records, or NO_SET. counts: int64,
-    how often each number was matched. columns: target, start, end, kmers, seen, matches.
+    at: uint32, the number of the window at each symbol of their records, or NO_SET. offsets: where
+    those of each target begin. counts: how often each number was matched. columns: target, start,
+    end, kmers, seen, matches.
     """
     target_, start_, end_, kmers_, seen_, matches_ = columns
     row = 0
-    for target in range(first, stop):
+    for target in range(offsets.size - 1):
         begin = offsets[target]
         length = offsets[target + 1] - begin
         start = np.int64(0)
@@ -292,22 +206,16 @@ def cover(at, offsets, counts, first, stop, bins, columns):
             start = end
 
 
-@njit(cache=True, nogil=True)
-def look_up_sets(numbers, set_of, start, stop, sets):
-    """Look up the target set of each window from its k-mer's number; NO_SET stays."""
-    for i in range(start, stop):
-        sets[i] = set_of[numbers[i]] if numbers[i] != NO_SET else NO_SET
-
-
 @inner
 def _matching(reads, read, k, both, only, codes, held, found):
     """Append code and target set of each matching window; return all windows and those found."""
-    events, bases, offsets, sets = reads
+    events, bases, offsets, runs = reads
     mask = (np.uint64(1) << np.uint64(2 * k)) - np.uint64(1)
     top = np.uint64(2 * (k - 1))
     code = turned = np.uint64(0)
     windows = 0
     first = offsets[read]
+    run = np.searchsorted(runs[:, 1], first, side="right")
     for i in range(first, offsets[read + 1]):
         base = np.uint64(bases[i] & 3)
         code = (code << np.uint64(2) | base) & mask
@@ -315,8 +223,12 @@ def _matching(reads, read, k, both, only, codes, held, found):
         start = i - k + 1
         if start >= first and events[start]:
             windows += 1
-            own = np.int64(sets[start] if sets.size else only)
-            if events[start] == MATCH and own != _NONE:
+            while run < len(runs) and runs[run, 1] <= start:
+                run += 1
+            own = np.int64(only)
+            if run < len(runs) and runs[run, 0] <= start:
+                own = runs[run, SET]
+            if events[start] == MATCH and own != np.int64(NO_SET):
                 codes[found] = min(code, turned) if both else code
                 held[found] = own
                 found += 1
@@ -327,7 +239,7 @@ def _matching(reads, read, k, both, only, codes, held, found):
 def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assigned):
     """Assign pairs by their distinct matching windows, against all windows of both reads.
 
-    one, other: events, codes, offsets and target sets (none if all have ``only``) of the reads.
+    one, other: events, codes, offsets and runs of the reads; windows in no run have ``only``.
     step: 1, or 2 if both are the same reads, in which mates follow each other. both: a window and
     its reverse complement are one. targets: starts and members of the sets, and the number.
     """

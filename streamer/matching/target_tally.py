@@ -234,11 +234,11 @@ class TargetTally:
     def coverage(self, target: str, bins: int) -> Columns | None:
         """Return the rows of ``match --report coverage`` for one target, without its name.
 
-        Returns None if coverage is not counted, or if k-mer positions are unknown. Raises
-        StreamerError for a target that the dictionary does not have.
+        Returns None if coverage is not counted. Raises StreamerError for a target that the
+        dictionary does not have.
         """
         covered, names = self._covered, self.dictionary.targets.names
-        if covered is None or not covered.placed:
+        if covered is None:
             return None
         if target not in names:
             raise StreamerError(f"no target of the dictionary is '{target}'")

@@ -20,12 +20,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.targets import Dictionary
 from streamer.errors import SnapshotTooLargeError
 from trie.codes import with_reverse_complements
 from trie.cpu.stages import StageWork
 from trie.cpu.threads import in_background
 from trie.snapshots.tree_bitmap import TooManyNodesError, TreeBitmap
+from trie.strands import Strands
 from trie.trees.hybrid_tree import HybridTreeBitmap
 from trie.trees.shards import sort_unique
 
@@ -66,11 +66,16 @@ def built(build: Callable[[], TreeBitmap], version: int) -> VersionedSnapshot:
 
 
 class TreeWorker:
-    """The Hybrid Tree Bitmap of a growing dictionary, and the snapshot matched against."""
+    """The Hybrid Tree Bitmap of a growing dictionary, and the snapshot matched against.
 
-    def __init__(self, dictionary: Dictionary, version: int, threads: int) -> None:
-        self._both = dictionary.strands == "both"
-        self._tree = HybridTreeBitmap(dictionary.k)
+    codes: uint64, ascending, the k-mers of ``version``.
+    """
+
+    def __init__(
+        self, k: int, strands: Strands, codes: NDArray[np.uint64], version: int, threads: int
+    ) -> None:
+        self._both = strands == "both"
+        self._tree = HybridTreeBitmap(k)
         self._threads = threads
         # a single thread: the tree has one writer, and merges and snapshots stay in order
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tree", initializer=in_background)
@@ -86,9 +91,9 @@ class TreeWorker:
         # the longest time in seconds until a k-mer was in the tree
         self.longest_lag = 0.0
         self._pending = 0
-        self._size = dictionary.codes.size
+        self._size = codes.size
         self._requested: tuple[int, Future[VersionedSnapshot]] | None = None
-        self._submit(dictionary.codes, True)
+        self._submit(codes, True)
         self.current: VersionedSnapshot
         self._swap_in(self._emit(version))
 

@@ -21,7 +21,7 @@ from streamer.matching.target_counts import numbers_of
 from streamer.sequences.read_batch import ReadBatch, offsets_of
 from trie.codes import INVALID, LETTER_TO_CODE
 from trie.cpu.threads import usable_cores
-from trie.index.reference_text import PAD, codes_at_places
+from trie.index.reference_text import codes_at_places
 from trie.windows import NO_SET, codes_at
 
 if TYPE_CHECKING:
@@ -58,18 +58,7 @@ class HitFinder:
         self._names = dictionary.targets.names
         assert dictionary.lengths is not None
         self._lengths = dictionary.lengths.tolist()
-        index = dictionary.index
-        assert index is not None
-        self._text, self._starts = index.reference.packed, index.starts
-        # by the number of a k-mer: its first place in the text; None: they are the numbers
-        self._place: NDArray[np.int64] | None = None
-        if (numbers := self._matcher.labels.numbers) is not None:
-            # in reverse order, so that the first place of each k-mer wins
-            symbols = np.flatnonzero(numbers.at != NO_SET)[::-1]
-            # a gap precedes each record in the text
-            record = np.searchsorted(np.cumsum(index.lengths), symbols, side="right")
-            self._place = np.zeros(dictionary.kmers, np.int64)
-            self._place[numbers.at[symbols]] = symbols + PAD + record
+        self._index = dictionary.index
 
     def find(self, sequences: Sequence[str]) -> Iterator[Hit | None]:
         """Yield the hit of each read, None for an unassigned read.
@@ -79,7 +68,7 @@ class HitFinder:
         letters = "".join(sequences).encode("latin-1", "replace").translate(_AS_LETTERS)
         names = [""] * len(sequences)
         batch = ReadBatch.from_letters(names, offsets_of(sequences), letters)
-        result = self._matcher.match(batch, want_depths=False, want_nodes=False)
+        (result,) = self._matcher.match([batch])
         assigned = self._rule.assign(result, self._matcher.dictionary.targets)
         strands = self._strands(result, assigned.target)
         for target, strand, matches, windows in zip(
@@ -98,18 +87,16 @@ class HitFinder:
         A window counts at its k-mer's first place. If no such place lies in the read's own target,
         places in other targets decide.
         """
-        numbers = numbers_of(result, self._matcher.labels)
+        numbers = numbers_of(result, self._index)
         starts = np.flatnonzero(numbers != NO_SET)
         # adjacent windows agree, so sample the first of each run and some that follow
         starts = starts[(starts % _EVERY == 0) | (np.diff(starts, prepend=-2) != 1)]
         places = numbers[starts].astype(np.int64)
-        if self._place is not None:
-            places = self._place[places]
         here = codes_at(result.batch.bases, starts, result.k)
-        there = codes_at_places(self._text, places, result.k)
+        there = codes_at_places(self._index.reference.packed, places, result.k)
         votes = np.where(here == there, 1, -1)
         read = np.searchsorted(result.batch.offsets, starts, side="right") - 1
-        record = np.searchsorted(self._starts, places, side="right") - 1
+        record = np.searchsorted(self._index.starts, places, side="right") - 1
         own = record == target[read]
         reads = len(result.batch)
         of_own = np.bincount(read[own], votes[own], reads)

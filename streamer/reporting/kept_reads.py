@@ -128,7 +128,7 @@ class _Counting:
         with closing(StreamMatcher(dictionary, spec)) as matcher:
             counts, covered = TargetCounts(matcher, self._recount.rule), CoverageCounts(matcher)
             for batches in self._batches():
-                results = matcher.match_again([batch.reads for batch in batches])
+                results = matcher.match([batch.reads for batch in batches], in_stream=False)
                 for batch, result in zip(batches, results, strict=True):
                     context = result.batch.context
                     unknown = LabelColumn.same(None, len(result.batch))
@@ -140,8 +140,7 @@ class _Counting:
                     else:
                         names = dict(enumerate(matcher.dictionary.targets.names))
                         self._reads.add(read_rows(result, matcher.dictionary.targets), names)
-            coverage = self._coverage(covered, counts) if covered.placed else None
-            return _target_reports(counts), coverage
+            return _target_reports(counts), self._coverage(covered, counts)
 
     def _dictionary(self) -> Dictionary:
         sources = self._recount.sources or self._known.sources

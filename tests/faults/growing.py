@@ -42,7 +42,7 @@ class Growing(Round):
             reads = ReadBatch.from_sequences(names, sequences)
             assert msgpack.unpackb(bytes(batch.names)) == names
             assert np.array_equal(batch.reads.bases, reads.bases)
-            self._check_batch(batch, matcher.match(reads), matcher, heads)
+            self._check_batch(batch, matcher.match([reads])[0], matcher, heads)
         matcher.close()
         return len(keys)
 

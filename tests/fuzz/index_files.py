@@ -82,7 +82,7 @@ class IndexFiles(OfBytes):
             index.kmerless()
             assert index.fingerprint
             with closing(StreamMatcher.of(dictionary, counted=True, threads=1)) as matcher:
-                result = matcher.match(self._batch)
+                (result,) = matcher.match([self._batch])
                 counts, coverage = TargetCounts(matcher), CoverageCounts(matcher)
                 counts.add(result)
                 coverage.add(result)

@@ -103,7 +103,7 @@ class EngineThread(DaemonThread):
         matched = []
         for item in items:
             self._at += 1
-            result = self._matcher.match(item.batch)
+            (result,) = self._matcher.match([item.batch])
             if self._grows and result.new_kmers.size:
                 self._restored.grown.append(result.new_kmers)
             matched.append(Matched(self._at, item, result, self._matcher.dictionary))
@@ -146,11 +146,11 @@ class EngineThread(DaemonThread):
 
     def _dictionary(self, loaded: Dictionary, found: int) -> ControlRecord:
         self._restored.fingerprint = found
-        if self._grows:
-            self._restored.keep_sourced(loaded.codes)
+        kept = loaded.codes if self._grows else loaded.codes[:0]
+        self._restored.keep_sourced(kept)
         matcher = self._matcher
         return dictionary_record(
-            self._at + 1, matcher.version, found, loaded, matcher.number, grows=self._grows
+            self._at + 1, matcher.version, found, loaded, matcher.number, kept, grows=self._grows
         )
 
     # ---- kept batches -----------------------------------------------------------------------

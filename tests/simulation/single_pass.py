@@ -16,7 +16,7 @@ from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.publish import Group
 from streamer.daemon.stored_batch import StoredBatch
 from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED, stored_topics
-from streamer.dictionary.targets import NO_SET, Dictionary, TargetSets
+from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import Record
 from streamer.matching.events import Events
 from streamer.matching.result import BatchResult
@@ -184,7 +184,7 @@ class SinglePass:
             key.content,
             key.mark,
         )
-        matched = Matched(record.at, item, matcher.match(batch.reads), dictionary)
+        matched = Matched(record.at, item, matcher.match([batch.reads])[0], dictionary)
         (made,) = Group(Heads(state.heads), [matched]).publications(intervals=True)
         # its frames live as long as the objects they were made of
         expected = made.record(record.time)
@@ -228,9 +228,7 @@ K = 4
 
 def dictionary_of(codes: Iterable[int]) -> Dictionary:
     """A dictionary of k-mers without targets."""
-    array = np.array(sorted(set(codes)), np.uint64)
-    sets = np.full(array.size, NO_SET, np.uint32)
-    return Dictionary(K, "forward", array, sets, TargetSets.empty())
+    return Dictionary.empty(K, "forward").with_grown(np.array([*codes], np.uint64))
 
 
 class ToyMatcher:
@@ -252,17 +250,16 @@ class ToyMatcher:
         """Continue the stream from another matcher."""
         self.number, self._position = before.number, before._position
 
-    def match(self, batch: ReadBatch) -> BatchResult:
-        """The results of the next batch."""
-        result = self._match(batch)
-        self.number += 1
-        self._position += batch.symbols
-        return result
-
-    def match_again(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
-        """The results of batches that are not the next ones."""
-        assert self.fixed
-        return [self._match(batch) for batch in batches]
+    def match(self, batches: Sequence[ReadBatch], *, in_stream: bool = True) -> list[BatchResult]:
+        """The results of the next batches, or of others."""
+        assert in_stream or self.fixed
+        results = []
+        for batch in batches:
+            results.append(self._match(batch))
+            if in_stream:
+                self.number += 1
+                self._position += batch.symbols
+        return results
 
     def _match(self, batch: ReadBatch) -> BatchResult:
         bases, offsets = batch.bases.tolist(), batch.offsets.tolist()
@@ -287,8 +284,7 @@ class ToyMatcher:
             self._position,
             batch,
             K,
-            Events(len(bases), codes=events),
-            np.uint32(NO_SET),
+            Events.of(events),
             before,
             self.version,
             new_kmers=np.array([*new], np.uint64),

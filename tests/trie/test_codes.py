@@ -10,7 +10,6 @@ from trie.codes import GAP, InvalidBaseError, encode, pack_codes, unpack_codes
 from trie.index.kmer_index import KmerIndex
 from trie.prefixes import PrefixDepths
 from trie.snapshots.tree_bitmap import snapshot, walk
-from trie.windows import NO_SET, window_codes
 
 CODES = {letter: code for code, pair in enumerate(("Aa", "Cc", "Gg", "TtUu")) for letter in pair}
 CODES |= dict.fromkeys("NRYKMSWBDHVnrykmswbdhv", GAP)
@@ -120,22 +119,3 @@ def test_equals_the_walk(k: int, size: int, canonical: bool) -> None:
             bases, offsets, events, depths, canonical=canonical, threads=threads
         )
         np.testing.assert_array_equal(depths, want)
-
-
-@pytest.mark.parametrize("k", [1, 3, 15, 21, 31])
-@pytest.mark.parametrize("canonical", [False, True])
-def test_ranks_are_places_among_the_codes(k: int, canonical: bool) -> None:
-    rng = np.random.default_rng(k)
-    bases = rng.integers(0, 4, 40_000, dtype=np.uint8)
-    bases[rng.integers(0, bases.size, 100)] = 4
-    offsets = np.array([0, 0, 3, 40, 1200, 1200, bases.size])
-    windows, starts = window_codes(bases, offsets, k, canonical=canonical)
-    for codes in (np.unique(windows[::3]), np.zeros(0, np.uint64)):
-        places = {code: place for place, code in enumerate(codes.tolist())}
-        want = np.full(bases.size, NO_SET)
-        want[starts] = [places.get(code, NO_SET) for code in windows.tolist()]
-        for threads in (1, 3):
-            ranks = PrefixDepths(codes, k).ranks(
-                bases, offsets, canonical=canonical, threads=threads
-            )
-            np.testing.assert_array_equal(ranks, want)

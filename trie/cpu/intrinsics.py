@@ -56,8 +56,11 @@ def load_now(builder: Any, flag: Any) -> Any:
 
 @instruction(types.void, None, INDEX, types.int64)
 def add_shared(builder: Any, array: Any, index: Any, number: Any) -> None:
-    """``array[index] += number`` in an int64 array that several threads add to."""
-    builder.atomic_rmw("add", element(builder, array, index), number, "monotonic")
+    """``array[index] += number`` in an int32 or int64 array that several threads add to."""
+    place = element(builder, array, index)
+    if place.type.pointee.width < 64:
+        number = builder.trunc(number, place.type.pointee)
+    builder.atomic_rmw("add", place, number, "monotonic")
 
 
 @instruction(types.void, None, INDEX, types.uint64)

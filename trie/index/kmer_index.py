@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from trie.codes import check_k
 from trie.cpu.intrinsics import popcount, prefetch_far, trailing_zeros
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner, njit
 from trie.cpu.threads import run_all, run_each, run_ranges, split_range
 from trie.cpu.vectors import aligned_words, equal_mask
 from trie.index.buckets import (
@@ -82,11 +82,29 @@ def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, 
             events[late_positions[i]] = MISMATCH
 
 
-@njit(cache=True, nogil=True)
-def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop, events, values):
-    """Write the events of the windows that begin in [start, stop), zero so far, and their values.
+@inner
+def _unknown(known, codes, positions, count):
+    """Keep the windows of a block that are not known to match; returns how many these are.
 
-    ``values`` may be empty, and must be for a table without values.
+    known: events, or empty if nothing is known.
+    """
+    if known.size == 0:
+        return count
+    kept = 0
+    for j in range(count):
+        codes[kept], positions[kept] = codes[j], positions[j]
+        kept += np.int64(known[positions[j]] != MATCH)
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def match_windows(
+    keys, shift, stored, bases, offsets, k, canonical, start, stop, known, events, values
+):
+    """Write the events of the windows that begin in [start, stop), and their values.
+
+    Those that are ``known`` to match stay as they are. ``values`` may be empty, and must be for a
+    table without values.
     """
     one = np.uint64(1)
     codes = np.empty(BLOCK, dtype=np.uint64)
@@ -106,6 +124,7 @@ def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop
         n = np.int64(
             roll_block(bases, offsets, k, canonical, end, state, next_codes, next_positions)
         )
+        n = _unknown(known, next_codes, next_positions, n)
         hits = np.uint64(0)
         for j in range(max(n, count)):
             if j < n:
@@ -194,14 +213,14 @@ def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part,
 
 @njit(cache=True, nogil=True)
 def grow_windows(
-    keys, shift, stored, counts, limit, bases, offsets, k, canonical, seed_end, stop,
-    state, part, part_bits, events, new_codes, new_positions, filled,
+    keys, shift, stored, counts, limit, bases, offsets, k, canonical, known, stop,
+    state, part, part_bits, new_codes, new_positions, filled,
 ):  # fmt: skip
-    """Insert the windows of one part in stream order, from ``state`` on.
+    """Insert the windows of one part in stream order, from ``state`` on, but those ``known``.
 
     New k-mers are appended to ``new_codes`` and ``new_positions``, which hold ``filled`` entries;
     returns the new number of entries. Ends at symbol ``stop``, or before it (see state[0]) if the
-    table must double. ``events`` is written unless it is empty.
+    table must double.
     """
     local = counts.copy()
     waiting = np.empty(BLOCK, dtype=np.uint64)
@@ -209,7 +228,6 @@ def grow_windows(
     next_keys = np.empty(BLOCK, dtype=np.uint64)
     next_positions = np.empty(BLOCK, dtype=np.uint64)
     resume = state.copy()
-    last_seed = np.int64(seed_end) - np.int64(k)
     end = np.uint64(stop)
     filled = np.uint64(filled)
     count = 0
@@ -219,6 +237,7 @@ def grow_windows(
             break
         resume[:] = state
         rolled = roll_block(bases, offsets, k, canonical, end, state, next_keys, next_positions)
+        rolled = _unknown(known, next_keys, next_positions, np.int64(rolled))
         n = 0
         for j in range(rolled):
             key = key_of(next_keys[j])
@@ -241,9 +260,6 @@ def grow_windows(
                     new_positions[filled] = np.int64(position)
                     filled += np.uint64(1)
                     local[region_of(key)] += 1
-                if events.size > 0:
-                    seed = np.int64(position) <= last_seed
-                    events[position] = MATCH + np.uint8(absent and not seed)
         waiting, next_keys = next_keys, waiting
         positions, next_positions = next_positions, positions
         count = n
@@ -383,7 +399,7 @@ class KmerTable:
     def match(self, *windows: Any) -> None:
         """Write the events, and values, of the windows that begin in [start, stop).
 
-        windows: bases, offsets, k, canonical, start, stop, events, values.
+        windows: bases, offsets, k, canonical, start, stop, known, events, values.
         """
         match_windows(self._keys, self._shift, self._stored, *windows)
 
@@ -399,8 +415,8 @@ class KmerTable:
         """Insert windows of one part in stream order from ``state`` on; how many are new.
 
         ``state[0]`` below ``stop`` means that the table must be enlarged first. windows: bases,
-        offsets, k, canonical, seed_end, stop, state, part, part_bits, events, new_codes,
-        new_positions, filled (entries of both so far).
+        offsets, k, canonical, known, stop, state, part, part_bits, new_codes, new_positions, filled
+        (entries of both so far).
         """
         table = (self._keys, self._shift, self._stored, self._counts, self._limit)
         return int(grow_windows(*table, *windows))
@@ -411,18 +427,9 @@ _SPAN: Final = 4096
 
 @njit(cache=True, nogil=True)
 def _merge_range(
-    bases, offsets, k, last_seed, start, stop, part_codes, part_positions, cursors, ends,
-    events, out_codes, out_positions, filled,
-):  # fmt: skip
-    """Write the events of the windows that begin in [start, stop), and gather their new k-mers."""
-    block_codes = np.empty(BLOCK, dtype=np.uint64)
-    block_positions = np.empty(BLOCK, dtype=np.uint64)
-    end = min(stop + k - 1, bases.size)
-    state = start_state(offsets, np.uint64(start))
-    while state[0] < np.uint64(end):
-        n = roll_block(bases, offsets, k, False, end, state, block_codes, block_positions)
-        for j in range(n):
-            events[block_positions[j]] = MATCH
+    part_codes, part_positions, start, stop, cursors, ends, out_codes, out_positions, filled
+):
+    """Gather the new k-mers of all parts whose windows begin in [start, stop)."""
     codes = np.empty(_SPAN, dtype=np.uint64)
     new = np.zeros(_SPAN, dtype=np.uint8)
     for first in range(start, stop, _SPAN):
@@ -441,31 +448,22 @@ def _merge_range(
                 out_codes[filled] = codes[inside]
                 out_positions[filled] = first + inside
                 filled += 1
-                if first + inside > last_seed:
-                    events[first + inside] = MISMATCH
 
 
 def merge_parts(
-    bases: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    k: int,
-    seed_end: int,
-    start: int,
-    stop: int,
     codes: NDArray[np.uint64],
     positions: NDArray[np.int64],
     filled: NDArray[np.int64],
-    events: NDArray[np.uint8],
+    first: int,
+    last: int,
     out_codes: NDArray[np.uint64],
     out_positions: NDArray[np.int64],
     threads: int,
 ) -> None:
     """Gather the new k-mers of all parts (rows of ``codes`` and ``positions``) by position.
 
-    Also writes the events of the windows that end at a symbol of [start, stop).
+    Their windows begin in [first, last).
     """
-    first = max(0, start - k + 1)
-    last = max(0, stop - k + 1)
     tasks = []
     for low, high in split_range(first, last, threads, align=_SPAN):
         cuts = np.array(
@@ -478,8 +476,8 @@ def merge_parts(
         cursors, ends = np.ascontiguousarray(cuts.T)
         tasks.append(
             partial(
-                _merge_range, bases, offsets, k, seed_end - k, low, high, codes, positions,
-                cursors, ends, events, out_codes, out_positions, int(cursors.sum()),
+                _merge_range, codes, positions, low, high, cursors, ends, out_codes, out_positions,
+                int(cursors.sum()),
             )
         )  # fmt: skip
     run_all(tasks, threads)
@@ -502,8 +500,8 @@ def _bit(words, code):
 
 
 @njit(cache=True, nogil=True)
-def _match_windows(words, bases, offsets, k, canonical, start, stop, events, values):
-    """Events of the windows that begin in [start, stop); ``events`` is zero there."""
+def _match_windows(words, bases, offsets, k, canonical, start, stop, known, events, values):
+    """Events of the windows that begin in [start, stop), but those ``known`` to match."""
     codes = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
     next_codes = np.empty(BLOCK, dtype=np.uint64)
@@ -515,6 +513,7 @@ def _match_windows(words, bases, offsets, k, canonical, start, stop, events, val
         n = np.int64(
             roll_block(bases, offsets, k, canonical, end, state, next_codes, next_positions)
         )
+        n = _unknown(known, next_codes, next_positions, n)
         for j in range(max(n, count)):
             if j < n:
                 prefetch_far(words, next_codes[j] >> _WORD)
@@ -549,20 +548,20 @@ def _insert_codes(words, counts, codes, values, first, part, part_bits, new):
 
 @njit(cache=True, nogil=True)
 def _grow_windows(
-    words, counts, bases, offsets, k, canonical, seed_end, stop, state, part, part_bits,
-    events, new_codes, new_positions, filled,
+    words, counts, bases, offsets, k, canonical, known, stop, state, part, part_bits,
+    new_codes, new_positions, filled,
 ):  # fmt: skip
     """As ``trie.index.kmer_index.grow_windows``, but never full."""
     waiting = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
     next_codes = np.empty(BLOCK, dtype=np.uint64)
     next_positions = np.empty(BLOCK, dtype=np.uint64)
-    last_seed = np.int64(seed_end) - np.int64(k)
     end = np.uint64(stop)
     filled = before = np.uint64(filled)
     count = 0
     while count > 0 or state[0] < end:
         rolled = roll_block(bases, offsets, k, canonical, end, state, next_codes, next_positions)
+        rolled = _unknown(known, next_codes, next_positions, np.int64(rolled))
         n = 0
         for j in range(rolled):
             code = next_codes[j]
@@ -581,9 +580,6 @@ def _grow_windows(
                 new_codes[filled] = code
                 new_positions[filled] = np.int64(position)
                 filled += np.uint64(absent)
-                if events.size > 0:
-                    seed = np.int64(position) <= last_seed
-                    events[position] = MATCH + np.uint8(absent and not seed)
         waiting, next_codes = next_codes, waiting
         positions, next_positions = next_positions, positions
         count = n
@@ -648,7 +644,7 @@ ALWAYS_BITSET_K = 12
 _PARALLEL_FROM = 1 << 16
 # symbols or codes between two merges; what the parts add meanwhile stays in L3
 _SLAB = 1 << 18
-_NO_EVENTS = np.empty(0, dtype=np.uint8)
+NOTHING_KNOWN = np.empty(0, dtype=np.uint8)
 
 
 class KmerIndex:
@@ -729,6 +725,7 @@ class KmerIndex:
         *,
         canonical: bool,
         threads: int = 1,
+        known: NDArray[np.uint8] = NOTHING_KNOWN,
         events: NDArray[np.uint8] | None = None,
         values: NDArray[np.uint32] | None = None,
     ) -> NDArray[np.uint8]:
@@ -736,17 +733,18 @@ class KmerIndex:
 
         ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Returns ``events`` uint8[total]: at
         the first symbol of each window 1 for a match, 2 for a mismatch, 0 elsewhere. ``values``
-        uint32[total], if given, receives the k-mer's value or NO_SET. Raises BatchShapeError
-        (a ValueError) if the offsets do not describe the bases or a result array has another size.
+        uint32[total], if given, receives the k-mer's value or NO_SET. ``known``, if given, are
+        events to change: only mismatches are looked up. Raises BatchShapeError (a ValueError) if
+        the offsets do not describe the bases or a result array has another size.
         """
         bases, offsets = check_batch(bases, offsets)
-        events = _results(events, bases.size, np.uint8, 0)
+        events = known if known.size else _results(events, bases.size, np.uint8, 0)
         if values is not None:
             values = _results(values, bases.size, np.uint32, NO_SET)
         out = values if values is not None and self._with_values else NO_VALUES
 
         def match(start: int, stop: int) -> None:
-            self._store.match(bases, offsets, self.k, canonical, start, stop, events, out)
+            self._store.match(bases, offsets, self.k, canonical, start, stop, known, events, out)
 
         run_ranges(match, 0, bases.size, threads, grain=GRAIN, align=64)
         return events
@@ -758,52 +756,51 @@ class KmerIndex:
         *,
         canonical: bool,
         threads: int = 1,
-        events: NDArray[np.uint8] | None = None,
-        seed_end: int = 0,
+        known: NDArray[np.uint8] = NOTHING_KNOWN,
+        start: int = 0,
+        stop: int | None = None,
     ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Match every window of a batch in stream order and add each mismatched k-mer at once.
+        """Add every k-mer of a batch, of the windows inside the symbols [start, stop).
 
-        Windows inside the first ``seed_end`` symbols are added silently: their event is a match.
-        Returns the new k-mers (codes uint64[n]) and their windows' first symbols (int64[n]), in
-        stream order, including seeds. ``events`` and errors as in ``match``. Results do not depend
-        on ``threads`` or on where a stream is cut into batches (thesis 3.3.9-3.3.10).
+        Returns the new k-mers (codes uint64[n]) and the first symbols of their first windows
+        (int64[n]), in stream order. So a window mismatches if it is one of these; all others match.
+        known: uint8[total], events: windows that match are left out. Errors as in ``match``.
+        Results do not depend on ``threads`` or on where a stream is cut (thesis 3.3.9-3.3.10).
         """
         bases, offsets = check_batch(bases, offsets)
-        events = _results(events, bases.size, np.uint8, 0)
-        part_bits = _part_bits(threads, bases.size)
-        states = np.tile(start_state(offsets, np.uint64(0)), (1 << part_bits, 1))
+        end = bases.size if stop is None else stop
+        part_bits = _part_bits(threads, end - start)
+        states = np.tile(start_state(offsets, np.uint64(start)), (1 << part_bits, 1))
 
-        def grow_to(stop: int, events: NDArray[np.uint8], *rows: NDArray[Any]) -> NDArray[np.int64]:
+        def grow_to(stop: int, *rows: NDArray[Any]) -> NDArray[np.int64]:
             """Let every part process the windows that end before ``stop``; counts of new k-mers."""
             filled = np.zeros(len(states), dtype=np.int64)
 
             def work(part: int) -> None:
                 codes, positions = rows
                 filled[part] = self._store.grow(
-                    bases, offsets, self.k, canonical, seed_end, stop, states[part], part,
-                    part_bits, events, codes[part], positions[part], filled[part],
+                    bases, offsets, self.k, canonical, known, stop, states[part], part,
+                    part_bits, codes[part], positions[part], filled[part],
                 )  # fmt: skip
 
             self._in_parts(work, states[:, 0], stop, threads)
             return filled
 
         # pages that are never written take no memory
-        new_codes = np.empty(bases.size, dtype=np.uint64)
-        new_positions = np.empty(bases.size, dtype=np.int64)
-        shape = (len(states), min(_SLAB, bases.size) if part_bits else 0)
+        new_codes = np.empty(end - start, dtype=np.uint64)
+        new_positions = np.empty(end - start, dtype=np.int64)
+        shape = (len(states), min(_SLAB, end - start) if part_bits else 0)
         rows = np.empty(shape, dtype=np.uint64), np.empty(shape, dtype=np.int64)
         total = 0
-        for start in range(0, bases.size, _SLAB):
-            stop = min(start + _SLAB, bases.size)
+        for begin in range(start, end, _SLAB):
+            until = min(begin + _SLAB, end)
             left = new_codes[total:], new_positions[total:]
             if part_bits == 0:
-                filled = grow_to(stop, events, left[0][np.newaxis], left[1][np.newaxis])
+                filled = grow_to(until, left[0][np.newaxis], left[1][np.newaxis])
             else:
-                filled = grow_to(stop, _NO_EVENTS, *rows)
-                merge_parts(
-                    bases, offsets, self.k, seed_end, start, stop, *rows, filled,
-                    events, *left, threads,
-                )  # fmt: skip
+                filled = grow_to(until, *rows)
+                first = max(start, begin - self.k + 1)
+                merge_parts(*rows, filled, first, max(first, until - self.k + 1), *left, threads)
             total += int(filled.sum())
             self._settle()
         return _trimmed(new_codes, total), _trimmed(new_positions, total)

@@ -377,6 +377,19 @@ def _write(shape, first, begin, end, shift, matches, runs, run_count):
     return run_count
 
 
+@inner
+def _order(runs, first, stop):
+    """Sort runs [first, stop), which nearly ascend, by window."""
+    for i in range(first + 1, stop):
+        begin, end, place, step = runs[i, 0], runs[i, 1], runs[i, 2], runs[i, 3]
+        at = i
+        while at > first and runs[at - 1, 0] > begin:
+            for column in range(4):
+                runs[at, column] = runs[at - 1, column]
+            at -= 1
+        runs[at, 0], runs[at, 1], runs[at, 2], runs[at, 3] = begin, end, place, step
+
+
 @njit(cache=True, nogil=True)
 def match_range(
     shape, text, blocks, gaps, filter_, buckets, places, prints, full, bases, offsets, start,
@@ -403,6 +416,7 @@ def match_range(
     k = shape.k
     read = read_at(offsets, start)
     for first in range(start, stop, BLOCK):
+        earlier = match_run_count
         if match_runs.size and len(match_runs) - match_run_count < BLOCK:
             return first, match_run_count
         end = min(first + BLOCK, stop)
@@ -442,6 +456,7 @@ def match_range(
             shape, text, blocks, gaps, places, prints, sixteens, jobs, keys, asked, first, matches,
             match_runs, match_run_count,
         )  # fmt: skip
+        _order(match_runs, earlier, match_run_count)
     return stop, match_run_count
 
 
@@ -516,9 +531,9 @@ class TextIndex:
         ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Both results are uint32, bit s % 32 of
         word s / 32 for symbol s. Raises BatchShapeError for invalid offsets.
 
-        ``runs``, if given, receives arrays int64[n, 4] that hold every match once: first window,
-        one past the last, place of the first one's k-mer in the text, and 1 if the places of the
-        next ones ascend, -1 if they descend (the read has the other strand).
+        ``runs``, if given, receives arrays int64[n, 4], by ascending window, that hold every match
+        once: first window, one past the last, place of the first one's k-mer in the text, and 1 if
+        the places of the next ones ascend, -1 if they descend (the read has the other strand).
         """
         bases, offsets = check_batch(bases, offsets)
         # two words at least: events are read eight bytes at a time
@@ -526,8 +541,8 @@ class TextIndex:
         starts, matches = (array_pool.empty(words, np.uint32) for _ in range(2))
         starts[-2:] = matches[-2:] = 0  # they may lie beyond the symbols
 
-        def match(start: int, stop: int) -> None:
-            found = _NO_RUNS
+        def match(start: int, stop: int) -> list[NDArray[np.int64]]:
+            found, parts = _NO_RUNS, []
             if runs is not None:
                 rows = 2 * BLOCK + (stop - start) // _SYMBOLS_PER_RUN
                 found = array_pool.empty(4 * rows, np.int64).reshape(rows, 4)
@@ -537,7 +552,10 @@ class TextIndex:
                     found, *block_arrays(),
                 )  # fmt: skip
                 if runs is not None and count:
-                    runs.append(found[:count].copy())
+                    parts.append(found[:count].copy())
+            return parts
 
-        run_ranges(match, 0, bases.size, threads, grain=_GRAIN, align=64)
+        for parts in run_ranges(match, 0, bases.size, threads, grain=_GRAIN, align=64):
+            if runs is not None:
+                runs += parts
         return starts, matches

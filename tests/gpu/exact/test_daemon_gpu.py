@@ -102,7 +102,7 @@ def check(heard, sent, dictionary):
     matcher = StreamMatcher.of(dictionary, mode="frozen", threads=1)
     for summary in summaries:
         origin = summary.origin
-        result = matcher.match(sent[origin.producer][origin.producer_sequence - 1])
+        result = matcher.match([sent[origin.producer][origin.producer_sequence - 1]])[0]
         reads, _ = reports.reads_and_sums(result, dictionary.targets)
         matched, mismatched = reports.intervals_by_event(result)
         assert origin.base == result.base

@@ -95,7 +95,7 @@ def check(
         parts = (
             [reads[i::batches] for i in range(batches)] if batches == 1 else [reads[:1], reads[1:]]
         )
-        results = [matcher.match(batch_of(part), want_depths=depths) for part in parts]
+        results = [matcher.match([batch_of(part)], words=depths)[0] for part in parts]
         assert rows_of(results, known.targets) == want
         new = [
             (result.base + int(start), decode_kmer(int(code), k))
@@ -147,7 +147,7 @@ def test_batches_that_are_packed_as_they_come(strands, lengths, cards, monkeypat
             batches.append(matcher.make_batch(plain.names, plain.offsets, letters))
             np.testing.assert_array_equal(batches[-1].bases, plain.bases)
         # the longest is cut, and what comes behind it is counted on
-        found = matcher.match_all(batches) + matcher.match_all(batches[:1])
+        found = matcher.match(batches) + matcher.match(batches[:1])
     for result, rows in zip(found, [*want, want[0]], strict=True):
         have = [(row[0], row[1], row[2]) for row in rows_of([result], known.targets)]
         assert have == [(row[0], row[1], row[2]) for row in rows]
@@ -244,7 +244,7 @@ def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
         )  # fmt: skip
         with closing(matcher):
             results = [
-                matcher.match(batch_of(part), want_depths=True) for part in (reads[:1], reads[1:])
+                matcher.match([batch_of(part)], words=True)[0] for part in (reads[:1], reads[1:])
             ]
         words = [chunk for result in results for chunk in result.words()]
         found.append(
@@ -288,7 +288,7 @@ def test_growth_stops_at_the_limit(mode, kernel, cards, fails, monkeypatch):
             failing(ExactFlight, "send", fails, monkeypatch)
         with closing(matcher):
             batches = [batch_of(part) for part in parts]
-            results = matcher.match_all(batches[:1]) + matcher.match_all(batches[1:])
+            results = matcher.match(batches[:1]) + matcher.match(batches[1:])
             assert rows_of(results, matcher.dictionary.targets) == rows
             assert matcher.kmers == len(known)
             assert matcher.limited == (mode == "grow")
@@ -336,9 +336,9 @@ def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatc
                     StreamerError,
                     match=r"^the CUDA device failed: gone; use the device cpu or auto$",
                 ):
-                    [matcher.match(part) for part in parts]
+                    [matcher.match([part])[0] for part in parts]
                 continue
-            results = [matcher.match(part) for part in parts]
+            results = [matcher.match([part])[0] for part in parts]
             assert matcher.device == "cpu"
             assert told == ["the CUDA device failed: gone; matching on the CPU"]
             assert rows_of(results, known.targets) == want
@@ -355,9 +355,9 @@ def test_a_card_that_fails_when_depths_are_first_asked_for(monkeypatch):
         known, mode="grow", chunk=30, device="cuda", cards=(0,), on_fallback=told.append
     )
     with closing(matcher):
-        results = [matcher.match(batch_of(reads[:2]))]
+        results = [matcher.match([batch_of(reads[:2])])[0]]
         failing(KmerSet, "codes", 1, monkeypatch)
-        results += [matcher.match(batch_of(reads[2:]), want_depths=True)]
+        results += [matcher.match([batch_of(reads[2:])], words=True)[0]]
     assert told == ["the CUDA device failed: gone; matching on the CPU"]
     assert rows_of(results, known.targets) == oracle.match(reads, 9, mode="grow")
 
@@ -391,7 +391,7 @@ def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
     matcher = StreamMatcher.of(known, mode="frozen", chunk=64, device="cuda", cards=(0,))
     with closing(matcher):
         batches = [batch_of(part) for part in reads]
-        found = [matcher.match(batch) for batch in batches] + matcher.match_all(batches)
+        found = [matcher.match([batch])[0] for batch in batches] + matcher.match(batches)
     for result, part in zip(found, reads * 2, strict=True):
         assert rows_of([result], known.targets) == oracle.match(
             part, 5, mode="frozen", records=records

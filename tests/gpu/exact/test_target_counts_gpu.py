@@ -52,7 +52,7 @@ def test_equal_the_definition(k, strands, mode, records, fails, tmp_path, monkey
         assert matcher.device == "cuda"
         targets, coverage = TargetCounts(matcher), CoverageCounts(matcher)
         for part in (reads[:2], reads[2:]):
-            result = matcher.match(batch_of(part))
+            result = matcher.match([batch_of(part)])[0]
             targets.add(result)
             coverage.add(result)
         assert matcher.device == ("cpu" if told else "cuda")

@@ -136,7 +136,7 @@ def test_k_mers_of_sources_are_counted(tmp_path, snapshot):
     rng = np.random.default_rng(4)
     sources = [Dictionary.from_batches([reads(rng, 3)], K, "forward") for _ in range(2)]
     control_records = [
-        dictionary_record(at, at, fingerprint(source), source, 0, grows=True)
+        dictionary_record(at, at, fingerprint(source), source, 0, source.codes, grows=True)
         for at, source in enumerate(sources, 1)
     ]
 

@@ -24,7 +24,7 @@ HEAD = {"v": 2, "stream": "0" * 16, "epoch": 1, "at": 2, "prev": 1, "time": 3}
 TARGETS = TargetSets(["one", "two"], np.array([0, 1, 3]), np.array([1, 0, 1], np.int32))
 
 
-def result_of(rng, k, lengths, *, only_set=0, many=False, kind="mixed"):
+def result_of(rng, k, lengths, *, default_set=0, many=False, kind="mixed"):
     """A batch of reads with events in runs of any length; ``kind`` leaves out one of them."""
     events = []
     for length in lengths:
@@ -37,18 +37,19 @@ def result_of(rng, k, lengths, *, only_set=0, many=False, kind="mixed"):
     offsets = np.cumsum([0, *lengths])
     letters = np.zeros(codes.size, np.uint8)
     batch = ReadBatch([f"r{i}" for i in range(len(lengths))], offsets, letters)
-    sets = None
+    runs = np.zeros((0, 5), np.int64)
     if many:
-        sets = np.where(codes == 1, rng.integers(0, 2, codes.size), int(NO_SET)).astype(np.uint32)
-    bits = Events(codes.size, codes=codes).bits
+        at = np.flatnonzero(codes == 1)
+        runs = np.column_stack((at, at + 1, at, np.ones_like(at), rng.integers(0, 2, at.size)))
+        default_set = NO_SET
     return BatchResult(
         number=3,
         base=70,
         batch=batch,
         k=k,
-        found=Events(codes.size, bits=bits),
-        sets=sets,
-        only_set=np.uint32(only_set),
+        found=Events.of(codes),
+        runs=runs,
+        default_set=np.uint32(default_set),
         new_kmers=np.zeros(0, np.uint64),
         new_starts=np.zeros(0, np.int64),
         seeded=0,
@@ -76,9 +77,9 @@ def random_group(seed, batches):
         k = int(rng.choice([1, 2, 5, 21, 31]))
         lengths = rng.integers(0, rng.choice([3, 40, 300, 3000]), rng.integers(0, 9)).tolist()
         kind = rng.choice(["mixed", "mixed", "none", "all"])
-        only_set = 0 if kind == "all" else rng.choice([0, int(NO_SET)])
+        default_set = 0 if kind == "all" else rng.choice([0, int(NO_SET)])
         many = bool(rng.random() < 0.2)
-        result = result_of(rng, k, lengths, only_set=only_set, many=many, kind=kind)
+        result = result_of(rng, k, lengths, default_set=default_set, many=many, kind=kind)
         group.append(matched_of(result))
     return group
 
@@ -191,7 +192,7 @@ def test_bits_may_lie_anywhere_and_go_on_behind():
         for whole, bits in zip(joint, result.found.bits, strict=True):
             whole[at : at + count] = bits[:count]
         parts = tuple(whole[at : at + count] for whole in joint)
-        object.__setattr__(result, "found", Events(result.batch.symbols, bits=parts))
+        object.__setattr__(result, "found", Events(result.batch.symbols, parts))
         group.append(matched_of(result))
         at += count
     for publication in publications(group, intervals=True):
@@ -215,7 +216,7 @@ def test_events_that_change_at_every_window():
     offsets = np.array([0, codes.size])
     result = result_of(np.random.default_rng(0), 1, [])
     batch = ReadBatch(["r"], offsets, np.zeros(codes.size, np.uint8))
-    for name, value in (("batch", batch), ("found", Events(codes.size, codes=codes))):
+    for name, value in (("batch", batch), ("found", Events.of(codes))):
         object.__setattr__(result, name, value)
     (publication,) = publications([matched_of(result)], intervals=True)
     laid = columns_of(publication, "match")

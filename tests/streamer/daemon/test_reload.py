@@ -9,7 +9,10 @@ import pytest
 
 from streamer.client import Control, RefusedError, Retract, Settled, Subscriber
 from streamer.daemon import reload
+from streamer.daemon.stored_messages import DICTIONARY
+from streamer.dictionary import targets
 from streamer.errors import StreamerError
+from streamer.journal.reader import JournalReader
 from tests.daemon_kit import Raw, Running, random_dna, running, write_fasta
 from tests.reference.exact import dictionary_of
 from tests.reload_kit import (
@@ -109,6 +112,37 @@ def test_the_fold_is_that_of_a_daemon_that_began_with_it(tmp_path, dictionary, o
     assert one.totals == two.totals
     assert one.settled
     assert not two.settled
+
+
+def test_of_a_large_dictionary_only_what_other_sources_lack_is_stored(tmp_path, monkeypatch):
+    """It gains over reloads and restarts, too, and its sources must stay while it is down."""
+    monkeypatch.setattr(targets, "LARGE", 50)
+    pieces = [[("t", GENOME[at : at + 500])] for at in (0, 300, 900)]
+    read = [("grown", GENOME[2000:2300])]
+    grows = 'mode = "grow"'
+    with reloadable(tmp_path, pieces[0], grows) as (daemon, control):
+        send(daemon, [read])
+        for piece in pieces[1:]:
+            write_fasta(tmp_path / "ref.fa", piece)
+            control.reload()
+    reader = JournalReader(tmp_path / "journal")
+    records = [record for record in reader.records(0) if record.kind == DICTIONARY]
+    lacking = [0, 300, 490]
+    assert [len(record.frames[1]) // 8 for record in records] == lacking
+    known = [piece[0] for piece in pieces] + read
+    for _ in range(2):
+        with reloadable(tmp_path, pieces[2], grows) as (daemon, control):
+            kmers = len(dictionary_of(known, K, "canonical"))
+            assert control.status()["dictionary"]["kmers"] == kmers
+            with Subscriber(daemon.endpoints["feed"], ["read", "word"]) as feed:
+                assert feed.wait_for_daemon(DEADLINE)
+                send(daemon, [known])
+                message = feed.receive(DEADLINE)
+            assert message.mismatches.tolist() == [0] * 4
+    write_fasta(tmp_path / "ref.fa", pieces[0])
+    daemon = Running(configured(tmp_path, grows))
+    daemon.join()
+    assert "the sources have changed, and the journal does not hold" in str(daemon.error)
 
 
 @pytest.mark.parametrize("distance", [1, pytest.param(0, marks=pytest.mark.slow)])

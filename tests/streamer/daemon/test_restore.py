@@ -56,14 +56,16 @@ def published(case, first=2):
             number, producer, 1, number // 2 + 1, 1, batch, names, 0.0, 77 + number, b"m%d" % number
         )
         near = stored if "distance" in case else None
-        matched = Matched(first + number, accepted, matcher.match(batch), matcher.dictionary, near)
+        matched = Matched(
+            first + number, accepted, matcher.match([batch])[0], matcher.dictionary, near
+        )
         made += Group(heads, [matched]).publications(intervals=True)
     return made, matcher, stored
 
 
 def dictionary(stored):
     """The first record of a journal."""
-    return dictionary_record(1, 1, fingerprint(stored), stored, 0, grows=False).record(5)
+    return dictionary_record(1, 1, fingerprint(stored), stored, 0).record(5)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -130,7 +130,7 @@ def test_engine_feed_and_gpu(path, monkeypatch, lines):
             sending.join(DEADLINE)
             check_free(daemon, lines, stage)
 
-        with blocked(monkeypatch, engine.matcher, "match_all"):
+        with blocked(monkeypatch, engine.matcher, "match"):
             sending = check("engine", "batch 0 to be matched", 8)
         check_on("engine", sending)
         busy = scrape(daemon.service.status.endpoints["metrics"])
@@ -142,7 +142,7 @@ def test_engine_feed_and_gpu(path, monkeypatch, lines):
         with blocked(monkeypatch, daemon.service._feed, "_publish"):
             sending = check("feed", "to be laid out and sent", 8)
         check_on("feed", sending)
-        with blocked(monkeypatch, engine._matcher, "match_all"):
+        with blocked(monkeypatch, engine._matcher, "match"):
             monkeypatch.setattr(engine, "matcher", OnGpu(engine._matcher))
             sending = check("gpu", "results of CUDA device 0, 2")
         check_on("gpu", sending)

@@ -69,7 +69,7 @@ def test_depths_of_windows_need_no_snapshot(strands, bases):
 
     def windows():
         with closing(StreamMatcher.of(known, mode="frozen")) as matcher:
-            return reports.windows(matcher.match(few, want_depths=True, want_nodes=False))
+            return reports.windows(matcher.match([few], depths=True)[0])
 
     windows()  # compiles
     peak, columns = peak_of(windows)
@@ -84,7 +84,7 @@ def test_rows_of_windows_come_in_pieces(bases):
     read = ReadBatch(["one", "two"], np.array([0, 700_000, bases.size]), bases)
     known = Dictionary.from_batches([read], K, "canonical")
     with closing(StreamMatcher.of(known, mode="frozen")) as matcher:
-        result = matcher.match(read, want_depths=True, want_nodes=False)
+        result = matcher.match([read], depths=True)[0]
     whole = reports.windows(result)
     pieces = list(reports.window_pieces(result))
     assert max(piece["start"].size for piece in pieces) <= 1 << 19

@@ -14,9 +14,10 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.daemon.config.loading import load
-from streamer.dictionary.index import Index, sets_of_runs
+from streamer.dictionary.index import Index
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
+from streamer.matching.record_runs import runs_in_text
 from streamer.sequences.read_batch import ReadBatch
 from tests.reference.index import letters, windows
 from tests.reference.targets import targets_report
@@ -66,10 +67,8 @@ def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) ->
         runs: list[np.ndarray] = []
         index.text.match(bases, offsets, runs=runs)
         sets = np.full(bases.size, 9_999, np.uint32)
-        sets_of_runs(
-            np.concatenate(runs), index.starts, index.record_sets, index.shares.shared,
-            len(index.targets), sets,
-        )  # fmt: skip
+        for begin, stop, *_, held in runs_in_text(index, runs).tolist():
+            sets[begin:stop] = held
         for start, kmer in windows(bases, offsets, k, canonical=strands != "forward"):
             if kmer not in holders:
                 assert sets[start] == 9_999

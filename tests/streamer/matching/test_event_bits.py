@@ -18,8 +18,6 @@ def test_bits_of_parts_are_put_together_at_any_place(size):
         codes = rng.integers(0, 3, total, dtype=np.uint8)
         whole = no_bits(total)
         for first, stop in ((0, start), (start, start + size), (start + size, total)):
-            for words, part in zip(
-                whole, Events(stop - first, codes=codes[first:stop]).bits, strict=True
-            ):
+            for words, part in zip(whole, Events.of(codes[first:stop]).bits, strict=True):
                 add_bits(part, first, words)
-        np.testing.assert_array_equal(Events(total, bits=whole).codes, codes)
+        np.testing.assert_array_equal(Events(total, whole).codes, codes)

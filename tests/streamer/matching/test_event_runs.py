@@ -50,6 +50,14 @@ def plain_runs(k, events, sets, offsets):
     return [tuple(map(int, row)) for row in rows]
 
 
+def runs_of(sets, cuts=()):
+    """Runs of symbols with one set, as in ``BatchResult``, cut before some of them."""
+    edges = np.flatnonzero(np.diff(sets.astype(np.int64), prepend=-1)).tolist()
+    edges = sorted({*edges, *(cut for cut in cuts if cut < sets.size)})
+    rows = [(a, b, a, 1, sets[a]) for a, b in zip(edges, [*edges[1:], sets.size], strict=False)]
+    return np.array([row for row in rows if row[4] != NO_SET], np.int64).reshape(-1, 5)
+
+
 TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8, np.uint32)
 
 
@@ -62,9 +70,9 @@ def test_runs_and_counts(case, many):
     if many and not sets.size:
         return
     reads = offsets.size - 1
-    given_sets = sets if many else np.zeros(0, np.uint32)
-    bits = Events(events.size, codes=events).bytes_of_bits
-    arguments = (*bits, offsets, k, given_sets, np.uint32(5), 0, reads)
+    found = runs_of(sets, [*offsets.tolist(), 7, 20, 21]) if many else runs_of(sets[:0])
+    bits = Events.of(events).bytes_of_bits
+    arguments = (*bits, offsets, k, found, np.uint32(NO_SET if many else 5), 0, reads)
     want = plain_runs(k, events, sets, offsets)
     hits = [row for row in want if row[3] == 1]
     misses = [row for row in want if row[3] == 2]
@@ -96,11 +104,11 @@ def test_runs_and_counts(case, many):
 @given(st.lists(st.integers(0, 2), max_size=200))
 def test_events_as_bits_and_as_bytes(codes):
     given_codes = np.array(codes, np.uint8)
-    starts, matches = Events(given_codes.size, codes=given_codes).bits
+    starts, matches = Events.of(given_codes).bits
     for bits, want in ((starts, given_codes != 0), (matches, given_codes == 1)):
         flags = np.unpackbits(bits.view(np.uint8), bitorder="little")
         assert flags.tolist() == [*want.tolist(), *[0] * (flags.size - given_codes.size)]
-    back = Events(given_codes.size, bits=(starts, matches))
+    back = Events(given_codes.size, (starts, matches))
     assert back.codes.tolist() == codes
 
 
@@ -110,13 +118,11 @@ def test_a_part_of_events(codes, start, length):
     given_codes = np.array(codes, np.uint8)
     start = min(start, len(codes))
     stop = min(start + length, len(codes))
-    bits = Events(given_codes.size, codes=given_codes).bits
-    for whole in (Events(given_codes.size, codes=given_codes), Events(given_codes.size, bits=bits)):
-        part = whole.part(start, stop)
-        assert part.symbols == stop - start
-        assert part.codes.tolist() == codes[start:stop]
-        for moved, want in zip(part.bits, Events(stop - start, codes=part.codes).bits, strict=True):
-            assert moved.tolist() == want.tolist()
+    part = Events.of(given_codes).part(start, stop)
+    assert part.symbols == stop - start
+    assert part.codes.tolist() == codes[start:stop]
+    for moved, want in zip(part.bits, Events.of(part.codes).bits, strict=True):
+        assert moved.tolist() == want.tolist()
 
 
 @settings(max_examples=200, deadline=None)
@@ -136,9 +142,11 @@ def test_best_targets(data):
         want.append((min((t for t, n in tally.items() if n == greatest), default=-1), greatest))
     best, most = np.full(len(reads), 7, np.int32), np.full(len(reads), 7)
     first = len(reads) // 3  # those before it are another thread's
+    offsets = np.cumsum([0, *map(len, reads)])
+    sets = np.array([held for read in reads for held in read], np.uint32)
     event_runs.best_targets(
-        np.array([held for read in reads for held in read], np.uint32),
-        np.cumsum([0, *map(len, reads)]),
+        runs_of(sets, offsets.tolist()),
+        offsets,
         np.cumsum([0, *map(len, members)]),
         np.array([t for held in members for t in held], np.int32),
         targets,
@@ -168,7 +176,8 @@ def test_kmers_that_a_thousand_records_share_cost_no_thousand_steps_each(monkeyp
     sets = np.tile(np.array([0, 0, 0, 1], np.uint32), 25 * reads)
     offsets = np.arange(0, sets.size + 1, 100)
     best, most = np.zeros(reads, np.int32), np.zeros(reads, np.int64)
-    event_runs.best_targets.py_func(sets, offsets, starts, members, targets, 0, reads, best, most)
+    known = runs_of(sets, offsets), offsets, starts, members, targets
+    event_runs.best_targets.py_func(*known, 0, reads, best, most)
     assert (best == 700).all()
     assert (most == 100).all()
     # the one member of the smaller set and the first of the thousand, searched for among these
@@ -185,7 +194,8 @@ def test_sets_of_every_size_that_others_outdo_cost_nothing(monkeypatch):
     sets = np.tile(np.array([0] * 60 + [*range(1, len(sizes))], np.uint32), reads)
     offsets = np.arange(0, sets.size + 1, sets.size // reads)
     best, most = np.zeros(reads, np.int32), np.zeros(reads, np.int64)
-    event_runs.best_targets.py_func(sets, offsets, starts, members, targets, 0, reads, best, most)
+    known = runs_of(sets, offsets), offsets, starts, members, targets
+    event_runs.best_targets.py_func(*known, 0, reads, best, most)
     assert (best == 700).all()
     assert (most == 61).all()
     assert members.looks < 100 * reads

@@ -25,7 +25,7 @@ def in_groups(matcher, batches, cuts):
     """The results of batches that come in groups, cut before these."""
     bounds = [0, *sorted(cuts), len(batches)]
     groups = [batches[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-    return [result for group in groups if group for result in matcher.match_all(group)]
+    return [result for group in groups if group for result in matcher.match(group)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -71,7 +71,7 @@ def test_equals_the_definition(data):
             batches = [batch_of(part) for part in reads[done:stop]]
             done = stop
             if data.draw(st.booleans(), "depths"):
-                results += [matcher.match(batch, want_depths=True) for batch in batches]
+                results += [matcher.match([batch], words=True)[0] for batch in batches]
             else:
                 results += in_groups(matcher, batches, data.draw(indices, "groups"))
             kmers = matcher.kmers
@@ -116,10 +116,10 @@ def test_depths_of_a_limited_dictionary_are_those_of_all_its_kmers(kernel, depth
         with closing(made) as matcher:
             for part in reads[:first]:
                 assert not matcher.limited
-                matcher.match(batch_of(part), want_depths=depths)
+                matcher.match([batch_of(part)], words=depths)
             for part in reads[first:]:
                 assert matcher.limited
-                result = matcher.match(batch_of(part), want_depths=True)
+                result = matcher.match([batch_of(part)], words=True)[0]
                 for text, start in zip((t for _, t in part), result.batch.offsets, strict=False):
                     for at, kmer in oracle.windows_of(text, k):
                         depth = result.depths.depths[start + at]
@@ -153,7 +153,7 @@ def test_a_distance_to_what_was_known_at_the_limit(strands, mode, chunk):
             **asked,
         )  # fmt: skip
         with closing(made) as matcher:
-            results += [matcher.match(batch_of(part)) for part in reads[len(results) : stop]]
+            results += [matcher.match([batch_of(part)])[0] for part in reads[len(results) : stop]]
     assert [result.learned.size > 0 for result in results] == [bool(new) for new in brought]
     assert not brought[-1]
     before = sum(not new for new in brought)
@@ -186,10 +186,13 @@ def test_ltb_against_what_was_known_at_the_limit(strands, mode):
     fixed = StreamMatcher.of(dictionary_of(known, k, "forward"), mode="frozen", **near)
     with closing(grown), closing(fixed):
         for part in reads[:last]:
-            grown.match(batch_of(part))
+            grown.match([batch_of(part)])
         assert last < len(reads)
         for part in reads[last:]:
-            found, want = grown.match(batch_of(part)).near, fixed.match(batch_of(part)).near
+            found, want = (
+                grown.match([batch_of(part)])[0].near,
+                fixed.match([batch_of(part)])[0].near,
+            )
             for column in ("read", "end", "matches", "mismatches"):
                 assert getattr(found, column).tolist() == getattr(want, column).tolist()
             assert len(found.read)
@@ -201,7 +204,7 @@ def test_sources_over_the_limit_are_matched_and_nothing_is_added():
     known = dictionary_of(records, 9, "canonical")
     with closing(StreamMatcher.of(known, mode="grow", max_kmers=10)) as matcher:
         assert matcher.limited
-        result = matcher.match(batch_of(records + reads))
+        result = matcher.match([batch_of(records + reads)])[0]
         assert matcher.kmers == known.codes.size
         assert result.version == result.version_before == 1
     with closing(StreamMatcher.of(known, mode="frozen", max_kmers=10)) as matcher:

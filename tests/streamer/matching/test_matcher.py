@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.dictionary import index, targets
 from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
 from streamer.matching import matcher
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.target_counts import TargetCounts, numbers_of
 from streamer.sequences.context import LabelColumn
 from streamer.sequences.read_batch import ReadBatch
-from tests.matching_results import dictionary_of, rows_of
+from tests.matching_results import dictionary_of, rows_of, start_of
 from tests.reference import exact as oracle
 from tests.reference.exact import decode_kmer, unpack_events
+from tests.reference.targets import targets_report
 from trie.index import repeats
 from trie.snapshots.tree_bitmap import snapshot
+from trie.windows import NO_SET
 
 DNA = st.text(st.sampled_from("ACGTACGTACGTN"), max_size=40)
-
-
-def without_records(known):
-    return Dictionary(known.k, known.strands, known.codes, known.sets, known.targets)
 
 
 def batches_of(reads, cuts):
@@ -57,8 +57,6 @@ def test_equals_the_definition(data):
     cuts = data.draw(st.lists(st.integers(0, len(reads)), max_size=3), "cuts")
     want = oracle.match(reads, k, strands=strands, mode=mode, records=records, seed=seed)
     dictionary = dictionary_of(records, k, strands)
-    if data.draw(st.booleans(), "without records, as a saved dictionary"):
-        dictionary = without_records(dictionary)
     with closing(
         StreamMatcher.of(
             dictionary,
@@ -70,7 +68,7 @@ def test_equals_the_definition(data):
         )
     ) as matcher:
         depths = data.draw(st.booleans(), "depths")
-        results = [matcher.match(b, want_depths=depths) for b in batches_of(reads, cuts)]
+        results = [matcher.match([b], words=depths)[0] for b in batches_of(reads, cuts)]
         assert rows_of(results, dictionary.targets) == want
         # every new k-mer once, in stream order, where the definition has its first window
         new = [
@@ -137,7 +135,7 @@ def test_snapshots_follow_a_growing_stream(kernel):
         with closing(
             StreamMatcher.of(dictionary, mode="grow", kernel=kernel, chunk=70_000, threads=threads)
         ) as matcher:
-            return matcher.match(batch, want_depths=True)
+            return matcher.match([batch], words=True)[0]
 
     first, again = run(1), run(2)
     np.testing.assert_array_equal(first.events, again.events)
@@ -149,8 +147,8 @@ def test_snapshots_follow_a_growing_stream(kernel):
     half = len(mismatched) // 2
     assert first.depths.depths[:70_000][mismatched[:70_000]].max() == 1
     assert first.depths.depths[half:][mismatched[half:]].mean() > 6
-    with pytest.raises(ValueError, match="want_depths"):
-        StreamMatcher.of(Dictionary.empty(5, "forward"), mode="grow").match(batch).words()
+    with pytest.raises(ValueError, match="words"):
+        StreamMatcher.of(Dictionary.empty(5, "forward"), mode="grow").match([batch])[0].words()
 
 
 @pytest.mark.parametrize(
@@ -172,22 +170,18 @@ def test_batches_together_equal_one_after_the_other(mode, seed, targets, k, enou
     options = {"mode": mode, "seed_bases": seed, "threads": 1, "chunk": 40, "counted": True}
     one, all_ = StreamMatcher.of(known, **options), StreamMatcher.of(known, **options)
     with closing(one), closing(all_):
-        wanted = [one.match(batch) for batch in batches * 2]
+        wanted = [one.match([batch])[0] for batch in batches * 2]
         # the second time in the memory of the first
-        found = all_.match_all(batches) + all_.match_all(batches)
+        found = all_.match(batches) + all_.match(batches)
         for want, have in zip(wanted, found, strict=True):
             assert (have.number, have.base, have.version) == (want.number, want.base, want.version)
             assert have.batch is want.batch
             np.testing.assert_array_equal(have.events, want.events)
             np.testing.assert_array_equal(have.new_kmers, want.new_kmers)
-            assert (have.sets is None) == (want.sets is None)
-            if want.sets is not None:
-                np.testing.assert_array_equal(have.sets, want.sets)
-            assert (have.runs is None) == (k == 9 or mode == "grow" or seed > 0)
-            assert (have.numbers is None) == (have.runs is not None)
-            np.testing.assert_array_equal(
-                numbers_of(have, all_.labels), numbers_of(want, one.labels)
-            )
+            np.testing.assert_array_equal(have.runs, want.runs)
+            assert have.default_set == want.default_set
+            known_windows = (numbers_of(have, known.index) != NO_SET).sum()
+            assert known_windows == (have.runs[:, 1] - have.runs[:, 0]).sum()
 
 
 @pytest.mark.parametrize(("threads", "wanted"), [(1, 2), (2, 2), (3, 1)])
@@ -197,15 +191,17 @@ def test_batches_that_do_not_keep_all_threads_busy_are_joined(threads, wanted, m
     batches = batches_of([("a", "ACGTTGCA" * 25), ("b", "TTGCAACG" * 25)], [1])
     with closing(StreamMatcher.of(known, threads=threads)) as one:
         calls = []
-        match = one.match
-        monkeypatch.setattr(one, "match", lambda batch: calls.append(batch) or match(batch))
-        assert [result.batch for result in one.match_all(batches)] == batches
-        assert len(calls) == wanted
+        find = one._engine.find
+        monkeypatch.setattr(
+            one._engine, "find", lambda some, _: calls.append(some) or find(some, _)
+        )
+        assert [result.batch for result in one.match(batches)] == batches
+        assert [len(some) for some in calls] == [wanted]
 
 
 @pytest.mark.parametrize("targets", [1, 3])
 def test_groups_of_reads_are_counted_as_if_they_were_alone(targets):
-    """By runs along the records, or by the numbers of windows where an engine finds no runs."""
+    """By runs in the text of an index, or by the places of windows where an engine finds none."""
     rng = np.random.default_rng(targets)
     text = "".join(rng.choice(list("ACGT"), 300))
     records = [(f"t{i}", text[50 * i : 50 * i + 150] + text[:40]) for i in range(targets)]
@@ -216,14 +212,13 @@ def test_groups_of_reads_are_counted_as_if_they_were_alone(targets):
     wanted, by_engine = {}, []
     for kernel in ("auto", "walk"):
         with closing(StreamMatcher.of(known, counted=True, kernel=kernel, threads=1)) as one:
-            assert one.finds_runs == (kernel == "auto")
             together = TargetCounts(one)
             (batch,) = batches_of(reads, [])
-            together.add(one.match(batch), LabelColumn(["a", "b", "c"], labels))
+            together.add(one.match([batch])[0], LabelColumn(["a", "b", "c"], labels))
             for group, label in enumerate(["a", "b", "c", None]):
                 own = [read for read, of in zip(reads, labels, strict=True) if of % 4 == group]
                 alone = TargetCounts(one)
-                alone.add(one.match(batches_of(own, [])[0]))
+                alone.add(one.match([batches_of(own, [])[0]])[0])
                 wanted[label] = {name: row.tolist() for name, row in alone.columns().items()}
                 got = {name: row.tolist() for name, row in together.columns(label).items()}
                 assert got == wanted[label]
@@ -239,5 +234,39 @@ def test_the_first_batch_finds_repeats_known(monkeypatch):
     with closing(StreamMatcher.of(known, counted=True)) as matcher:
         monkeypatch.setattr(repeats, "find_repeats", pytest.fail)
         counts = TargetCounts(matcher)
-        counts.add(matcher.match(*batches_of([("r", text)], [])))
+        counts.add(matcher.match(batches_of([("r", text)], []))[0])
         assert counts.columns()["seen"].tolist() == [10, 0]
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+def test_growing_on_an_index_lists_none_of_its_kmers(strands, monkeypatch, tmp_path):
+    """From records or a file, over a restart; all answers are those of the definition."""
+    monkeypatch.setattr(targets, "LARGE", 100)
+    monkeypatch.setattr(index.Index, "codes", pytest.fail)
+    monkeypatch.setattr(targets, "listed", pytest.fail)
+    rng = np.random.default_rng(2)
+    k, text = 21, "".join(rng.choice(list("ACGT"), 900))
+    records = [("one", text[:400]), ("two", text[300:600] + "N" + text[:50])]
+    reads = [(f"r{i}", text[a : a + 150] + "ACCA") for i, a in enumerate(rng.integers(0, 800, 30))]
+    reads += [(f"turned{i}", oracle.reverse_complement(read)) for i, (_, read) in enumerate(reads)]
+    want = oracle.match(reads, k, strands=strands, mode="grow", records=records)
+    made = dictionary_of(records, k, strands)
+    made.save(str(tmp_path / "saved"), strands)
+    options = {"mode": "grow", "counted": True, "track_tree": True, "chunk": 500}
+    results = []
+    for known in (made, Dictionary.open(tmp_path / "saved")):
+        with closing(StreamMatcher.of(known, start=start_of(results), **options)) as matcher:
+            for batch in batches_of(reads, [3, 10, 40])[len(results) :][:2]:
+                results += matcher.match([batch])
+            assert matcher.tree is None
+            with pytest.raises(StreamerError, match="need a tree of its k-mers"):
+                matcher.match([batch], depths=True)
+            counts = TargetCounts(matcher)
+            for result in results:
+                counts.add(result)
+    assert rows_of(results, made.targets) == want
+    codes = np.concatenate([result.new_kmers for result in results])
+    assert len(codes) == sum(row[2] == "mismatch" for row in want)
+    assert len(codes) + len(oracle.dictionary_of(records, k, strands)) == matcher.kmers
+    expected = targets_report(reads, k, strands=strands, mode="grow", records=records)
+    assert counts.columns()["seen"].tolist()[:2] == [row[5] for row in expected[:2]]

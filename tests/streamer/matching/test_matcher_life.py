@@ -44,6 +44,6 @@ def test_a_failed_merge_leaves_nothing_open(monkeypatch):
 def test_what_has_grown_is_near_in_later_batches():
     rng = np.random.default_rng(5)
     with closing(growing()) as matcher:
-        found = [matcher.match(batch_of(rng, 3_000)) for _ in range(3)]
+        found = [matcher.match([batch_of(rng, 3_000)])[0] for _ in range(3)]
     assert all(result.new_kmers.size > 100 for result in found)
     assert all(len(result.near) for result in found[1:])

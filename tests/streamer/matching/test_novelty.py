@@ -57,7 +57,7 @@ def test_the_curve_is_that_of_the_definition_for_any_batches(monkeypatch, seed, 
     curve, done = NoveltyCurve(), 0
     with closing(StreamMatcher.of(known, chunk=64, **spec)) as matcher:
         for batch in cut(rng, reads):
-            result = matcher.match(batch)
+            result = matcher.match([batch])[0]
             curve.add(batch.offsets, result.new_starts)
             curve = rng.choice([curve, NoveltyCurve(curve.state)])
             done += len(batch)

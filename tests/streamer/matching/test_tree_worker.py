@@ -7,7 +7,6 @@ from threading import Event
 import numpy as np
 import pytest
 
-from streamer.dictionary.targets import Dictionary
 from streamer.matching import tree_worker
 from streamer.matching.tree_worker import TreeWorker
 
@@ -19,7 +18,7 @@ CODES = np.arange(100, dtype=np.uint64)
 def failing(monkeypatch):
     """A worker with k-mers whose merge will fail, but only once they were added."""
     monkeypatch.setattr(tree_worker, "FIRST_SNAPSHOT", CODES.size)
-    worker = TreeWorker(Dictionary.empty(K, "forward"), 1, 1)
+    worker = TreeWorker(K, "forward", np.zeros(0, np.uint64), 1, 1)
     added = Event()
 
     def fail(runs, threads):

@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 
 from tests.reference.index import Oracle, batch, code_of, windows
 from trie.index.kmer_index import KmerBitset, KmerIndex, KmerTable
-from trie.windows import MATCH, NO_SET, BatchShapeError
+from trie.windows import MATCH, MISMATCH, NO_SET, BatchShapeError
 
 KS = (1, 2, 3, 4, 11, 12, 13, 15, 16, 21, 30, 31)
+
+
+def grown(index, bases, offsets, canonical, seed_end, **options):
+    """The events of windows that are added in turn, but for seeds; new k-mers and their windows."""
+    codes, positions = index.grow(bases, offsets, canonical=canonical, **options)
+    events = index.match(bases, offsets, canonical=canonical)
+    assert not (events == MISMATCH).any()
+    events[positions[positions > seed_end - index.k]] = MISMATCH
+    return events, codes, positions
 
 
 @pytest.mark.parametrize("canonical", [True, False])
@@ -21,10 +30,7 @@ def test_grow_then_match_equal_the_oracle(k: int, canonical: bool) -> None:
     oracle = Oracle(k, canonical=canonical)
     for seed, seed_end in ((k, 300), (k + 100, 0), (k, 0)):
         bases, offsets = batch(seed, 1500, 12)
-        events = np.full(bases.size, 9, dtype=np.uint8)
-        codes, positions = index.grow(
-            bases, offsets, canonical=canonical, events=events, seed_end=seed_end
-        )
+        events, codes, positions = grown(index, bases, offsets, canonical, seed_end)
         expected, new_codes, new_positions = oracle.grow(bases, offsets, seed_end)
         assert events.tolist() == expected.tolist()
         assert codes.tolist() == new_codes
@@ -44,14 +50,10 @@ def test_threads_do_not_change_anything(k: int, with_values: bool, canonical: bo
     bases, offsets = batch(k, 300_000, 900)
     one = KmerIndex(k, with_values=with_values)
     two = KmerIndex(k, with_values=with_values)
-    events = np.empty(bases.size, dtype=np.uint8), np.empty(bases.size, dtype=np.uint8)
-    first = one.grow(bases, offsets, canonical=canonical, events=events[0], seed_end=5000)
-    second = two.grow(
-        bases, offsets, canonical=canonical, events=events[1], seed_end=5000, threads=2
-    )
-    np.testing.assert_array_equal(events[0], events[1])
-    np.testing.assert_array_equal(first[0], second[0])
-    np.testing.assert_array_equal(first[1], second[1])
+    first = grown(one, bases, offsets, canonical, 5000)
+    second = grown(two, bases, offsets, canonical, 5000, threads=2)
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(one.codes(), two.codes())
     other, cuts = batch(k + 1, 150_000, 40)
     np.testing.assert_array_equal(
@@ -60,9 +62,35 @@ def test_threads_do_not_change_anything(k: int, with_values: bool, canonical: bo
     )
     if canonical:
         expected, codes, positions = Oracle(k, canonical=True).grow(bases, offsets, 5000)
-        np.testing.assert_array_equal(events[1], expected)
-        assert second[0].tolist() == codes
-        assert second[1].tolist() == positions
+        np.testing.assert_array_equal(second[0], expected)
+        assert second[1].tolist() == codes
+        assert second[2].tolist() == positions
+
+
+@pytest.mark.parametrize("k", [5, 21])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_known_windows_are_left_out(k: int, threads: int) -> None:
+    """In parts of a batch too: as if another index had their k-mers."""
+    bases, offsets = batch(k, 150_000, 300)
+    events = KmerIndex(k).match(bases, offsets, canonical=True)
+    events[(events > 0) & (np.random.default_rng(k).random(events.size) < 0.5)] = MATCH
+    expected: dict[str, int] = {}
+    for first, kmer in windows(bases, offsets, k, canonical=True):
+        if events[first] == MISMATCH:
+            expected.setdefault(kmer, first)
+    index = KmerIndex(k)
+    cut = 70_001
+    parts = [
+        index.grow(
+            bases, offsets, canonical=True, known=events, threads=threads, start=start, stop=stop
+        )
+        for start, stop in ((0, cut), (cut - k + 1, bases.size))
+    ]
+    codes, positions = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    assert codes.tolist() == [code_of(kmer) for kmer in expected]
+    assert positions.tolist() == [*expected.values()]
+    found = index.match(bases, offsets, canonical=True, known=events.copy(), threads=threads)
+    assert found.tolist() == (events > 0).tolist()
 
 
 @given(
@@ -84,11 +112,8 @@ def test_any_reads_in_any_batches(
         part = reads[i::chunks]
         bases = np.array([base for read in part for base in read], dtype=np.uint8)
         offsets = np.cumsum([0] + [len(read) for read in part]).astype(np.int64)
-        events = np.empty(bases.size, dtype=np.uint8)
         seed = seed_end if i == 0 else 0
-        codes, positions = index.grow(
-            bases, offsets, canonical=canonical, events=events, seed_end=seed
-        )
+        events, codes, positions = grown(index, bases, offsets, canonical, seed)
         expected, new_codes, new_positions = oracle.grow(bases, offsets, seed)
         assert events.tolist() == expected.tolist()
         assert codes.tolist() == new_codes

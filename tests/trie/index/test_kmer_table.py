@@ -30,7 +30,7 @@ def look_up(
     offsets = np.arange(0, bases.size + 1, k)
     events = np.zeros(bases.size, dtype=np.uint8)
     values = np.zeros(bases.size if with_values else 0, dtype=np.uint32)
-    table.match(bases, offsets, k, False, 0, bases.size, events, values)
+    table.match(bases, offsets, k, False, 0, bases.size, events[:0], events, values)
     return events[::k] == MATCH, values[::k]
 
 

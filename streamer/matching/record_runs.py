@@ -1,0 +1,118 @@
+"""Runs of matching windows along the records of a dictionary, with their target sets.
+
+    first window | one past the last | place of the first one's k-mer | step | target set
+
+The places of the next windows ascend or descend by the step, 1 or -1. Runs ascend and hold each
+window once if its k-mer is in a record. An index finds them in its text; from what other engines
+find, the first place of each k-mer, they are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.index import Index
+from trie.cpu.jit import inner, njit
+from trie.cpu.threads import run_ranges
+from trie.windows import NO_SET
+
+Runs = NDArray[np.int64]
+
+NO_RUNS: Runs = np.zeros((0, 5), dtype=np.int64)
+_GRAIN = 1 << 20  # symbols worth another thread
+
+
+def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]]) -> Runs:
+    """Add the target sets to the runs that the text of an index found, which are cut by them."""
+    whole = parts[0] if len(parts) == 1 else np.concatenate([NO_RUNS[:, :4], *parts])
+    shared = index.shares.shared if len(index.names) > 1 else np.zeros((3, 0), np.uint32)
+    known = index.starts, index.record_sets, shared, len(index.targets)
+    rows = len(whole) if not shared.size else _with_sets(whole, *known, NO_RUNS)
+    runs = np.empty((rows, 5), np.int64)
+    _with_sets(whole, *known, runs)
+    return runs
+
+
+def runs_of_places(
+    index: Index, places: NDArray[np.uint32], offsets: NDArray[np.int64], threads: int
+) -> Runs:
+    """Find the runs among the first places of the k-mers of all windows, or NO_SET."""
+
+    def found(first: int, stop: int) -> NDArray[np.int64]:
+        rows = np.empty((_along(places, offsets, first, stop, NO_RUNS), 4), np.int64)
+        _along(places, offsets, first, stop, rows)
+        return rows
+
+    threads = min(threads, 1 + places.size // _GRAIN)
+    return runs_in_text(index, run_ranges(found, 0, offsets.size - 1, threads))
+
+
+@inner
+def _segment(shared, place, step):
+    """Which segment of ``shared`` has a place, or -1, and how many places from it on are alike."""
+    at = np.searchsorted(shared[1], place, side="right")
+    if at < shared.shape[1] and np.int64(shared[0, at]) <= place:
+        if step > 0:
+            return at, np.int64(shared[1, at]) - place
+        return at, place - np.int64(shared[0, at]) + 1
+    if step > 0:
+        return -1, (np.int64(shared[0, at]) if at < shared.shape[1] else np.int64(1 << 62)) - place
+    return -1, place - (np.int64(shared[1, at - 1]) - 1 if at > 0 else np.int64(-1 << 62))
+
+
+@njit(cache=True, nogil=True)
+def _with_sets(runs, starts, record_sets, shared, sets, cut):
+    """Write the runs with their sets to ``cut``, unless it is empty; returns their number.
+
+    starts, record_sets, shared: of an index. sets: how many it has; a damaged file has others.
+    """
+    count = record = 0
+    most = np.int64(sets - 1)
+    for i in range(len(runs)):
+        begin, stop, place, step = runs[i, 0], runs[i, 1], runs[i, 2], runs[i, 3]
+        if starts.size > 1:
+            record = max(np.searchsorted(starts, place, side="right") - 1, 0)
+        own = np.int64(record_sets[record])
+        while begin < stop:
+            held, size = own, stop - begin
+            if shared.shape[1]:
+                at, alike = _segment(shared, place, step)
+                size = min(size, max(alike, 1))
+                if at >= 0:
+                    held = np.int64(shared[2, at])
+            if len(cut):
+                cut[count, 0], cut[count, 1] = begin, begin + size
+                cut[count, 2], cut[count, 3], cut[count, 4] = place, step, min(held, most)
+            count += 1
+            begin += size
+            place += step * size
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _along(places, offsets, first, stop, rows):
+    """Write the runs of the reads first..stop - 1 to ``rows``, unless empty; returns their number.
+
+    places: uint32[symbols], NO_SET where there is none.
+    """
+    count = 0
+    for read in range(first, stop):
+        at, end = offsets[read], offsets[read + 1]
+        while at < end:
+            if places[at] == NO_SET:
+                at += 1
+                continue
+            begin, place, step = at, np.int64(places[at]), np.int64(1)
+            at += 1
+            if at < end and np.int64(places[at]) == place - 1:
+                step = np.int64(-1)
+            while at < end and np.int64(places[at]) == place + step * (at - begin):
+                at += 1
+            if len(rows):
+                rows[count, 0], rows[count, 1] = begin, at
+                rows[count, 2], rows[count, 3] = place, step
+            count += 1
+    return count
