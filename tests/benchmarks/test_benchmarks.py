@@ -103,15 +103,12 @@ SUITES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            n, marks=SLOW if n in ("commands", "jobs", "pages", "recovery", "replay") else ()
-        )
-        for n in SUITES
-    ],
-)
+def quick(names, *chosen):
+    """Those chosen are in the quick lane; mypy checks all of them there."""
+    return [pytest.param(name, marks=() if name in chosen else SLOW) for name in names]
+
+
+@pytest.mark.parametrize("name", quick(SUITES, "daemon", "exact", "file"))
 def test_rows(name, monkeypatch):
     if name == "pages":
         pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")
@@ -137,7 +134,7 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", quick(LINES, "exact"))
 def test_a_command_prints_its_tables(name, streamer, monkeypatch):
     monkeypatch.setattr(levenshtein, "DICTIONARIES", ((96, 24, 3), (500, 12, 2)))
     monkeypatch.setattr(ltb, "KS", (4, 6))
