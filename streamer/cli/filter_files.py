@@ -126,7 +126,7 @@ class FilterRun:
         if self.removed2 is not None and self.removed is None:
             raise UsageError("--removed2 needs --removed")
         if self.sample is not None:
-            choices.check_files(self.reads, None, dict.fromkeys(self.outputs))
+            choices.check_files(self.reads, None, {name: name for name in self.outputs})
         if self.pairs:
             choices.check_different(self.reads)
         elif self.interleaved is None:
@@ -221,7 +221,8 @@ def filter_files(runs: Sequence[FilterRun], *, quiet: bool, profile: bool) -> No
                 counts = _filter(first, matcher, quiet=quiet, profile=profile)
                 _tell(counts, "", quiet)
                 return
-            failed, told = [], {}
+            failed: list[str] = []
+            told: dict[str, tuple[FilterRun, FilterCounts]] = {}
             for run in runs:
                 assert run.sample is not None
                 try:

@@ -495,6 +495,7 @@ def test_samples_are_filtered_like_single_ones(tmp_path, dictionary, streamer):
         ("bad", bad, "", tmp_path / "bad_out.fq", "", ""),
         ("pairs", one, other, tmp_path / "p1.fq", tmp_path / "p2.fq.gz", ""),
         ("absent", tmp_path / "absent.fq", "", tmp_path / "absent_out.fq", "", ""),
+        ("nowhere", one, "", tmp_path / "nowhere" / "out.fq", "", ""),
         ("lanes", alone, "", tmp_path / "lanes.fq", "", tmp_path / "lanes_removed.fq"),
         ("lanes", second, "", tmp_path / "lanes.fq", "", tmp_path / "lanes_removed.fq"),
     )
@@ -504,7 +505,8 @@ def test_samples_are_filtered_like_single_ones(tmp_path, dictionary, streamer):
     faults = err.splitlines()
     assert f"error: bad: {bad}: record 21 (broken): not valid FASTQ" in faults[0]
     assert f"error: absent: {tmp_path / 'absent.fq'}: no such file" in faults[1]
-    assert faults[2:] == ["streamer: error: 2 of 4 samples failed: bad, absent"]
+    assert f"error: nowhere: {tmp_path / 'nowhere' / 'out.fq'}: cannot write: " in faults[2]
+    assert faults[3:] == ["streamer: error: 3 of 5 samples failed: bad, absent, nowhere"]
     assert not (tmp_path / "bad_out.fq").exists()
     assert not list(tmp_path.glob(".*part"))
     (first, last, _), reads = oracle.filtered(mates, K, RECORDS, keep=False, pairs=True)
