@@ -231,10 +231,6 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if faults else 0
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
-
-
 IDENTITY = b"k=31 mode=grow"
 
 SIZES = Sizes(file_bytes=1 << 14, page_bytes=512, checkpoint_rows=8)
@@ -688,3 +684,7 @@ def _choices(chance: random.Random) -> Choice:
         return chance.randrange(changes)
 
     return choose
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -156,12 +156,6 @@ ROLES = {
 }
 
 
-if __name__ == "__main__":
-    role, place, seed, *more = sys.argv[1:]
-    given = (more[0], int(more[1]), float(more[2])) if more else ()
-    ROLES[role](Path(place), random.Random(seed), *given)
-
-
 SOCKETS = "ingest", "control", "sync", "feed"
 
 _NUMBERS = 0, 1, -1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 1.5, float("nan")
@@ -262,3 +256,9 @@ class OddMessages:
             case 5 if depth < 4:
                 return {rng.choice(["a", 1, b"x", None]): self._value(depth + 1)}
         return rng.randrange(100)
+
+
+if __name__ == "__main__":
+    role, place, seed, *more = sys.argv[1:]
+    given = (more[0], int(more[1]), float(more[2])) if more else ()
+    ROLES[role](Path(place), random.Random(seed), *given)
