@@ -393,8 +393,7 @@ class DataLog:
         return group.seal == self.seal and group.serial > serial
 
     def _damage(self, number: int, offset: int, problem: str) -> JournalDamage:
-        path = str(data_file(self._directory, number))
-        return JournalDamage(problem, file=path, offset=offset)
+        return JournalDamage(problem, file=str(data_file(self._directory, number)), offset=offset)
 
     def close(self) -> None:
         """Close all files."""

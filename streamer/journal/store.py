@@ -71,7 +71,6 @@ _LEAVE = "use an empty directory"
 _MACHINE = Path("/etc/machine-id")
 _TRIES = 10  # a copy begins again if a new snapshot has replaced the one it needs
 
-
 Durability = Literal["fsync", "os"]
 
 
@@ -103,7 +102,6 @@ class Journal(JournalView):
         ``accept_loss``), and JournalError for a directory or a format that is not ours.
         """
         self.accepted: list[JournalDamage] = []
-        self.notes: list[str] = []
         self.directory = Path(directory)
         self._disk, self._sizes = disk or Disk(), sizes or Sizes()
         self._synced = durability == "fsync"
@@ -127,7 +125,8 @@ class Journal(JournalView):
             )
             index, stored = self._index, log.state
             opened.callback(index.close)
-            fresh = os.urandom(8), home_of(directory), os.urandom(16), identity
+            here = home_of(directory)
+            fresh = os.urandom(8), here, os.urandom(16), identity
             state = stored or State(1, *fresh, 0, int(self._synced), 1, *[0] * 9)
             check_identity(directory, state.identity, identity)
             goes_on = stored is not None and log.has(state)
@@ -143,7 +142,6 @@ class Journal(JournalView):
         self._snapshot = index.snapshot()
         if self._synced and not state.synced:
             sync_all(disk, directory)
-        here = home_of(directory)
         if log.cut or state.home != here:
             why = "its end is damaged" if state.home == here else "a copy of a journal"
             state = state._replace(home=here, stream=os.urandom(8))
@@ -187,7 +185,7 @@ class Journal(JournalView):
         """Return how much is stored; raises JournalUnread."""
         disk = 0
         try:
-            paths = list(self.directory.iterdir())
+            paths = [*self.directory.iterdir()]
         except OSError as error:
             raise unread(self.directory, error) from error
         for path in paths:
@@ -259,8 +257,8 @@ class Journal(JournalView):
         rows = self._index.records(state.oldest - 1, state.head)
         # -1 if unknown: nothing is deleted
         first = next((row.file for row in rows if row.file), state.file)
-        numbers = data_file_numbers(self.directory)
-        gone = [number for number in numbers if number < min(first, self._data.file)]
+        end, numbers = min(first, self._data.file), data_file_numbers(self.directory)
+        gone = [number for number in numbers if number < end]
         for number in gone:
             self._disk.delete(data_file(self.directory, number))
         return bool(gone)
