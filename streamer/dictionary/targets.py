@@ -85,7 +85,7 @@ class Dictionary:
     @property
     def sets(self) -> NDArray[np.uint32]:
         """The target set of each k-mer, NO_SET for grown ones."""
-        if len(self.index.names) == 1:
+        if len(self.index.names) < 2:
             sets = np.zeros(self.codes.size, np.uint32)
             sets[np.searchsorted(self.codes, self.grown)] = NO_SET
             return sets

@@ -1,17 +1,11 @@
 """The matcher: batches of reads in, events out, with a dictionary that is frozen or grows.
 
 It does no I/O. The command line, the daemon and the benchmarks all call it. Two structures hold the
-dictionary: the engine's index decides exactly whether a window matches; the snapshot, a Tree
-Bitmap, tells how deep a window goes in the trie. In grow mode, a worker maintains the Hybrid Tree
-Bitmap and emits every snapshot from it. The index is ahead of it, so a k-mer is known from the
-window that first held it.
-
-How deep windows go in the trie, without its nodes, so a fixed dictionary needs no snapshot.
-
-The snapshots of a matcher's dictionary, and the version that the dictionary has.
-
-A fixed dictionary has one snapshot, made on first use. A changing one is followed by a tree worker,
-from the start or once a snapshot is first needed.
+dictionary: the engine decides exactly whether a window matches; the snapshot, a Tree Bitmap, tells
+how deep a window goes in the trie. A fixed dictionary has one snapshot, made on first use; for
+depths alone it needs none. A changing one is followed by a tree worker, from the start or once a
+snapshot is needed. The engine is ahead of it, so a k-mer is known from the window that first held
+it.
 """
 
 from __future__ import annotations

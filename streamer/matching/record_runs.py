@@ -28,10 +28,14 @@ _GRAIN = 1 << 20  # symbols worth another thread
 def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]]) -> Runs:
     """Add the target sets to the runs that the text of an index found, which are cut by them."""
     whole = parts[0] if len(parts) == 1 else np.concatenate([NO_RUNS[:, :4], *parts])
-    shared = index.shares.shared if len(index.names) > 1 else np.zeros((3, 0), np.uint32)
-    known = index.starts, index.record_sets, shared, len(index.targets)
-    rows = len(whole) if not shared.size else _with_sets(whole, *known, NO_RUNS)
-    runs = np.empty((rows, 5), np.int64)
+    runs = np.empty((len(whole), 5), np.int64)
+    if len(index.names) == 1:
+        runs[:, :4] = whole
+        runs[:, 4] = 0
+        return runs
+    known = index.starts, index.record_sets, index.shares.shared, len(index.targets)
+    if index.shares.shared.size:
+        runs = np.empty((_with_sets(whole, *known, NO_RUNS), 5), np.int64)
     _with_sets(whole, *known, runs)
     return runs
 
@@ -69,12 +73,11 @@ def _with_sets(runs, starts, record_sets, shared, sets, cut):
 
     starts, record_sets, shared: of an index. sets: how many it has; a damaged file has others.
     """
-    count = record = 0
+    count = 0
     most = np.int64(sets - 1)
     for i in range(len(runs)):
         begin, stop, place, step = runs[i, 0], runs[i, 1], runs[i, 2], runs[i, 3]
-        if starts.size > 1:
-            record = max(np.searchsorted(starts, place, side="right") - 1, 0)
+        record = max(np.searchsorted(starts, place, side="right") - 1, 0)
         own = np.int64(record_sets[record])
         while begin < stop:
             held, size = own, stop - begin

@@ -270,3 +270,12 @@ def test_growing_on_an_index_lists_none_of_its_kmers(strands, monkeypatch, tmp_p
     assert len(codes) + len(oracle.dictionary_of(records, k, strands)) == matcher.kmers
     expected = targets_report(reads, k, strands=strands, mode="grow", records=records)
     assert counts.columns()["seen"].tolist()[:2] == [row[5] for row in expected[:2]]
+
+
+def test_a_distance_to_too_many_kmers_is_refused_before_anything_is_built(monkeypatch):
+    monkeypatch.setattr(index, "MOST_LISTED", 100)
+    monkeypatch.setattr(index.TextIndex, "of", pytest.fail)
+    text = "".join(np.random.default_rng(4).choice(list("ACGT"), 200))
+    known = dictionary_of([("one", text), ("two", text[50:])], 21, "forward")
+    with pytest.raises(StreamerError, match="at most 100 are listed"):
+        StreamMatcher.of(known, distance=1, strands="both")
