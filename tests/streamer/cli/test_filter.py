@@ -153,6 +153,42 @@ def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed
     assert found == oracle.summary(counted, [name for name, _ in RECORDS], barcodes)
 
 
+@pytest.mark.parametrize("pairs", ["--pairs", "--interleaved"])
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+def test_pairs_that_overlap_are_decided_together(pairs, strands, tmp_path, streamer):
+    """A window that both mates have, or one of them twice, counts once."""
+    rng = random.Random(6)
+    targets = [*RECORDS[:2], ("part", RECORDS[0][1][20:40])]
+    dictionary = write_fasta(tmp_path / "targets.fa", targets)
+    firsts, lasts = [], []
+    for _ in range(60):
+        text = rng.choice(targets)[1].replace("N", "A")
+        start, size = rng.randrange(20), rng.randrange(K, 30)
+        first = text[start : start + size] * rng.choice([1, 2])
+        last = reverse_complement(text[start + rng.randrange(9) :][:size])
+        firsts.append(first + "".join(rng.choices("ACGT", k=rng.randrange(20))))
+        lasts.append(rng.choice([last, reverse_complement(last), "GGCCGGCC"]))
+    texts = [
+        "".join(f"@{number}\n{one}\n+\n{'I' * len(one)}\n" for number, one in enumerate(letters))
+        for letters in (firsts, lasts)
+    ]
+    texts = [text.encode() for text in texts]
+    paths = written(tmp_path, alternated(texts) if pairs == "--interleaved" else texts)
+    sizes = set()
+    for windows, fraction in [*((least, "0") for least in range(2, 30, 3)), (1, "0.3"), (1, "0.6")]:
+        code, out, err = streamer(
+            "filter", *paths, pairs, "-d", dictionary, "-k", K, "--keep", "-q", "--pair-rule",
+            "together", "--strands", strands, "--min-windows", windows, "--min-fraction", fraction,
+        )  # fmt: skip
+        (*_, want), _ = oracle.filtered(
+            texts, K, targets, keep=True, pairs=True, rule="together", strands=strands,
+            min_windows=windows, min_fraction=fraction,
+        )  # fmt: skip
+        assert (code, out.encode(), err) == (0, want, "")
+        sizes.add(len(want))
+    assert len(sizes) > 5
+
+
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
