@@ -275,12 +275,19 @@ def warm_up(
     threads: Annotated[
         int, typer.Option(min=0, help="Processes that compile; 0 is one for each core.")
     ] = 0,
+    ship: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Compile for all CPUs of the levels x86-64-v3 and v4 instead, for a package.",
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Compile all kernels for this machine, in parallel; later runs of all commands start at once.
 
-    Needed once after each installation. Without it, each command compiles what it needs when it
-    first runs.
+    Needed once after each installation, unless the package has compiled kernels. Without it, each
+    command compiles what it needs when it first runs.
     """
     from streamer.device_choice import choose_device, cuda_problem
     from streamer.errors import StreamerError
@@ -288,6 +295,9 @@ def warm_up(
     from trie.cpu.jit import source_digest
     from trie.cpu.threads import usable_cores
 
+    if ship is not None:
+        _ship(ship, threads or usable_cores(), quiet)
+        return
     if device == "cuda":
         choose_device("cuda")
     devices = ["cpu"] if device == "cpu" or cuda_problem() else ["cpu", "cuda"]
@@ -318,6 +328,35 @@ def warm_up(
         record.write_text(json.dumps({"key": key, "files": sorted(files)}))
     seconds = time.monotonic() - began
     _report(quiet, f"{compiled} kernels compiled in {seconds:.0f} s, {len(files)} are in {folder}")
+
+
+def _ship(folder: Path, processes: int, quiet: bool) -> None:
+    """Compile all kernels of the CPU for each level of x86-64 that this machine has."""
+    from llvmlite.binding import get_host_cpu_features
+
+    from streamer.errors import StreamerError
+
+    has = get_host_cpu_features()
+    for level, features in compiling.LEVELS.items():
+        if not all(has.get(name[1:]) for name in features.split(",")):
+            _report(quiet, f"{level}: this machine cannot run it, so it cannot be compiled here")
+            continue
+        into = folder / level
+        into.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "NUMBA_CPU_NAME": level,
+            "NUMBA_CPU_FEATURES": features,
+            compiling.SHIP: str(into.resolve()),
+        }
+        # of the processes that compile
+        os.environ.update(settings)
+        for job, outcome in _outcomes(jobs("cpu"), processes, quiet):
+            if outcome.code or outcome.problem:
+                why = outcome.problem or f"exit code {outcome.code}"
+                raise StreamerError(f"{level}: `streamer {' '.join(job)}`: {why}")
+        (into / compiling.MADE_FOR).write_text(compiling.made_for())
+        sizes = [file.stat().st_size for file in into.rglob("*.nb*")]
+        _report(quiet, f"{level}: {len(sizes)} files, {sum(sizes) / 1e6:.0f} MB, in {into}")
 
 
 def _report(quiet: bool, line: str) -> None:

@@ -9,6 +9,9 @@ Each installation (its sources and its environment) has a folder of its own. Whe
 those whose installation is gone or was replaced are removed. The same wheel installed again, with
 another extra, is the same installation.
 
+A package may bring kernels compiled for a level of x86-64, in ``SHIPPED``. They are used where this
+machine has none of its own, if the CPU has that level, and the sources and compilers are the same.
+
 Several processes may fill one folder. The first that needs a kernel takes its lock and compiles it;
 the others wait, then load it. A lock is released when its process ends. ``current`` counts what
 this process loads and stores.
@@ -41,6 +44,25 @@ GPU_FOLDER = "gpu"
 
 ROOT = Path(__file__).parents[2]
 """The folder of the packages."""
+
+_V3 = (
+    "+cx16,+sahf,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3,+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,"
+    "+movbe,+xsave"
+)
+LEVELS = {
+    "x86-64-v4": f"{_V3},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
+    "x86-64-v3": _V3,
+}
+"""What a CPU must have to run kernels of a level, by LLVM's names; the best level first."""
+
+SHIPPED = ROOT / "trie" / "compiled"
+"""The folder of kernels that came with the package, one folder for each level."""
+
+MADE_FOR = "made-for"
+"""A file in the folder of a level: ``made_for`` of its kernels."""
+
+SHIP = "STREAMER_SHIP_KERNELS"
+"""The environment variable that names a folder: kernels are stored there, to be shipped."""
 
 _NAME = "kmer-streamer"
 _RECORD = "installation"
@@ -148,6 +170,42 @@ def _is_stale(record: Path) -> bool:
     except (OSError, ValueError):
         return False
     return found != written or not os.path.isdir(prefix)
+
+
+def made_for() -> str:
+    """What compiled kernels depend on besides the CPU: the compilers, and the sizes of sources."""
+    import llvmlite
+    import numba
+
+    digest = hashlib.sha256()
+    for package in ("streamer", "trie"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return (
+        f"Python {python}, numba {numba.__version__}, llvmlite {llvmlite.__version__}, "
+        f"sources {digest.hexdigest()[:16]}"
+    )
+
+
+@cache
+def shipped_folder() -> Path | None:
+    """The folder of shipped kernels that this machine can run; None, with a line, if none fits."""
+    if not SHIPPED.is_dir():
+        return None
+    from llvmlite.binding import get_host_cpu_features
+
+    has = get_host_cpu_features()
+    for level, features in LEVELS.items():
+        record = SHIPPED / level / MADE_FOR
+        if record.is_file() and all(has.get(name[1:]) for name in features.split(",")):
+            made = record.read_text()
+            if made == made_for():
+                return record.parent
+            log.warning("the package's compiled kernels are not used, they are for %s", made)
+            return None
+    log.warning("the package has no compiled kernels for this CPU")
+    return None
 
 
 _T = TypeVar("_T")

@@ -154,6 +154,25 @@ class _Locator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):  #
         return self._cache_path
 
 
+class _ShippedLocator(_Locator):
+    """Where kernels that are shipped lie, whatever the installation."""
+
+    def __init__(self, function: Callable[..., Any], file: str, folder: Path) -> None:
+        super().__init__(function, file, folder)
+        self._cache_path = str(folder / Path(file).parent.relative_to(ROOT))
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> _Locator | None:
+        """numba's constructor; None if the kernel has no source file here."""
+        folder = os.environ.get(compiling.SHIP) or compiling.shipped_folder()
+        inside = Path(file).is_relative_to(ROOT)
+        return cls(function, file, Path(folder)) if folder and inside else None
+
+    def get_source_stamp(self) -> str:
+        """All sources are compared at once (``made_for``)."""
+        return ""
+
+
 class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_Locator,)
 
@@ -162,6 +181,11 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     """numba's cache of one kernel, which is compiled if it cannot be loaded or stored."""
 
     _impl_class = _Implementation
+
+    @property
+    def _warning(self) -> str:
+        """What to report when a kernel was stored."""
+        return kernel_folder().warning
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled kernel for these argument types; None if it cannot be loaded."""
@@ -194,14 +218,55 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             warn_unstored(self.cache_path, error)
             problem = f"{self.cache_path}: {error.strerror}"
         else:
-            if kernel_folder().warning:
-                warn("stored", kernel_folder().warning)
+            if self._warning:
+                warn("stored", self._warning)
         if compiling.current is not None:
             compiling.current.stored(self._cache_file._index_path, problem)
 
     def _forget(self) -> None:
         with suppress(OSError):
             os.unlink(self._cache_file._index_path)
+
+
+class _ShippedImplementation(_Implementation):
+    _locator_classes = (_ShippedLocator,)
+
+
+class _ShippedCache(_Cache):
+    """Kernels of one function that are shipped: for a level of the CPU, not for this machine."""
+
+    _impl_class = _ShippedImplementation
+    _warning = ""
+
+    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
+        signature, _, *others = super()._index_key(sig, codegen)
+        return signature, *others
+
+    def _forget(self) -> None:
+        return
+
+
+class _LayeredCache(NullCache):  # type: ignore[misc]
+    """This machine's kernels of one function and, where one is missing, those that are shipped."""
+
+    def __init__(self, own: Any, shipped: _ShippedCache) -> None:
+        self._own = own
+        self._shipped = shipped
+
+    @property
+    def cache_path(self) -> Any:
+        """Where this machine's are stored."""
+        return self._own.cache_path
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = self._own.load_overload(sig, target_context)
+        # processes that compile for this machine want its own
+        if found is None and compiling.current is None:
+            found = self._shipped.load_overload(sig, target_context)
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        self._own.save_overload(sig, data)
 
 
 class _NoCache(NullCache):  # type: ignore[misc]
@@ -234,9 +299,10 @@ def source_digest() -> str:
 
 
 def _cache_of(function: Callable[..., Any]) -> Any:
-    if kernel_folder().path is None:
-        return _NoCache(kernel_folder().warning)
     try:
-        return _Cache(function)
+        if os.environ.get(compiling.SHIP):
+            return _ShippedCache(function)
+        own = _Cache(function) if kernel_folder().path else _NoCache(kernel_folder().warning)
+        return _LayeredCache(own, _ShippedCache(function)) if compiling.shipped_folder() else own
     except RuntimeError as error:  # it has no source file
         return _NoCache(f"compiled kernels cannot be stored: {error}")

@@ -11,9 +11,11 @@ import sys
 import threading
 
 import pytest
+from llvmlite.binding import get_host_cpu_features
 
 from tests.data_files import ROOT
 from tests.waiting import DEADLINE
+from trie.cpu import compiling
 
 pytestmark = pytest.mark.whole
 
@@ -94,6 +96,38 @@ def test_a_read_only_install_stores_under_the_temporary_directory(installed):
     assert "; set NUMBA_CACHE_DIR" in err
     assert private.stat().st_mode & 0o777 == 0o700
     assert run(installed, kernel) == (0, "42 1\n", "")
+
+
+LEVEL = "x86-64-v3"
+
+
+def test_kernels_of_the_package_are_used_where_this_machine_has_none(installed):
+    features = compiling.LEVELS[LEVEL]
+    has = get_host_cpu_features()
+    if not all(has.get(name[1:]) for name in features.split(",")):
+        pytest.skip(f"this CPU is below {LEVEL}")
+    kernel = installed / "kernel.py"
+    shipped = installed.parent / "shipped" / LEVEL
+    settings = {
+        "NUMBA_CPU_NAME": LEVEL, "NUMBA_CPU_FEATURES": features, compiling.SHIP: str(shipped),
+    }  # fmt: skip
+    assert run(installed, kernel, **settings) == (0, "42 0\n", "")
+    made_for = "from trie.cpu.compiling import made_for; print(made_for(), end='')"
+    (shipped / compiling.MADE_FOR).write_text(run(installed, "-c", made_for)[1])
+    (installed / "trie").chmod(0o755)
+    shutil.move(shipped.parent, installed / "trie" / compiling.SHIPPED.name)
+
+    assert run(installed, kernel) == (0, "42 1\n", "")
+    assert not list(installed.parent.glob("tmp/**/*.nbi"))
+
+    # another source
+    with open(installed / "trie" / "codes.py", "a") as source:
+        source.write("\n")
+    code, out, err = run(installed, kernel)
+    assert (code, out) == (0, "42 0\n")
+    assert "the package's compiled kernels are not used, they are for Python" in err
+    # its own kernels are used from then on
+    assert run(installed, kernel)[1] == "42 1\n"
 
 
 def test_a_command_says_so_in_one_line(installed, tmp_path):
