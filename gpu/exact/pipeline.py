@@ -55,7 +55,7 @@ from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree, clear, device_bytes, kmer_count
 from gpu.exact.expand import copy_into, copy_range
 from gpu.exact.kmer_set import DeviceLists, KmerSet
-from gpu.exact.reference_index import RUN_WORDS, DeviceIndex, signed_runs
+from gpu.exact.reference_index import RUN_WORDS, DeviceIndex, ordered_runs
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
@@ -130,6 +130,7 @@ class Slot(StreamSlot):
         self._words: NDArray[np.uint64] | None = None
         self.runs = cuda.device_array(RUN_WORDS, np.uint32)
         self._runs = np.empty(0, np.uint32)
+        self._run_counter = cuda.device_array(1, np.uint32)
         self._counter = cuda.pinned_array(1, np.uint32)
 
     def pack(self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], threads: int) -> None:
@@ -203,31 +204,34 @@ class Slot(StreamSlot):
 
     def find_in(self, index: DeviceIndex, symbols: int, *, with_runs: bool) -> None:
         """Queue the kernel of an index for the chunk."""
-        if with_runs:
-            clear(self.buffers.counter, self.stream)
+        clear(self._run_counter, self.stream)
         views = self.buffers.views(symbols)
-        index.launch(views, self.runs, self.buffers.counter, self.stream, with_runs=with_runs)
+        if symbols:
+            index.launch(views, self.runs, self._run_counter, self.stream, with_runs=with_runs)
 
     def download_runs(self, index: DeviceIndex, symbols: int) -> NDArray[np.int64]:
-        """Wait for the runs of matches of the chunk, in no particular order."""
-        while (number := self._count()) * RUN_WORDS > self.runs.size:
+        """Wait for the runs of matches of the chunk, ascending."""
+        while (number := self._count(self._run_counter)) * RUN_WORDS > self.runs.size:
             self.make_runs(number)
             self.find_in(index, symbols, with_runs=True)
         if number:
             fetch(self.runs, self._runs, self.stream, RUN_WORDS * number)
             self.stream.synchronize()
-        return signed_runs(self._runs[: RUN_WORDS * number])
+        rows = self._runs[: RUN_WORDS * number].reshape(-1, RUN_WORDS)
+        runs = np.empty(rows.shape, np.int64)
+        ordered_runs(rows, packed_sizes(symbols)[1], runs)
+        return runs
 
-    def _count(self) -> int:
+    def _count(self, counter: Any) -> int:
         """Wait for what the kernels of the chunk counted."""
-        fetch(self.buffers.counter, self._counter, self.stream)
+        fetch(counter, self._counter, self.stream)
         self.stream.synchronize()
         return int(self._counter[0])
 
     def download_words(self) -> NDArray[np.uint64]:
         """Wait for the event words of the chunk, in no particular order."""
         assert self._words is not None
-        number = self._count()
+        number = self._count(self.buffers.counter)
         assert number <= self._words.size
         if number:
             fetch(self.buffers.words, self._words, self.stream, number)
@@ -408,7 +412,7 @@ class ChunkFound:
     symbol, as in gpu/card/packing.py. codes: uint64, the new k-mers in stream order (their windows
     are those with a start and no match), ordered: the same ascending; None unless it grew. words:
     uint64, event words in no particular order. sets: uint32[n], NO_SET where there is none. runs:
-    int64[m, 4], in no particular order (``trie.index.text_index``).
+    int64[m, 4], ascending (``trie.index.text_index``).
     """
 
     piece: ChunkPiece
@@ -452,8 +456,8 @@ class ExactFlight(Flight[ChunkFound]):
                 self._match(tree)
             elif piece.grow:
                 clear(slot.growth.total, slot.stream)
-            elif piece.runs:
-                clear(slot.buffers.counter, slot.stream)
+            elif piece.runs and self.card.index is not None:
+                slot.find_in(self.card.index, 0, with_runs=True)
         with self.bar("DtoH"):
             self._download()
             if piece.sets:
@@ -487,7 +491,7 @@ class ExactFlight(Flight[ChunkFound]):
                 tree, slot.buffers, piece.symbols, method=piece.method, strands=self.card.strands,
                 with_words=piece.words, stream=slot.stream,
             )  # fmt: skip
-            if not (piece.grow or piece.sets):
+            if not (piece.grow or piece.sets or piece.runs):
                 return
         if self.card.index is not None:
             if piece.runs:

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpu.card.intrinsics import (
     cuda,
@@ -33,6 +32,7 @@ from gpu.card.intrinsics import (
 from gpu.card.kernel_cache import made, with_threads
 from gpu.card.memory import Budget
 from gpu.exact.window_bits import window_at
+from trie.cpu.jit import njit
 from trie.index.mers import ORDER_FLIP, ORDER_MULTIPLIER, ORDER_OTHER_MULTIPLIER
 from trie.index.places import FIRST, FULL, KEY_FACTORS, KMERS, SECOND
 from trie.index.text_index import TextIndex
@@ -405,8 +405,26 @@ class DeviceIndex:
         )
 
 
-def signed_runs(runs: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """int64[n, 4] of the runs that the kernel wrote: as ``TextIndex.match`` returns them."""
-    signed = runs.reshape(-1, RUN_WORDS).astype(np.int64)
-    signed[:, 3] = np.where(signed[:, 3] == 1, 1, -1)
-    return signed
+@njit(cache=True, nogil=True)
+def ordered_runs(rows, words, runs):
+    """Write the runs of the kernel to ``runs``, int64[n, 4], as ``TextIndex.match`` returns them.
+
+    rows: uint32[n, 4], each within a word. words: how many the chunk has.
+    """
+    ends = np.zeros(words + 1, np.int64)
+    for i in range(len(rows)):
+        ends[(rows[i, 0] >> 5) + 1] += 1
+    for word in range(words):
+        ends[word + 1] += ends[word]
+    begins = ends.copy()
+    for i in range(len(rows)):
+        word = rows[i, 0] >> 5
+        at = ends[word]
+        ends[word] += 1
+        # of a word there are few
+        while at > begins[word] and runs[at - 1, 0] > rows[i, 0]:
+            runs[at] = runs[at - 1]
+            at -= 1
+        for column in range(3):
+            runs[at, column] = rows[i, column]
+        runs[at, 3] = 1 if rows[i, 3] == 1 else -1

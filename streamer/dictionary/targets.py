@@ -105,6 +105,11 @@ class Dictionary:
         return self.index.most_kmers + self.grown.size
 
     @property
+    def is_text(self) -> bool:
+        """Whether the text of the index suits, and has all k-mers."""
+        return self.index.suits and not self.grown.size
+
+    @property
     def is_large(self) -> bool:
         """Whether there are too many k-mers for a tree of them, or for a copy."""
         return self.most_kmers > LARGE

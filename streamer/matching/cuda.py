@@ -54,7 +54,7 @@ from streamer.matching.match_engine import (
     slice_reads,
     spans_of,
 )
-from streamer.matching.record_runs import NO_RUNS, Runs, runs_of_places
+from streamer.matching.record_runs import NO_RUNS, Runs, runs_in_text, runs_of_places
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
@@ -180,14 +180,22 @@ class PackedReads(ReadBatch):
 
 
 class PackedMatching:
-    """Matches with ``engine`` and the kernel ``method``; packs on up to ``threads`` threads."""
+    """Matches with ``engine``; packs on up to ``threads`` threads.
+
+    in_text: against the index that the engine has, else against snapshots with the kernel
+    ``method``. runs: find those in the text.
+    """
 
     longest = MAX_SYMBOLS
 
-    def __init__(self, engine: Pipeline, method: str, threads: int) -> None:
+    def __init__(
+        self, engine: Pipeline, method: str, threads: int, *, in_text: bool, runs: bool
+    ) -> None:
         self._engine = engine
         self._method = method
         self._threads = threads
+        self._in_text = in_text
+        self._wants_runs = runs
         # a segment of one word that is cut takes two
         self._step = min(_STEP, engine.chunk // 64 * 32)
         assert self._step, "chunks of at least 64 symbols"
@@ -222,24 +230,33 @@ class PackedMatching:
 
     def match(
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
-    ) -> Iterator[Events]:
-        """Return the events of each batch, in order."""
+    ) -> Iterator[tuple[Events, NDArray[np.int64]]]:
+        """Return the events of each batch, in order, and the runs in the text, if wanted."""
         # of all batches, one after the other, as the chunks find them
         matches = array_pool.empty(sum(map(_words, batches)), np.uint32)
         waiting: deque[PackedChunk] = deque()
         done = 0
+        runs = NO_RUNS[:, :4]
         copied_out = partial(self._copied_out, matches)
-        for found in self._engine.map(copied_out, self._pieces(batches, snapshot, waiting)):
-            while waiting and done + waiting[0].starts.size <= found:
+        for stop, new in self._engine.map(copied_out, self._pieces(batches, snapshot, waiting)):
+            if new is not None:
+                runs = np.concatenate((runs, new))
+            while waiting and done + waiting[0].starts.size <= stop:
                 packed = waiting.popleft()
                 first, done = done, done + packed.starts.size
-                yield Events(packed.symbols, (packed.starts, matches[first:done]))
+                count = np.searchsorted(runs[:, 0], 32 * done)
+                own, runs = runs[:count] - np.array([32 * first, 32 * first, 0, 0]), runs[count:]
+                yield Events(packed.symbols, (packed.starts, matches[first:done])), own
 
-    def _copied_out(self, matches: NDArray[np.uint32], found: ChunkFound) -> int:
-        """Copy a result to its place in ``matches``; returns where it ends."""
+    def _copied_out(
+        self, matches: NDArray[np.uint32], found: ChunkFound
+    ) -> tuple[int, NDArray[np.int64] | None]:
+        """Copy a result to its place in ``matches``; returns where it ends, and its runs."""
         first, stop = found.piece.tag
         copy_into(matches[first:stop], found.matches[: stop - first], self._engine.threads)
-        return int(stop)
+        if found.runs is not None:
+            found.runs[:, :2] += 32 * first
+        return int(stop), found.runs
 
     def _pieces(
         self,
@@ -290,7 +307,10 @@ class PackedMatching:
         place: tuple[int, int],
     ) -> ChunkPiece:
         chunk = PackedParts(parts, self._step)
-        return ChunkPiece(chunk, snapshot=snapshot, method=self._method, tag=place)
+        return ChunkPiece(
+            chunk, snapshot=None if self._in_text else snapshot, method=self._method,
+            runs=self._wants_runs, tag=place,
+        )  # fmt: skip
 
     def _packed(self, batch: ReadBatch) -> PackedChunk:
         if isinstance(batch, PackedReads):
@@ -319,11 +339,11 @@ LONGEST_CHUNK = MAX_CHUNK - LONG_SPAN
 class CudaEngine(MatchEngine):
     """Matches against ``dictionary`` on the GPUs numbered ``spec.cards``.
 
-    The kernel ``auto`` or ``index`` is the fastest: it uses an index of a frozen dictionary, or the
-    set of k-mers of a growing one. The others match the snapshot and look up what it lacks in the
-    set. runs: find them, too. halvings: how often to halve the longest spans (``spans_of``), to
-    make buffers smaller. Raises CudaEngineError with one line if a GPU fails or has too little
-    memory.
+    The kernel ``auto`` or ``index`` is the fastest: it uses the text of a frozen dictionary, where
+    it suits, or the set of k-mers of a growing one. The others match the snapshot and look up what
+    it lacks in the set. runs: find them, too. halvings: how often to halve the longest spans
+    (``spans_of``), to make buffers smaller. Raises CudaEngineError with one line if a GPU fails or
+    has too little memory.
     """
 
     device = "cuda"
@@ -342,15 +362,15 @@ class CudaEngine(MatchEngine):
         self._threads = threads
         kernel = spec.exact_kernel
         self._method = "default" if kernel in ("auto", "index") else kernel
-        # a set of k-mers makes the snapshot unnecessary, unless its kernel is requested
-        self._walks = not spec.changes or self._method != "default"
-        self._size = dictionary.codes.size
+        self._in_text = dictionary.is_text and not (spec.changes or spec.uses_snapshot)
+        # the text or a set of k-mers makes the snapshot unnecessary, unless its kernel is requested
+        self._walks = not (spec.changes or self._in_text) or self._method != "default"
         self._halvings = halvings
         self._chunk = max(chunk + max(1, LONG_SPAN >> halvings), LEAST_CHUNK)
         self._stream_chunk = chunk
         self._dictionary = dictionary
         self._wants_runs = runs
-        self._has_set = spec.changes or runs
+        self._has_set = spec.changes or (runs and not self._in_text)
         packs = not self._has_set and spec.distance is None
         self._engine = Pipeline(
             self._k, dictionary.strands, streams=spec.streams, cards=spec.cards,
@@ -358,15 +378,20 @@ class CudaEngine(MatchEngine):
             memory_bytes=spec.device_bytes, threads=threads,
         )  # fmt: skip
         if self._has_set:
-            places = dictionary.places if runs else np.full(self._size, NO_SET, np.uint32)
+            places = dictionary.places if runs else np.full(dictionary.kmers, NO_SET, np.uint32)
             self._engine.load(dictionary.codes, places, growing=spec.changes)
-        self._packed = PackedMatching(self._engine, self._method, threads) if packs else None
-        if self._packed is not None:
+        if self._in_text:
+            self._engine.load_index(dictionary.index.text)
+        self._packed: PackedMatching | None = None
+        if packs:
+            self._packed = PackedMatching(
+                self._engine, self._method, threads, in_text=self._in_text, runs=runs
+            )
             self.make_batch = self._packed.pack
             self.make_together = self._packed.pack_batches
 
     def __len__(self) -> int:
-        return self._engine.kmers.known if self._has_set else self._size
+        return self._engine.kmers.known if self._has_set else self._dictionary.kmers
 
     def codes(self) -> NDArray[np.uint64]:
         if not self._has_set:
@@ -374,9 +399,14 @@ class CudaEngine(MatchEngine):
         with translated_driver_errors():
             return self._engine.kmers.codes()
 
-    def prepare(self, fixed: VersionedSnapshot) -> None:
-        """Upload the snapshot of a fixed dictionary; raise CudaEngineError if it does not fit."""
-        self._engine.prepare(fixed.tree, fixed.version, self._method)
+    def prepare(self, snapshot: Callable[[], VersionedSnapshot]) -> None:
+        """Upload the snapshot of a fixed dictionary, if it is needed.
+
+        Raises CudaEngineError if it does not fit.
+        """
+        if self._walks:
+            fixed = snapshot()
+            self._engine.prepare(fixed.tree, fixed.version, self._method)
 
     def close(self) -> None:
         """Free the memory on the GPUs."""
@@ -387,17 +417,23 @@ class CudaEngine(MatchEngine):
     ) -> Iterator[Found]:
         path = self._packed
         if path is not None and all(batch.symbols <= path.longest for batch in batches):
-            for events in path.match(batches, snapshot):
-                yield Found(events, NO_RUNS)
+            for events, runs in path.match(batches, snapshot):
+                yield Found(events, self._with_sets(runs))
             return
         for batch in batches:
             spans = spans_of(
                 batch.offsets, self._k, self._stream_chunk, 0, aging=False, halvings=self._halvings
             )
-            bits, runs = no_bits(batch.symbols), list[Runs]()
-            task = MatchTask(batch, spans, 0, lambda _: snapshot(), False, bits, runs, None, None)
+            bits, parts = no_bits(batch.symbols), list[Runs]()
+            task = MatchTask(batch, spans, 0, lambda _: snapshot(), False, bits, parts, None, None)
             deque(self.run(task), maxlen=0)
-            yield Found(Events(batch.symbols, bits), concatenated(runs, NO_RUNS))
+            yield Found(Events(batch.symbols, bits), concatenated(parts, NO_RUNS))
+
+    def _with_sets(self, runs: NDArray[np.int64] | None) -> Runs:
+        """The runs that the text has, with their target sets."""
+        if runs is None or not self._wants_runs:
+            return NO_RUNS
+        return runs_in_text(self._dictionary.index, [runs])
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """Like ``MatchEngine.run``; with two streams, a result comes while the next span runs."""
@@ -426,7 +462,8 @@ class CudaEngine(MatchEngine):
                 snapshot=partial(task.snapshot, number) if walks else None,
                 method=self._method,
                 words=words,
-                sets=self._wants_runs,
+                sets=self._wants_runs and self._has_set,
+                runs=self._wants_runs and self._in_text,
                 settled=seeded_before and not seeding,
                 tag=(seeding, chunks),
             )
@@ -441,10 +478,10 @@ class CudaEngine(MatchEngine):
         stop = max(int(chunks[-1, 1]) - self._k + 1, start)
         starts = found.starts.copy()
         matches = starts if seeding else found.matches & starts
-        runs = NO_RUNS
+        runs = self._with_sets(found.runs)
         if found.sets is not None and found.piece.offsets is not None:
             runs = runs_of_places(self._dictionary.index, found.sets, found.piece.offsets, threads)
-            runs[:, :2] += start
+        runs[:, :2] += start
         if found.words is not None and task.depths is not None and task.nodes is not None:
             depths = task.depths[start:stop]
             scatter_words(found.words, depths, task.nodes[start:stop], threads)

@@ -313,7 +313,7 @@ class StreamMatcher:
             )  # fmt: skip
             if not self.spec.changes:
                 # fail now if the dictionary is too large, not with the first batch
-                engine.prepare(self._snapshots.in_use())
+                engine.prepare(self._snapshots.in_use)
             return engine
 
         def smaller() -> bool:
@@ -440,7 +440,8 @@ class StreamMatcher:
         assert in_stream or self.fixed
         if (depths or words) and (refused := self.depths_refused):
             raise StreamerError(refused)
-        alone = depths and not (words or self.spec.changes) and self.device == "cpu"
+        in_text = self.dictionary.is_text and not self.spec.uses_snapshot
+        alone = depths and not (words or self.spec.changes) and (self.device == "cpu" or in_text)
         results: list[BatchResult] = []
         while len(results) < len(batches):
             rest = batches[len(results) :]

@@ -35,7 +35,7 @@ def lockstep_warps():
 
 def matched(index, strands, batches, *, runs):
     """The match bits of each batch, its windows' starts and its runs."""
-    engine = Pipeline(index.k, strands, chunk=1 << 15)
+    engine = Pipeline(index.k, strands, chunk=1 << 18)
     engine.load_index(index)
     pieces = (ChunkPiece(*batch, runs=runs) for batch in batches)
     found = list(engine.map(lambda one: (one.matches.copy(), one.starts.copy(), one.runs), pieces))
@@ -66,6 +66,17 @@ def test_windows_and_runs_are_those_of_the_text(k, canonical):
             assert (rows is not None) == runs
             if runs:
                 assert covered(index, bases, [rows]) == match.tolist()
+
+
+def test_runs_are_put_in_order_wherever_they_are_written():
+    rng = np.random.default_rng(4)
+    for count in (0, 1, 40, 900):
+        begins = rng.choice(np.arange(0, 4_000, 2), count, replace=False)
+        places, steps = rng.integers(0, 1 << 32, count), rng.choice([1, -1], count)
+        rows = np.column_stack((begins, begins + 1, places, steps))
+        runs = rng.permutation(rows)  # what an earlier chunk has left there
+        reference_index.ordered_runs(rows.astype(np.uint32), 125, runs)
+        np.testing.assert_array_equal(runs, rows[np.argsort(begins)])
 
 
 def test_an_index_that_does_not_fit_is_refused_with_its_size():
