@@ -559,7 +559,7 @@ def sets_at(index: Index, places: NDArray[np.int64]) -> NDArray[np.uint32]:
     at = np.searchsorted(ends, places, side="right")
     inside = at < ends.size
     inside[inside] = begins[at[inside]] <= places[inside]
-    sets[inside] = np.minimum(numbers[at[inside]], len(index.targets) - 1)
+    sets[inside] = np.minimum(numbers[at[inside]], max(len(index.targets) - 1, 0))
     return sets
 
 
