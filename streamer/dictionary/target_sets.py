@@ -71,16 +71,18 @@ def unknown_names(names: Iterable[str], targets: TargetSets) -> str:
 
 def first_names(names: Sequence[str]) -> str:
     """Return names for a message: the first of them."""
-    return ", ".join(names[:SHOWN_TARGETS]) + (", ..." if len(names) > SHOWN_TARGETS else "")
+    shown = ", ".join(name or "''" for name in names[:SHOWN_TARGETS])
+    return shown + (", ..." if len(names) > SHOWN_TARGETS else "")
 
 
 def confusing_names(names: Sequence[str]) -> Iterator[str]:
     """Yield a line about names that repeat, and one about names that look like several or none."""
     yield from repeated_names(names, "target")
-    if unclear := [name for name in names if ";" in name or name in (".", "...")]:
+    if unclear := [name for name in names if ";" in name or name in ("", ".", "...")]:
         yield (
             f"{len(unclear):,} target names hold ';', which joins names in the column target, or "
-            f"are dots: {first_names(unclear)}; use --format jsonl, which has lists, or rename"
+            f"are dots or empty: {first_names(unclear)}; use --format jsonl, which has lists, or "
+            "rename"
         )
 
 

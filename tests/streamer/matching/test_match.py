@@ -183,7 +183,12 @@ def test_names_that_look_like_several_or_repeat(tmp_path, streamer):
             "streamer: warning: 1 target names repeat, so rows do not tell their records apart: "
             "Hong; a name ends at the first blank: replace blanks, or rename",
             "streamer: warning: 3 target names hold ';', which joins names in the column target, "
-            'or are dots: s1;size=5;, a"b;c, .; use --format jsonl, which has lists, or rename',
+            'or are dots or empty: s1;size=5;, a"b;c, .; use --format jsonl, which has lists, or '
+            "rename",
         ]
     _, out, _ = streamer(*run, "--quiet")
     assert {row[-1] for row in rows_of(out)} == {";".join(names) for names in lists}
+    nameless = write_fasta(tmp_path / "nameless.fa", [("", texts[0])] * 2)
+    err = streamer("match", reads, "-d", nameless, "-k", 9, "--device", "cpu")[2]
+    assert "do not tell their records apart: ''; a name ends" in err
+    assert "or are dots or empty: '', ''; use" in err
