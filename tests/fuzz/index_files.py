@@ -30,8 +30,8 @@ from tests.fuzz.targets import OfBytes
 from trie.codes import decode
 from trie.index.index_file import PAGE, IndexFileError, damaged, open_index
 
-FLIPS = 200
-"""Bytes that an input changes together in two arrays; a tenth, one after the other, in a file."""
+FLIPS = 2_000
+"""Bytes that an input changes together in two arrays; a fiftieth, one by one, in a file."""
 
 
 class IndexFiles(OfBytes):
@@ -58,7 +58,7 @@ class IndexFiles(OfBytes):
         """Change some bytes, use the file, and change them back."""
         rng = random.Random(data)
         if rng.random() < 0.3:
-            self.flips += FLIPS // 10
+            self.flips += FLIPS // 50
             return _found(rng.choice(self._paths), rng)
         facts, arrays = rng.choice(self._files)
         undo = []
@@ -108,7 +108,7 @@ class IndexFiles(OfBytes):
 def _found(path: str, rng: random.Random) -> str:
     with open(path, "r+b", buffering=0) as file:
         size = file.seek(0, 2)
-        for _ in range(FLIPS // 10):
+        for _ in range(FLIPS // 50):
             at = rng.choice((rng.randrange(size), rng.randrange(PAGE)))
             file.seek(at)
             before = file.read(1)
