@@ -42,24 +42,24 @@ K = 13
 
 
 @pytest.fixture(scope="module")
-def genome():
+def sequence():
     return "".join(random.Random(SEED).choices("ACGT", k=400_000))
 
 
 @pytest.fixture(scope="module")
-def targets(genome, tmp_path_factory):
+def targets(sequence, tmp_path_factory):
     path = tmp_path_factory.mktemp("targets") / "targets.fa"
-    path.write_text("".join(f">g{i}\n{genome[i * 30_000 :][:20_000]}\n" for i in range(8)))
+    path.write_text("".join(f">g{i}\n{sequence[i * 30_000 :][:20_000]}\n" for i in range(8)))
     return str(path)
 
 
-def batches(genome, count):
+def batches(sequence, count):
     """Batches of reads with gaps, a very long one among them."""
     rng = random.Random(SEED + 1)
     for _ in range(count):
-        starts = [rng.randrange(len(genome) - 2000) for _ in range(150)]
-        reads = [genome[at : at + rng.randrange(2000)] for at in starts]
-        reads += ["", "ACGTN" * 9, genome[: LEAST_PART * 2 + 77]]
+        starts = [rng.randrange(len(sequence) - 2000) for _ in range(150)]
+        reads = [sequence[at : at + rng.randrange(2000)] for at in starts]
+        reads += ["", "ACGTN" * 9, sequence[: LEAST_PART * 2 + 77]]
         yield ReadBatch.from_sequences([f"r{i}" for i in range(len(reads))], reads)
 
 
@@ -88,10 +88,10 @@ def assert_equal(one, other):
 
 
 @pytest.mark.parametrize(("mode", "shards"), [("frozen", 2), ("grow", 1)])
-def test_results_are_those_of_one_machine(mode, shards, nodes, genome, targets):
+def test_results_are_those_of_one_machine(mode, shards, nodes, sequence, targets):
     here, there, said = matchers(mode, targets, workers=2 // shards, shards=shards)
     try:
-        for batch in batches(genome, 4):
+        for batch in batches(sequence, 4):
             assert_equal(here.match([batch])[0], there.match([batch])[0])
         assert here.kmers == there.kmers
         assert said == []
@@ -107,11 +107,11 @@ def ready(matcher):
     return sum(member.ready for member in team.members)
 
 
-def test_a_node_that_joins_gets_workers(nodes, genome, targets, monkeypatch):
+def test_a_node_that_joins_gets_workers(nodes, sequence, targets, monkeypatch):
     here, there, _ = matchers("grow", targets)
     node = None
     try:
-        some = list(batches(genome, 9))
+        some = list(batches(sequence, 9))
         for batch in some[:3]:
             assert_equal(here.match([batch])[0], there.match([batch])[0])
         node = nodes.add()
@@ -162,7 +162,7 @@ def test_what_workers_cannot_do_is_refused(setting, fault, path):
         load(path, ["cluster.address=local", setting])
 
 
-def test_a_daemon_of_its_own_cluster_drains(path, tmp_path, genome, streamer):
+def test_a_daemon_of_its_own_cluster_drains(path, tmp_path, sequence, streamer):
     reads = write_fasta(tmp_path / "reads.fa", reads_of(GENOME, random.Random(3), 40))
     with process(["run", "--config", path, "--set", "cluster.address=local"]) as daemon:
         said = wait_for_line(daemon, "running on a Ray cluster")
