@@ -240,7 +240,7 @@ def look_up(
     second_level = SECOND if longer else KMERS
     minimizer = _minimizer(k, length, canonical) if length else None
     longer_minimizer = _minimizer(k, longer, canonical) if longer else None
-    doubled = tuple(np.uint64(1 << i) for i in range(k.bit_length() - 1))
+    doublings = k.bit_length() - 1
     rest = np.uint64(k - (1 << (k.bit_length() - 1)))
 
     @device_function
@@ -258,8 +258,8 @@ def look_up(
     @device_function
     def alike(apart):
         """uint32: the windows without a set bit."""
-        for step in doubled:
-            apart = np.uint64(apart | np.uint64(apart >> step))
+        for i in range(doublings):
+            apart = np.uint64(apart | np.uint64(apart >> np.uint64(1 << i)))
         apart = np.uint64(apart | np.uint64(apart >> rest))
         return np.uint32(np.uint64(~apart))
 

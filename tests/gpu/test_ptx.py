@@ -218,6 +218,7 @@ def index_kernels():
         "index-short": (31, 15, 23, True, True),
         "index-long": (31, 19, 25, True, False),
         "index-kmers": (10, 0, 0, False, True),
+        "index-symbols": (1, 0, 0, True, True),
     }.items():
         yield name, (reference_index.look_up(*shape), arguments)
 
