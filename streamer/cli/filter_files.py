@@ -397,7 +397,8 @@ def _is_interleaved(paths: Sequence[str]) -> bool:
     """Whether the names that begin each file are those of mates; False for what cannot be seen."""
     seen = [path for path in paths if size_of_files([path])]
     for path in seen:
-        with closing(read_batches([path], batch_reads=4)) as batches:
+        # a team of one starts no thread
+        with Team(1) as team, closing(read_batches([path], batch_reads=4, team=team)) as batches:
             both = _mates_among(next((batch.names for batch in batches), []))
             if both is None or (both[0] != both[1] and both[0].endswith("2")):
                 return False
