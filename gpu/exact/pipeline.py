@@ -204,7 +204,8 @@ class Slot(StreamSlot):
 
     def find_in(self, index: DeviceIndex, symbols: int, *, with_runs: bool) -> None:
         """Queue the kernel of an index for the chunk."""
-        clear(self._run_counter, self.stream)
+        if with_runs:
+            clear(self._run_counter, self.stream)
         views = self.buffers.views(symbols)
         if symbols:
             index.launch(views, self.runs, self._run_counter, self.stream, with_runs=with_runs)

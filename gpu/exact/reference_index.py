@@ -31,7 +31,7 @@ from gpu.card.intrinsics import (
 )
 from gpu.card.kernel_cache import made, with_threads
 from gpu.card.memory import Budget
-from gpu.exact.window_bits import window_at
+from gpu.exact.window_bits import every_other, reversed_pairs, window_at
 from trie.cpu.jit import njit
 from trie.index.mers import ORDER_FLIP, ORDER_MULTIPLIER, ORDER_OTHER_MULTIPLIER
 from trie.index.places import FIRST, FULL, KEY_FACTORS, KMERS, SECOND
@@ -42,21 +42,12 @@ THREADS = 128  # threads per block; any multiple of 32
 RUN_WORDS = 4
 """Of a run of matches: first window, one past the last, place of its first k-mer, step."""
 
-_EVEN = np.uint64(0x5555555555555555)
 _EVEN_HALF = np.uint32(0x55555555)
 _OFFSET = np.uint32(FULL - 1)
 _FLIP = np.uint32(ORDER_FLIP)
 _MULTIPLIER = np.uint64(ORDER_MULTIPLIER)
 _OTHER_MULTIPLIER = np.uint64(ORDER_OTHER_MULTIPLIER)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-
-
-@device_function
-def reversed_pairs(word):
-    """The 32 symbols of a word in reverse order."""
-    back = np.uint64(reverse_long(word))
-    upper = np.uint64(np.uint64(back & _EVEN) << np.uint64(1))
-    return np.uint64(np.uint64(np.uint64(back >> np.uint64(1)) & _EVEN) | upper)
 
 
 @device_function
@@ -68,24 +59,26 @@ def _reverse_complement(word):
 
 
 @device_function
-def symbols_from(low, high, at):
-    """The symbols of a pair of words from symbol ``at`` (0..63) on, at least 64 - at or 32."""
-    shift = np.uint64(np.uint64(2) * np.uint64(at & np.uint32(31)))
-    if at >= np.uint32(32):
-        return np.uint64(high >> shift)
+def _across(low, high, at):
+    """The 32 symbols of a pair of words from symbol ``at`` % 32 on."""
+    shift = np.uint64(np.uint64(2) * np.uint64(np.uint64(at) & np.uint64(31)))
     above = np.uint64(np.uint64(high << np.uint64(1)) << np.uint64(np.uint64(63) - shift))
     return np.uint64(np.uint64(low >> shift) | above)
 
 
 @device_function
-def _one_bit_each(apart):
-    """Bits 2i and 2i + 1 as one bit i, set if either is."""
-    x = np.uint64(np.uint64(apart | np.uint64(apart >> np.uint64(1))) & _EVEN)
-    x = np.uint64(np.uint64(x | np.uint64(x >> np.uint64(1))) & np.uint64(0x3333333333333333))
-    x = np.uint64(np.uint64(x | np.uint64(x >> np.uint64(2))) & np.uint64(0x0F0F0F0F0F0F0F0F))
-    x = np.uint64(np.uint64(x | np.uint64(x >> np.uint64(4))) & np.uint64(0x00FF00FF00FF00FF))
-    x = np.uint64(np.uint64(x | np.uint64(x >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF))
-    return np.uint64(np.uint64(x | np.uint64(x >> np.uint64(16))) & np.uint64(0xFFFFFFFF))
+def symbols_from(low, high, at):
+    """The symbols of a pair of words from symbol ``at`` (0..63) on, at least 64 - at or 32."""
+    if at >= np.uint32(32):
+        return _across(high, np.uint64(0), at)
+    return _across(low, high, at)
+
+
+@device_function
+def _apart(here, there):
+    """uint64: bit i is set where symbol i of two words differs, i < 32."""
+    bits = np.uint64(here ^ there)
+    return np.uint64(every_other(np.uint64(bits | np.uint64(bits >> np.uint64(1)))))
 
 
 def _orders(length: int, canonical: bool) -> Any:
@@ -202,22 +195,16 @@ def _unlike(text, blocks, gaps, size, place, turned, low, high):
     if size < np.uint64(64) or place > np.uint64(size - np.uint64(64)):
         return _ALL
     word = np.uint64(place >> np.uint64(5))
-    shift = np.uint64(np.uint64(2) * np.uint64(place & np.uint64(31)))
-    first = np.uint64(load_word(text, word))
     second = np.uint64(load_word(text, np.uint64(word + np.uint64(1))))
+    there_low = _across(np.uint64(load_word(text, word)), second, place)
     third = np.uint64(load_word(text, np.uint64(word + np.uint64(2))))
-    back = np.uint64(np.uint64(63) - shift)
-    above = np.uint64(np.uint64(second << np.uint64(1)) << back)
-    there_low = np.uint64(np.uint64(first >> shift) | above)
-    above = np.uint64(np.uint64(third << np.uint64(1)) << back)
-    there_high = np.uint64(np.uint64(second >> shift) | above)
+    there_high = _across(second, third, place)
     if turned:
         other = reversed_pairs(np.uint64(~there_high))
         there_high = reversed_pairs(np.uint64(~there_low))
         there_low = other
-    apart = _one_bit_each(np.uint64(there_low ^ low))
-    upper = _one_bit_each(np.uint64(there_high ^ high))
-    apart = np.uint64(apart | np.uint64(upper << np.uint64(32)))
+    apart = np.uint64(_apart(there_high, high) << np.uint64(32))
+    apart = np.uint64(apart | _apart(there_low, low))
     if _near_gap(blocks, place) or _near_gap(blocks, np.uint64(place + np.uint64(32))):
         held = _gaps_at(blocks, gaps, size, place)
         if turned:
@@ -367,11 +354,9 @@ def _other_strand(text, size, place, spare, number):
     if place >= size:
         return False
     word = np.uint64(place >> np.uint64(5))
-    shift = np.uint64(np.uint64(2) * np.uint64(place & np.uint64(31)))
     low = np.uint64(load_word(text, word))
     high = np.uint64(load_word(text, np.uint64(word + np.uint64(1))))
-    above = np.uint64(np.uint64(high << np.uint64(1)) << np.uint64(np.uint64(63) - shift))
-    there = np.uint64(np.uint64(np.uint64(low >> shift) | above) << spare)
+    there = np.uint64(_across(low, high, place) << spare)
     return np.uint64(there >> spare) != number
 
 

@@ -36,17 +36,33 @@ def window_at(bases, start):
 
 
 @device_function
-def reverse_complement_left(window, k):
-    """The reverse complement of the first k symbols of a left-aligned window, left-aligned.
+def every_other(word):
+    """The even bits of a uint64, packed."""
+    x = np.uint64(word & np.uint64(0x5555555555555555))
+    x = np.uint64((x | np.uint64(x >> np.uint64(1))) & np.uint64(0x3333333333333333))
+    x = np.uint64((x | np.uint64(x >> np.uint64(2))) & np.uint64(0x0F0F0F0F0F0F0F0F))
+    x = np.uint64((x | np.uint64(x >> np.uint64(4))) & np.uint64(0x00FF00FF00FF00FF))
+    x = np.uint64((x | np.uint64(x >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF))
+    return np.uint32(x | np.uint64(x >> np.uint64(16)))
+
+
+@device_function
+def reversed_pairs(word):
+    """The 32 symbols of a word in reverse order.
 
     Reversing all 64 bits reverses the symbols and swaps the two bits of each.
     """
-    reverse = np.uint64(reverse_long(np.uint64(~window)))
+    reverse = np.uint64(reverse_long(word))
     odd = np.uint64(0x5555555555555555)
-    reverse = np.uint64(
+    return np.uint64(
         np.uint64((reverse >> np.uint64(1)) & odd) | np.uint64((reverse & odd) << np.uint64(1))
     )
-    return np.uint64(reverse << np.uint64(64 - 2 * k))
+
+
+@device_function
+def reverse_complement_left(window, k):
+    """The reverse complement of the first k symbols of a left-aligned window, left-aligned."""
+    return np.uint64(reversed_pairs(np.uint64(~window)) << np.uint64(64 - 2 * k))
 
 
 @device_function

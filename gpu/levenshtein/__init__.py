@@ -57,6 +57,7 @@ from gpu.card.streams import (
     overlapping,
 )
 from gpu.exact.device_tree import clear
+from gpu.exact.window_bits import every_other
 from gpu.levenshtein import search
 from gpu.levenshtein.search import PLANES, packing, plane_words
 from trie.levenshtein import NOTHING, Patterns
@@ -65,17 +66,6 @@ from trie.windows import check_batch
 
 INDEX_THREADS = 128  # threads per block; any multiple of 32
 BUCKETS = 8  # consecutive buckets per thread: one sector of counts
-
-
-@device_function
-def every_other(word):
-    """The even bits of a uint64, packed."""
-    x = np.uint64(word & np.uint64(0x5555555555555555))
-    x = np.uint64((x | np.uint64(x >> np.uint64(1))) & np.uint64(0x3333333333333333))
-    x = np.uint64((x | np.uint64(x >> np.uint64(2))) & np.uint64(0x0F0F0F0F0F0F0F0F))
-    x = np.uint64((x | np.uint64(x >> np.uint64(4))) & np.uint64(0x00FF00FF00FF00FF))
-    x = np.uint64((x | np.uint64(x >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF))
-    return np.uint32(x | np.uint64(x >> np.uint64(16)))
 
 
 @device_function
