@@ -332,13 +332,11 @@ def warm_up(
 
 def _ship(folder: Path, processes: int, quiet: bool) -> None:
     """Compile all kernels of the CPU for each level of x86-64 that this machine has."""
-    from llvmlite.binding import get_host_cpu_features
-
     from streamer.errors import StreamerError
 
-    has = get_host_cpu_features()
+    levels = compiling.cpu_levels()
     for level, features in compiling.LEVELS.items():
-        if not all(has.get(name[1:]) for name in features.split(",")):
+        if level not in levels:
             _report(quiet, f"{level}: this machine cannot run it, so it cannot be compiled here")
             continue
         into = folder / level

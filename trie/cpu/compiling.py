@@ -128,9 +128,8 @@ def _made(base: Path, *, given: bool = False) -> Path:
     given: the user chose it, so its owner is trusted, and one that can only be read will do if it
     has this installation's kernels.
     """
-    root = ROOT
-    written = _stamp(root)
-    name = hashlib.sha256(f"{root}\n{written}\n{sys.prefix}".encode()).hexdigest()[:16]
+    written = _stamp(ROOT)
+    name = hashlib.sha256(f"{ROOT}\n{written}\n{sys.prefix}".encode()).hexdigest()[:16]
     folder = base / name
     record = folder / _RECORD
     with suppress(OSError):
@@ -141,7 +140,7 @@ def _made(base: Path, *, given: bool = False) -> Path:
         raise OSError(errno.EPERM, "it belongs to another user", str(folder))
     tempfile.TemporaryFile(dir=folder).close()
     if not record.exists():
-        record.write_text(f"{root}\n{written}\n{sys.prefix}\n")
+        record.write_text(f"{ROOT}\n{written}\n{sys.prefix}\n")
         for other in base.glob(f"*/{_RECORD}"):
             if other != record and _is_stale(other):
                 shutil.rmtree(other.parent, ignore_errors=True)
@@ -188,17 +187,26 @@ def made_for() -> str:
     )
 
 
+def cpu_levels() -> list[str]:
+    """The levels that this machine's CPU has, the best first."""
+    from llvmlite.binding import get_host_cpu_features
+
+    has = get_host_cpu_features()
+    return [
+        level
+        for level, features in LEVELS.items()
+        if all(has.get(name[1:]) for name in features.split(","))
+    ]
+
+
 @cache
 def shipped_folder() -> Path | None:
     """The folder of shipped kernels that this machine can run; None, with a line, if none fits."""
     if not SHIPPED.is_dir():
         return None
-    from llvmlite.binding import get_host_cpu_features
-
-    has = get_host_cpu_features()
-    for level, features in LEVELS.items():
+    for level in cpu_levels():
         record = SHIPPED / level / MADE_FOR
-        if record.is_file() and all(has.get(name[1:]) for name in features.split(",")):
+        if record.is_file():
             made = record.read_text()
             if made == made_for():
                 return record.parent
