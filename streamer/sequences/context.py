@@ -5,8 +5,9 @@ For each of them, the first source with a valid value wins:
     channel      the tag ch, or the header's ch
     start_time   st, start_time
     run          runid, or the run of the read group
-    barcode      BC, barcode, SM if that is a barcode; the suffix of the read group; the folder
-    sample       SM if that is no barcode; LB, sample_id; SM
+    barcode      BC, barcode, SM if that is a barcode; the suffix of the read group; the folder;
+                 the file's name. "unclassified" is taken only if no source has another one
+    sample       SM if that is no barcode; LB, sample_id; SM; the file's name as bcl-convert has it
 
     @read7 runid=8f3c ch=12 start_time=2024-02-22T15:52:51Z barcode=barcode04 sample_id=two
     @read8<TAB>ch:i:12<TAB>st:Z:2025-01-06T10:06:36.778+00:00<TAB>RG:Z:8f3c_hac@v5.0.0_barcode04
@@ -23,6 +24,8 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -358,6 +361,9 @@ _NAME = "barcode[0-9]+|unclassified"
 _BARCODE_NAME = re.compile(_NAME)
 # <run>_<model>_<kit>_barcode04; kit names contain no underscore
 _SUFFIX = re.compile(rf"[_-]({_NAME})$")
+_IN_FILE_NAME = re.compile(rf"(?:^|_)({_NAME})(?=[_.]|$)")
+_OF_ILLUMINA = re.compile(r"(.+)_S[0-9]+(?:_L[0-9]{3})?_[RI][0-9]_[0-9]{3}\.")
+_UNCLASSIFIED = "unclassified"
 _RUN_ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{40})(?:_|$)")
 
 
@@ -501,15 +507,26 @@ class ReadContext:
         known = group.of(lambda name: groups[name].library if name in groups else None)
         library = columns[LIBRARY] | known
         known = group.of(lambda name: groups[name].run if name in groups else None)
+        barcodes = [
+            columns[BARCODE].of(barcode_of),
+            sample.of(if_barcode),
+            group.of(barcode_of_group),
+            LabelColumn.same(barcode_of_folder(path), channel.size),
+            LabelColumn.same(barcode_of_file(path), channel.size),
+        ]
+        if any(_UNCLASSIFIED in column.labels for column in barcodes):
+            found = [column.of(lambda name: None if name == _UNCLASSIFIED else name)
+                     for column in barcodes]  # fmt: skip
+            barcodes = [*found, *barcodes]
         return cls(
             channel,
             times.view(f"S{TIME_BYTES}").reshape(-1),
             columns[RUN] | known | group.of(run_of_group),
-            columns[BARCODE].of(barcode_of)
-            | sample.of(if_barcode)
-            | group.of(barcode_of_group)
-            | LabelColumn.same(barcode_of_folder(path), channel.size),
-            sample.of(lambda name: None if if_barcode(name) else name) | library | sample,
+            reduce(or_, barcodes),
+            sample.of(lambda name: None if if_barcode(name) else name)
+            | library
+            | sample
+            | LabelColumn.same(sample_of_file(path), channel.size),
         )
 
 
@@ -558,6 +575,18 @@ def barcode_of_folder(path: str) -> str | None:
     """Return the barcode that the file's folder is named after; None for standard input."""
     folder = "" if path == "-" else os.path.basename(os.path.dirname(os.path.abspath(path)))
     return if_barcode(folder)
+
+
+def barcode_of_file(path: str) -> str | None:
+    """Return the barcode in a file's name: ``FAX_pass_barcode04_8f3c_0.fastq.gz``; the last one."""
+    names = _IN_FILE_NAME.findall(os.path.basename(path))
+    return names[-1] if names else None
+
+
+def sample_of_file(path: str) -> str | None:
+    """Return the sample in the name of a file of bcl-convert: ``NAME_S1_L001_R1_001.fastq.gz``."""
+    found = _OF_ILLUMINA.match(os.path.basename(path))
+    return found[1] if found and found[1].isprintable() else None
 
 
 def if_barcode(name: str) -> str | None:

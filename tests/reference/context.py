@@ -48,7 +48,14 @@ def first(candidates):
     return next((one for one in candidates if one is not None), None)
 
 
-def context_of(header, folder="", groups=None):
+def barcode_of_file(name):
+    """The last barcode among the words of a file's name, without what follows a dot in a word."""
+    words = [word.split(".")[0] for word in name.split("_")]
+    found = [word for word in words if re.fullmatch(NAMED, word, re.ASCII)]
+    return found[-1] if found else None
+
+
+def context_of(header, folder="", groups=None, file="reads.fastq.gz"):
     """(channel, start_time, run, barcode, sample) of a header line without @; None: unknown.
 
     groups: {ID: (run, sample, library)} of the file's read groups.
@@ -72,20 +79,21 @@ def context_of(header, folder="", groups=None):
     )
     named = sample is not None and re.fullmatch(NAMED, sample, re.ASCII)
     suffix = group is not None and re.search(f"[_-]{NAMED}$", group)
-    barcode = first(
-        [
-            given,
-            sample if named else None,
-            suffix[1] if suffix else None,
-            folder if re.fullmatch(NAMED, folder) else None,
-        ]
-    )
+    barcodes = [
+        given,
+        sample if named else None,
+        suffix[1] if suffix else None,
+        folder if re.fullmatch(NAMED, folder, re.ASCII) else None,
+        barcode_of_file(file),
+    ]
+    barcode = first([None if one == "unclassified" else one for one in barcodes] + barcodes)
+    of_file = re.fullmatch(r"(.+)_S\d+(_L\d\d\d)?_[RI]\d_\d\d\d\..*", file, re.ASCII)
     return (
         first(map(channel_of, values(header, "ch=", "ch:i:"))),
         first(map(time_of, values(header, "start_time=", "st:Z:"))),
         run,
         barcode,
-        first([None if named else sample, library, sample]),
+        first([None if named else sample, library, sample, of_file[1] if of_file else None]),
     )
 
 

@@ -19,13 +19,13 @@ RUN = "e4994c62-93f9-439a-bc8f-d20c95a137a5"
 HASH = "bc8993f4557dd53bf0cbda5fd68453fea5e94485"
 
 
-def contexts(lines, folder="reads"):
+def contexts(lines, folder="reads", file="reads.fastq.gz"):
     """(channel, start_time, run, barcode, sample) of each line."""
     encoded = [line.encode("utf-8", "surrogateescape") for line in lines]
     text = np.frombuffer(b"".join(encoded) or b"\n", np.uint8)
     stops = np.cumsum([len(line) for line in encoded], dtype=np.int64)
     firsts = stops - [len(line) for line in encoded] if lines else stops
-    return rows_of(ReadContext.of_headers(text, firsts, stops, f"/data/{folder}/reads.fastq.gz"))
+    return rows_of(ReadContext.of_headers(text, firsts, stops, f"/data/{folder}/{file}"))
 
 
 def rows_of(found):
@@ -95,6 +95,38 @@ def test_the_folder_is_the_last_to_ask(folder):
     assert contexts(["r"], "unclassified")[0][3] == "unclassified"
     text, none = np.zeros(1, np.uint8), np.zeros(1, np.int64)
     assert ReadContext.of_headers(text, none, none, "-").barcode.texts() == [None]
+
+
+# of MinKNOW, dorado demux, people, bcl-convert; the last have none
+FILES = {
+    "FAX_pass_barcode04_8f3c_91ab_0.fastq.gz": "barcode04",
+    "FAX_pass_barcode04_..fastq": "barcode04",
+    "8f3c_SQK-NBD114-24_barcode03.fastq": "barcode03",
+    "barcode11.bam": "barcode11",
+    "run.7_barcode12.fq.gz": "barcode12",
+    "FAX_pass_unclassified_8f3c_0.fastq.gz": "unclassified",
+    "barcode01_of_barcode02.fq": "barcode02",
+    "two-barcode03.fastq": None,
+    "a_barcode.fastq": None,
+    "a_mybarcode03.fastq": None,
+    "a_barcode03x.fastq": None,
+    "NTC_barcode9_S12_L001_R1_001.fastq.gz": "barcode9",
+    "patient_7_S3_R2_001.fastq": None,
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("folder", ["barcode07", "unclassified", "fastq_pass"])
+def test_tags_come_before_the_folder_and_this_before_the_name_of_the_file(file, folder):
+    lines = [line for line, _ in LINES]
+    want = [oracle.context_of(line, folder, file=file) for line in lines]
+    assert contexts(lines, folder, file) == want
+    assert contexts(["r"], "fastq_pass", file)[0][3] == FILES[file]
+    assert contexts(["r barcode=barcode01"], folder, file)[0][3] == "barcode01"
+    if folder == "barcode07":
+        stale = ["r barcode=unclassified", "r SM:Z:unclassified", "r RG:Z:a_hac_unclassified"]
+        assert [found[3] for found in contexts(stale, folder, file)] == ["barcode07"] * 3
+    assert contexts(["r"], folder, "patient_7_S3_R2_001.fastq")[0][4] == "patient_7"
 
 
 def test_a_relative_path_has_a_folder_too(tmp_path, monkeypatch):
