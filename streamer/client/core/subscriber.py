@@ -265,6 +265,8 @@ WINDOW = 8 << 20
 # silence of the daemon after which a pull is repeated
 _PATIENCE = 3.0
 _TRIES = 3
+# a pull that has given no credit for this long gives what it has, be it 0: this shows that it reads
+_SIGN_SECONDS = 3.0
 
 
 class Extent(NamedTuple):
@@ -326,6 +328,8 @@ class PullCore:
         self._read, self._granted = 0, window
         # seconds for this pull, and for all
         self._heard = self._answered = 0.0
+        # when credit was last given
+        self._gave = 0.0
         # the names in the previous message; all messages of a batch have the same
         self._names: Sequence[str] = ()
 
@@ -336,7 +340,7 @@ class PullCore:
             self._answered = now
         self.end()
         self._number = next(self._numbers)
-        self._read, self._heard, self.active = 0, now, True
+        self._read, self._heard, self._gave, self.active = 0, now, now, True
         self._granted = self._window
         self._left_out = False
         received = self.received
@@ -378,6 +382,9 @@ class PullCore:
                 return ()
             if header.get("type") == "refused" and "id" not in header:
                 return [self._unread(header)]
+            if header.get("type") == "message" and header.get("id") == self._number:
+                self._read += size_of(body)
+            self._credit(now)
             # beats concern the connection
             return self._events(header, body) if header.get("id") == self._number else ()
         except WireError as error:
@@ -401,7 +408,6 @@ class PullCore:
             case "pulling":
                 self._granted = integer(header, "credit", 1)
             case "message":
-                self._credit(size_of(body))
                 decoded = decode_body(body, self._names)
                 if decoded.topic not in self.received.last:
                     raise malformed("a message on a topic that was not asked for")
@@ -454,11 +460,10 @@ class PullCore:
         yield messages.Done(received.stream, reached.at)
         yield reached
 
-    def _credit(self, size: int) -> None:
-        self._read += size
-        if self._read >= self._granted // 4:
+    def _credit(self, now: float) -> None:
+        if self._read >= self._granted // 4 or now - self._gave >= _SIGN_SECONDS:
             self._ask("credit", bytes=self._read)
-            self._read = 0
+            self._read, self._gave = 0, now
 
     def _ask(self, kind: str, **fields: Any) -> None:
         self.requests.append(request(kind, self._number, **fields))

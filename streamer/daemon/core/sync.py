@@ -143,7 +143,7 @@ BURST_BYTES = 1 << 18
 _BEAT_SECONDS = 1.0
 # seconds between two messages that tell a pull that it has caught up
 _REACHED_SECONDS = 0.05
-# without reading, a connection makes room for another one if all are taken
+# without a sign that it reads, a connection makes room for another one if all are taken
 _STUCK_SECONDS = 10.0
 _STREAM_DIGITS = 16
 _GIVEN_UP = "damaged, and given up when the daemon was started"
@@ -391,8 +391,8 @@ class SyncCore:
         self._spoken[route] = now
 
     def _make_room(self, now: float) -> None:
-        """End the flows of a connection whose client has not read for long; WireError if none."""
-        reading = {flow.route for flow in self._turns if not self._is_stuck(flow, now)}
+        """End the flows of a connection without credit for long; WireError if there is none."""
+        reading = {flow.route for flow in self._turns if now - flow.heard < _STUCK_SECONDS}
         stuck = [flow for flow in self._turns if flow.route not in reading]
         if not stuck:
             raise WireError(
@@ -400,14 +400,12 @@ class SyncCore:
                 f"{self._limits.connections} connections pull already (sync.connections)",
             )
         longest = min(stuck, key=lambda flow: flow.heard).route
-        problem = "nothing was read: it made room for another connection (sync.connections)"
+        problem = (
+            f"no credit for {_STUCK_SECONDS:.0f} s: it made room for another connection"
+            " (sync.connections)"
+        )
         for flow in [flow for flow in stuck if flow.route == longest]:
             self.abandon(flow, WireError(Reason.CREDIT, problem))
-
-    def _is_stuck(self, flow: Flow, now: float) -> bool:
-        """Whether a flow waits for its client, which has given no credit for long."""
-        waits = flow.credit <= 0 or flow.route in self._held
-        return waits and now - flow.heard >= _STUCK_SECONDS
 
     def _end(self, flow: Flow) -> None:
         del self._flows[flow.route, flow.number]

@@ -12,7 +12,7 @@ import pytest
 from streamer.client import Cursor, Reset
 from streamer.client.core.subscriber import HealingCore, PullCore, Refused
 from streamer.daemon.core.sync import Stored, SyncCore, SyncLimits
-from streamer.protocol.header import seal
+from streamer.protocol.header import request, seal, unpack
 from streamer.protocol.schema import TOPICS
 from tests.healing_kit import STREAM, Consumer, Daemon, heal
 from tests.stored_batches import Batches
@@ -28,6 +28,33 @@ def answers(core: SyncCore, request: list[bytes], now: float) -> list[list[bytes
     return [list(frames) for _, frames in out]
 
 
+def hear_beat(core: SyncCore, pull: PullCore, now: float) -> None:
+    """The daemon has nothing to send, and says so."""
+    core.tick(now)
+    core.out, out = [], core.out
+    for route, frames in out:
+        assert route != b"it" or not [*pull.take(frames, now)]
+
+
+def test_a_pull_with_nothing_to_read_stays_where_silent_ones_make_room():
+    sync = SyncCore(SyncLimits(2, 4, 1000, 10_000))
+    sync.see(Stored(STREAM, 1, 1, 0, {}))
+    pull = PullCore(["read"], count(1), Cursor(STREAM, 0))
+    pull.begin(now=0.0)
+    for frames in answers(sync, pull.requests.popleft(), 0.0):
+        for _ in pull.take(frames, 0.0):
+            pass
+    fields = {"after": 0, "topics": ["read"], "credit": 9}
+    sync.hear(b"silent", request("pull", 1, **fields), 0.0)
+    for second in range(1, 12):
+        hear_beat(sync, pull, float(second))
+        while pull.requests:
+            assert not answers(sync, pull.requests.popleft(), float(second))
+    sync.hear(b"new", request("pull", 1, **fields), 11.0)
+    said = [(route, unpack(frames[0])["type"]) for route, frames in sync.out]
+    assert said[:2] == [(b"silent", "refused"), (b"new", "pulling")]
+
+
 @pytest.mark.parametrize("kind", ["pull", "credit"])
 def test_a_damaged_request_is_as_bad_as_a_damaged_answer(kind):
     """Whoever waited for what a lost credit allows would wait for ever."""
@@ -39,7 +66,7 @@ def test_a_damaged_request_is_as_bad_as_a_damaged_answer(kind):
         for frames in answers(sync, pull.requests.popleft(), 10.0):
             pull.take(frames, 10.0)
         assert not pull.overdue(10.5)
-        pull._credit(1000)
+        hear_beat(sync, pull, 13.5)
     head, crc = pull.requests.popleft()
     damaged = bytes([*head[:-1], head[-1] ^ 1])
     (refused,) = answers(sync, [damaged, crc], 11.0)

@@ -181,11 +181,12 @@ def test_limits():
     assert "pulling" in stream.said_types()
 
 
-def test_pulls_that_never_read_make_room_for_others():
-    """Those that read, or have read everything, stay."""
+@pytest.mark.parametrize("records", [9, 0], ids=["out of credit", "caught up"])
+def test_pulls_that_never_read_make_room_for_others(records):
+    """Those that read stay, also where there is nothing to read."""
     limits = SyncLimits(connections=64, pulls=16, pull_bytes=16 << 20, memory_bytes=256 << 20)
     stream = Records(limits)
-    for _ in range(9):
+    for _ in range(records):
         stream.commit(["read"], 1 << 20)
     stuck = [b"stuck%d" % number for number in range(62)]
     for route in stuck:
@@ -193,18 +194,19 @@ def test_pulls_that_never_read_make_room_for_others():
             stream.pull(route, number, credit=1 << 30)
         stream.now += 0.01
     for route in (b"reads", b"done"):
-        stream.pull(route, 1, after=9 if route == b"done" else 0, credit=1 << 30)
+        stream.pull(route, 1, after=records if route == b"done" else 0, credit=1 << 30)
     stream.work()
     stream.pull(b"new", 1)
     assert [h["reason"] for _, h, _ in stream.said() if h["type"] == "refused"] == ["credit"]
     for number in range(62):
         stream.now += 10
         stream.hear(b"reads", type="credit", id=1, bytes=1)
-        stream.pull(b"new%d" % number, 1, after=9)
+        stream.hear(b"done", type="credit", id=1, bytes=0)
+        for earlier in range(number):
+            stream.hear(b"new%d" % earlier, type="credit", id=1, bytes=0)
+        stream.pull(b"new%d" % number, 1, after=records)
         said = [(route, h["type"]) for route, h, _ in stream.said() if h["type"] != "beat"]
         assert said[:-1] == [(stuck[number], "refused")] * 16 + [(b"new%d" % number, "pulling")]
-    stream.now += 100
-    stream.hear(b"reads", type="credit", id=1, bytes=1)
     stream.pull(b"late", 1)
     assert stream.said_types() == ["refused"]
 
