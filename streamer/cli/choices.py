@@ -12,7 +12,7 @@ import typer
 
 from streamer import __version__
 from streamer.errors import StreamerError, UsageError, printable, warn
-from streamer.matching.spec import Device
+from streamer.matching.spec import Device, TargetBy
 from streamer.output.output_file import RowsFormat
 from trie.strands import Strands
 
@@ -23,7 +23,19 @@ SENT_BASES, SENT_READS = 4_000_000, 32_000
 
 READS = "FASTA, FASTQ, SAM, BAM or CRAM, plain or compressed; - is standard input."
 
-dictionary_option = partial(typer.Option, "--dictionary", "-d", metavar="FASTX")
+dictionary_option = partial(typer.Option, "--dictionary", "-d", metavar="FASTX|FOLDER")
+
+TargetsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--targets",
+        metavar="TSV",
+        help="Names of targets: columns source (a record or a file), target and perhaps group.",
+    ),
+]
+TargetByOption = Annotated[
+    TargetBy, typer.Option("--target-by", help="What is a target if --targets does not name it.")
+]
 
 DeviceOption = Annotated[Device, typer.Option("--device", help="Where to run.")]
 GpusOption = Annotated[
@@ -88,6 +100,13 @@ KmerLengthOption = Annotated[
         "-k", min=1, max=31, help="Length of a k-mer, 1 to 31. Default: that of the index."
     ),
 ]
+
+
+def files_of_dictionary(paths: Sequence[str], *, quiet: bool) -> list[str]:
+    """The files that stand for --dictionary: those of folders and of patterns, too."""
+    from streamer.sequences.files import reference_files
+
+    return reference_files(paths, None if quiet else say)
 
 
 def k_and_strands(

@@ -23,7 +23,7 @@ def filter_(
         typer.Option(
             "--dictionary",
             "-d",
-            metavar="FASTX",
+            metavar="FASTX|FOLDER",
             help="Targets, or an index of them; may be given again.",
         ),
     ],
@@ -31,6 +31,8 @@ def filter_(
         list[str] | None,
         typer.Argument(metavar="READS", help=choices.READS, show_default=False),
     ] = None,
+    targets: choices.TargetsOption = None,
+    target_by: choices.TargetByOption = "record",
     k: choices.KmerLengthOption = None,
     keep: Annotated[bool, typer.Option("--keep", help="Write the reads on target.")] = False,
     deplete: Annotated[
@@ -140,7 +142,8 @@ def filter_(
         raise UsageError("give either --pairs or --interleaved")
     if [*reads, *dictionary].count("-") > 1:
         raise UsageError("standard input (-) can be read only once")
-    inputs = [*reads, *dictionary, *([samples] if samples else [])]
+    dictionary = choices.files_of_dictionary(dictionary, quiet=quiet)
+    inputs = [*reads, *dictionary, *(path for path in (samples, targets) if path is not None)]
     choices.check_files(inputs, output, others | {"--summary": summary})
     k, strands = choices.k_and_strands(k, strands, dictionary)
 
@@ -150,8 +153,9 @@ def filter_(
     from streamer.matching.spec import MatchSpec
 
     spec = MatchSpec.of(
-        k=k, sources=tuple(dictionary), strands=strands, threads=threads, device=device
-    )
+        k=k, sources=tuple(dictionary), targets=targets, target_by=target_by, strands=strands,
+        threads=threads, device=device,
+    )  # fmt: skip
     run = FilterRun(
         reads, spec, keep, Assignment(min_windows, min_fraction), pairs, interleaved,
         pair_rule == "together", output, output2, removed, removed2, summary, level, rename,

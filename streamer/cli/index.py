@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamer.cli.choices import FormatOption, QuietOption, check_files, say
+from streamer.cli import choices
 from streamer.errors import StreamerError, UsageError
 from trie.strands import Strands
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def index(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FASTX...", help="Sequences; - is standard input."),
+        typer.Argument(
+            metavar="FASTX...", help="Sequences, or folders of them; - is standard input."
+        ),
     ] = None,
     k: Annotated[
         int | None, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")
@@ -25,16 +27,8 @@ def index(
     strands: Annotated[
         Strands, typer.Option(help="Which orientations are one k-mer.")
     ] = "canonical",
-    targets: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TSV",
-            help="Names of targets: columns source (a record or a file), target and perhaps group.",
-        ),
-    ] = None,
-    target_by: Annotated[
-        Literal["record", "file"], typer.Option(help="What is a target without --targets.")
-    ] = "record",
+    targets: choices.TargetsOption = None,
+    target_by: choices.TargetByOption = "record",
     subtract: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,8 +50,8 @@ def index(
     check: Annotated[
         str | None, typer.Option("--check", metavar="FILE", help="Read and verify an index.")
     ] = None,
-    format_: FormatOption = "tsv",
-    quiet: QuietOption = False,
+    format_: choices.FormatOption = "tsv",
+    quiet: choices.QuietOption = False,
 ) -> None:
     """Build the index of a dictionary that does not change, describe one, or verify one.
 
@@ -100,7 +94,10 @@ def _build(
     from trie.cpu.threads import usable_cores
     from trie.index.index_file import is_index
 
-    check_files([*sources, *changes[0], *changes[1], *([targets] if targets else [])], output)
+    sources = choices.files_of_dictionary(sources, quiet=quiet)
+    choices.check_files(
+        [*sources, *changes[0], *changes[1], *([targets] if targets else [])], output
+    )
     table = read_targets(targets) if targets else None
     for path in filter(is_index, sources):
         check_records_only(path, Index.open(path))
@@ -110,9 +107,8 @@ def _build(
             sources, k, strands, table=table, by_file=target_by == "file", team=team,
             on_bytes=lambda done: show(5 * done // max(size, 1)),
         )  # fmt: skip
-        check_notices(
-            made.kmerless(), made.names, sources, k, None if quiet else say, none=not made.has_kmers
-        )
+        notice, none = None if quiet else choices.say, not made.has_kmers
+        check_notices(made.kmerless(), made.names, sources, k, notice, none=none)
         if any(changes):
             made = selected(made, *changes, team=team)
         made = made.prepared(lambda done: show(int(5 + 90 * done)))

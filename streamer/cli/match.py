@@ -37,6 +37,8 @@ def match(
         list[str] | None,
         choices.dictionary_option(help="Targets, or an index of them; may be given again."),
     ] = None,
+    targets: choices.TargetsOption = None,
+    target_by: choices.TargetByOption = "record",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -147,11 +149,17 @@ def match(
     """
     if (dictionary is None) == (seed is None):
         raise UsageError("give either --dictionary FASTX or --seed N")
+    if dictionary is None and (targets is not None or target_by != "record"):
+        raise UsageError("--targets and --target-by need --dictionary")
     near = _within(report, distance, semantics)
+    if dictionary is not None:
+        dictionary = choices.files_of_dictionary(dictionary, quiet=quiet)
     k, strands = choices.k_and_strands(k, strands, dictionary or (), near=near)
     spec = MatchSpec.of(
         k=k,
         sources=tuple(dictionary or ()),
+        targets=targets,
+        target_by=target_by,
         seed_bases=seed,
         mode=mode,
         max_kmers=max_kmers,
@@ -188,7 +196,8 @@ def match(
         raise UsageError(_FAULTS[fault].format(what=what, names=", ".join(spec.kernels), **values))
     if [*reads, *spec.sources].count("-") > 1:
         raise UsageError("standard input (-) can be read only once")
-    choices.check_files([*reads, *spec.sources], output, {"--save": save})
+    named = [targets] if targets is not None else []
+    choices.check_files([*reads, *spec.sources, *named], output, {"--save": save})
     format_ = rows_format(format_, output)
     choices.name_provenance("match", k, [*(dictionary or ()), *reads], header, comments)
     if spec.sources and len(reads) > 1:

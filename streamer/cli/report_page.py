@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamer.cli.choices import QuietOption, ThreadsOption, check_files, dictionary_option
+from streamer.cli import choices
 from streamer.cli.daemon_options import ConfigOption
 from streamer.errors import UsageError
+from streamer.matching.spec import TargetBy
 
 if TYPE_CHECKING:
     from streamer.reporting.collection import Source
@@ -47,9 +48,13 @@ def report(
     config: ConfigOption = None,
     dictionary: Annotated[
         list[str] | None,
-        dictionary_option(
+        choices.dictionary_option(
             help="Sources of a journal, if not where the daemon read them; may be repeated."
         ),
+    ] = None,
+    targets: choices.TargetsOption = None,
+    target_by: Annotated[
+        TargetBy | None, typer.Option(help="For a journal: if not as its daemon does.")
     ] = None,
     min_windows: Annotated[
         int | None,
@@ -62,8 +67,8 @@ def report(
     bins: Annotated[
         int, typer.Option(min=1, max=10_000, help="For a journal: parts of a target.")
     ] = 100,
-    threads: ThreadsOption = 0,
-    quiet: QuietOption = False,
+    threads: choices.ThreadsOption = 0,
+    quiet: choices.QuietOption = False,
 ) -> None:
     """Make one HTML page of reports, or of what a daemon has matched.
 
@@ -71,12 +76,17 @@ def report(
     answers; the daemon may be running.
     """
     sources: tuple[str, ...] = ()
+    if targets is not None or target_by is not None:
+        names: tuple[str, ...] = targets or "", target_by or "record"
+    else:
+        names = ()
     if config is not None:
         from streamer.daemon.config import load
 
         loaded = load(config, check_files=False)
         files = files or [loaded.journal.directory]
         sources = tuple(loaded.dictionary.sources)
+        names = names or (loaded.dictionary.targets, loaded.dictionary.target_by)
         min_windows = loaded.answers.min_windows if min_windows is None else min_windows
         min_fraction = loaded.answers.min_fraction if min_fraction is None else min_fraction
     if not files:
@@ -90,19 +100,22 @@ def report(
     from streamer.reporting.page import page
 
     aside = None if output == "-" else multiqc_path(output)
-    check_files([*files, *(dictionary or ())], output, {"the file for MultiQC": aside})
+    dictionary = choices.files_of_dictionary(dictionary or (), quiet=quiet)
+    inputs = [*files, *dictionary, *([targets] if targets else [])]
+    choices.check_files(inputs, output, {"the file for MultiQC": aside})
     journals = any(map(is_journal, files))
-    asked = {"--dictionary": dictionary, "--min-windows": min_windows, "--config": config,
+    asked = {"--dictionary": dictionary or None, "--targets": targets, "--target-by": target_by,
+             "--min-windows": min_windows, "--config": config,
              "--min-fraction": min_fraction}  # fmt: skip
     for option, value in asked.items():
         if value is not None and not journals:
             raise UsageError(f"{option} is for a journal, and none is given")
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
-    recount = Recount(tuple(dictionary or sources), rule, bins, threads)
-    names = _names(files)
-    inputs = [_source(path, names[path], recount, quiet=quiet) for path in files]
+    recount = Recount(tuple(dictionary or sources), names, rule, bins, threads)
+    shown = _names(files)
+    found = [_source(path, shown[path], recount, quiet=quiet) for path in files]
     name = "report" if output == "-" else PurePath(output).name.split(".")[0]
-    collection = Collection(title or name, inputs)
+    collection = Collection(title or name, found)
     html = page(collection, [])
     with OutputFiles() as outputs:
         outputs.open(output).write(html.encode("utf-8", "replace"))

@@ -464,9 +464,10 @@ class EngineWorker(Worker):
         """The record of a dictionary; ``kept``: the k-mers of sources that it stores."""
         self._restored.fingerprint = found
         version, number = self._matcher.version, self._matcher.number
+        spec = self._spec
         return dictionary_record(
-            self._at + 1, version, found, loaded, number, kept, grows=self._spec.grows,
-            sources=self._spec.sources,
+            self._at + 1, version, found, loaded, number, kept, grows=spec.grows,
+            sources=spec.sources, targets=(spec.targets, spec.target_by),
         )  # fmt: skip
 
     def _remember(self, results: Sequence[BatchResult]) -> None:

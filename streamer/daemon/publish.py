@@ -133,11 +133,13 @@ def dictionary_record(
     *,
     grows: bool = False,
     sources: Sequence[str] = (),
+    targets: Sequence[str] = (),
 ) -> ControlRecord:
     """The record of a dictionary in use from batch ``batch`` on.
 
     at: number of the record. fingerprint: that of the dictionary. kept: k-mers of sources that are
     stored, as a growing dictionary knows them for ever. sources: the files it was read from.
+    targets: the table that names them, and what is a target without it.
     """
     kmers = int(dictionary.kmers)
     meta = {
@@ -146,6 +148,7 @@ def dictionary_record(
         "kmers": kmers,
         "batch": batch,
         "sources": list(sources),
+        "targets": list(targets),
         # these are in its frames
         "sourced": kept.size,
         "unstored": kmers if grows and dictionary.is_large else 0,

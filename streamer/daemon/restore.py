@@ -8,7 +8,7 @@ journal, as a restart does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgpack
@@ -61,7 +61,8 @@ class Restored:
     """The state after record ``at``.
 
     fingerprint: that of the dictionary read from the sources, 0 before the first. sources: the
-    files that it was read from, if stored. unstored: how many k-mers of a growing dictionary are
+    files that it was read from, if stored. targets: the table of targets, and what is one without
+    it. unstored: how many k-mers of a growing dictionary are
     only there. heads: by topic, the last record with a message on it.
     counts: the totals. novelty: the curve of new k-mers. core: the revision in progress. grown,
     learned: parts of those of ``Start``. sourced: k-mers as they stood in sources, for a dictionary
@@ -75,6 +76,7 @@ class Restored:
     version: int = 1
     fingerprint: int = 0
     sources: list[str] = field(default_factory=list)
+    targets: Sequence[str] = ()
     unstored: int = 0
     heads: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -113,7 +115,7 @@ class Restored:
                 self._count(meta)
             elif record.kind == stored_messages.DICTIONARY:
                 self.version, self.fingerprint = meta["version"], meta["fingerprint"]
-                self.sources, self.unstored = meta.get("sources", []), meta.get("unstored", 0)
+                self._read_from(meta)
                 if self.version > 1:
                     self.core.reloaded(self.version, record.at, meta["batch"])
             elif record.kind == stored_messages.REVISION:
@@ -132,6 +134,10 @@ class Restored:
                 self.keep_sourced(np.frombuffer(record.frames[1], np.uint64))
             elif record.about is not None:
                 self.core.revised(record.about)
+
+    def _read_from(self, meta: Header) -> None:
+        self.sources, self.unstored = meta.get("sources", []), meta.get("unstored", 0)
+        self.targets = meta.get("targets", ())
 
     def keep_sourced(self, codes: NDArray[np.uint64]) -> None:
         """Keep k-mers of sources for ever, as they stand there."""
@@ -179,7 +185,7 @@ def restore(
         counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
         revision = None if meta["revision"] is None else Revision(*meta["revision"])
         restored = Restored(snapshot.at, **counters, core=RevisionCore(revision))
-        restored.sources, restored.unstored = meta.get("sources", []), meta.get("unstored", 0)
+        restored._read_from(meta)
         if "novelty" in meta:
             restored.novelty = NoveltyCurve(meta["novelty"])
         else:  # written before there were curves
@@ -222,7 +228,7 @@ def put_snapshot(
     meta = {name: getattr(restored, name) for name in _COUNTERS}
     meta |= {"counts": dict(restored.counts), "revision": restored.core.revision}
     meta |= {"novelty": restored.novelty.state, "sources": restored.sources}
-    meta["unstored"] = restored.unstored
+    meta |= {"targets": restored.targets, "unstored": restored.unstored}
     meta["sourced"] = sum(codes.size for codes in restored.sourced)
     frames = [raw(concatenated(getattr(restored, name), _NO_CODES)) for name in _KMERS]
     journal.put_snapshot(restored.at, msgpack.packb(meta), frames)

@@ -221,9 +221,29 @@ class Index:
         numbers: dict[str, int] = {}
         of_target = [numbers.setdefault(group, len(numbers)) for group in self.groups]
         owners = np.array(of_target, np.int32)[self.owners]
-        grouped = replace(self, owners=owners, names=[*numbers], groups=(), known=None)
+        return self._owned(owners, [*numbers], ())
+
+    def named(self, path: str, table: TargetTable | None, *, by_file: bool) -> Index:
+        """The same index, that of the file ``path``, with targets as in ``from_files``."""
+        owners, names = _owners(
+            self.records, [path] * len(self.records), self.own_targets(0), table, by_file=by_file
+        )
+        groups = dict(zip(self.names, self.groups, strict=False))
+        groups |= table.groups if table else {}
+        return self._owned(owners, names, [groups.get(n) or n for n in names] if groups else ())
+
+    def own_targets(self, first: int) -> Sequence[str | int]:
+        """The name of the target of each record; its number from ``first`` on if it is its own."""
+        if [*self.names] == [*self.records]:
+            return range(first, first + len(self.records))
+        return [self.names[owner] for owner in self.owners]
+
+    def _owned(
+        self, owners: NDArray[np.int32], names: Sequence[str], groups: Sequence[str]
+    ) -> Index:
         shares = self.shares
-        return replace(grouped, known=grouped._shares_of(shares.repeats, shares.steps))
+        owned = replace(self, owners=owners, names=names, groups=groups, known=None)
+        return replace(owned, known=owned._shares_of(shares.repeats, shares.steps))
 
     @cached_property
     def record_sets(self) -> NDArray[np.uint32]:
@@ -261,12 +281,12 @@ class Index:
     ) -> Index:
         """Index the records of sequence files and of other indexes, without what grew there.
 
-        table: the target of each source, a record's name or a file as given; other records are
-        targets of their own, or with ``by_file`` their files are. A target without a group is one
-        of its own. checksums: of the files, too.
+        table: the target of each source; other records are targets of their own, or with
+        ``by_file`` their files are. A target without a group is one of its own. checksums: of the
+        files, too.
         """
         check_k(k)
-        builder, names, files, own = TextBuilder(), list[str](), list[str](), list[str]()
+        builder, names, files, own = TextBuilder(), list[str](), list[str](), list[str | int]()
         groups = dict[str, str]()
         read = bases = 0
 
@@ -284,8 +304,8 @@ class Index:
                     )
                 if is_index(path):
                     other = cls.open(path)
+                    own += other.own_targets(len(own))
                     names += other.records
-                    own += [other.names[owner] for owner in other.owners]
                     groups.update(zip(other.names, other.groups, strict=False))
                     bases += other.bases
                     for first, codes, offsets in records_of(other):
@@ -296,14 +316,13 @@ class Index:
                         builder.add(piece.reads.bases, piece.reads.offsets, continues=continues)
                         names[before + piece.first :] = piece.reads.names
                         bases += piece.reads.bases.size
-                    own += names[len(own) :]
+                    own += range(before, len(names))
                 files += [path] * (len(names) - before)
                 read += os.path.getsize(path) if os.path.isfile(path) else 0
             text = builder.finish()
         except TooLongError as error:
             raise DataError(str(error), file=shown_name(path)) from error
-        own = files if by_file else own
-        owners, target_names = _owners(names, files, own, table.targets if table else None)
+        owners, target_names = _owners(names, files, own, table, by_file=by_file)
         groups |= table.groups if table else {}
         of_targets = [groups.get(name) or name for name in target_names] if groups else ()
         counts = Counter(files)
@@ -746,26 +765,28 @@ def _joined_names(names: Sequence[str]) -> NDArray[np.uint8]:
 def _owners(
     names: Sequence[str],
     files: Sequence[str],
-    own: Sequence[str],
-    targets: Mapping[str, str] | None,
+    own: Sequence[str | int],
+    table: TargetTable | None,
+    *,
+    by_file: bool,
 ) -> tuple[NDArray[np.int32], list[str]]:
     """The target of each record, and the names of the targets, in the order of their records.
 
-    Records of one name are targets of their own unless that is asked for.
+    own: the target of a record that neither ``table`` nor its file names; a number stands for the
+    record, so that records of one name are targets of their own unless that is asked for.
     """
-    if targets is None and own == names:
-        return np.arange(len(names), dtype=np.int32), [*names]
-    targets = targets or {}
-    if unknown := targets.keys() - set(names) - set(files):
-        raise StreamerError(
-            f"no record or file has the name of a source: {first_names(sorted(unknown))}"
-        )
-    numbers: dict[str, int] = {}
-    owners = [
-        numbers.setdefault(targets.get(name, targets.get(file, mine)), len(numbers))
-        for name, file, mine in zip(names, files, own, strict=True)
-    ]
-    return np.array(owners, dtype=np.int32), [*numbers]
+    targets = table.targets if table else {}
+    of_files = table.of_files(names, files) if table else {}
+    numbers: dict[str | int, int] = {}
+    found: list[str] = []
+    owners = []
+    for name, file, mine in zip(names, files, own, strict=True):
+        target = targets.get(name) or of_files.get(file) or (file if by_file else mine)
+        number = numbers.setdefault(target, len(found))
+        if number == len(found):
+            found.append(target if isinstance(target, str) else name)
+        owners.append(number)
+    return np.array(owners, dtype=np.int32), found
 
 
 def _single_sets(names: Sequence[str], kmers: NDArray[np.int64]) -> TargetSets:

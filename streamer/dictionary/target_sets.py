@@ -77,7 +77,8 @@ def first_names(names: Sequence[str]) -> str:
 
 def confusing_names(names: Sequence[str]) -> Iterator[str]:
     """Yield a line about names that repeat, and one about names that look like several or none."""
-    yield from repeated_names(names, "target")
+    for line in repeated_names(names, "target"):
+        yield f"{line}, or name targets by a table or by file (--targets, --target-by)"
     if unclear := [name for name in names if ";" in name or name in ("", ".", "...")]:
         yield (
             f"{len(unclear):,} target names hold ';', which joins names in the column target, or "

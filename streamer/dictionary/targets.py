@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from streamer.dictionary.index import NO_CODES, Index, listed, saved_otherwise, 
 from streamer.dictionary.target_sets import TargetSets, confusing_names
 from streamer.errors import StreamerError, UsageError, check_choice
 from streamer.protocol.schema import SHOWN_TARGETS
+from streamer.sequences.files import reference_files
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.source import shown_name
 from trie.ascending import lacking, merged
@@ -25,6 +27,9 @@ from trie.index.index_file import is_index
 from trie.strands import STRANDS, Strands
 from trie.trees.shards import sort_unique
 from trie.windows import NO_SET
+
+if TYPE_CHECKING:
+    from streamer.dictionary.target_table import TargetTable
 
 LARGE = 1 << 24
 """A growing dictionary that begins with more k-mers keeps no tree and no list of them."""
@@ -132,17 +137,22 @@ class Dictionary:
         k: int,
         strands: Strands = "canonical",
         *,
+        targets: str | os.PathLike[str] | None = None,
+        target_by: Literal["record", "file"] = "record",
         as_stored: bool = False,
         on_notice: Callable[[str], None] | None = None,
         team: Team | None = None,
     ) -> Dictionary:
         """Take every window of every record of the files; raise StreamerError if there is none.
 
-        A file may be an index: its k-mers and targets are taken. as_stored: take the k-mers as they
-        stand in the records, with strands ``forward``, whatever ``strands`` is. on_notice: called
-        with one line about records that hold no k-mer and can never match, and names that reports
-        cannot tell apart. team: the threads that read files. UsageError without files, and for
-        unknown strands.
+        A file may be an index: its k-mers and targets are taken. A folder stands for its sequence
+        files and indexes, a pattern for the files that it matches. targets: a table with the
+        columns source, target and perhaps group. A source is the name of a record, or a file; all
+        sources of a target are one. target_by: what is a target if the table does not name it.
+        as_stored: take the k-mers as they stand in the records, with strands ``forward``, whatever
+        ``strands`` is. on_notice: called with one line about records that hold no k-mer and can
+        never match, files of folders that are not read, and names that reports cannot tell apart.
+        team: the threads that read files. UsageError without files, and for unknown strands.
 
         >>> from streamer import Dictionary
         >>> dictionary = Dictionary.from_files(["lambda.fa.gz", "ont_native_barcodes_24.fa.gz"], 21)
@@ -154,11 +164,12 @@ class Dictionary:
         check_k(k)
         check_choice("strands", strands, STRANDS)
         several = [paths] if isinstance(paths, str | os.PathLike) else paths
-        names = [os.fspath(path) for path in several]
+        names = reference_files([os.fspath(path) for path in several], on_notice)
         if not names:
             raise UsageError("a dictionary needs files")
+        table, by_file = _named_by(targets, target_by)
         known_as: Strands = "forward" if as_stored else strands
-        index = _indexed(names, k, strands, known_as, team)
+        index = _indexed(names, k, strands, known_as, team, table, by_file=by_file)
         grown = [Index.open(path).grown for path in names if is_index(path)]
         kmerless = index.kmerless()
         if kmerless and len(names) == 1:
@@ -228,13 +239,32 @@ class Dictionary:
         """Return the same k-mers with groups as targets; StreamerError if there are none."""
         if not self.index.groups:
             raise StreamerError(
-                "no target has a group: name groups in the table of streamer index --targets TSV"
+                "no target has a group: name groups in the third column of --targets TSV"
             )
         return Dictionary(self.index.by_group(), self.grown)
 
 
+def _named_by(
+    targets: str | os.PathLike[str] | None, target_by: str
+) -> tuple[TargetTable | None, bool]:
+    """The table of targets, and whether a file is one if the table does not name it."""
+    check_choice("target_by", target_by, ("record", "file"))
+    if targets is None:
+        return None, target_by == "file"
+    from streamer.dictionary.target_table import read_targets
+
+    return read_targets(os.fspath(targets)), target_by == "file"
+
+
 def _indexed(
-    paths: Sequence[str], k: int, strands: Strands, known_as: Strands, team: Team | None
+    paths: Sequence[str],
+    k: int,
+    strands: Strands,
+    known_as: Strands,
+    team: Team | None,
+    table: TargetTable | None,
+    *,
+    by_file: bool,
 ) -> Index:
     """The index of files, of which some may be indexes."""
     for path in filter(is_index, paths):
@@ -244,8 +274,11 @@ def _indexed(
         if index.k != k or (fixed and index.strands != strands):
             raise saved_otherwise(path, index.k, index.strands, k, strands)
         if len(paths) == 1 and strands == known_as:
-            return replace(index, grown=NO_CODES)
-    return Index.from_files(paths, k, known_as, team=team, checksums=False)
+            index = replace(index, grown=NO_CODES)
+            return index.named(path, table, by_file=by_file) if table or by_file else index
+    return Index.from_files(
+        paths, k, known_as, table=table, by_file=by_file, team=team, checksums=False
+    )
 
 
 def check_notices(
@@ -276,13 +309,19 @@ def check_notices(
         on_notice(f"warning: {line}")
 
 
-def target_names(paths: Sequence[str], k: int) -> dict[str, bool]:
+def target_names(
+    paths: Sequence[str], k: int, targets: str | None = None, target_by: str = "record"
+) -> dict[str, bool]:
     """Return the names of the targets of files, in order, and which hold a k-mer."""
+    paths = reference_files(paths)
+    table, by_file = _named_by(targets, target_by)
     if len(paths) == 1 and is_index(paths[0]):
         index = Index.open(paths[0])
+        if table or by_file:
+            index = index.named(paths[0], table, by_file=by_file)
         windows = index.shares.kmers
     else:
-        index = Index.from_files(paths, k, "forward", checksums=False)
+        index = Index.from_files(paths, k, "forward", table=table, by_file=by_file, checksums=False)
         windows = np.bincount(index.owners, index.reference.windows(k), minlength=len(index.names))
     names: dict[str, bool] = {}
     for name, holds in zip(index.names, windows > 0, strict=True):

@@ -10,6 +10,7 @@ from trie.strands import Strands
 
 Mode = Literal["frozen", "grow"]
 Semantics = Literal["levenshtein", "ltb"]
+TargetBy = Literal["record", "file"]
 Device = Literal["auto", "cpu", "cuda"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICES: tuple[Device, ...] = get_args(Device)
@@ -34,10 +35,12 @@ DEFAULT_CHUNK = 1_000_000
 class MatchSpec:
     """A match as users request it; ``of`` fills in defaults that depend on each other.
 
-    sources: the files of the dictionary. seed_bases: the windows that lie wholly inside the first
-    ``seed_bases`` symbols of the stream are added before the stream is matched. mode: ``grow`` adds
-    every mismatched k-mer immediately. max_kmers: a batch's k-mers, seeds or not, are added only if
-    the dictionary held fewer than this before the batch; 0: always.
+    sources: the files of the dictionary, or folders and patterns of them. targets: a table that
+    names their targets, or empty. target_by: what is a target without it. seed_bases: the windows
+    that lie wholly inside the first ``seed_bases`` symbols of the stream are added before the
+    stream is matched. mode: ``grow`` adds every mismatched k-mer immediately. max_kmers: a batch's
+    k-mers, seeds or not, are added only if the dictionary held fewer than this before the batch;
+    0: always.
 
     exact: report the events of exact matching. counted: also report which k-mer each window
     matches (``target_counts.numbers_of``). distance: also report k-mers within that many edits, by
@@ -54,6 +57,8 @@ class MatchSpec:
 
     k: int
     sources: tuple[str, ...] = ()
+    targets: str = ""
+    target_by: TargetBy = "record"
     seed_bases: int = 0
     mode: Mode = "frozen"
     max_kmers: int = 0

@@ -45,8 +45,9 @@ def load_dictionary(
     if not spec.sources:
         return Dictionary.empty(spec.k, "forward" if as_stored else spec.strands)
     return Dictionary.from_files(
-        spec.sources, spec.k, spec.strands, as_stored=as_stored, on_notice=on_notice, team=team
-    )
+        spec.sources, spec.k, spec.strands, targets=spec.targets or None,
+        target_by=spec.target_by, as_stored=as_stored, on_notice=on_notice, team=team,
+    )  # fmt: skip
 
 
 def known_dictionary(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:

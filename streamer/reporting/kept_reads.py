@@ -5,7 +5,7 @@ daemon, this matches the reads against the dictionary's files. It only reads com
 the daemon may be running.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.reports import Assignment
 from streamer.matching.reports import reads as read_rows
-from streamer.matching.spec import MatchSpec
+from streamer.matching.spec import MatchSpec, TargetBy
 from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.reporting import reports
@@ -37,10 +37,12 @@ _BASES = 1 << 24  # bases of batches matched together
 class Recount:
     """How retained reads are counted.
 
-    sources: the dictionary's files; if empty, those named in the journal. bins: per target.
+    sources: the dictionary's files; if empty, those named in the journal. targets: the table of
+    their targets, and what is one without it; if empty, as in the journal. bins: per target.
     """
 
     sources: tuple[str, ...] = ()
+    targets: Sequence[str] = ()
     rule: Assignment = field(default_factory=Assignment)
     bins: int = 100
     threads: int = 0
@@ -68,6 +70,7 @@ class _Known:
     fingerprint: int = 0
     version: int = 1
     sources: tuple[str, ...] = ()
+    targets: Sequence[str] = ()
     reads: int = 0
     novelty_at: int = 0
     curve: NoveltyCurve | None = None
@@ -144,7 +147,9 @@ class _Counting:
 
     def _dictionary(self) -> Dictionary:
         sources = self._recount.sources or self._known.sources
-        spec = replace(self._spec, sources=sources)
+        table, by = self._recount.targets or self._known.targets or ("", "record")
+        by_file: TargetBy = "file" if by == "file" else "record"
+        spec = replace(self._spec, sources=sources, targets=table, target_by=by_file)
         try:
             found = load_dictionary(spec)
         except (StreamerError, OSError) as error:
@@ -241,6 +246,7 @@ def _known(reader: JournalReader, spec: MatchSpec) -> _Known:
         meta = msgpack.unpackb(snapshot.meta)
         known.fingerprint, known.version = meta["fingerprint"], meta["version"]
         known.sources = tuple(meta.get("sources", ()))
+        known.targets = meta.get("targets", ())
         known.reads = meta["counts"].get("reads", 0)
         known.novelty_at = after = snapshot.at
         if known.curve is not None and "novelty" in meta:
@@ -252,6 +258,7 @@ def _known(reader: JournalReader, spec: MatchSpec) -> _Known:
             meta = msgpack.unpackb(record.meta)
             known.fingerprint, known.version = meta["fingerprint"], meta["version"]
             known.sources = tuple(meta.get("sources", ()))
+            known.targets = meta.get("targets", ())
     return known
 
 

@@ -16,10 +16,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
+from glob import glob, has_magic
 from itertools import chain, groupby
 from typing import BinaryIO, TypedDict, TypeVar, Unpack
 
-from streamer.errors import DataError
+from streamer.dictionary.target_sets import first_names
+from streamer.errors import DataError, StreamerError
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import CUT, MORE, RecordBuffer, RecordForm, TextPiece
 from streamer.sequences.source import (
@@ -32,8 +34,16 @@ from streamer.sequences.source import (
 )
 from trie.cpu.forks import forked
 from trie.cpu.team import Done, Part, Team, results_of
+from trie.index.index_file import is_index
 
 R = TypeVar("R")
+
+_SEQUENCES = (
+    ".fa", ".fasta", ".fna", ".ffn", ".frn", ".fas", ".fsa", ".mfa", ".fq", ".fastq",
+    ".sam", ".bam", ".cram",
+)  # fmt: skip
+_COMPRESSED = (".gz", ".bgz", ".bz2", ".xz", ".zst")
+"""The suffixes of sequence files in folders of references."""
 
 SMALL_BYTES = 1 << 26
 """The largest such file: nobody helps with the last one, and results of a thread wait in memory."""
@@ -329,3 +339,50 @@ def check_exist(paths: Iterable[str]) -> None:
     for path in paths:
         if path != STDIN and not os.path.exists(path):
             raise DataError("no such file", file=shown_name(path))
+
+
+def reference_files(
+    paths: Iterable[str], on_notice: Callable[[str], None] | None = None
+) -> list[str]:
+    """Replace patterns by the files that they match, and folders by their files, by name.
+
+    Of a folder these are sequence files, by their suffixes, and indexes. A file is no pattern
+    whatever its name, and is taken once, but for those that are named. on_notice: called with one
+    line about files of folders that are not taken. StreamerError for a pattern or folder without a
+    file.
+    """
+    found: list[str] = []
+    for path in paths:
+        if os.path.isdir(path):
+            matched = [path]
+        elif path != STDIN and has_magic(path) and not os.path.lexists(path):
+            matched = sorted(glob(path, recursive=True))
+        else:
+            found.append(path)
+            continue
+        some, passed = list[str](), list[str]()
+        for one in matched:
+            if not os.path.isdir(one):
+                some.append(one)
+                continue
+            for file in sorted(os.path.join(one, name) for name in os.listdir(one)):
+                if os.path.isfile(file) and not os.path.basename(file).startswith("."):
+                    (some if _is_reference(file) else passed).append(file)
+        if not some:
+            why = "has no FASTA, FASTQ, SAM, BAM or CRAM file, and no index"
+            raise StreamerError(f"{path}: {why if matched else 'no such file'}")
+        known = {*found}
+        found += [file for file in dict.fromkeys(some) if file not in known]
+        if passed and on_notice is not None:
+            on_notice(
+                f"warning: {path}: {len(passed):,} files are no sequences by their names and are "
+                f"not read: {first_names([os.path.basename(file) for file in passed])}"
+            )
+    return found
+
+
+def _is_reference(path: str) -> bool:
+    stem, suffix = os.path.splitext(path.lower())
+    if suffix in _COMPRESSED:
+        suffix = os.path.splitext(stem)[1]
+    return suffix in _SEQUENCES or is_index(path)

@@ -240,7 +240,8 @@ def _target_faults(config: Config) -> Iterator[Fault]:
     from streamer.dictionary.targets import target_names
 
     try:
-        known = target_names(config.dictionary.sources, config.dictionary.k)
+        table = config.dictionary
+        known = target_names(table.sources, table.k, table.targets or None, table.target_by)
     except StreamerError as error:
         yield "dictionary.sources", str(error)
         return

@@ -17,7 +17,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from streamer.daemon.security.key_folder import KeyFolder
-from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mode, Semantics
+from streamer.errors import DataError, StreamerError
+from streamer.matching.spec import (
+    DEFAULT_CHUNK,
+    Device,
+    Kernel,
+    MatchSpec,
+    Mode,
+    Semantics,
+    TargetBy,
+)
 from streamer.protocol import endpoints
 from streamer.protocol.header import MAX_NAME_BYTES
 from streamer.protocol.keys import KeysError
@@ -141,11 +150,13 @@ def _absolute(folder: Path, path: str) -> str:
 class DictionaryTable(ConfigTable):
     """The k-mers that reads are matched against."""
 
-    paths = ("sources",)
+    paths = ("sources", "targets")
     k: int = Field(default=21, ge=1, le=MAX_K)
     mode: Mode | None = None
     strands: Strands | None = None
     sources: list[str] = []
+    targets: str = ""
+    target_by: TargetBy = "record"
     seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
     max_kmers: int = Field(default=16_000_000, ge=0, lt=1 << 62)
     at_limit: Literal["freeze", "refuse"] = "freeze"
@@ -155,9 +166,13 @@ class DictionaryTable(ConfigTable):
         table = super().located(folder)
         if not table.sources or {"k", "strands"} <= self.model_fields_set:
             return table
+        from streamer.sequences.files import reference_files
         from trie.index.index_file import IndexFileError, facts_of
 
-        for path in table.sources:
+        files = list[str]()
+        with suppress(OSError, StreamerError):
+            files = reference_files(table.sources)
+        for path in files:
             with suppress(OSError, IndexFileError):
                 if (facts := facts_of(path)) is not None:
                     own = {"k": facts["k"], "strands": facts["strands"]}
@@ -171,16 +186,34 @@ class DictionaryTable(ConfigTable):
         return table
 
     def missing(self, given: Self) -> Iterator[Fault]:
+        from streamer.sequences.files import reference_files
+
         for index, (name, path) in enumerate(zip(given.sources, self.sources, strict=True)):
             key = f"dictionary.sources.{index}"
-            if os.path.isdir(path):
-                yield key, f"'{name}' is a directory, not a sequence file"
-            elif not os.path.exists(path):
+            try:
+                files = reference_files([path])
+            except (OSError, StreamerError) as error:
+                yield key, f"'{name}': {str(error).removeprefix(path + ': ')}"
+                continue
+            if not os.path.exists(files[0]):
                 yield key, f"no such file: '{name}' (looked for {path})"
-            elif not os.access(path, os.R_OK):
-                yield key, f"'{name}' is not readable"
+            for file in files:
+                if os.path.exists(file) and not os.access(file, os.R_OK):
+                    yield key, f"'{name if file == path else file}' is not readable"
+        if self.targets:
+            from streamer.dictionary.target_table import read_targets
+
+            try:
+                read_targets(self.targets)
+            except DataError as error:
+                yield "dictionary.targets", str(error)
 
     def faults(self) -> Iterator[Fault]:
+        names = {"targets": bool(self.targets), "target_by": self.target_by != "record"}
+        for key, named in names.items():
+            if named and not self.sources:
+                what = "names targets of dictionary.sources, which is empty"
+                yield f"dictionary.{key}", what, "dictionary.sources"
         if self.mode == "frozen" and not self.sources and not self.seed_bases:
             what = "a frozen dictionary needs sources or seed_bases"
             yield "dictionary.mode", what, "dictionary.sources", "dictionary.seed_bases"
@@ -506,6 +539,7 @@ class Config(ConfigTable):
         paths = [("jobs.results", self.jobs.results)] if self.jobs.directories else []
         if self.journal.durability != "none":
             paths.append(("journal.directory", self.journal.directory))
+            paths.append(("dictionary.targets", self.dictionary.targets))
             sources = enumerate(self.dictionary.sources)
             paths += [(f"dictionary.sources.{at}", source) for at, source in sources]
         for key, path in paths:
@@ -531,6 +565,8 @@ def match_spec(dictionary: DictionaryTable, matching: MatchingTable) -> MatchSpe
     spec = MatchSpec.of(
         k=dictionary.k,
         sources=tuple(dictionary.sources),
+        targets=dictionary.targets,
+        target_by=dictionary.target_by,
         seed_bases=dictionary.seed_bases,
         mode=dictionary.mode,
         max_kmers=dictionary.max_kmers,

@@ -117,8 +117,9 @@ def test_reads_before_the_fault_are_reported(good, tmp_path, streamer):
     assert [line.split("\t")[0] for line in out.splitlines()] == ["#read", "a", "b"]
 
 
-@pytest.mark.parametrize("name", ["missing.fa", "."])
+@pytest.mark.parametrize("name", ["missing.fa", "folder"])
 def test_unreadable(name, good, tmp_path, streamer):
+    (tmp_path / "folder").mkdir()
     for arguments in ([tmp_path / name, "-d", good], [good, "-d", tmp_path / name]):
         code, _, err = streamer("match", *arguments, "-k", 4, "-q")
         assert code == 1

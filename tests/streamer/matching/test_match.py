@@ -181,7 +181,8 @@ def test_names_that_look_like_several_or_repeat(tmp_path, streamer):
         assert found == dict(zip("xyz", lists, strict=True))
         assert [line for line in err.splitlines() if "warning" in line] == [
             "streamer: warning: 1 target names repeat, so rows do not tell their records apart: "
-            "Hong; a name ends at the first blank: replace blanks, or rename",
+            "Hong; a name ends at the first blank: replace blanks, or rename, or name targets by a "
+            "table or by file (--targets, --target-by)",
             "streamer: warning: 3 target names hold ';', which joins names in the column target, "
             'or are dots or empty: s1;size=5;, a"b;c, .; use --format jsonl, which has lists, or '
             "rename",
