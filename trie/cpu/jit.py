@@ -19,6 +19,7 @@ from typing import Any
 
 import llvmlite.binding
 import numba.core.caching
+import numba.core.codegen
 import numba.core.config
 import numba.core.environment
 import numba.core.runtime.nrt
@@ -30,6 +31,7 @@ from trie.cpu.compiling import ADVICE, ROOT, installed_files, kernel_folder, log
 # untyped: only later versions of numba have type annotations
 config: Any = numba.core.config
 caching: Any = numba.core.caching
+codegen: Any = numba.core.codegen
 FunctionCache: Any = caching.FunctionCache
 NullCache: Any = caching.NullCache
 environment: Any = numba.core.environment
@@ -61,6 +63,45 @@ def _rebuild_env(module: str, constants: Any, name: str) -> Any:
 
 if _rebuilt is not None:  # not part of numba's public API: without it commands start more slowly
     environment._rebuild_env = _rebuild_env
+
+
+class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """Compiled code, whose bitcode, for kernels that call it, is parsed when one is compiled.
+
+    numba's parses it whenever code is loaded, to know the symbols, which are stored with it here:
+    half of the time that loading takes.
+    """
+
+    _bitcode = b""
+    _shared_module: Any
+
+    def serialize_using_object_code(self) -> Any:
+        """What is stored: numba's, and the names of all symbols."""
+        name, kind, data = super().serialize_using_object_code()
+        module = self._get_module_for_linking()
+        found = (*module.functions, *module.global_variables)
+        return name, kind, (*data, [each.name for each in found if not each.is_declaration])
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> Any:
+        name, _, data = state
+        if len(data) != 3:
+            return super()._unserialize(codegen, state)
+        self = codegen.create_library(name)
+        code, self._bitcode, symbols = data
+        self.enable_object_caching()
+        self._set_compiled_object(code)
+        self._finalize_final_module()
+        codegen._engine._defined_symbols.update(symbols)
+        return self
+
+    def _get_module_for_linking(self) -> Any:
+        if self._shared_module is None and self._bitcode:
+            self._shared_module = llvmlite.binding.parse_bitcode(self._bitcode)
+        return super()._get_module_for_linking()
+
+
+codegen.JITCPUCodegen._library_class = _Library
 
 
 class Kernel:

@@ -128,6 +128,51 @@ def test_kernels_of_the_package_are_used_where_this_machine_has_none(installed):
     assert run(installed, kernel)[1] == "42 1\n"
 
 
+CALLER = (
+    KERNEL.partition("print")[0]
+    + """
+@njit(cache=True)
+def four_times(x):
+    return twice(twice(x))
+
+def parsed():
+    return [made.library._shared_module is not None for made in twice.dispatcher.overloads.values()]
+
+print(twice(21), parsed())
+if "call" in sys.argv:
+    print(four_times(21), sum(four_times.dispatcher.stats.cache_hits.values()), parsed())
+"""
+)
+
+
+def test_code_for_callers_is_parsed_when_one_of_them_is_compiled(installed, tmp_path):
+    kernel = tmp_path / "caller.py"
+    kernel.write_text(CALLER)
+    cache = {"NUMBA_CACHE_DIR": tmp_path / "cache"}
+    assert run(installed, kernel, **cache) == (0, "42 [True]\n", "")
+    assert run(installed, kernel, **cache) == (0, "42 [False]\n", "")
+    assert run(installed, kernel, "call", **cache) == (0, "42 [False]\n84 0 [True]\n", "")
+    assert run(installed, kernel, "call", **cache) == (0, "42 [False]\n84 1 [False]\n", "")
+
+
+def test_sources_of_a_wheel_are_known_by_its_list_of_files(tmp_path, monkeypatch):
+    """Kernels are compiled in a source tree, and used where its files are installed."""
+    sizes = {"streamer/cli/app.py": 7, "trie/codes.py": 5, "trie/cpu/jit.py": 3, "gpu/a.py": 9}
+    for name, size in sizes.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("#" * size)
+    monkeypatch.setattr(compiling, "ROOT", tmp_path)
+    made = compiling.made_for()
+    record = tmp_path / "kmer_streamer-1.dist-info" / "RECORD"
+    record.parent.mkdir()
+    lines = [f"{name},sha256=x,{size}" for name, size in sizes.items()]
+    record.write_text("\n".join([*lines[::-1], "trie/py.typed,sha256=x,0", "RECORD,,"]))
+    (tmp_path / "gpu" / "a.py").write_text("")
+    assert compiling.made_for() == made
+    record.write_text(record.read_text().replace("x,5", "x,6"))
+    assert compiling.made_for() != made
+
+
 def test_a_command_says_so_in_one_line(installed, tmp_path):
     (tmp_path / "r.fa").write_text(">r\nACGTTGCATTAC\n")
     # the command that compiles least
