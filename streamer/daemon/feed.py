@@ -1,4 +1,7 @@
-"""The feed thread: the socket around ``FeedCore``, which says what to send."""
+"""The feed thread: the socket around ``FeedCore``, which says what to send.
+
+The columns of its messages are defined in ``streamer.protocol.schema``.
+"""
 
 from __future__ import annotations
 

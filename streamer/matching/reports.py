@@ -1,10 +1,7 @@
 """The reports of exact and approximate matching, in columns: dicts of equally long arrays.
 
-Reads and targets are indices here; ``streamer.matching.reports`` substitutes their names.
-
-Reports with names of reads, events and targets instead of indices.
-
-Which target a read is assigned to: the rule of reports, filters and decisions.
+Reads and targets are indices in a report; ``ReportTables`` substitutes their names. The rule that
+assigns a read to a target is here, too, for reports, filters and decisions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Rows for users: TSV or one JSON object a line, or Arrow and Parquet (``arrow_rows``)."""
+"""Rows for users: TSV or one JSON object a line, or Arrow and Parquet (``arrow_rows``).
+
+The columns of the rows of ``match`` are defined in ``streamer.matching.reports``.
+"""
 
 from __future__ import annotations
 
