@@ -16,6 +16,7 @@ from streamer.matching.spec import Device
 ExactSection = StrEnum("ExactSection", "frozen reads grow snapshot memory figure39 files")
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
 FileSection = StrEnum("FileSection", "commands profile")
+IndexSection = StrEnum("IndexSection", "index commands")
 DaemonSection = StrEnum("DaemonSection", "speed latency pages jobs replay restart")
 ClusterSection = StrEnum("ClusterSection", "jobs streams shards")
 Durability = StrEnum("Durability", "none os fsync")
@@ -51,12 +52,21 @@ def index(
     bases: Annotated[
         int, typer.Option(min=1_000_000, help="Bases of the model genome; 3_100_000_000 is human.")
     ] = 200_000_000,
+    fasta: Annotated[
+        list[str] | None,
+        typer.Option(help="A genome in place of the model one; may be given again."),
+    ] = None,
+    reads: Annotated[
+        int, typer.Option(min=1_000_000, help="Bases of the reads of whole commands.")
+    ] = 300_000_000,
+    section: Annotated[list[IndexSection] | None, _section] = None,
 ) -> None:
-    """The index of a model genome: bytes a base, building, opening, matching.
+    """The index of a genome: bytes a base, building, opening, matching, and whole commands.
 
-    The peer is sshash, with the first 4 M bases of the same genome.
+    The peers are sshash, and kraken2 and deacon if they are installed, with up to 134 M bases.
+    Answers that differ from those of a growing table are counted.
     """
-    _run("index", "cpu", bases=bases)
+    _run("index", "cpu", section, bases=bases, fasta=fasta or [], reads=reads)
 
 
 def ltb(

@@ -23,17 +23,20 @@ class Peer(NamedTuple):
         return measured([*self.command, last], errors=subprocess.DEVNULL)
 
 
-def found_peers(genome: Path, k: int, threads: int) -> list[Peer]:
-    """The installed peers, each with a database of the genome beside it."""
-    threads = threads or usable_cores()
-    return [peer for make in (_kraken2, _bbduk, _deacon) if (peer := make(genome, k, threads))]
+def found_peers(genome: Path, k: int, threads: int, at: Path | None = None) -> list[Peer]:
+    """The installed peers, each with a database of the genome in the folder ``at``, or beside it.
+
+    genome: FASTA, not compressed.
+    """
+    given = genome, at or genome.parent, k, threads or usable_cores()
+    return [peer for make in (_kraken2, _bbduk, _deacon) if (peer := make(*given))]
 
 
-def _kraken2(genome: Path, k: int, threads: int) -> Peer | None:
+def _kraken2(genome: Path, at: Path, k: int, threads: int) -> Peer | None:
     """Uses its own length of k-mers, 35; gives a row for each read."""
     if shutil.which("kraken2") is None or shutil.which("kraken2-build") is None:
         return None
-    base = genome.parent / "kraken2"
+    base = at / "kraken2"
     (base / "taxonomy").mkdir(parents=True)
     fields = "\t|\t".join
     (base / "taxonomy" / "nodes.dmp").write_text(
@@ -46,14 +49,16 @@ def _kraken2(genome: Path, k: int, threads: int) -> Peer | None:
         )
     )
     library = base / "genome.fa"
-    library.write_bytes(genome.read_bytes().replace(b">genome", b">genome|kraken:taxid|2", 1))
+    with genome.open("rb") as source, library.open("wb") as file:
+        for number, line in enumerate(source):
+            file.write(b">r%d|kraken:taxid|2\n" % number if line.startswith(b">") else line)
     build = ["kraken2-build", "--db", str(base), "--no-masking", "--threads", str(threads)]
     for step in (["--add-to-library", str(library)], ["--build"]):
         subprocess.run([*build, *step], check=True, capture_output=True)
     return Peer("kraken2", ["kraken2", "--db", str(base), "--threads", str(threads)])
 
 
-def _bbduk(genome: Path, k: int, threads: int) -> Peer | None:
+def _bbduk(genome: Path, at: Path, k: int, threads: int) -> Peer | None:
     """Only counts the reads on target; needs -Xmx, as it cannot tell how much memory there is."""
     if shutil.which("bbduk.sh") is None:
         return None
@@ -61,11 +66,11 @@ def _bbduk(genome: Path, k: int, threads: int) -> Peer | None:
     return Peer("bbduk", ["bbduk.sh", *options])
 
 
-def _deacon(genome: Path, k: int, threads: int) -> Peer | None:
+def _deacon(genome: Path, at: Path, k: int, threads: int) -> Peer | None:
     """Writes the reads on target."""
     if shutil.which("deacon") is None:
         return None
-    index = genome.with_suffix(".idx")
+    index = at / "deacon.idx"
     made = subprocess.run(
         ["deacon", "index", "build", "-k", str(k), str(genome)], check=True, capture_output=True
     )

@@ -111,8 +111,7 @@ def _build(
         check_notices(made.kmerless(), made.names, sources, k, notice, none=none)
         if any(changes):
             made = selected(made, *changes, team=team)
-        made = made.prepared(lambda done: show(int(5 + 90 * done)))
-        made.save(output)
+        made.save(output, lambda done: show(int(5 + 90 * done)))
 
 
 def _show(path: str, format_: str) -> None:

@@ -162,27 +162,21 @@ class Index:
         """Which k-mers are equal."""
         if self.known is not None:
             return self.known
+        return self._shares_of(*self._repeats(self.text))
+
+    def _repeats(
+        self, text: TextIndex, on_work: Callable[[float], None] = lambda done: None
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int8]]:
         if not self.records:
-            none = np.zeros((3, 0), np.uint32)
-            nothing = TargetSets.empty(), np.zeros(0, np.int64), 0
-            return Shares(none, np.zeros(0, np.int8), none, *nothing)
+            return np.zeros((3, 0), np.uint32), np.zeros(0, np.int8)
         from trie.index.repeats import find_repeats  # only reports of targets ask for it
 
-        return self._shares_of(*find_repeats(self.text, self.reference, usable_cores()))
-
-    def prepared(self, on_work: Callable[[float], None]) -> Index:
-        """The index with all that a file has; on_work: gets the share of the work that is done."""
-        from trie.index.repeats import find_repeats
-
-        made = replace(self, made=self._placed(lambda done: on_work(0.4 * done)))
-        repeats = find_repeats(
-            made.text, self.reference, usable_cores(), lambda done: on_work(0.4 + 0.6 * done)
-        )
-        made = replace(made, known=made._shares_of(*repeats))
-        on_work(1.0)
-        return made
+        return find_repeats(text, self.reference, usable_cores(), on_work)
 
     def _shares_of(self, repeats: NDArray[np.uint32], steps: NDArray[np.int8]) -> Shares:
+        if not self.records:
+            nothing = TargetSets.empty(), np.zeros(0, np.int64), 0
+            return Shares(repeats, steps, repeats, *nothing)
         windows = self.reference.windows(self.k)
         repeated = int(repeats[1].sum(dtype=np.int64) - repeats[0].sum(dtype=np.int64))
         distinct = int(windows.sum()) - repeated
@@ -261,10 +255,6 @@ class Index:
         for array in (text.packed, text.gaps, self.owners, _joined_names(self.names)):
             checksum = zlib.crc32(array.view(np.uint8).data, checksum)
         return checksum or 1
-
-    def memory_bytes(self) -> int:
-        """The bytes of all arrays."""
-        return sum(array.nbytes for array in self._arrays().values())
 
     @classmethod
     def from_files(
@@ -425,35 +415,52 @@ class Index:
             first += source.records
         return found
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        arrays = dict(zip(_ARRAYS, self.text.arrays, strict=True))
-        shares = self.shares
-        return arrays | {
-            "record_names": _joined_names(self.records),
-            "target_names": _joined_names(self.names),
-            "starts": self.starts,
-            "owners": self.owners,
-            "repeats": shares.repeats.ravel(),
-            "repeat_steps": shares.steps,
-            "shared": shares.shared.ravel(),
-            "set_starts": shares.sets.starts,
-            "set_members": shares.sets.members,
-            "kmers": shares.kmers,
-            **({"groups": _joined_names(self.groups)} if self.groups else {}),
-            **({"grown": self.grown} if self.grown.size else {}),
-        }
+    def _in_turn(
+        self, facts: dict[str, Any], on_work: Callable[[float], None]
+    ) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield the arrays of a file, and add to its facts what is then known.
 
-    def save(self, path: str) -> None:
-        """Write the index to a file; OSError if that fails, and nothing is left of it."""
+        What this index has not made yet is kept no longer than needed.
+        """
+        text = self.made or self.__dict__.get("text")
+        text = text or self._placed(lambda done: on_work(0.4 * done))
+        yield from zip(_ARRAYS, text.arrays, strict=True)
+        shares = self.known or self.__dict__.get("shares")
+        if shares is None:
+            repeats = self._repeats(text, lambda done: on_work(0.4 + 0.6 * done))
+            del text
+            shares = self._shares_of(*repeats)
+        on_work(1.0)
+        facts["kmers"] = shares.distinct
+        yield "record_names", _joined_names(self.records)
+        yield "target_names", _joined_names(self.names)
+        yield "starts", self.starts
+        yield "owners", self.owners
+        yield "repeats", shares.repeats.ravel()
+        yield "repeat_steps", shares.steps
+        yield "shared", shares.shared.ravel()
+        yield "set_starts", shares.sets.starts
+        yield "set_members", shares.sets.members
+        yield "kmers", shares.kmers
+        if self.groups:
+            yield "groups", _joined_names(self.groups)
+        if self.grown.size:
+            yield "grown", self.grown
+
+    def save(self, path: str, on_work: Callable[[float], None] = lambda done: None) -> None:
+        """Write the index to a file; OSError if that fails, and nothing is left of it.
+
+        on_work: gets the share of the work that is done, if this has to make places and repeats.
+        """
         facts = {
             "k": self.k,
             "strands": self.strands,
             "size": self.size,
             "bases": self.bases,
-            "kmers": self.shares.distinct,
+            "kmers": 1 << 62,  # not known yet
             "sources": [list(vars(source).values()) for source in self.sources],
         }
-        write_index(path, facts, self._arrays())
+        write_index(path, facts, self._in_turn(facts, on_work))
 
     @classmethod
     def open(cls, path: str) -> Index:

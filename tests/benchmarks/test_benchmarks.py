@@ -5,6 +5,9 @@ Times are not judged.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -17,6 +20,7 @@ from benchmarks import (
     frozen_reads,
     growing_daemon,
     hamming,
+    index,
     jobs,
     lcs,
     levenshtein,
@@ -29,6 +33,7 @@ from benchmarks import (
 from benchmarks.__main__ import app
 from benchmarks.inputs import half_hit, random_codes
 from benchmarks.plain_hash import PlainHashSet
+from streamer.dictionary.index import Index
 from streamer.sequences.files import read_batches
 from tests.streamer.sequences.kit import rows_of
 from trie.index.kmer_index import KmerIndex
@@ -83,6 +88,12 @@ def small_exact(_):
     yield from frozen_reads.rows(3000, ks=(21,), total=20_000, threads=(1,), repeats=1)
 
 
+def small_index(patch):
+    patch.setattr(index, "found_peers", lambda *_, **__: [])
+    yield from index.rows((), 300_000, ks=(21,), total=60_000, repeats=1)
+    yield from index.commands((), 300_000, 30_000, repeats=1)
+
+
 SLOW = pytest.mark.slow
 SUITES = {
     "commands": (small_commands, 22),
@@ -94,6 +105,7 @@ SUITES = {
     "exact": (small_exact, 8),
     "file": (small_file, 15),
     "hamming": (small_hamming, 25),
+    "index": (small_index, 8),
     "jobs": (lambda _: jobs.jobs(0.3, 2, 2_000_000), 12),
     "lcs": (small_lcs, 15),
     "pages": (lambda _: pages.pages(0.5, 2, 3), 3),
@@ -143,6 +155,19 @@ def test_a_command_prints_its_tables(name, streamer, monkeypatch):
     code, out, err = streamer(*line, app=app)
     assert code == 0, err
     assert all(title in out for title in titles)
+
+
+def test_unequal_answers_of_an_index_are_seen(tmp_path):
+    fasta = str(tmp_path / "genome.fa")
+    index.write_model(Path(fasta), 50_000)
+    made = Index.from_files([fasta], 21, "canonical")
+    batch = frozen_reads.reads_of(index.sample(made, 40), 20_000, 150, 1)
+    assert index.unequal(made, [fasta], batch) == 0
+    turned = replace(made, owners=made.owners[::-1].copy())
+    assert index.unequal(replace(turned, known=made.shares), [fasta], batch) > 0
+    text = Path(fasta).read_text().partition(">chromosome12")[0]
+    Path(fasta).write_text(text)
+    assert index.unequal(made, [fasta], batch) > 1_000
 
 
 def test_peers_answer_as_the_index():

@@ -16,6 +16,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -77,6 +78,12 @@ MINIMUM = 768 << 20
 """Bytes of address space for the libraries, their threads, and compiling kernels."""
 
 _M_ARENA_MAX = -8  # of mallopt in glibc's malloc.h
+
+
+def give_back() -> None:
+    """Give freed memory back to the system: that between blocks in use, too."""
+    with suppress(AttributeError):  # of a C library other than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def limit() -> int | None:

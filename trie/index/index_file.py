@@ -23,7 +23,7 @@ import os
 import signal
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, Final
 
 import llvmlite.binding
@@ -39,6 +39,7 @@ PAGE: Final = 4096
 _HEAD: Final = struct.Struct("<8sIII")
 _MOST_DESCRIPTION: Final = 1 << 26
 _PIECE: Final = 1 << 24
+_MOST_ARRAYS, _SECTION = 32, 128  # bytes of the description for an array, at most
 
 _ZIP_NAME: Final = 30  # where the name of an archive's first member is
 
@@ -72,31 +73,33 @@ def _begins(path: str, magic: bytes, at: int = 0) -> bool:
         return False
 
 
-def write_index(path: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write a file atomically; OSError if that fails, and nothing is left of it."""
-    contents = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+def write_index(
+    path: str, facts: Mapping[str, Any], arrays: Iterable[tuple[str, NDArray[Any]]]
+) -> None:
+    """Write a file atomically; OSError if that fails, and nothing is left of it.
 
-    def description(offset: int) -> bytes:
-        sections = []
-        for name, array in contents.items():
-            offset += -offset % PAGE
-            kind = array.dtype.newbyteorder("<").str
-            sections.append([name, kind, array.size, offset, checksums[name]])
-            offset += array.nbytes
-        return json.dumps({**facts, "arrays": sections}, ensure_ascii=False).encode()
-
-    checksums = {name: _checksum(array) for name, array in contents.items()}
-    # offsets take more digits the larger they are: leave room for the largest
-    size = len(description(1 << 50))
-    text = description(_HEAD.size + size).ljust(size)
+    arrays: by name; each is written before the next one is asked for. facts: those after the last
+    one, which take no more room in the description than at first.
+    """
+    size = len(_description(facts, [])) + _MOST_ARRAYS * _SECTION
+    sections: list[list[Any]] = []
     with naming(path), NewFile(path) as new:
         file = new.file
-        file.write(_HEAD.pack(MAGIC, VERSION, size, zlib.crc32(text)) + text)
-        for array in contents.values():
+        file.write(bytes(_HEAD.size + size))
+        for name, array in arrays:
+            raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
             file.write(bytes(-file.tell() % PAGE))
-            raw = array.view(np.uint8).reshape(-1)
+            kind = array.dtype.newbyteorder("<").str
+            sections.append([name, kind, array.size, file.tell(), _checksum(raw)])
             for at in range(0, raw.size, _PIECE):
                 file.write(raw[at : at + _PIECE].data)
+        text = _description(facts, sections).ljust(size)
+        file.seek(0)
+        file.write(_HEAD.pack(MAGIC, VERSION, size, zlib.crc32(text)) + text)
+
+
+def _description(facts: Mapping[str, Any], sections: list[list[Any]]) -> bytes:
+    return json.dumps({**facts, "arrays": sections}, ensure_ascii=False).encode()
 
 
 def _checksum(array: NDArray[Any]) -> int:

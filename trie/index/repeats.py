@@ -13,7 +13,6 @@ so that the distinct k-mers of a text are its windows less those of repeats.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import inner, njit
+from trie.cpu.machine import give_back
 from trie.cpu.threads import run_ranges
 from trie.index.mers import number_at, number_of, put_orders, reversed_pairs
 from trie.index.places import (
@@ -42,7 +42,7 @@ _BEFORE: Final = 32  # symbols before a place whose m-mers matter
 _NEAR: Final = 128
 _ROWS: Final = 1 << 16
 _GRAIN: Final = 1 << 14
-_SORTED: Final = 1 << 24  # symbols whose repeats are sorted together
+_SORTED: Final = 1 << 25  # symbols whose repeats are sorted together
 
 
 def find_repeats(
@@ -53,49 +53,69 @@ def find_repeats(
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8]]:
     """The repeats of a text, ascending: uint32[3, n], begin, end and first, and int8[n], steps.
 
-    They are sorted in parts of the text, so that 30 bytes a repeat are enough. on_work: gets the
-    share of the work that is done.
+    They are sorted in parts of the text, which are given back as they are done: 30 bytes a repeat
+    are enough. on_work: gets the share of the work that is done.
     """
     offsets, places, prints, full = index.arrays[4:]
     known = text.packed, text.blocks, text.gaps, index.shape, offsets, places, prints, full
+    edges = [*range(0, text.size, _SORTED), text.size]
+    sections: list[list[NDArray[np.uint32]]] = [[] for _ in edges[1:]]
 
-    def of_buckets(begin: int, end: int) -> list[NDArray[np.uint32]]:
-        parts = []
+    def put(rows: NDArray[np.uint32]) -> None:
+        bounds = np.searchsorted(rows[:, 0], edges).tolist()
+        for some, first, stop in zip(sections, bounds, bounds[1:], strict=False):
+            if first < stop:
+                some.append(rows[first:stop].copy())
+
+    def of_buckets(begin: int, end: int) -> None:
         while begin < end:
             rows = np.empty((_ROWS, 4), np.int64)
             begin, count = _in_buckets(*known, begin, end, rows)
-            parts.append(_ascending(rows[:count]))
+            put(_ascending(rows[:count]))
         on_work(end / (2 * offsets.size))
-        return parts
 
-    def of_kmers(begin: int, end: int) -> list[NDArray[np.uint32]]:
-        parts = []
+    def of_kmers(begin: int, end: int) -> None:
         for codes, windows in listed_kmers(text, index.shape, offsets, full, begin, end):
             rows = np.empty((windows.size, 4), np.int64)
             rows = rows[: _of_kmers(*known, codes, windows, rows)]
-            parts.append(_ascending(rows[: _join(rows)]))
+            put(_ascending(rows[: _join(rows)]))
         on_work(0.5 + end / (2 * text.size))
-        return parts
 
     size = offsets.size - 1
-    ranges = [*run_ranges(of_buckets, 0, size, threads, grain=_GRAIN, most=MOST_AT_ONCE)]
+    run_ranges(of_buckets, 0, size, threads, grain=_GRAIN, most=MOST_AT_ONCE)
     if full.any() or not index.shape.mers.width:
         size = text.size - PAD
-        ranges += run_ranges(of_kmers, PAD, size, threads, grain=_GRAIN, align=4, most=MOST_AT_ONCE)
-    parts = [*chain(*ranges)]
-    columns, steps = [np.empty((3, 0), np.uint32)], [np.empty(0, np.int8)]
-    edges = [*range(0, text.size, _SORTED), text.size]
-    bounds = [np.searchsorted(part[:, 0], edges) for part in parts]
-    for at in range(len(edges) - 1):
-        some = [part[b[at] : b[at + 1]] for part, b in zip(parts, bounds, strict=True)]
+        run_ranges(of_kmers, PAD, size, threads, grain=_GRAIN, align=4, most=MOST_AT_ONCE)
+    return _sorted(sections)
+
+
+def _sorted(
+    sections: list[list[NDArray[np.uint32]]],
+) -> tuple[NDArray[np.uint32], NDArray[np.int8]]:
+    """The repeats of parts of the text, in order; the parts are emptied."""
+    most = sum(len(rows) for some in sections for rows in some)
+    columns, steps, count = np.empty(3 * most, np.uint32), np.empty(most, np.int8), 0
+    for some in sections:
         rows = np.concatenate([np.empty((0, 4), np.uint32), *some]).astype(np.int64)
+        some.clear()
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         rows[:, 3] -= 1
         rows = rows[: _join(rows)]
-        columns.append(rows[:, :3].T.astype(np.uint32, order="C"))
-        steps.append(rows[:, 3].astype(np.int8))
-    parts.clear()
-    return np.concatenate(columns, axis=1), np.concatenate(steps)
+        stop = count + len(rows)
+        for column in range(3):
+            columns[column * most + count : column * most + stop] = rows[:, column]
+        steps[count:stop] = rows[:, 3]
+        count = stop
+        give_back()
+    for column in (1, 2):
+        for at in range(0, count, _ROWS):  # they may overlap
+            stop = min(at + _ROWS, count)
+            columns[column * count + at : column * count + stop] = columns[
+                column * most + at : column * most + stop
+            ].copy()
+    columns.resize(3 * count, refcheck=False)
+    steps.resize(count, refcheck=False)
+    return columns.reshape(3, count), steps
 
 
 def _ascending(rows: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -7,7 +7,9 @@ import json
 import mmap
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,11 +103,35 @@ def test_work_is_reported_up_to_its_end(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, "MOST_AT_ONCE", 500)
     made = Index.from_files([written(tmp_path / "r.fa", records(12))], 21, "canonical")
     done: list[float] = []
-    prepared = made.prepared(done.append)
+    made.save(str(tmp_path / "r.idx"), done.append)
     assert len(done) > 50
     assert all(0 < share <= 1 for share in done)
     assert done[-1] == 1
-    np.testing.assert_array_equal(prepared.shares.repeats, made.shares.repeats)
+    saved = Index.open(str(tmp_path / "r.idx"))
+    np.testing.assert_array_equal(saved.shares.repeats, made.shares.repeats)
+
+
+def test_places_are_gone_once_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Comparing targets takes gigabytes for a genome: not beside the places, which take more."""
+    placed, shares_of = Index._placed, Index._shares_of
+    places: list[weakref.ref[Any]] = []
+
+    def watched(self: Index, on_work: Any) -> Any:
+        made = placed(self, on_work)
+        places.append(weakref.ref(made.arrays[5]))
+        return made
+
+    def alone(self: Index, *repeats: Any) -> Any:
+        assert [place() for place in places] == [None]
+        return shares_of(self, *repeats)
+
+    monkeypatch.setattr(Index, "_placed", watched)
+    monkeypatch.setattr(Index, "_shares_of", alone)
+    fasta = written(tmp_path / "r.fa", records(12))
+    Index.from_files([fasta], 21, "canonical").save(str(tmp_path / "r.idx"))
+    assert Index.open(str(tmp_path / "r.idx")).shares.kmers.sum() > 0
 
 
 def test_named_targets_join_their_sources(tmp_path: Path) -> None:
