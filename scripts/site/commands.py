@@ -37,12 +37,12 @@ def _row(parameter: Any, context: Any) -> tuple[str, str, str]:
     names, meaning = parameter.get_help_record(context)
     # typer appends default and range in brackets
     meaning, _, notes = meaning.partition("  [")
-    names, choices = _apart(names)
+    names, choices = apart(names)
     values = "; ".join(filter(None, [choices, notes.removesuffix("]")]))
     return code(names), cell(meaning), cell(values)
 
 
-def _apart(names: str) -> tuple[str, str]:
+def apart(names: str) -> tuple[str, str]:
     """The names with a one-word type, and the choices if there are several."""
     found = re.search(r" <([^>]+)>$", names)
     if found is None:

@@ -20,8 +20,8 @@ CANNOT_RUN = {
     "docs/scaling.md": {"needs minutes": 1},
     "docs/howto/gpu-host.md": {"needs a GPU": 3},
     "docs/install.md": {
-        "needs Docker": 1, "needs a terminal": 1, "needs minutes": 1, "needs systemd": 2,
-        "needs the network": 1,
+        "needs Docker": 1, "needs a file": 1, "needs a terminal": 1, "needs minutes": 1,
+        "needs systemd": 2, "needs the network": 1,
     },
     "docs/panel.md": {"needs the network": 1},
     "docs/report.md": {"needs a daemon": 1},

@@ -14,17 +14,23 @@ from itertools import chain
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import typer
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from scripts.site import manual
+from scripts.site.dependencies import DEVELOPERS
 from streamer import __version__
+from streamer.cli.app import COMMANDS, make_app
 from tests.data_files import DATA, ROOT
+from tests.pages.test_reference import walk
 
 pytestmark = pytest.mark.whole
 
 PACKAGING = ROOT / "packaging"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 # on conda-forge
 CONDA = {"msgpack": "msgpack-python", "prometheus-client": "prometheus_client"}
 
@@ -55,14 +61,25 @@ def test_the_version_is_one_line(streamer):
     assert streamer("--version") == (0, f"streamer {__version__}\n", "")
 
 
-EXTRAS = (
-    "cupy", "matplotlib", "numba_cuda", "primer3", "pyarrow", "pysam", "rapidgzip", "ray",
-    "readfish", "starlette", "textual", "uvicorn",
-)  # fmt: skip
-"""What the extras of the project install, as it is imported."""
+EXTRAS = {
+    "cupy-cuda13x": "cupy", "h11": "h11", "matplotlib": "matplotlib", "numba-cuda": "numba_cuda",
+    "primer3-py": "primer3", "pyarrow": "pyarrow", "pysam": "pysam", "rapidgzip": "rapidgzip",
+    "ray": "ray", "readfish": "readfish", "starlette": "starlette", "textual": "textual",
+    "uvicorn": "uvicorn",
+}  # fmt: skip
+"""What the extras of the project install, and as what it is imported."""
 
 
-def test_commands_run_without_extras(tmp_path):
+def user_extras():
+    """The extras for users, each with what it needs."""
+    extras = PROJECT["optional-dependencies"].items()
+    return {name: [*map(Requirement, needed)] for name, needed in extras if name not in DEVELOPERS}
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["with extras", "without extras"])
+def test_commands_import_nothing_of_extras(tmp_path, there):
+    named = {canonicalize_name(one.name) for needed in user_extras().values() for one in needed}
+    assert named == {*EXTRAS}
     genome, reads = DATA / "lambda.fa.gz", DATA / "lambda_sim.fq.gz"
     searches = (
         ["match", f"{reads}", "-d", f"{genome}", "-k", "21"],
@@ -71,12 +88,17 @@ def test_commands_run_without_extras(tmp_path):
     )
     program = f"""
 import sys
-sys.modules |= dict.fromkeys({EXTRAS})
+names = {[*EXTRAS.values()]}
+if not {there}:
+    sys.modules |= dict.fromkeys(names)
+import streamer.aio, streamer.client, streamer.daemon.service
 from streamer.cli.app import COMMANDS, main, make_app
 make_app(COMMANDS)
 for words in {searches}:
-    assert main([*words, "-o", "rows.tsv"]) == 0, words
-assert main([*words, "-o", "rows.parquet"]) == 2, "needs an extra"
+    assert main([*words, "--device", "cpu", "-o", "rows.tsv"]) == 0, words
+print([name for name in names if sys.modules.get(name)])
+if not {there}:
+    assert main([*words, "-o", "rows.parquet"]) == 2, "needs an extra"
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -86,19 +108,36 @@ assert main([*words, "-o", "rows.parquet"]) == 2, "needs an extra"
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    assert "pip install" in done.stderr
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert there or "pip install" in done.stderr
+
+
+def test_dependencies_have_sizes_and_licences():
+    """``scripts/dependencies`` was run since a dependency was added."""
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    sizes = dict(re.findall(r"^\| `([\w-]+)` \| \d+ \| (\d+) \|$", page, re.M))
+    assert {*sizes} == {*user_extras()}
+    shown = (ROOT / "docs" / "install.md").read_text()
+    assert dict(re.findall(r"^\| `([\w-]+)` \| .* \| (\d+) \|$", shown, re.M)) == sizes
+    rows = re.findall(r"^\| ([\w.\\-]+) \| ([\w.]+) \| (.+) \| [\d.]+ \| (.+) \|$", page, re.M)
+    listed = {canonicalize_name(name.replace("\\", "")): row for name, *row in rows}
+    wanted = {"always": [*map(Requirement, PROJECT["dependencies"])]} | user_extras()
+    for extra, needed in wanted.items():
+        for one in needed:
+            version, licence, comes_with = listed[canonicalize_name(one.name)]
+            assert version in one.specifier
+            assert licence
+            assert extra in comes_with or "always" in comes_with
 
 
 # ---- conda -----------------------------------------------------------------------------------
 
 
 def recipe():
-    """The recipe, with what its templates make."""
-    text = (PACKAGING / "bioconda" / "meta.yaml").read_text()
-    said = dict(re.findall(r'{% set (\w+) = "(.*?)" %}', text))
-    text = re.sub(r"{% .*? %}\n", "", text)
-    return yaml.safe_load(re.sub(r"{{ (\w+).*? }}", lambda m: said.get(m[1], m[1]), text))
+    """The recipe, with the version in its place."""
+    text = (PACKAGING / "conda" / "recipe.yaml").read_text()
+    made = yaml.safe_load(text)
+    return yaml.safe_load(text.replace("${{ version }}", made["context"]["version"]))
 
 
 def test_the_recipe_needs_what_the_project_needs():
@@ -108,14 +147,19 @@ def test_the_recipe_needs_what_the_project_needs():
         wanted.add(f"{CONDA.get(name, name)} {limit}")
     made = recipe()
     assert {*made["requirements"]["run"]} == wanted
-    assert f"python {PROJECT['requires-python']}" in made["requirements"]["host"]
+    builds = {"pip", f"python {PROJECT['requires-python']}"}
+    builds |= {line.replace(">=", " >=") for line in PYPROJECT["build-system"]["requires"]}
+    assert {*made["requirements"]["host"]} == builds
     assert made["package"] == {"name": PROJECT["name"], "version": __version__}
-    (entry,) = made["build"]["entry_points"]
+    (entry,) = made["build"]["python"]["entry_points"]
     assert entry.split(" = ") == ["streamer", PROJECT["scripts"]["streamer"]]
+    assert made["about"]["license_file"] == PROJECT["license-files"]
+    assert made["about"]["homepage"] == PROJECT["urls"]["Homepage"]
 
 
 def test_the_commands_of_the_recipe_run(streamer):
-    for command in recipe()["test"]["commands"]:
+    (commands,) = (part["script"] for part in recipe()["tests"] if "script" in part)
+    for command in commands:
         code, out, _ = streamer(*shlex.split(command)[1:])
         assert code == 0
         assert out
@@ -128,6 +172,33 @@ def test_environments_have_this_version(path):
     (package,) = yaml.safe_load((PACKAGING / path).read_text())["dependencies"]
     name, version = package.removeprefix("bioconda::").replace(" ", "").split("=")
     assert (name, version) == (PROJECT["name"], __version__)
+
+
+# ---- manual pages ----------------------------------------------------------------------------
+
+
+def test_every_command_has_a_manual_page(tmp_path):
+    pages = {path.stem: path.read_text() for path in manual.write(tmp_path)}
+    program = dict(walk("streamer", typer.main.get_command(make_app(COMMANDS))))
+    assert list(pages) == [path.replace(" ", "-") for path in program]
+    for path, command in program.items():
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert all(name.replace("-", "\\-") in pages[path.replace(" ", "-")]
+                           for name in parameter.opts)  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff")
+def test_manual_pages_are_read_without_a_warning(tmp_path):
+    files = [str(path) for path in manual.write(tmp_path)]
+    done = subprocess.run(
+        ["groff", "-man", "-ww", "-Tutf8", "-Kutf8", *files], capture_output=True, text=True,
+        env=os.environ | {"GROFF_NO_SGR": "1"}, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    shown = re.sub(".\b", "", done.stdout)  # bold
+    assert "streamer match [OPTIONS] {READS}..." in shown
+    assert "--report" in shown
 
 
 # ---- workflows -------------------------------------------------------------------------------
