@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,6 +16,10 @@ from streamer.errors import StreamerError, UsageError, printable, warn
 from streamer.matching.spec import Device, TargetBy
 from streamer.output.output_file import RowsFormat
 from trie.strands import Strands
+
+if TYPE_CHECKING:
+    from streamer.matching.panel import Panel
+    from streamer.sequences.sample_sheet import SampleSheet
 
 FormatChoice = Literal["tsv", "jsonl"]
 
@@ -94,6 +99,23 @@ CommentsOption = Annotated[
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]
 
 
+SampleSheetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sample-sheet",
+        metavar="FILE",
+        help="Of MinKNOW or Illumina: for rows by barcode, whose samples and controls it names.",
+    ),
+]
+PanelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--panel",
+        metavar="FILE",
+        help="A verdict for each target and sample, by table panel of this configuration.",
+    ),
+]
+
 KmerLengthOption = Annotated[
     int | None,
     typer.Option(
@@ -133,7 +155,12 @@ def k_and_strands(
 
 
 def name_provenance(
-    command: str, k: int | None, sources: Sequence[str | None], header: str, comments: bool
+    command: str,
+    k: int | None,
+    sources: Sequence[str | None],
+    header: str,
+    comments: bool,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Let the rows of this command name what made them. Sources: files, or None."""
     from streamer.output.rows import PROVENANCE, Provenance
@@ -141,7 +168,30 @@ def name_provenance(
     facts = {"command": command, "version": __version__}
     facts |= {} if k is None else {"k": str(k)}
     facts["sources"] = " ".join(filter(None, sources))
+    facts |= more
     PROVENANCE.set(Provenance(facts, comments, header == "plain"))
+
+
+def sheet_and_panel(
+    sheet: str | None, panel: str | None
+) -> tuple[SampleSheet | None, Panel | None]:
+    """Read the files of --sample-sheet and --panel; raises SampleSheetError or ConfigError."""
+    found, judging = None, None
+    if sheet is not None:
+        from streamer.sequences.sample_sheet import SampleSheet
+
+        found = SampleSheet.read(sheet)
+    if panel is not None:
+        from streamer.daemon.config import load_panel
+        from streamer.matching.panel import Panel
+
+        judging = Panel(**load_panel(panel))
+        if not judging.limits:
+            raise UsageError(f"--panel {panel}: its table panel has no threshold: set enough_reads")
+        if judging.control_factor and (found is None or not found.negative):
+            name = "--sample-sheet" if found is None else f"--sample-sheet {sheet}"
+            raise UsageError(f"panel.control_factor needs a negative control: {name} has none")
+    return found, judging
 
 
 def say(line: str) -> None:

@@ -77,6 +77,8 @@ def match(
             "the folders of the files; or rows of groups of targets."
         ),
     ] = None,
+    sample_sheet: choices.SampleSheetOption = None,
+    panel: choices.PanelOption = None,
     bins: Annotated[
         int | None, typer.Option(min=1, help="For coverage: rows a target. Default: 100.")
     ] = None,
@@ -178,6 +180,8 @@ def match(
         ("--min-windows", min_windows, "targets"),
         ("--min-fraction", min_fraction, "targets"),
         ("--by", by, "targets"),
+        ("--sample-sheet", sample_sheet, "targets"),
+        ("--panel", panel, "targets"),
         ("--bins", bins, "coverage"),
     ):
         if value is not None and report != belongs_to:
@@ -199,7 +203,14 @@ def match(
     named = [targets] if targets is not None else []
     choices.check_files([*reads, *spec.sources, *named], output, {"--save": save})
     format_ = rows_format(format_, output)
-    choices.name_provenance("match", k, [*(dictionary or ()), *reads], header, comments)
+    if sample_sheet is not None and by == "group":
+        raise UsageError("--sample-sheet is for rows by barcode, --by group has none")
+    sheet, judging = choices.sheet_and_panel(sample_sheet, panel)
+    sources = [*(dictionary or ()), *reads]
+    rules = {} if judging is None else {"rule": judging.rule()}
+    choices.name_provenance("match", k, sources, header, comments, rules)
+    if judging is not None and not quiet:
+        choices.say(judging.rule())
     if spec.sources and len(reads) > 1:
         choices.warn_of_references(reads)
     if save is not None:
@@ -215,7 +226,8 @@ def match(
     from streamer.matching.reports import Assignment
 
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
-    asked = Asked(name, rule, bins or DEFAULT_BINS, by)
+    by = by or (None if sheet is None else "barcode")
+    asked = Asked(name, rule, bins or DEFAULT_BINS, by, sheet, judging)
     if cluster is not None and spec.changes:
         if not quiet:
             choices.say(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,10 @@ from trie.cpu.team import Team
 from trie.cpu.threads import prefetched, usable_cores
 from trie.windows import codes_at, window_codes
 
+if TYPE_CHECKING:
+    from streamer.matching.panel import Panel
+    from streamer.sequences.sample_sheet import SampleSheet
+
 BATCHES_A_GPU = 2
 """Bases that are matched together for each of several GPUs."""
 
@@ -54,6 +58,8 @@ class Asked:
     rule: Assignment
     bins: int
     by: Literal["barcode", "group"] | None
+    sheet: SampleSheet | None = None
+    panel: Panel | None = None
 
     def targets_of(self, stored: Dictionary) -> Dictionary:
         """The dictionary whose targets have rows; StreamerError if it lacks groups."""
@@ -63,7 +69,9 @@ class Asked:
         """What makes its rows; StreamerError if the dictionary lacks the data for them."""
         spec, stored = matcher.spec, matcher.stored
         if self.report == "targets":
-            return running_report.TargetAnswer(matcher, self.rule, self.by)
+            if self.panel is not None:
+                self.panel.check(matcher.dictionary)
+            return running_report.TargetAnswer(matcher, self.rule, self.by, self.sheet, self.panel)
         if self.report == "coverage":
             return running_report.CoverageAnswer(matcher, self.bins)
         if self.report == "novelty":

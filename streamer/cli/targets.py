@@ -28,6 +28,6 @@ def targets(
 
     format_ = rows_format(format_, output)
     with open_control(at, config, keys) as control:
-        columns, rows = control.targets(by_barcode=by == "barcode")
+        columns, rows = control.targets(by_barcode=by == "barcode", more=True)
     with open_rows(output, format_, columns) as writer:
         writer.write(rows_table(columns, rows))

@@ -154,17 +154,17 @@ class Control(Connection):
         return dict(self.request("status", **asked)["status"])
 
     def targets(
-        self, *, by_barcode: bool = False, found: bool = False
+        self, *, by_barcode: bool = False, found: bool = False, more: bool = False
     ) -> tuple[list[str], list[list[Any]]]:
         """Columns and rows of ``match --report targets``, over all reads so far.
 
         found: only rows with a count other than 0; a daemon without this option sends all rows.
-        The rows come in several replies, each with the counts of its moment. RefusedError if the
+        more: also the columns of its sample sheet, and verdicts, if it has them. The rows come in
+        several replies, each with the counts of its moment. RefusedError if the
         daemon does not count or is still starting.
         """
         by: dict[str, Any] = {"by": "barcode"} if by_barcode else {}
-        if found:
-            by["found"] = True
+        by |= {name: True for name, wanted in (("found", found), ("more", more)) if wanted}
         reply = self.request("targets", first=0, **by)
         rows = list(reply["rows"])
         while reply["next"] is not None:
@@ -177,11 +177,15 @@ class Control(Connection):
         return reply["columns"], rows
 
     def panel(self) -> dict[str, Any]:
-        """When there is enough of a target: ``groups``, ``breadth``, ``depth`` and ``reads``.
+        """When there is enough of a target: the fields of ``streamer.matching.panel.Panel``.
 
         RefusedError if the daemon is older than this command.
         """
         return dict(self.request("panel")["panel"])
+
+    def samples(self) -> list[list[str | None]]:
+        """Barcode, sample, alias and control of each line of the daemon's sample sheet."""
+        return list(self.request("panel").get("samples", []))
 
     def novelty(self) -> list[NoveltyPoint]:
         """The novelty curve of all reads so far, up to its current end.

@@ -270,7 +270,8 @@ class ControlWorker(SocketWorker):
             case "targets":
                 reply = _rows(status, fields)
             case "panel":
-                reply = {"panel": status.config.panel.fields()}
+                samples = [] if status.sheet is None else status.sheet.rows()
+                reply = {"panel": status.config.panel.fields(), "samples": samples}
             case "coverage":
                 reply, columns = _coverage(status, fields)
             case "novelty":
@@ -307,11 +308,13 @@ def _rows(status: DaemonStatus, request: Header) -> Header:
     if by not in (None, "barcode"):
         raise malformed(f"field 'by' is {shown(by)}, must be 'barcode' or nil")
     first = integer(request, "first") if "first" in request else 0
+    more = flag(request, "more")
     rows, numbers, of = tally.some_rows(
-        first, _MOST_ROWS, by_barcode=by == "barcode", found=flag(request, "found")
+        first, _MOST_ROWS, by_barcode=bool(by), found=flag(request, "found"), more=more
     )
     part = next(parted(rows), [])
     columns = TOPICS["barcodes" if by else "targets"].shown.split()
+    columns += tally.more_columns(by_barcode=bool(by)) if more else []
     following = numbers[len(part)] if len(part) < len(numbers) else None
     found = {"columns": columns, "rows": part, "next": following, "of": of}
     return found | status.answers()

@@ -19,6 +19,7 @@ from streamer.daemon.core.life import STARTING
 from streamer.daemon.core.watchdog import StuckStage
 from streamer.matching.novelty import NoveltyCurve
 from streamer.protocol.schema import TOPICS
+from streamer.sequences.sample_sheet import SampleSheet
 
 if TYPE_CHECKING:
     from streamer.journal.store import Journal
@@ -145,6 +146,7 @@ class DaemonStatus:
         novelty: NoveltyCurve | None = None,
     ) -> None:
         self.config = config
+        self.sheet = SampleSheet.read(config.samples.sheet) if config.samples.sheet else None
         self.stream = secrets.token_hex(8) if journal is None else journal.stream
         self.epoch = 1 if journal is None else journal.epoch
         self.journal = None if journal is None else journal.usage()

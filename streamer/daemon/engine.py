@@ -34,11 +34,12 @@ from streamer.errors import StreamerError
 from streamer.journal.record import JournalUnread
 from streamer.matching.match_engine import NO_CODES, MakeTogether
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.panel import Panel
 from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import Start, load_dictionary
-from streamer.matching.target_tally import Panel, TargetTally
+from streamer.matching.target_tally import TargetTally
 from streamer.protocol.header import Header
 from streamer.protocol.payloads import Make
 from streamer.sequences.read_batch import ReadBatch
@@ -150,9 +151,7 @@ class EngineWorker(Worker):
         self._spec = status.config.spec
         # k-mers of the stream are collected here if a reload or a snapshot needs them
         self._restored = restored
-        panel = status.config.panel
-        limits = panel.enough_breadth, panel.enough_depth, panel.enough_reads
-        self._panel = Panel(panel.groups, *limits)
+        self._panel = Panel(**status.config.panel.fields())
         self._revision = restored.core
         self._at = restored.at
         self._heads = Heads(restored.heads)
@@ -373,7 +372,7 @@ class EngineWorker(Worker):
             said = () if before is None else before.said
             self._status.tally = TargetTally(
                 matcher, rule, self._panel, said, covers=answers.coverage,
-                barcodes=answers.barcodes, full=log.warning,
+                barcodes=answers.barcodes, full=log.warning, sheet=self._status.sheet,
             )  # fmt: skip
         self._note(matcher)
 

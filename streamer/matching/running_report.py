@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import TargetSets
+from streamer.dictionary.target_sets import TargetSets, first_names
+from streamer.errors import warn
 from streamer.matching import target_counts
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.novelty import NOVELTY_COLUMNS, NoveltyCurve
-from streamer.matching.reports import Assignment, Ratio, Report, ReportTables
+from streamer.matching.reports import Assignment, Columns, Ratio, Report, ReportTables
 from streamer.matching.result import BatchResult
 from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, same, texts
+
+if TYPE_CHECKING:
+    from streamer.matching.panel import Panel
+    from streamer.sequences.sample_sheet import SampleSheet
 
 
 class Answer(Protocol):
@@ -55,15 +60,24 @@ class TargetAnswer(Answer):
     """One row per target, then one for the unassigned reads.
 
     by: repeat them for each barcode, taken from the batches' context; or the targets are groups.
+    sheet: with its columns, and rows of all its barcodes. panel: with a verdict.
     """
 
     def __init__(
-        self, matcher: StreamMatcher, rule: Assignment, by: Literal["barcode", "group"] | None
+        self,
+        matcher: StreamMatcher,
+        rule: Assignment,
+        by: Literal["barcode", "group"] | None,
+        sheet: SampleSheet | None = None,
+        panel: Panel | None = None,
     ) -> None:
         self._target = "group" if by == "group" else "target"
         self._by_barcode = by == "barcode"
+        self._sheet, self._panel = sheet, panel
         first = ("barcode",) if self._by_barcode else ()
-        self.columns = (*first, self._target, *target_counts.TARGET_COLUMNS[1:])
+        more = () if sheet is None else sheet.header
+        judged = () if panel is None else ("verdict",)
+        self.columns = (*first, self._target, *target_counts.TARGET_COLUMNS[1:], *more, *judged)
         self._counts = target_counts.TargetCounts(matcher, rule)
 
     def after(self, result: BatchResult) -> Iterable[Table]:
@@ -71,21 +85,47 @@ class TargetAnswer(Answer):
         groups = None
         if self._by_barcode:
             assert result.batch.context is not None
-            groups = result.batch.context.barcode
+            context = result.batch.context
+            groups = context.barcode if self._sheet is None else self._sheet.barcodes(context)
         self._counts.add(result, groups)
         return ()
 
     def last(self) -> Iterator[Table]:
         """Yield one table, or one per barcode in ascending order."""
         if not self._by_barcode:
-            yield self._table(None, {})
+            yield self._table(None, self._counts.columns(), [], {})
             return
-        for barcode in sorted(self._counts.groups, key=lambda label: label or "."):
-            rows = len(self._counts.targets.names) + 1
-            yield self._table(barcode, {"barcode": same(barcode, rows)})
+        sheet = self._sheet
+        found, negative = {*self._counts.groups}, list[str]()
+        if sheet is not None:
+            negative = sheet.negative
+            rest = sorted(filter(None, found - sheet.samples.keys() - {"unclassified"}))
+            if rest:
+                warn(f"barcodes that the sample sheet does not name: {first_names(rest)}")
+            found |= sheet.samples.keys()
+        controls = [self._counts.columns(barcode) for barcode in negative]
+        rows = len(self._counts.targets.names) + 1
+        for barcode in sorted(found, key=lambda label: label or "."):
+            columns = self._counts.columns(barcode)
+            others = [] if barcode in negative else controls
+            yield self._table(barcode, columns, others, {"barcode": same(barcode, rows)})
 
-    def _table(self, group: str | None, before: dict[str, Column]) -> Table:
-        columns = self._counts.columns(group)
+    def _table(
+        self,
+        barcode: str | None,
+        columns: Columns,
+        controls: Sequence[Columns],
+        before: dict[str, Column],
+    ) -> Table:
+        """Return the rows of one barcode; controls: counts of the negative controls."""
+        names, more = self._counts.targets.names, dict[str, Column]()
+        if self._sheet is not None:
+            of_sheet = zip(self._sheet.header, self._sheet.columns(barcode), strict=True)
+            more = {name: same(value, len(names) + 1) for name, value in of_sheet}
+        if self._panel is not None:
+            negative = self._sheet is not None and barcode in self._sheet.negative
+            codes = self._panel.verdicts(names, columns, controls, negative=negative)
+            more["verdict"] = Labels(self._panel.words).gather(codes)
         kmers, seen, matches = columns["kmers"], columns["seen"], columns["matches"]
         return Table(
             {
@@ -98,6 +138,7 @@ class TargetAnswer(Answer):
                 "seen": _but_last(seen),
                 "breadth": _ratios(seen, kmers),
                 "depth": _ratios(matches, kmers),
+                **more,
             }
         )
 

@@ -10,24 +10,26 @@ A panel may have 100,000 targets, of which one second of a run touches a few.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import check_kmers
-from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.panel import VERDICTS, Panel
 from streamer.matching.reports import Assignment, Columns
 from streamer.matching.result import BatchResult
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.sequences.context import LabelColumn
+from streamer.sequences.sample_sheet import SAMPLE_COLUMNS, SampleSheet
 
 Row = list[Any]
-"""barcode (if by barcode), target, reads, bases, matches, kmers, seen, breadth, depth."""
+"""barcode (if by barcode), target, reads, bases, matches, kmers, seen, breadth, depth.
+
+Then, where the columns are asked for, sample, alias, control and verdict.
+"""
 
 # the columns that change
 _COUNTS = ("reads", "bases", "matches", "seen")
@@ -59,6 +61,11 @@ class CountedRows:
     def found(self, first: int = 0) -> NDArray[np.int64]:
         """Return the numbers of the rows from ``first`` on with a nonzero count."""
         return first + np.flatnonzero(self._counts[:, first:].any(axis=0))
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that ``take`` got last, without the target."""
+        return dict(zip(_COUNTS, self._counts, strict=True)) | {"kmers": self._kmers}
 
     def rows(self, chosen: Sequence[int]) -> list[Row]:
         """Build the rows with these numbers."""
@@ -98,46 +105,14 @@ OTHER = "other"
 """Stands for all barcodes beyond the limit."""
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Which targets are watched, and when a target has enough data.
-
-    groups: target names by group; if there are none, all targets form one unnamed group. breadth,
-    depth, reads: thresholds, of which all nonzero ones must be reached; if all are 0, no target
-    ever has enough.
-    """
-
-    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    breadth: float = 0.0
-    depth: float = 0.0
-    reads: int = 0
-
-    def check(self, dictionary: Dictionary) -> None:
-        """Raise StreamerError, with its key, for a target that is not there or can never match."""
-        known = set(dictionary.targets.names)
-        for group, names in self.groups.items():
-            for at, name in enumerate(names):
-                if name not in known:
-                    raise StreamerError(
-                        f"panel.groups.{group}.{at}: no target of the dictionary is '{name}'"
-                    )
-            check_kmers(names, dictionary.targets, dictionary.k, f"panel.groups.{group}")
-        if not self.groups and (self.breadth or self.depth or self.reads):
-            check_kmers(known, dictionary.targets, dictionary.k, "panel")
-
-    def reached(self, reads: int, breadth: float, depth: float) -> bool:
-        """Return whether all thresholds are reached."""
-        limits = (self.reads, reads), (self.breadth, breadth), (self.depth, depth)
-        return any(limit for limit, _ in limits) and all(has >= limit for limit, has in limits)
-
-
 class TargetTally:
     """Counts matches against one dictionary; thread-safe.
 
     said: (barcode, group, target) reported before as having enough. covers: also count how often
     each k-mer was matched. until: the last record whose reads were counted at the start. barcodes:
     the most barcodes counted separately, in the order of their first reads; further ones count
-    together as OTHER. full: called with one line when that happens.
+    together as OTHER. full: called with one line when that happens. sheet: all of its barcodes have
+    rows, also without reads.
     """
 
     def __init__(
@@ -150,6 +125,7 @@ class TargetTally:
         covers: bool = False,
         barcodes: int = 1 << 62,
         full: Callable[[str], None] = lambda line: None,
+        sheet: SampleSheet | None = None,
     ) -> None:
         self.dictionary = matcher.dictionary
         self.until = 0
@@ -158,8 +134,9 @@ class TargetTally:
         self._counts = TargetCounts(matcher, rule)
         self._covered = CoverageCounts(matcher) if covers else None
         self._lock = threading.Lock()
-        self._apart: dict[str, None] = {}
-        self._most = barcodes
+        self._sheet = sheet or SampleSheet()
+        self._apart: dict[str, None] = dict.fromkeys(self._sheet.samples)
+        self._most = max(barcodes, len(self._apart))
         self._full: Callable[[str], None] | None = full
         names = self.dictionary.targets.names
         # row numbers by name; several records may have one name
@@ -168,7 +145,7 @@ class TargetTally:
             self._numbers.setdefault(name, []).append(at)
         # by barcode, and for all reads
         self._rows: dict[str | None, CountedRows] = {}
-        self._touched: set[str | None] = set()
+        self._touched: set[str | None] = {*self._apart}
         self._known = False
         self._all = CountedRows(names)
         self._fresh = {by_barcode: RowMarks(len(names) + 1) for by_barcode in (True, False)}
@@ -181,7 +158,7 @@ class TargetTally:
                 context = result.batch.context
                 barcodes = LabelColumn.same(None, len(result.batch))
                 if context is not None:
-                    barcodes = context.barcode.used().of(self._told_apart)
+                    barcodes = self._sheet.barcodes(context).used().of(self._told_apart)
                 self._counts.add(result, barcodes)
                 if self._covered is not None:
                     self._covered.add(result)
@@ -201,35 +178,73 @@ class TargetTally:
             self._full = None
         return OTHER
 
-    def rows(self, *, by_barcode: bool) -> list[Row]:
+    def rows(self, *, by_barcode: bool, more: bool = False) -> list[Row]:
         """All rows of ``streamer match --report targets``, with ``--by barcode`` or without."""
-        return self.some_rows(0, 1 << 62, by_barcode=by_barcode)[0]
+        return self.some_rows(0, 1 << 62, by_barcode=by_barcode, more=more)[0]
+
+    def more_columns(self, *, by_barcode: bool) -> list[str]:
+        """The columns that ``more`` adds to rows: those of a sample sheet, and the verdict."""
+        of_sheet = SAMPLE_COLUMNS if by_barcode and self._sheet.samples else ()
+        return [*of_sheet, *(["verdict"] if self._panel.limits else [])]
 
     def some_rows(
-        self, first: int, most: int, *, by_barcode: bool, found: bool = False
+        self, first: int, most: int, *, by_barcode: bool, found: bool = False, more: bool = False
     ) -> tuple[list[Row], list[int], int]:
         """Return up to so many of all rows, from number ``first`` on.
 
-        found: only rows with a nonzero count. Also returns the rows' numbers, and how many rows
-        there are in all.
+        found: only rows with a nonzero count. more: with the values of ``more_columns``. Also
+        returns the rows' numbers, and how many rows there are in all.
         """
         with self._lock:
             self._refresh()
-            groups = [self._all]
+            groups: dict[str | None, CountedRows] = {None: self._all}
             if by_barcode:
-                groups = [self._rows[label] for label in sorted(self._rows, key=_order)]
+                groups = {label: self._rows[label] for label in sorted(self._rows, key=_order)}
+            ordered = [*groups]
             a_group = len(self.dictionary.targets.names) + 1
             rows: list[Row] = []
             numbers: list[int] = []
             for at in range(first // a_group, len(groups)):
                 begin = max(0, first - at * a_group)
-                chosen = groups[at].found(begin) if found else np.arange(begin, a_group)
+                group = groups[ordered[at]]
+                chosen = group.found(begin) if found else np.arange(begin, a_group)
                 some = chosen[: most - len(rows)].tolist()
-                rows += groups[at].rows(some)
+                made = group.rows(some)
+                if more:
+                    made = self._with_more(made, ordered[at], group, some, by_barcode)
+                rows += made
                 numbers += [at * a_group + number for number in some]
                 if len(rows) >= most:
                     break
             return rows, numbers, a_group * len(groups)
+
+    def _with_more(
+        self,
+        rows: list[Row],
+        label: str | None,
+        group: CountedRows,
+        some: Sequence[int],
+        by_barcode: bool,
+    ) -> list[Row]:
+        """Add the values of ``more_columns`` to rows of a barcode, or of all reads."""
+        if by_barcode and self._sheet.samples:
+            of_sheet = self._sheet.columns(label)
+            rows = [[*row, *of_sheet] for row in rows]
+        if self._panel.limits:
+            names = self.dictionary.targets.names
+            controls = self._controls(label) if by_barcode else []
+            codes = self._panel.verdicts(
+                names, group.columns, controls, negative=label in self._sheet.negative
+            )
+            rows = [
+                [*row, VERDICTS[code]] for row, code in zip(rows, codes[some].tolist(), strict=True)
+            ]
+        return rows
+
+    def _controls(self, label: str | None) -> list[Columns]:
+        """Return the counts of the negative controls, none for one of them."""
+        negative = self._sheet.negative
+        return [] if label in negative else [self._rows[code].columns for code in negative]
 
     def coverage(self, target: str, bins: int) -> Columns | None:
         """Return the rows of ``match --report coverage`` for one target, without its name.
@@ -281,11 +296,16 @@ class TargetTally:
         needed = [at for name in wanted for at in numbers[name]]
         rows = dict(zip(needed, self._rows[label].rows(needed), strict=True))
 
+        controls = [one["reads"] for one in self._controls(label)]
+
         def passes(group: str | None, name: str | None, members: Iterable[str]) -> bool:
-            counted = [rows[at] for one in members for at in numbers[one]]
-            reads, matches, kmers, seen = (sum(row[at] for row in counted) for at in (2, 4, 5, 6))
+            counted = [at for one in members for at in numbers[one]]
+            reads, matches, kmers, seen = (
+                sum(rows[at][column] for at in counted) for column in (2, 4, 5, 6)
+            )
             breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
-            enough = self._panel.reached(reads, breadth, depth)
+            control = max((int(one[counted].sum()) for one in controls), default=0)
+            enough = bool(self._panel.reached(reads, breadth, depth, matches, control))
             if enough and (label, group, name) not in self.said:
                 self.said.add((label, group, name))
                 found.append([label, group, name, reads, round(breadth, 4), round(depth, 4)])

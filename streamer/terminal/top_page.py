@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Static
 
 from streamer.client.client_errors import DaemonFailedError, RefusedError
 from streamer.client.control import Control
-from streamer.matching.target_tally import Panel
+from streamer.matching.panel import Panel
 from streamer.protocol.endpoints import reachable
 from streamer.protocol.keys import ClientKeys
 from streamer.terminal.listings import LISTINGS, Listing, laid, overview

@@ -17,7 +17,7 @@ import uvicorn
 from streamer.daemon import logs
 from streamer.daemon.process import give_way
 from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
-from streamer.matching.target_tally import Panel
+from streamer.matching.panel import Panel
 from streamer.protocol.endpoints import Hosts, split_http_address
 from streamer.protocol.keys import ClientKeys
 from streamer.web import routes

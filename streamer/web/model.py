@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streamer import __version__
 from streamer.client import messages
 from streamer.client.core.subscriber import FINAL
-from streamer.matching.target_tally import Panel
+from streamer.matching.panel import Panel
 
 
 def quantile(q: float, bounds: Sequence[float], counts: Sequence[int]) -> float | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from streamer.daemon.config.tables import Config, ConfigTable, Fault
+from streamer.daemon.config.tables import Config, ConfigTable, Fault, PanelTable
 from streamer.errors import ConfigError, StreamerError
 
 # only a line with one of these can end a multi-line value
@@ -228,6 +228,20 @@ def load(
         placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]
         raise ConfigError([*malformed, *placed])
     return config
+
+
+def load_panel(path: str) -> dict[str, Any]:
+    """The fields of table ``panel`` in a TOML file, whatever its other tables hold; ConfigError."""
+    origin = SettingOrigin(path)
+    given = _read(path, origin).get("panel", {})
+    try:
+        table = PanelTable.model_validate(given)
+        faults = [*table.faults()]
+    except ValidationError as error:
+        faults = [*value_faults("panel", PanelTable, error)]
+    if faults:
+        raise ConfigError([(origin.of(key, *more), key, what) for key, what, *more in faults])
+    return table.fields()
 
 
 def _target_faults(config: Config) -> Iterator[Fault]:

@@ -31,6 +31,7 @@ from streamer.protocol import endpoints
 from streamer.protocol.header import MAX_NAME_BYTES
 from streamer.protocol.keys import KeysError
 from streamer.sequences.record_limit import MOST_BASES
+from streamer.sequences.sample_sheet import SampleSheet, SampleSheetError
 from streamer.watching import SETTLE_SECONDS
 from trie.codes import MAX_K
 from trie.strands import Strands
@@ -382,20 +383,41 @@ class PanelTable(ConfigTable):
     enough_breadth: float = Field(default=0.0, ge=0, le=1)
     enough_depth: float = Field(default=0.0, ge=0, le=1e9)
     enough_reads: int = Field(default=0, ge=0, lt=1 << 53)
+    enough_windows: int = Field(default=0, ge=0, lt=1 << 62)
+    control_factor: float = Field(default=0.0, ge=0, le=1e9)
+    sample_reads: int = Field(default=0, ge=0, lt=1 << 53)
 
     @property
     def limits(self) -> bool:
         """Whether any limit is set."""
-        return bool(self.enough_breadth or self.enough_depth or self.enough_reads)
+        limits = self.enough_breadth, self.enough_depth, self.enough_reads, self.enough_windows
+        return any(limits)
+
+    def faults(self) -> Iterator[Fault]:
+        for key in ("control_factor", "sample_reads"):
+            if getattr(self, key) and not self.limits:
+                yield f"panel.{key}", "has no effect without enough_reads or another threshold"
 
     def fields(self) -> dict[str, Any]:
-        """The arguments of ``matching.target_tally.Panel``."""
-        return {
-            "groups": self.groups,
-            "breadth": self.enough_breadth,
-            "depth": self.enough_depth,
-            "reads": self.enough_reads,
+        """The arguments of ``matching.panel.Panel``; older clients know only the first four."""
+        fields = {
+            key.removeprefix("enough_"): getattr(self, key) for key in type(self).model_fields
         }
+        return {key: value for at, (key, value) in enumerate(fields.items()) if at < 4 or value}
+
+
+class SamplesTable(ConfigTable):
+    """Which samples the barcodes stand for; without a sheet reads are counted by barcode alone."""
+
+    paths = ("sheet",)
+    sheet: str = ""
+
+    def missing(self, given: Self) -> Iterator[Fault]:
+        if self.sheet:
+            try:
+                SampleSheet.read(self.sheet)
+            except SampleSheetError as error:
+                yield "samples.sheet", str(error)
 
 
 class SecurityTable(ConfigTable):
@@ -475,6 +497,7 @@ class Config(ConfigTable):
     jobs: JobsTable = Field(default_factory=lambda: JobsTable())
     answers: AnswersTable = Field(default_factory=lambda: AnswersTable())
     panel: PanelTable = Field(default_factory=lambda: PanelTable())
+    samples: SamplesTable = Field(default_factory=lambda: SamplesTable())
     security: SecurityTable = Field(default_factory=lambda: SecurityTable())
     metrics: MetricsTable = Field(default_factory=lambda: MetricsTable())
     web: WebTable = Field(default_factory=lambda: WebTable())
@@ -498,6 +521,11 @@ class Config(ConfigTable):
         for name in PanelTable.model_fields:
             if getattr(self.panel, name) and not targets:
                 yield f"panel.{name}", NOT_COUNTED, "answers.targets"
+        if self.samples.sheet and not targets:
+            yield "samples.sheet", NOT_COUNTED, "answers.targets"
+        if self.panel.control_factor and not self.samples.sheet:
+            what = "needs a sample sheet, which names the negative control"
+            yield "panel.control_factor", what, "samples.sheet"
         if self.decision.names and not sources:
             key = "decision.enrich" if self.decision.enrich else "decision.deplete"
             what = "targets are records of dictionary.sources, which is empty"

@@ -305,8 +305,10 @@ def test_by_barcode(tmp_path, streamer):
                 for (name, letters), field in zip(reads, chosen, strict=True)
             )
         )
-        missing = folder if folder.startswith("barcode") else "."
-        barcodes += [fields[field] if field else missing for field in chosen]
+        named = [fields[field] for field in chosen]
+        if folder.startswith("barcode"):
+            named = [folder if one in (".", "unclassified") else one for one in named]
+        barcodes += named
     paths.append(tmp_path / "reads.bam")
     groups = ["RG" in field for field in chosen]
     tags = [[("RG", "Z", "x_barcode02")] if grouped else [] for grouped in groups]

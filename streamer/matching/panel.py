@@ -1,0 +1,130 @@
+"""When there is enough of a target, and what is said of each target of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.target_sets import check_kmers
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.reports import Columns
+
+VERDICTS = (None, "detected", "more needed", "not detected")
+"""By code; None: there is no verdict."""
+
+DETECTED, MORE_NEEDED, NOT_DETECTED = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Which targets are watched, and when a target has enough data.
+
+    groups: target names by group; if there are none, all targets form one unnamed group. breadth,
+    depth, reads, windows: thresholds, of which all nonzero ones must be reached; if all are 0, no
+    target ever has enough. control_factor: if not 0, the reads must also exceed this multiple of
+    those of each negative control. sample_reads: with fewer reads a sample needs more.
+    """
+
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    breadth: float = 0.0
+    depth: float = 0.0
+    reads: int = 0
+    windows: int = 0
+    control_factor: float = 0.0
+    sample_reads: int = 0
+    words: ClassVar = VERDICTS
+
+    def check(self, dictionary: Dictionary) -> None:
+        """Raise StreamerError, with its key, for a target that is not there or can never match."""
+        known = set(dictionary.targets.names)
+        for group, names in self.groups.items():
+            for at, name in enumerate(names):
+                if name not in known:
+                    raise StreamerError(
+                        f"panel.groups.{group}.{at}: no target of the dictionary is '{name}'"
+                    )
+            check_kmers(names, dictionary.targets, dictionary.k, f"panel.groups.{group}")
+        if not self.groups and self.limits:
+            check_kmers(known, dictionary.targets, dictionary.k, "panel")
+
+    @property
+    def limits(self) -> bool:
+        """Whether any threshold is set."""
+        return bool(self.breadth or self.depth or self.reads or self.windows)
+
+    @property
+    def watched(self) -> set[str]:
+        """The targets of all groups; empty: all targets."""
+        return {name for members in self.groups.values() for name in members}
+
+    def reached(
+        self, reads: Any, breadth: Any, depth: Any, windows: Any = 0, control: Any = 0
+    ) -> Any:
+        """Return whether all thresholds are reached, of numbers or of arrays.
+
+        windows: that match. control: reads of the negative control that has the most.
+        """
+        enough = (reads >= self.reads) & (breadth >= self.breadth) & (depth >= self.depth)
+        return enough & (windows >= self.windows) & self._above(reads, control) & self.limits
+
+    def _above(self, reads: Any, control: Any) -> Any:
+        return (reads > self.control_factor * control) | (not self.control_factor)
+
+    def judge(
+        self, reads: Any, matches: Any, kmers: Any, seen: Any, *,
+        total: int, control: Any = 0, negative: bool = False,
+    ) -> Any:  # fmt: skip
+        """Return the code of the verdict in VERDICTS, for the counts of a target or for arrays.
+
+        total: all reads of the sample. negative: it is a negative control, which never needs more.
+        """
+        some = kmers + (kmers == 0)
+        detected = self.reached(reads, seen / some, matches / some, matches, control)
+        more = (reads > 0) & self._above(reads, control) | (total < self.sample_reads)
+        code = NOT_DETECTED - (1 - detected) * (more & (not negative))
+        return (code - (NOT_DETECTED - DETECTED) * detected) * (kmers > 0)
+
+    def verdicts(
+        self, names: Sequence[str], columns: Columns, controls: Sequence[Columns], *,
+        negative: bool = False,
+    ) -> NDArray[np.int64]:  # fmt: skip
+        """Return the codes of all targets of a sample, and 0 for its unassigned reads.
+
+        columns: as from ``TargetCounts.columns``. controls: the same of the negative controls,
+        none for a negative control itself.
+        """
+        control = np.max([one["reads"] for one in controls], axis=0) if controls else 0
+        reads, matches, kmers, seen = map(columns.get, ("reads", "matches", "kmers", "seen"))
+        total = int(columns["reads"].sum())
+        found = self.judge(
+            reads, matches, kmers, seen, total=total, control=control, negative=negative
+        )
+        if watched := self.watched:
+            found = found * [*(name in watched for name in names), False]
+        return np.asarray(found, np.int64)
+
+    def rule(self) -> str:
+        """The rule in words."""
+        limits = [
+            f"{self.reads:,} reads" if self.reads else "",
+            f"{self.windows:,} matching windows" if self.windows else "",
+            f"breadth {self.breadth:g}" if self.breadth else "",
+            f"depth {self.depth:g}" if self.depth else "",
+        ]
+        above = beyond = few = ""
+        if self.control_factor:
+            above = (
+                f", and more than {self.control_factor:g} times the reads of each negative control"
+            )
+            beyond = " and more than that multiple"
+        if self.sample_reads:
+            few = f", or fewer than {self.sample_reads:,} reads of the sample"
+        return (
+            f"detected: at least {', '.join(filter(None, limits))}{above}; more needed: less, but "
+            f"at least one read{beyond}{few}; not detected: otherwise"
+        )

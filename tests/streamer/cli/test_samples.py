@@ -1,0 +1,191 @@
+"""Samples and verdicts in rows: of ``match``, and of a daemon, which says the same."""
+
+from __future__ import annotations
+
+import csv
+import random
+
+import pytest
+
+from streamer.cli.app import main
+from streamer.client import Control, Producer
+from streamer.sequences.files import read_batches
+from tests.daemon_kit import running
+from tests.data_files import write_fasta
+from tests.reference.targets import targets_report
+from tests.reference.verdict import verdict
+from tests.reload_kit import configured
+from tests.waiting import DEADLINE
+
+K = 21
+SHEET = """\
+flow_cell_id,sample_id,kit,barcode,alias,type
+F,clinic,K,barcode01,patient 1,test_sample
+F,clinic,K,barcode02,NTC,no_template_control
+F,clinic,K,barcode03,patient 3,
+F,clinic,K,barcode04,pos,positive_control
+"""
+SAMPLES = {row["barcode"]: row for row in csv.DictReader(SHEET.splitlines())}
+CONTROLS = {"no_template_control": "negative", "positive_control": "positive"}
+PANEL = {"reads": 4, "breadth": 0.5, "windows": 300, "control_factor": 2, "sample_reads": 9}
+TABLE = """\
+[panel]
+enough_reads = 4
+enough_breadth = 0.5
+enough_windows = 300
+control_factor = 2.0
+sample_reads = 9
+"""
+
+
+def panel_of(folder):
+    """A file with a panel and tables that a daemon would refuse."""
+    path = folder / "panel.toml"
+    path.write_text(TABLE + "[dictionary]\nnothing = 1\n")
+    return str(path)
+
+
+class Clinic:
+    """Reads of four targets in files of a folder a barcode; barcode03 has none."""
+
+    def __init__(self, folder, seed):
+        rng = random.Random(seed)
+        self.folder = folder
+        self.targets = [(f"t{at}", "".join(rng.choices("ACGT", k=400))) for at in range(4)]
+        write_fasta(folder / "ref.fa", self.targets)
+        (folder / "sheet.csv").write_text(SHEET)
+        self.reads, self.barcodes, self.paths = [], [], []
+        counts = {"barcode01": [9, 5, 1, 0], "barcode02": [0, 2, 1, 0], "barcode04": [2, 0, 0, 0],
+                  "barcode07": [3, 0, 0, 0], "unclassified": [0, 0, 0, 4]}  # fmt: skip
+        for barcode, numbers in counts.items():
+            own = []
+            for (name, letters), count in zip(self.targets, numbers, strict=True):
+                for _ in range(count):
+                    start = rng.randrange(200)
+                    own.append((f"{barcode}-{name}-{len(own)}", letters[start : start + 200]))
+            own += [(f"{barcode}-x{at}", "".join(rng.choices("ACGT", k=60))) for at in range(2)]
+            path = folder / f"FAX_pass_{barcode}_8f3c_0.fastq"
+            path.write_text("".join(f"@{n}\n{s}\n+\n{'I' * len(s)}\n" for n, s in own))
+            self.paths.append(str(path))
+            self.reads += own
+            self.barcodes += [barcode] * len(own)
+
+    def rows(self):
+        """By the definitions: the rows of all barcodes, and of those on the sheet without reads."""
+        found = targets_report(self.reads, K, records=self.targets, barcodes=self.barcodes)
+        none = [(name, 0, 0, 0, 380, 0, "0.0000", "0.0000") for name, _ in self.targets]
+        found += [("barcode03", *row) for row in [*none, (".", 0, 0, ".", ".", ".", ".", ".")]]
+        found.sort(key=lambda row: row[0])
+        control = {row[1]: row[2] for row in found if row[0] == "barcode02"}
+        made = []
+        for barcode, target, reads, bases, matches, kmers, seen, *ratios in found:
+            sample = SAMPLES.get(barcode)
+            names = [".", ".", "."]
+            if sample:
+                control_of = CONTROLS.get(sample["type"], ".")
+                names = [sample["sample_id"], sample["alias"], control_of]
+            said = None
+            if target != ".":
+                said = verdict(
+                    (reads, matches, kmers, seen), PANEL, negative=barcode == "barcode02",
+                    sample_reads=sum(row[2] for row in found if row[0] == barcode),
+                    control_reads=[] if barcode == "barcode02" else [control[target]],
+                )  # fmt: skip
+            row = [barcode, target, reads, bases, matches, kmers, seen, *ratios, *names]
+            made.append("\t".join(map(str, [*row, said or "."])))
+        return made
+
+
+HEADER = (
+    "#barcode\ttarget\treads\tbases\tmatches\tkmers\tseen\tbreadth\tdepth"
+    "\tsample\talias\tcontrol\tverdict"
+)
+
+
+@pytest.fixture(scope="module")
+def clinic(tmp_path_factory):
+    return Clinic(tmp_path_factory.mktemp("clinic"), 5)
+
+
+def match(clinic, *options):
+    return ["match", *clinic.paths, "-d", str(clinic.folder / "ref.fa"), "-k", str(K),
+            "--report", "targets", *options]  # fmt: skip
+
+
+def test_rows_by_sample_with_verdicts(clinic, streamer):
+    files = "--sample-sheet", clinic.folder / "sheet.csv", "--panel", panel_of(clinic.folder)
+    code, out, err = streamer(*match(clinic, *files, "--comments"))
+    assert code == 0
+    facts, rows = out.split("#barcode", 1)
+    assert f"#barcode{rows}".splitlines() == [HEADER, *clinic.rows()]
+    words = {row.rpartition("\t")[2] for row in clinic.rows()}
+    assert words == {"detected", "not detected", "more needed", "."}
+    rule = next(line for line in facts.splitlines() if line.startswith("## rule: "))
+    said = rule.removeprefix("## rule: ")
+    assert said.startswith("detected: at least 4 reads, 300 matching windows, breadth 0.5, and")
+    assert f"streamer: {said}\n" in err
+    assert "warning: barcodes that the sample sheet does not name: barcode07" in err
+
+
+def test_a_panel_without_barcodes_judges_the_run(clinic, streamer):
+    path = clinic.folder / "reads.toml"
+    path.write_text("[panel]\nenough_reads = 10\n")
+    code, out, _ = streamer(*match(clinic, "--panel", path, "-q"))
+    assert code == 0
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert rows[0][-1] == "verdict"
+    reads = [int(row[1]) for row in rows[1:-1]]
+    assert [row[-1] for row in rows[1:]] == [
+        *("detected" if count >= 10 else "more needed" for count in reads), "."
+    ]  # fmt: skip
+    assert reads == [14, 7, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "problem"),
+    [
+        ("", (), "its table panel has no threshold: set enough_reads"),
+        ("enough_read = 1", (), "panel.enough_read: unknown key, did you mean 'enough_reads'?"),
+        ("sample_reads = 1", (), "panel.sample_reads: has no effect without enough_reads or"),
+        (
+            "enough_reads = 1\ncontrol_factor = 2.0",
+            (),
+            "panel.control_factor needs a negative control: --sample-sheet has none",
+        ),
+        ('groups = { g = ["x"] }\nenough_reads = 1', (), "panel.groups.g.0: no target of the"),
+        ("enough_reads = 1", ("--by", "group", "--sample-sheet", "."), "--by group has none"),
+    ],
+)
+def test_faults(clinic, streamer, tmp_path, table, options, problem):
+    (tmp_path / "panel.toml").write_text(f"[panel]\n{table}\n")
+    code, out, err = streamer(*match(clinic, "--panel", tmp_path / "panel.toml", *options))
+    assert (code in (1, 2), out) == (True, "")
+    assert problem in err
+
+
+@pytest.mark.whole
+def test_a_daemon_says_the_same(clinic, tmp_path):
+    write_fasta(tmp_path / "ref.fa", clinic.targets)
+    (tmp_path / "sheet.csv").write_text(SHEET)
+    path = configured(tmp_path)
+    with open(path, "a") as file:
+        file.write(f'[answers]\ntargets = true\n{TABLE}[samples]\nsheet = "sheet.csv"\n')
+    with (
+        running(path, [f"dictionary.k={K}"]) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        # all of the sheet, before any read
+        columns, rows = control.targets(by_barcode=True, more=True)
+        assert "#" + "\t".join(columns) == HEADER
+        assert {row[-1] for row in rows} == {"more needed", "not detected", None}
+        assert [row[0] for row in rows[::5]] == [*SAMPLES]
+        with Producer(daemon.endpoints["ingest"]) as producer:
+            for batch in read_batches(clinic.paths, batch_reads=5, context=True):
+                producer.send(batch)
+            producer.flush(matched=True, timeout=DEADLINE)
+        out = tmp_path / "targets.tsv"
+        at = daemon.endpoints["control"]
+        assert main(["targets", "--at", at, "--by", "barcode", "-o", str(out)]) == 0
+        assert out.read_text().splitlines() == [HEADER, *clinic.rows()]
+        assert control.samples()[1] == ["barcode02", "clinic", "NTC", "negative"]
+        assert control.panel()["control_factor"] == 2.0
