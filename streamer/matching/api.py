@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from contextlib import closing
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.device_choice import choose_device
 from streamer.dictionary.targets import Dictionary
-from streamer.errors import DataError, check_choice
+from streamer.errors import DataError, UsageError, check_choice
 from streamer.matching.matcher import StreamMatcher
-from streamer.matching.reports import Assignment, Columns, intervals, reads, windows
+from streamer.matching.reports import REPORTS, Assignment, Columns, intervals, reads, windows
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import DEVICES, MODES, Device, Mode
 from streamer.matching.target_counts import TargetCounts
 from streamer.sequences.files import BATCH_BASES
 from streamer.sequences.read_batch import BadReadError, ReadBatch, bad_name
-from trie.codes import as_letters
+from trie.codes import as_letters, check_distance, decode_kmers
+from trie.strands import SIGNS
 from trie.windows import NO_SET
 
 Reads = Iterable[tuple[str, bytes | str | NDArray[np.uint8]]]
@@ -80,6 +82,49 @@ class Matcher:
             for result in self._matcher.match([batch], depths=depths)
         ]
         return Matches(matched, self)
+
+    def near(
+        self,
+        reads: Reads,
+        distance: int,
+        *,
+        report: Literal["all", "best"] = "all",
+        strands: Literal["forward", "both"] = "both",
+    ) -> NDArray[np.void]:
+        """Find k-mers within 0 to 4 edits in (name, letters) pairs, as ``match --distance`` does.
+
+        Return a row per end of a read, or with ``best`` per cluster of ends. Columns: read (index
+        of the pair), start, end, distance, strand (``+`` or ``-``), kmer, target (index into
+        ``dictionary.targets``). The dictionary must have its k-mers as they stand in the records,
+        and does not grow here; UsageError otherwise. ValueError for a distance out of range.
+
+        >>> from streamer import Dictionary, Matcher
+        >>> barcodes = Dictionary.from_files(["ont_native_barcodes_24.fa.gz"], 24, as_stored=True)
+        >>> read = ("read1", "GGTG" + "CACAAAGACACCGCAACTTTCTT" + "CAGCACCT")
+        >>> row = Matcher(barcodes).near([read], 2, report="best")[0]
+        >>> barcodes.targets.label(row["target"]), row["distance"].item(), row["strand"].item()
+        ('NB01', 1, '+')
+        """
+        check_choice("report", report, ("all", "best"))
+        if self.dictionary.strands != "forward":
+            raise UsageError("matches within a distance need a dictionary made with as_stored=True")
+        k = self.dictionary.k
+        check_distance(distance, k)
+        matcher = StreamMatcher.of(
+            self.dictionary, exact=False, distance=distance, strands=strands, on_fallback=None,
+            device=self._options["device"], threads=self._options["threads"],
+        )  # fmt: skip
+        parts, before = [], 0
+        with closing(matcher):
+            for batch in _batches(reads):
+                (result,) = matcher.match([batch])
+                (columns,) = REPORTS[report].rows(result, matcher.stored.targets)
+                parts.append(columns | {"read": columns["read"] + before})
+                before += len(batch)
+        rows = _joined(parts)
+        rows["strand"] = np.array(SIGNS)[rows["strand"]]
+        rows["kmer"] = np.array(decode_kmers(rows["kmer"], k), dtype=f"U{k}")
+        return _structured(rows)
 
     def _new(self, *, counted: bool) -> StreamMatcher:
         return StreamMatcher.of(self.dictionary, counted=counted, **self._options)
@@ -188,13 +233,18 @@ class Matches:
             columns["read"] = columns["read"] + before
             before += len(result.batch)
             parts.append(columns)
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        joined = _joined(parts)
         if "event" in joined:
             joined["event"] = _EVENTS[joined["event"]]
-        if "target" in joined:
-            target = joined["target"]
-            joined["target"] = np.where(target == NO_SET, -1, target.astype(np.int64))
         return _structured(joined)
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if "target" in joined:
+        target = joined["target"]
+        joined["target"] = np.where(target == NO_SET, -1, target.astype(np.int64))
+    return joined
 
 
 def _structured(columns: Columns) -> NDArray[np.void]:

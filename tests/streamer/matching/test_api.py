@@ -15,6 +15,7 @@ from streamer.errors import DataError, UsageError
 from streamer.matching import api
 from tests.data_files import write_fasta
 from tests.reference import exact as oracle
+from tests.reference import levenshtein as near_oracle
 from tests.reference import targets as target_oracle
 
 NO_DEPTH = ["read", "start", "event", "target"]
@@ -72,6 +73,41 @@ def test_equals_the_definition(k, mode, seed, strands, tmp_path, monkeypatch):
                 assert list(row[:3]) == list(expected[:3])
                 for value, text in zip(row[3:], expected[3:], strict=True):
                     assert np.isnan(value) or value == 0 if text == "." else value == float(text)
+
+
+@pytest.mark.parametrize("strands", ["forward", "both"])
+@pytest.mark.parametrize(("k", "distance"), [(2, 1), (9, 0), (9, 2), (20, 4)])
+def test_near_equals_the_definition(k, distance, strands, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "BATCH_BASES", 200)
+    records, reads = genome_and_reads(k)
+    path = write_fasta(tmp_path / "targets.fa", records)
+    dictionary = Dictionary.from_files(path, k, as_stored=True)
+    matcher = Matcher(dictionary, device="cpu", threads=1)
+    known = near_oracle.dictionary_of(records, k)
+    texts = {"read": [name for name, _ in reads], "target": [
+        dictionary.targets.label(index) for index in range(len(dictionary.targets))
+    ]}  # fmt: skip
+    for report in ("all", "best"):
+        want = []
+        for name, sequence in reads:
+            found = near_oracle.nearest(known, sequence, distance, both=strands == "both")
+            for *row, kmer in near_oracle.best_of_runs(found) if report == "best" else found:
+                owners = ";".join(records[owner][0] for owner in known[kmer])
+                want.append((name, *row, kmer, owners))
+        assert want
+        assert named(matcher.near(reads, distance, report=report, strands=strands), texts) == want
+
+
+def test_near_is_refused_where_it_has_no_meaning(tmp_path):
+    path = write_fasta(tmp_path / "t.fa", [("t", "ACGTACGTAC")])
+    with pytest.raises(UsageError, match="as_stored"):
+        Matcher(Dictionary.from_files(path, 5)).near([], 1)
+    matcher = Matcher(Dictionary.from_files(path, 5, as_stored=True))
+    with pytest.raises(ValueError, match=r"0\.\.4"):
+        matcher.near([], 5)
+    with pytest.raises(UsageError, match="report"):
+        matcher.near([], 1, report="reads")
+    assert matcher.near([], 1).size == 0
 
 
 def test_a_growing_matcher_goes_on_as_one_stream():
