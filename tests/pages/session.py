@@ -28,6 +28,12 @@ for each in (Control, Producer, Subscriber, Sync):
     each.__init__.__kwdefaults__["answer_seconds"] = {DEADLINE}
 """
 
+_CELL = """
+import os as _os, sys as _sys
+_sys.stdout.flush()
+_os.dup2(_os.open("{}", _os.O_WRONLY | _os.O_CREAT), 1)
+"""
+
 _STREAMER = f"""#!{sys.executable}
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -108,6 +114,11 @@ class Reader:
         for number, block in enumerate(blocks):
             result = self.folder / f"{number}.out"
             results.append(result)
+            if block.language == "python" and number and blocks[number - 1].language == "python":
+                # as cells of a notebook, with the variables of those before
+                with source.open("a") as cells:
+                    cells.write(_CELL.format(result) + self.here(block.text))
+                continue
             script.append(f"block={block.line}; exec >{result}\n")
             if block.language == "python":
                 source = self.folder / f"{number}.py"
