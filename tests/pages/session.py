@@ -111,6 +111,7 @@ class Reader:
         """Run blocks in a folder: what each has printed; AssertionError at the first that fails."""
         script = [_PRELUDE]
         results = []
+        source = self.folder
         for number, block in enumerate(blocks):
             result = self.folder / f"{number}.out"
             results.append(result)
