@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import PurePath
@@ -56,6 +57,8 @@ def report(
     target_by: Annotated[
         TargetBy | None, typer.Option(help="For a journal: if not as its daemon does.")
     ] = None,
+    sample_sheet: choices.SampleSheetOption = None,
+    panel: choices.PanelOption = None,
     min_windows: Annotated[
         int | None,
         typer.Option(min=1, help="For a journal: a read is on target from this many windows. [1]"),
@@ -73,7 +76,7 @@ def report(
     """Make one HTML page of reports, or of what a daemon has matched.
 
     The page is self-contained. With --config it is about the journal of that daemon, by its table
-    answers; the daemon may be running.
+    answers, panel and samples; the daemon may be running.
     """
     sources: tuple[str, ...] = ()
     if targets is not None or target_by is not None:
@@ -89,6 +92,8 @@ def report(
         names = names or (loaded.dictionary.targets, loaded.dictionary.target_by)
         min_windows = loaded.answers.min_windows if min_windows is None else min_windows
         min_fraction = loaded.answers.min_fraction if min_fraction is None else min_fraction
+        panel = panel or (config if loaded.panel.limits else None)
+        sample_sheet = sample_sheet or loaded.samples.sheet or None
     if not files:
         raise UsageError("name the files of reports, a journal folder, or --config")
 
@@ -98,10 +103,11 @@ def report(
     from streamer.reporting.kept_reads import Recount, is_journal
     from streamer.reporting.multiqc import multiqc, multiqc_path
     from streamer.reporting.page import page
+    from streamer.reporting.reports import TargetReport
 
     aside = None if output == "-" else multiqc_path(output)
     dictionary = choices.files_of_dictionary(dictionary or (), quiet=quiet)
-    inputs = [*files, *dictionary, *([targets] if targets else [])]
+    inputs = [*files, *dictionary, *filter(None, (targets, sample_sheet, panel))]
     choices.check_files(inputs, output, {"the file for MultiQC": aside})
     journals = any(map(is_journal, files))
     asked = {"--dictionary": dictionary or None, "--targets": targets, "--target-by": target_by,
@@ -111,17 +117,26 @@ def report(
         if value is not None and not journals:
             raise UsageError(f"{option} is for a journal, and none is given")
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
-    recount = Recount(tuple(dictionary or sources), names, rule, bins, threads)
+    sheet, judging = choices.sheet_and_panel(sample_sheet, panel)
+    recount = Recount(tuple(dictionary or sources), names, rule, bins, threads, sheet)
     shown = _names(files)
     found = [_source(path, shown[path], recount, quiet=quiet) for path in files]
+    for one in (made for source in found for made in source.reports):
+        if isinstance(one, TargetReport):
+            one.attach(sheet, judging)
     name = "report" if output == "-" else PurePath(output).name.split(".")[0]
-    collection = Collection(title or name, found)
-    html = page(collection, [])
+    collection = Collection(title or name, found, None if judging is None else judging.rule())
+    html = page(collection, [("command line", f"streamer {_without_folders(sys.argv[1:])}")])
     with OutputFiles() as outputs:
         outputs.open(output).write(html.encode("utf-8", "replace"))
         if aside is not None:
             table = multiqc(collection, title or name)
             outputs.open(aside).write(table.encode("utf-8", "replace"))
+
+
+def _without_folders(words: Iterable[str]) -> str:
+    """Words of a command without the folders of files, which may be private."""
+    return " ".join(PurePath(word).name if os.sep in word else word for word in words)
 
 
 def _names(paths: list[str]) -> dict[str, str]:
@@ -159,7 +174,9 @@ def _source(path: str, name: str, recount: Recount, *, quiet: bool) -> Source:
         total = None if packed else size_of_files([path])
         show = stack.enter_context(progress(f"reading {name}", total, quiet=quiet))
         found = read_report(opened, shown_name(path), show)
-    facts = [("lines", f"{found.lines:,}"), ("bytes of text", f"{found.bytes:,}")]
+    facts = [(key, _without_folders(value.split())) for key, value in found.facts.items()]
+    facts.append(("lines", f"{found.lines:,}"))
+    facts.append(("bytes of text", f"{found.bytes:,}"))
     if path != STDIN:
         changed = datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
         facts.append(("last changed", f"{changed:%Y-%m-%d %H:%M} UTC"))

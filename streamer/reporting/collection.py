@@ -9,8 +9,7 @@ from streamer.reporting.reports import (
     COVERAGE,
     NOVELTY,
     READS,
-    TARGETS,
-    TARGETS_BY_BARCODE,
+    TARGET_KINDS,
     CoverageReport,
     NoveltyReport,
     ReadsReport,
@@ -40,10 +39,17 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The content of a page, in the order source."""
+    """The content of a page, in the order of its sources. rule: by which verdicts were made."""
 
     title: str
     sources: list[Source]
+    rule: str | None = None
+
+    @property
+    def verdict_rule(self) -> str | None:
+        """By which verdicts were made, here or when the rows were written; None: not known."""
+        facts = [dict(source.facts).get("rule") for source in self.sources]
+        return next(filter(None, [self.rule, *facts]), None)
 
     def all(self, kind: type[_R]) -> Iterator[tuple[Source, _R]]:
         """Yield the reports of a kind, each with its source."""
@@ -96,16 +102,17 @@ _READERS: dict[str, Callable[[RowFile], AnyReport]] = {
     "reads": read_reads,
     "novelty": read_novelty,
 }
-_KINDS = (TARGETS, TARGETS_BY_BARCODE, COVERAGE, READS, NOVELTY)
+_KINDS = (*TARGET_KINDS, COVERAGE, READS, NOVELTY)
 
 
 class ReadRows(NamedTuple):
-    """The report, its name in ``match --report``, and the text's lines and bytes."""
+    """The report, its name in ``match --report``, the text's lines and bytes, and what made it."""
 
     report: AnyReport
     kind: str
     lines: int
     bytes: int
+    facts: dict[str, str]
 
 
 def read_report(
@@ -114,4 +121,4 @@ def read_report(
     """Read all of a file; ``RowError`` names the file as ``name``. on_bytes: as in ``RowFile``."""
     rows = RowFile(file, name, _KINDS, on_bytes)
     report = _READERS[rows.kind.name](rows)
-    return ReadRows(report, rows.kind.name, rows.line, rows.bytes)
+    return ReadRows(report, rows.kind.name, rows.line, rows.bytes, rows.facts)

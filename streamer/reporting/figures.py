@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
+import numpy as np
+
 from streamer.reporting import reports
 
 _VOID = {"meta", "col", "br"}
@@ -50,10 +52,18 @@ def text(value: Child) -> Markup:
 
 
 def table(
-    head: list[Child], rows: list[list[Child]], *, caption: str, numbers_from: int = 1
+    head: list[Child],
+    rows: list[list[Child]],
+    *,
+    caption: str,
+    numbers_from: int = 1,
+    text_from: int = 1 << 30,
 ) -> Markup:
-    """A table; columns from ``numbers_from`` on are aligned as numbers, the first is a heading."""
-    kinds = [None if at < numbers_from else "n" for at in range(len(head))]
+    """A table; columns from ``numbers_from`` on are aligned as numbers, the first is a heading.
+
+    text_from: columns from here on are text again.
+    """
+    kinds = ["n" if numbers_from <= at < text_from else None for at in range(len(head))]
     heads = [tag("th", cell, scope="col", class_=kind)
              for cell, kind in zip(head, kinds, strict=True)]  # fmt: skip
     body = []
@@ -86,12 +96,17 @@ def plot(
     height: int,
     across: Sequence[Tick] = (),
     up: Sequence[Tick] = (),
+    titles: tuple[str, str] = ("", ""),
 ) -> Markup:
     """Draw axes around ``body``, which is drawn from (0, 0) to (100 %, height).
 
-    identity: unique id of this figure on the page. title, description: for screen readers.
+    identity: unique id of this figure on the page. title, description: for screen readers. titles:
+    of the axis across and of the one upwards.
     """
     lines, labels = [], []
+    if titles[0]:
+        labels.append(tag("text", titles[0], x="50%", y=height + 36, text_anchor="middle"))
+        labels.append(tag("text", titles[1], x=-40, y=-8))
     for share, label in up:
         y = round(height * (1 - share), 1)
         lines.append(tag("line", x1=0, x2="100%", y1=y, y2=y, class_="grid"))
@@ -110,7 +125,8 @@ def plot(
         tag("line", x1=0, x2="100%", y1=height, y2=height, class_="axis"),
         tag("g", *labels, class_="labels", aria_hidden="true"),
         role="img", aria_labelledby=f"{identity}-title {identity}-desc",
-        width="100%", height=height + 24, xmlns="http://www.w3.org/2000/svg",
+        width="100%", height=height + (42 if titles[0] else 24),
+        xmlns="http://www.w3.org/2000/svg",
     )  # fmt: skip
     return tag("div", svg, class_="frame" if up else "frame bare")
 
@@ -208,9 +224,11 @@ def _track(bins: reports.TargetBins, identity: str) -> Markup:
     most = max([*depths, 0.0]) or 1.0
     starts, ends = bins.start.tolist(), bins.end.tolist()
     steps: list[tuple[float, float]] = [(0.0, 0.0)]
+    last = bins.last
     for start, end, depth in zip(starts, ends, depths, strict=True):
-        steps += [(start / whole, depth / most), (end / whole, depth / most)]
-    steps.append((1.0, 0.0))
+        if start < last:
+            steps += [(start / whole, depth / most), (min(end, last) / whole, depth / most)]
+    steps.append((last / whole, 0.0))
     area = stretched(
         tag("path", d=outline(steps) + "Z", class_="area"),
         tag("path", d=outline(steps[1:-1]), class_="line"),
@@ -232,7 +250,7 @@ def _track(bins: reports.TargetBins, identity: str) -> Markup:
         "The table below has the numbers.",
         joined(area, tag("g", *strip, class_="strip")), height=_TRACK_HEIGHT + 3 + _STRIP,
         across=[(value / whole, short(value)) for value in ticks(length, 3)],
-        up=_up(most),
+        up=_up(most), titles=("position in bases", "depth"),
     )  # fmt: skip
     head: list[Child] = ["Start", "End", "K-mers", "Seen", "Matches", "Depth"]
     rows: list[list[Child]] = [
@@ -254,43 +272,60 @@ def _up(most: float) -> list[tuple[float, str]]:
             for value in ticks(most, 2)]  # fmt: skip
 
 
-DRAWN_TARGETS, DRAWN_BARCODES = 50, 100
+DRAWN_CELLS, DRAWN_BARCODES = 12_000, 100
 _CELL, _ROW = 36, 24
 _LETTERS = 26
-_TOP = 104
+_TOP = 132
 _LETTER = 7  # typical width of a letter
+_FRAMES = {"more needed": "wanted", "not detected": "missing"}
 
 
-def heat_map(report: reports.TargetReport, identity: str) -> Markup:
-    """Draw the targets with the most reads; rows are targets, columns barcodes."""
+def drawn_pairs(report: reports.TargetReport) -> tuple[list[int], list[str | None]]:
+    """Return the targets (indices, in panel order) and barcodes of the heat map.
+
+    Of too many, those targets stay that most samples lack.
+    """
     barcodes = report.barcodes[:DRAWN_BARCODES]
-    ranked = report.ranked()[:DRAWN_TARGETS]
+    most = DRAWN_CELLS // max(1, len(barcodes))
+    if len(report.names) <= most:
+        return [*range(len(report.names))], barcodes
+    lacking = sum(np.asarray(report.lacking(barcode), np.int64) for barcode in barcodes)
+    return sorted(np.argsort(-np.asarray(lacking), kind="stable")[:most].tolist()), barcodes
+
+
+def heat_map(
+    report: reports.TargetReport, targets: list[int], barcodes: list[str | None], identity: str
+) -> Markup:
+    """Draw targets as rows, in panel order, and samples as columns."""
     columns = {barcode: report.groups[barcode].T.tolist() for barcode in barcodes}
-    names = [_cut(report.names[target], _LETTERS) for target in ranked]
+    names = [_cut(report.names[target], _LETTERS) for target in targets]
     before = 16 + _LETTER * max(map(len, names))
     cells, labels = [], []
     for x, barcode in enumerate(barcodes):
         left = before + x * _CELL + _CELL / 2 + 4
-        shown = tag("text", _cut(barcode or "none", 14), x=left, y=_TOP - 8,
+        shown = tag("text", _cut(report.shown(barcode), 18), x=left, y=_TOP - 8,
                     transform=f"rotate(-60 {left} {_TOP - 8})")  # fmt: skip
         labels.append(shown)
-    for y, target in enumerate(ranked):
+    for y, target in enumerate(targets):
         labels.append(
             tag("text", names[y], x=before - 8, y=_TOP + y * _ROW + 16, text_anchor="end")
         )
         for x, barcode in enumerate(barcodes):
             place = before + x * _CELL, _TOP + y * _ROW
-            cells.append(_cell(place, report.names[target], barcode, columns[barcode][target]))
-    width = before + _CELL * len(barcodes) + 48
+            verdict = report.verdicts[barcode][target] if report.verdicts else None
+            name = f"{report.names[target]}, {report.shown(barcode)}"
+            cells.append(_cell(place, name, columns[barcode][target], verdict))
+    width, height = before + _CELL * len(barcodes) + 64, _TOP + _ROW * len(targets) + 4
     svg = tag(
         "svg",
         tag("title", "Breadth of targets by barcode", id=f"{identity}-title"),
-        tag("desc", f"A row for each of {len(ranked)} targets, a column for each of "
+        tag("desc", f"A row for each of {len(targets)} targets, a column for each of "
             f"{len(barcodes)} barcodes; the darker, the more of the target was seen. "
             "The table below has the numbers.", id=f"{identity}-desc"),
         tag("g", *cells), tag("g", *labels, class_="labels", aria_hidden="true"),
-        role="img", aria_labelledby=f"{identity}-title {identity}-desc",
-        width=width, height=_TOP + _ROW * len(ranked) + 4, xmlns="http://www.w3.org/2000/svg",
+        role="img", aria_labelledby=f"{identity}-title {identity}-desc", class_="heatmap",
+        width=width, height=height, viewBox=f"0 0 {width} {height}",
+        xmlns="http://www.w3.org/2000/svg",
     )  # fmt: skip
     swatches = [
         joined(tag("span", tag("i", style=f"opacity:{_shade(share)}"), class_="swatch heat"),
@@ -302,22 +337,21 @@ def heat_map(report: reports.TargetReport, identity: str) -> Markup:
     return joined(scroll, tag("p", "Breadth: ", *swatches, class_="legend"))
 
 
-def _cell(place: tuple[int, int], name: str, barcode: str | None, counts: list[int]) -> Markup:
+def _cell(place: tuple[int, int], name: str, counts: list[int], verdict: str | None) -> Markup:
     left, top = place
     reads, _, matches, kmers, seen = counts
     share = seen / kmers if kmers else 0
     depth = ratio(matches / kmers) if kmers else "–"
-    label = (f"{name}, {barcode or 'no barcode'}: breadth {ratio(share) if kmers else '–'}, "
-             f"depth {depth}, {reads:,} reads")  # fmt: skip
-    parts = [
-        tag("title", label),
-        tag("rect", x=left + 1, y=top + 1, width=_CELL - 2, height=_ROW - 2, rx=3, class_="cell"),
-        tag("rect", x=left + 1, y=top + 1, width=_CELL - 2, height=_ROW - 2, rx=3,
-            class_="seen", fill_opacity=_shade(share)),
-    ]  # fmt: skip
+    label = f"{name}: breadth {ratio(share) if kmers else '–'}, depth {depth}, {reads:,} reads"
+    label += f", {verdict}" if verdict else ""
+    box = {"x": left + 1, "y": top + 1, "width": _CELL - 2, "height": _ROW - 2, "rx": 3}
+    parts = [tag("title", label), tag("rect", **box, class_="cell")]
     if seen:
+        parts.append(tag("rect", **box, class_="seen", fill_opacity=_shade(share)))
         parts.append(tag("text", _share(share), x=left + _CELL / 2, y=top + 16,
                          text_anchor="middle"))  # fmt: skip
+    if verdict in _FRAMES:
+        parts.append(tag("rect", **box, class_=f"frame-{_FRAMES[verdict]}"))
     return tag("g", *parts)
 
 
@@ -402,6 +436,7 @@ def length_figure(report: reports.ReadsReport, identity: str) -> Markup:
         "The table below has the numbers.",
         joined(*bars, mark), height=_LENGTHS_HEIGHT, across=_across(first, len(bins)),
         up=[(value / most, short(value)) for value in ticks(most) if value == int(value)],
+        titles=("length in bases", "reads"),
     )  # fmt: skip
     head: list[Child] = ["Length in bases", "Reads on a target", "Other reads"]
     rows: list[list[Child]] = [
@@ -479,6 +514,7 @@ def novelty_figure(report: reports.NoveltyReport, identity: str) -> Markup:
         identity, "New k-mers against bases", description, body, height=_NOVELTY_HEIGHT,
         across=[(value / end.bases, short(value)) for value in ticks(end.bases)],
         up=[(value / most, short(value)) for value in ticks(most)],
+        titles=("bases so far", "k-mers"),
     )  # fmt: skip
     head: list[Child] = ["Bases so far", "Reads", "K-mers", "New since the row before"]
     shown = _spread_points(points)
@@ -509,7 +545,7 @@ def _spread_points(points: list[reports.CurvePoint]) -> list[reports.CurvePoint]
     return points[::-1][::step][::-1]
 
 
-SHOWN_TARGETS, SHOWN_PAIRS = 200, 500
+SHOWN_TARGETS, SHOWN_PAIRS = 200, 2000
 
 
 def target_table(report: reports.TargetReport, caption: str) -> Markup:
@@ -518,10 +554,14 @@ def target_table(report: reports.TargetReport, caption: str) -> Markup:
     *targets, unassigned = lines
     total = report.reads
     ranked = report.ranked()
+    if len(ranked) <= SHOWN_TARGETS:
+        ranked = sorted(ranked)
+    verdicts = report.verdicts.get(None)
     head: list[Child] = [
         "Target", "Reads", "of reads", "Bases", "Breadth", "Depth", "K-mers seen", "K-mers",
-        "Matches",
+        "Matches", *(["Verdict"] if verdicts else []),
     ]  # fmt: skip
+    empty = [""] * (len(head) - 4)
     rows: list[list[Child]] = []
     for at in ranked[:SHOWN_TARGETS]:
         line = targets[at]
@@ -529,15 +569,57 @@ def target_table(report: reports.TargetReport, caption: str) -> Markup:
             line.target, f"{line.reads:,}", percent(line.reads, total), f"{line.bases:,}",
             joined(breadth_bar(line.breadth), ratio(line.breadth)), ratio(line.depth),
             f"{line.seen:,}", f"{line.kmers:,}", f"{line.matches:,}",
+            *([verdicts[at] or "–"] if verdicts else []),
         ])  # fmt: skip
     rest = [targets[at] for at in ranked[SHOWN_TARGETS:]]
     if rest:
         reads, bases = sum(line.reads for line in rest), sum(line.bases for line in rest)
         rows.append([f"{len(rest):,} other targets", f"{reads:,}", percent(reads, total),
-                     f"{bases:,}", *[""] * 5])  # fmt: skip
+                     f"{bases:,}", *empty])  # fmt: skip
     rows.append(["unassigned", f"{unassigned.reads:,}", percent(unassigned.reads, total),
-                 f"{unassigned.bases:,}", *[""] * 5])  # fmt: skip
+                 f"{unassigned.bases:,}", *empty])  # fmt: skip
     return table(head, rows, caption=caption)
+
+
+_NAMED = 100
+
+
+def missing_table(report: reports.TargetReport, where: str) -> Markup:
+    """Return a row per sample: what it has, and the names of what it lacks, the most lacking first.
+
+    Samples are the barcodes of the sheet, if there is one. Negative controls stand last.
+    """
+    judged = bool(report.verdicts)
+    head: list[Child] = ["Sample", "Reads", "Detected" if judged else "With reads"]
+    head += ["More needed", "Not detected"] if judged else ["Without a read"]
+    rows: list[tuple[bool, int, list[Child]]] = []
+    for barcode in report.barcodes:
+        samples = report.sheet.samples or report.groups.keys() - {None, "unclassified"}
+        if report.by_barcode and barcode not in samples:
+            continue
+        have = len(report.having(barcode, "detected"))
+        more, none = (report.having(barcode, one) for one in ("more needed", "not detected"))
+        if not (judged or none):
+            continue
+        lists = [_names(one) for one in ([more, none] if judged else [none])]
+        control = report.control(barcode)
+        name = joined(
+            report.shown(barcode) if report.by_barcode else "all reads",
+            tag("small", f" {control} control") if control else None,
+        )
+        row: list[Child] = [name, f"{int(report.groups[barcode][0].sum()):,}",
+               f"{have:,} of {len(report.names):,}", *lists]  # fmt: skip
+        rows.append((control == "negative", have, row))
+    if not rows:
+        return tag("p", f"Every sample has reads of every target{where}.")
+    rows.sort(key=lambda row: row[:2])
+    caption = f"What is missing{where}, by sample, the most first"
+    return table(head, [row for *_, row in rows], caption=caption, text_from=3)
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return (", ".join(names[:_NAMED]) + rest) or "–"
 
 
 def barcode_table(report: reports.TargetReport) -> Markup:
@@ -548,36 +630,39 @@ def barcode_table(report: reports.TargetReport) -> Markup:
         reads, bases, *_ = counts = report.groups[barcode]
         on = int(reads[:-1].sum())
         rows.append([
-            barcode or "none", f"{int(reads.sum()):,}", f"{int(bases.sum()):,}",
+            report.shown(barcode), f"{int(reads.sum()):,}", f"{int(bases.sum()):,}",
             percent(on, int(reads.sum())), f"{int((counts[0, :-1] > 0).sum()):,}",
         ])  # fmt: skip
     return table(head, rows, caption="Reads by barcode")
 
 
 def pair_table(report: reports.TargetReport) -> Markup:
-    """Return a row per pair of barcode and target with anything seen, then the rest."""
+    """Return a row per pair of barcode and target: all that are judged, else what was seen."""
     head: list[Child] = ["Barcode", "Target", "Reads", "Bases", "Breadth", "Depth", "K-mers seen"]
+    head += ["Verdict"] if report.verdicts else []
     rows: list[list[Child]] = []
     left = reads_left = 0
-    ranked = report.ranked()
+    pairs = (len(report.names) + 1) * len(report.groups)
+    every = bool(report.verdicts) and pairs <= SHOWN_PAIRS
     for barcode in report.barcodes:
-        lines = [*report.lines(barcode)]
-        for at in [*ranked, -1]:
-            line = lines[at]
-            if not (line.reads or line.seen):
+        verdicts = [*report.verdicts.get(barcode, [None] * len(report.names)), None]
+        for line, verdict in zip(report.lines(barcode), verdicts, strict=True):
+            if not (every or line.reads or line.seen):
                 continue
             if len(rows) == SHOWN_PAIRS:
                 left, reads_left = left + 1, reads_left + line.reads
                 continue
             known = line.target is not None
             rows.append([
-                barcode or "none", line.target if known else "unassigned", f"{line.reads:,}",
+                report.shown(barcode), line.target if known else "unassigned", f"{line.reads:,}",
                 f"{line.bases:,}", *([ratio(line.breadth), ratio(line.depth), f"{line.seen:,}"]
                                      if known else [""] * 3),
+                *([verdict or ""] if report.verdicts else []),
             ])  # fmt: skip
     if left:
-        rows.append([f"{left:,} more", "", f"{reads_left:,}", *[""] * 4])
-    return table(head, rows, caption="Targets by barcode, where anything was seen", numbers_from=2)
+        rows.append([f"{left:,} more", "", f"{reads_left:,}", *[""] * (len(head) - 3)])
+    what = "" if every else ", where anything was seen"
+    return table(head, rows, caption=f"Targets by barcode{what}", numbers_from=2)
 
 
 def breadth_bar(breadth: float | None) -> Markup:

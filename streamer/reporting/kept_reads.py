@@ -29,6 +29,7 @@ from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.reporting import reports
 from streamer.sequences.context import LabelColumn
+from streamer.sequences.sample_sheet import SampleSheet
 
 _BASES = 1 << 24  # bases of batches matched together
 
@@ -38,7 +39,8 @@ class Recount:
     """How retained reads are counted.
 
     sources: the dictionary's files; if empty, those named in the journal. targets: the table of
-    their targets, and what is one without it; if empty, as in the journal. bins: per target.
+    their targets, and what is one without it; if empty, as in the journal. bins: per target. sheet:
+    by which barcodes are called.
     """
 
     sources: tuple[str, ...] = ()
@@ -46,6 +48,7 @@ class Recount:
     rule: Assignment = field(default_factory=Assignment)
     bins: int = 100
     threads: int = 0
+    sheet: SampleSheet | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,10 @@ class _Counting:
                 results = matcher.match([batch.reads for batch in batches], in_stream=False)
                 for batch, result in zip(batches, results, strict=True):
                     context = result.batch.context
-                    unknown = LabelColumn.same(None, len(result.batch))
-                    counts.add(result, unknown if context is None else context.barcode.used())
+                    barcodes = LabelColumn.same(None, len(result.batch))
+                    if context is not None:
+                        barcodes = (self._recount.sheet or SampleSheet()).barcodes(context).used()
+                    counts.add(result, barcodes)
                     covered.add(result)
                     if self._spec.changes:
                         # k-mers that were new then are known now

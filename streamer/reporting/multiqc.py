@@ -7,13 +7,14 @@ from typing import Any
 
 from streamer import __version__
 from streamer.reporting.collection import Collection
-from streamer.reporting.figures import SHOWN_PAIRS
 from streamer.reporting.reports import ReadsReport, TargetReport
 
 _SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 # MultiQC cuts names at a slash, and may take the others for HTML
 _PLAIN = str.maketrans("/<>&\"'", "______")
+
+_MOST_ROWS = 500
 
 _COUNT = {"format": "{:,.0f}", "min": 0}
 _HEADERS: dict[str, dict[str, Any]] = {
@@ -38,6 +39,14 @@ _HEADERS: dict[str, dict[str, Any]] = {
     "unassigned": {
         "title": "Unassigned", "description": "Reads without a target", "scale": "Reds"
     },
+    "verdict": {
+        "title": "Verdict", "description": "By the thresholds of the panel", "scale": False,
+        "cond_formatting_rules": {
+            "pass": [{"s_eq": "detected"}], "warn": [{"s_eq": "more needed"}],
+            "fail": [{"s_eq": "not detected"}],
+        },
+    },
+    "control": {"title": "Control", "description": "By the sample sheet", "scale": False},
     "n50": {"title": "N50", "description": "N50 of read lengths", "scale": "Blues"},
     "windows": {"title": "Windows", "description": "Without an ambiguity code", "hidden": True},
 }  # fmt: skip
@@ -61,13 +70,15 @@ def multiqc(collection: Collection, sample: str) -> str:
     data, left = _samples(collection, sample)
     used = {name for row in data.values() for name in row}
     headers = {
-        name: (_COUNT if "format" not in header else {}) | header
+        name: ({} if "format" in header or header.get("scale") is False else _COUNT) | header
         for name, header in _HEADERS.items() if name in used
     }  # fmt: skip
     description = (
         f"Reads matched against a dictionary of k-mers by kmer-streamer {__version__}: what was "
         "found of each target."
     )
+    if "verdict" in used and collection.verdict_rule:
+        description += f" Verdicts: {collection.verdict_rule}."
     if left:
         description += f" {left:,} rows with fewer reads are left out."
     content = {
@@ -133,8 +144,8 @@ def _samples(collection: Collection, sample: str) -> tuple[dict[str, dict[str, A
             first = f"{sample} {at}" if several and _repeated(collection, report) else sample
             if isinstance(report, TargetReport):
                 found = _of_targets(report, first)
-                left += max(0, len(found) - SHOWN_PAIRS)
-                rows += found[:SHOWN_PAIRS]
+                left += max(0, len(found) - _MOST_ROWS)
+                rows += found[:_MOST_ROWS]
             elif isinstance(report, ReadsReport) and not collection.targets(by_barcode=False):
                 every = report.all
                 rows.append((first, {
@@ -159,17 +170,21 @@ def _repeated(collection: Collection, report: object) -> bool:
 
 
 def _of_targets(report: TargetReport, first: str) -> list[tuple[str, dict[str, Any]]]:
-    """Rows, most reads first; with barcodes, targets of which nothing was seen are omitted."""
+    """Rows, most reads first; with barcodes, only those with a match or a verdict."""
     rows: list[tuple[int, str, dict[str, Any]]] = []
     for barcode in report.barcodes:
-        words = [first, *([barcode or "no barcode"] if report.by_barcode else [])]
-        for line in report.lines(barcode):
+        label = report.shown(barcode) if barcode else "no barcode"
+        words = [first, *([label] if report.by_barcode else [])]
+        verdicts = [*report.verdicts.get(barcode, [None] * len(report.names)), None]
+        control = report.control(barcode)
+        for line, verdict in zip(report.lines(barcode), verdicts, strict=True):
             values: dict[str, Any] = {"reads": line.reads, "bases": line.bases}
             if line.target is not None:
                 values |= {"matches": line.matches, "kmers": line.kmers, "seen": line.seen}
-                ratios = {"breadth": line.breadth, "depth": line.depth}
-                values |= {name: value for name, value in ratios.items() if value is not None}
-            if report.by_barcode and not (line.reads or line.matches):
+                more = {"breadth": line.breadth, "depth": line.depth, "verdict": verdict,
+                        "control": control}  # fmt: skip
+                values |= {name: value for name, value in more.items() if value is not None}
+            if report.by_barcode and not (line.reads or line.matches or verdict):
                 continue
             name = " | ".join([*words, line.target or "unassigned"])
             rows.append((line.reads, name, values))

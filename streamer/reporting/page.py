@@ -53,6 +53,7 @@ def _summary(collection: Collection) -> figures.Markup:
         if source.gone:
             gone = f"Note: {source.gone:,} earlier reads are no longer in {source.name}, nor here."
             parts.append(figures.tag("p", gone, class_="note"))
+    parts += _missing(collection)
     if problem is None:
         tiles = [
             figures.tag("div", figures.tag("dt", name), figures.tag("dd", value, title=exact))
@@ -62,6 +63,20 @@ def _summary(collection: Collection) -> figures.Markup:
     if len(collection.sources) > 1:
         parts.append(_files(collection.sources))
     return figures.joined(*parts)
+
+
+def _missing(collection: Collection) -> Iterator[figures.Markup]:
+    """Yield what is missing in each sample, the worst first, and what controls say of the run."""
+    found = collection.targets(by_barcode=True)
+    if not found:
+        found = [one for one in collection.targets(by_barcode=False) if one[1].verdicts]
+    for source, report in found:
+        for line in report.alarms():
+            yield figures.tag("p", f"Note: {line}.", class_="note")
+        where = f" in {source.name}" if len(found) > 1 else ""
+        yield figures.missing_table(report, where)
+    if collection.verdict_rule and any(report.verdicts for _, report in found):
+        yield figures.tag("p", f"The rule of verdicts: {collection.verdict_rule}.")
 
 
 def _tiles(collection: Collection) -> Iterator[tuple[str, str, str]]:
@@ -125,7 +140,10 @@ def _targets(report: TargetReport, identity: str) -> figures.Markup:
     note = ""
     if len(report.names) > figures.SHOWN_TARGETS:
         note = f" The {figures.SHOWN_TARGETS} with the most reads are shown, the others in one row."
-    caption = f"{len(report.names):,} targets, the most reads first"
+    order = "in panel order"
+    if note:
+        order = "the most reads first"
+    caption = f"{len(report.names):,} targets, {order}"
     return figures.joined(
         figures.tag(
             "p",
@@ -158,21 +176,22 @@ def _best_targets(report: ReadsReport, identity: str) -> figures.Markup:
 
 
 def _barcodes(report: TargetReport, identity: str) -> figures.Markup:
-    left = (
-        max(0, len(report.names) - figures.DRAWN_TARGETS),
-        max(0, len(report.groups) - figures.DRAWN_BARCODES),
-    )
-    note = ""
-    if any(left):
-        note = f" {left[0]:,} more targets and {left[1]:,} more barcodes are not drawn."
     if not report.groups or not report.names:
         return figures.tag("p", "There is no read.")
-    pairs = figures.pair_table(report)
+    targets, barcodes = figures.drawn_pairs(report)
+    left = len(report.names) - len(targets), len(report.groups) - len(barcodes)
+    note = ""
+    if any(left):
+        note = (f" Not drawn are the {left[0]:,} targets that are missing in the fewest samples, "
+                f"and {left[1]:,} barcodes.")  # fmt: skip
+    words = "Breadth in percent: how much of each target was seen in each sample."
+    if report.verdicts:
+        words += " A frame: more is needed; a dotted frame: not detected."
     return figures.joined(
         figures.figure(
-            f"Breadth in percent: how much of each target was seen in each barcode.{note}",
-            figures.heat_map(report, identity),
-            figures.folded("Table of targets by barcode", pairs),
+            f"{words}{note}",
+            figures.heat_map(report, targets, barcodes, identity),
+            figures.folded("Table of targets by barcode", figures.pair_table(report)),
         ),
         figures.barcode_table(report),
     )

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from streamer.errors import PlacedError
 from streamer.matching.novelty import NOVELTY_COLUMNS
+from streamer.matching.panel import VERDICTS, Panel
 from streamer.matching.reports import READ_COLUMNS
 from streamer.matching.target_counts import COVERAGE_COLUMNS, TARGET_COLUMNS
+from streamer.sequences.sample_sheet import SAMPLE_COLUMNS, Sample, SampleSheet
 
 Row = list[Any]
 """One value per column: str, int or float, None for null."""
@@ -82,8 +84,12 @@ class RowFile:
         """The number of the last line read."""
         self.bytes = 0
         """Bytes of text read so far."""
+        self.facts: dict[str, str] = {}
+        """What made the rows, as ``match --comments`` writes it."""
         self._first = self._next()
-        while self._first.startswith(b"## "):  # what made the rows
+        while self._first.startswith(b"## "):
+            key, _, value = self._first[3:].decode(errors="replace").strip().partition(": ")
+            self.facts[key] = value
             self.line += 1
             self._first = self._next()
         if not self._first.strip():
@@ -260,6 +266,12 @@ class TargetBins(NamedTuple):
     kmers: NDArray[np.int64]
     seen: NDArray[np.int64]
     matches: NDArray[np.int64]
+
+    @property
+    def last(self) -> int:
+        """Behind the start of the last window, where a curve ends (ambiguity codes apart)."""
+        some = np.flatnonzero(self.kmers)
+        return int(self.start[some[-1]] + self.kmers[some[-1]]) if some.size else 0
 
     def fewer(self, most: int = DRAWN_BINS) -> TargetBins:
         """Return at most so many bins, by merging neighbours."""
@@ -541,6 +553,7 @@ def top(targets: Mapping[str, Sequence[int]], most: int) -> list[tuple[str, int,
     return [(name, reads, bases) for name, (reads, bases) in ranked]
 
 
+_NUMBERS = ("reads", "bases", "matches", "kmers", "seen")
 _TEXTS = (ColumnType("barcode", "text", True), ColumnType("target", "text", True))
 _COUNTS = (
     ColumnType("reads", "count"), ColumnType("bases", "count"),
@@ -548,10 +561,18 @@ _COUNTS = (
     ColumnType("seen", "count", True),
     ColumnType("breadth", "ratio", True), ColumnType("depth", "ratio", True),
 )  # fmt: skip
-TARGETS = RowKind("targets", (_TEXTS[1], *_COUNTS))
-TARGETS_BY_BARCODE = RowKind("targets", (*_TEXTS, *_COUNTS))
+_OF_SHEET = tuple(ColumnType(name, "text", True) for name in SAMPLE_COLUMNS)
+_VERDICT = (ColumnType("verdict", "text", True),)
+_GROUP = ColumnType("group", "text", True)
+TARGET_KINDS = tuple(
+    RowKind("targets", (*first, *_COUNTS, *sheet, *verdict))
+    for first, sheets in (((_TEXTS[1],), [()]), ((_GROUP,), [()]), (_TEXTS, [(), _OF_SHEET]))
+    for sheet in sheets
+    for verdict in ((), _VERDICT)
+)
+"""Of targets or groups, or by barcode; with a sample sheet, with verdicts."""
 
-assert TARGETS.header == TARGET_COLUMNS
+assert TARGET_KINDS[0].header == TARGET_COLUMNS
 
 _ROUNDING = 0.00006  # rounding error of four decimals
 
@@ -582,13 +603,76 @@ class TargetReport:
 
     names: target names. groups: by barcode (None: reads without one), int64[5, targets + 1]: reads,
     bases, matches, kmers, seen; the last column is for unassigned reads. Without ``by_barcode``
-    there is one group, None.
+    there is one group, None. sheet: what is known of the barcodes. verdicts: by barcode, one for
+    each target, None where there is none; empty without a panel.
     """
 
     def __init__(self, *, by_barcode: bool) -> None:
         self.by_barcode = by_barcode
         self.names: list[str] = []
         self.groups: dict[str | None, NDArray[np.int64]] = {}
+        self.sheet = SampleSheet()
+        self.verdicts: dict[str | None, list[str | None]] = {}
+
+    def attach(self, sheet: SampleSheet | None, panel: Panel | None) -> None:
+        """Name the samples, of which each has rows, and judge all targets anew."""
+        if sheet is not None and self.by_barcode:
+            self.sheet = sheet
+            nothing = np.zeros((5, len(self.names) + 1), np.int64)
+            nothing[3] = next(iter(self.groups.values()), nothing)[3]
+            for barcode in sheet.samples:
+                self.groups.setdefault(barcode, nothing)
+        if panel is None:
+            return
+        columns = {code: dict(zip(_NUMBERS, c, strict=True)) for code, c in self.groups.items()}
+        negative: list[str | None] = [code for code in self.sheet.negative if code in columns]
+        for label, counts in columns.items():
+            own = label in negative
+            controls = [] if own else [columns[one] for one in negative]
+            codes = panel.verdicts(self.names, counts, controls, negative=own)[:-1]
+            self.verdicts[label] = [VERDICTS[code] for code in codes.tolist()]
+
+    def shown(self, barcode: str | None) -> str:
+        """The sample and its barcode, for people."""
+        sample = self.sheet.samples.get(barcode or "")
+        if sample is None or sample.name == barcode:
+            return barcode or "none"
+        return f"{sample.name} ({barcode})"
+
+    def having(self, barcode: str | None, *verdicts: str | None) -> list[str]:
+        """The targets of a sample with one of these verdicts; without a panel, those with reads."""
+        if self.verdicts:
+            pairs = zip(self.names, self.verdicts[barcode], strict=True)
+            return [name for name, verdict in pairs if verdict in verdicts]
+        found = "detected" in verdicts
+        reads = self.groups[barcode][0, :-1].tolist()
+        return [name for name, count in zip(self.names, reads, strict=True) if (count > 0) == found]
+
+    def lacking(self, barcode: str | None) -> list[bool]:
+        """Whether a sample lacks each target: it is not detected, or has no read."""
+        if self.verdicts:
+            return [verdict not in (None, "detected") for verdict in self.verdicts[barcode]]
+        lacks: list[bool] = (self.groups[barcode][0, :-1] == 0).tolist()
+        return lacks
+
+    def control(self, barcode: str | None) -> str | None:
+        """Which control it is, ``negative`` or ``positive``; None for a sample."""
+        return self.sheet.columns(barcode)[2]
+
+    def alarms(self) -> Iterator[str]:
+        """Yield what is wrong with the run: samples without reads, controls that are not right."""
+        for barcode in self.sheet.samples:
+            name, control = self.shown(barcode), self.control(barcode)
+            found = self.having(barcode, "detected")
+            if control == "negative" and found:
+                yield f"in the negative control {name} was found: {', '.join(found)}"
+            elif control == "positive" and not found:
+                yield f"in the positive control {name} nothing was found"
+            elif control is None and not self.groups[barcode][0].any():
+                yield f"{name} has no read"
+        rest = [*filter(None, self.groups.keys() - self.sheet.samples.keys() - {"unclassified"})]
+        if self.sheet.samples and rest:
+            yield f"the sample sheet does not name {', '.join(sorted(rest)[:20])}"
 
     @property
     def barcodes(self) -> list[str | None]:
@@ -639,7 +723,7 @@ class TargetReport:
 
 def read_targets(file: RowFile) -> TargetReport:
     """Read the report in a file; RowError if its rows do not form whole targets and barcodes."""
-    taking = _Taking(file.fault, by_barcode=file.kind is TARGETS_BY_BARCODE)
+    taking = _Taking(file.fault, file.kind.header)
     for row in file.rows():
         taking.take(row)
     return taking.report()
@@ -648,9 +732,11 @@ def read_targets(file: RowFile) -> TargetReport:
 class _Taking:
     """Takes the rows of a file one by one."""
 
-    def __init__(self, fault: Callable[..., Exception], *, by_barcode: bool) -> None:
+    def __init__(self, fault: Callable[..., Exception], header: Sequence[str]) -> None:
         self._fault = fault
-        self._report = TargetReport(by_barcode=by_barcode)
+        self._judged, self._on_sheet = "verdict" in header, "control" in header
+        self._report = TargetReport(by_barcode=header[0] == "barcode")
+        self._samples: dict[str, Sample] = {}
         self._label: str | None = None
         # of the current barcode
         self._cells = array("q")
@@ -663,6 +749,7 @@ class _Taking:
         if target is None and counts[2] is not None:
             # unassigned reads have no matches, so this is a record named "."
             target = "."
+        more, counts = counts[len(_COUNTS) :], counts[: len(_COUNTS)]
         groups, names = self._report.groups, self._report.names
         if self._at == 0:
             if label in groups or (groups and not self._report.by_barcode):
@@ -682,6 +769,7 @@ class _Taking:
                 "target",
             )
         self._check(target, *counts)
+        self._take_more(label, target, more)
         self._cells.extend(count or 0 for count in counts[:5])
         if not groups and target is not None:
             names.append(target)
@@ -690,6 +778,20 @@ class _Taking:
             cells = np.frombuffer(self._cells, np.int64).reshape(-1, 5)
             groups[label] = np.ascontiguousarray(cells.T)
             self._cells, self._at = array("q"), 0
+
+    def _take_more(self, label: str | None, target: str | None, more: Row) -> None:
+        """Take the columns of a sample sheet and the verdict."""
+        if self._judged:
+            verdict = more.pop()
+            if verdict not in VERDICTS:
+                known = ", ".join(filter(None, VERDICTS))
+                raise self._fault(f"'{verdict}', expected {known}", "verdict")
+            if target is not None:
+                self._report.verdicts.setdefault(label, []).append(verdict)
+        if self._on_sheet and label is not None and any(more):
+            if more[2] not in (None, "negative", "positive"):
+                raise self._fault(f"'{more[2]}', expected negative or positive", "control")
+            self._samples.setdefault(label, Sample(label, *more))
 
     def _check(
         self, target: str | None, reads: int, bases: int, matches: int | None,
@@ -721,6 +823,7 @@ class _Taking:
 
     def report(self) -> TargetReport:
         """Return the report, if it is complete."""
+        self._report.sheet = SampleSheet(self._samples)
         if self._at or (not self._report.by_barcode and not self._report.groups):
             raise self._fault(
                 "the row of the unassigned reads (.) is missing: the file is not complete", "target"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
+import re
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.data_files import write_fasta
 from tests.reference.targets import targets_report
 from tests.reference.verdict import verdict
 from tests.reload_kit import configured
+from tests.streamer.reporting.page_reader import check_page
 from tests.waiting import DEADLINE
 
 K = 21
@@ -189,3 +192,56 @@ def test_a_daemon_says_the_same(clinic, tmp_path):
         assert out.read_text().splitlines() == [HEADER, *clinic.rows()]
         assert control.samples()[1] == ["barcode02", "clinic", "NTC", "negative"]
         assert control.panel()["control_factor"] == 2.0
+
+
+def test_a_report_says_first_what_is_missing(clinic, tmp_path, streamer):
+    """From rows with everything, and from plain ones with a sheet and a panel: the same page."""
+    sheet, panel = ["--sample-sheet", clinic.folder / "sheet.csv"], [
+        "--panel", panel_of(clinic.folder)
+    ]  # fmt: skip
+    plain, full = tmp_path / "plain.tsv", tmp_path / "full.tsv"
+    assert streamer(*match(clinic, "--by", "barcode", "-q", "-o", plain))[0] == 0
+    assert streamer(*match(clinic, *sheet, *panel, "-q", "--comments", "-o", full))[0] == 0
+    pages, tables = [], []
+    for options in ([full], [plain, *sheet, *panel]):
+        out = tmp_path / "page.html"
+        assert streamer("report", *options, "-o", out, "-q")[0] == 0
+        pages.append(check_page(out.read_text()))
+        tables.append(json.loads((tmp_path / "page_mqc.json").read_text()))
+    want = [row.split("\t") for row in clinic.rows()]
+    for page, content in zip(pages, tables, strict=True):
+        # the worst first; the negative control last
+        missing = page.table("What is missing, by sample")
+        assert [row[0] for row in missing] == [
+            "patient 3 (barcode03)", "pos (barcode04) positive control",
+            "patient 1 (barcode01)", "NTC (barcode02) negative control",
+        ]  # fmt: skip
+        for sample, reads, found, more, lacking in missing:
+            barcode = re.search(r"barcode\d+", sample)[0]
+            own = [row for row in want if row[0] == barcode]
+            assert int(reads) == sum(int(row[2]) for row in own)
+            for words, word in ((more, "more needed"), (lacking, "not detected")):
+                names = [row[1] for row in own if row[-1] == word]
+                assert words == (", ".join(names) or "\N{EN DASH}")
+            assert found == f"{sum(row[-1] == 'detected' for row in own)} of 4"
+        words = " ".join(page.words)
+        assert "patient 3 (barcode03) has no read" in words
+        assert "in the positive control pos (barcode04) nothing was found" in words
+        assert "the sample sheet does not name barcode07" in words
+        assert "The rule of verdicts: detected: at least 4 reads" in words
+        pairs = page.table("Targets by barcode")
+        named = [[re.search(r"barcode\d+|unclassified", row[0])[0], *row[1:3], row[7]]
+                 for row in pairs]  # fmt: skip
+        assert named == [
+            [row[0], row[1].replace(".", "unassigned"), row[2], row[-1].replace(".", "")]
+            for row in want
+        ]
+        verdicts = {name: row.get("verdict") for name, row in content["data"].items()}
+        assert verdicts["page | patient 3 (barcode03) | t0"] == "more needed"
+        assert sum(word is not None for word in verdicts.values()) == 24
+        assert content["data"]["page | NTC (barcode02) | t1"]["control"] == "negative"
+        assert "Verdicts: detected: at least 4 reads" in content["description"]
+    facts = dict(pages[0].facts)
+    assert (facts["k"], facts["command"]) == ("21", "match")
+    assert facts["sources"].startswith("ref.fa FAX_pass_")
+    assert facts["command line"].startswith("streamer")
