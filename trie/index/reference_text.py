@@ -230,7 +230,12 @@ def unlike(text, blocks, gaps, shape, place, sixteens, at):
 
     All are set for a place outside of the text, which a damaged file may contain.
     """
-    turned = place >= shape.size
+    return _unlike(text, blocks, gaps, shape, place, place >= shape.size, sixteens, at)
+
+
+@inner
+def _unlike(text, blocks, gaps, shape, place, turned, sixteens, at):
+    """``unlike``; turned: whether the place is on the other strand."""
     first = shape.both - 32 - place if turned else place
     if np.uint64(first) > np.uint64(shape.size - 32):
         return _LOW_BITS
@@ -247,14 +252,22 @@ def unlike(text, blocks, gaps, shape, place, sixteens, at):
 
 
 @inner
-def reach(text, blocks, gaps, shape, shift, sixteens, at, limit):
-    """The first symbol s of a block in [at, limit) that differs from place s + shift, or limit."""
+def _reach(text, blocks, gaps, shape, shift, turned, sixteens, at, limit):
     while at < limit:
-        apart = unlike(text, blocks, gaps, shape, at + shift, sixteens, at)
+        apart = _unlike(text, blocks, gaps, shape, at + shift, turned, sixteens, at)
         if apart != 0:
             return min(at + (np.int64(trailing_zeros(apart)) >> 1), limit)
         at += 32
     return limit
+
+
+@inner
+def reach(text, blocks, gaps, shape, shift, sixteens, at, limit):
+    """The first symbol s of a block in [at, limit) that differs from place s + shift, or limit."""
+    # a loop for each strand: LLVM would turn the symbols on both, and discard the result on one
+    if at + shift >= shape.size:
+        return _reach(text, blocks, gaps, shape, shift, True, sixteens, at, limit)
+    return _reach(text, blocks, gaps, shape, shift, False, sixteens, at, limit)
 
 
 @inner
