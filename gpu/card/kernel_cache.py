@@ -104,8 +104,10 @@ class _Stored:
         return Path(self.cache_path) / f"{hashlib.sha256(key.encode()).hexdigest()}.kernel"
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The kernel for these argument types; None if it must be compiled."""
-        target.refresh()
+        """The kernel for these argument types; None if it must be compiled.
+
+        The implementations of all functions, half a second of imports, are only for compiling.
+        """
         path = self._path(signature, target.codegen())
         shared = compiling.current
         return _load(path) if shared is None else shared.load(str(path), lambda: _load(path))
