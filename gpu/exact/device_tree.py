@@ -169,6 +169,12 @@ def device_bytes(k: int, node_count: int, kmers: int, *, with_buckets: bool) -> 
     return 40 * node_count + 16 * 64 ** walk.jump_level(k) + 8 * shape.size + (4 << shape.bits) + 64
 
 
+def expected_bytes(k: int, kmers: int, *, with_buckets: bool) -> int:
+    """What ``device_bytes`` returns for so many random k-mers, before they are counted."""
+    nodes = sum(min(64**level, kmers) for level in range(k // 3 + (k % 3 > 0)))
+    return device_bytes(k, nodes, kmers, with_buckets=with_buckets)
+
+
 def clear(words: Any, stream: Any) -> None:
     """Queue a zero fill of a device array (uint32[n] or uint64[n])."""
     with_threads(plain(clear_words), words.size, THREADS, stream)(words)

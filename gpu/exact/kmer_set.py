@@ -283,6 +283,11 @@ def bits_for(kmers: int) -> int:
     return max(FIRST_BITS, int(np.ceil(np.log2(max(1, kmers) / LOAD))))
 
 
+def set_bytes(kmers: int) -> int:
+    """Bytes of the table for that number of k-mers: 27 to 53 for each."""
+    return SLOT_BYTES << bits_for(kmers)
+
+
 class KmerSet:
     """The k-mers known so far, with their values, on the current device.
 

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from gpu.card.cuda_errors import CardMemoryError, translated_driver_errors
 from gpu.card.intrinsics import cuda
-from gpu.card.memory import Budget, fetch, send
+from gpu.card.memory import Budget, check_room, fetch, send
 from gpu.card.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
 from gpu.card.streams import (
     CardShare,
@@ -52,9 +52,9 @@ from gpu.card.streams import (
 from gpu.exact import kmer_set
 from gpu.exact.bucket_table import default_method
 from gpu.exact.chunk_match import ChunkBuffers, launch
-from gpu.exact.device_tree import DeviceTree, clear, device_bytes, kmer_count
+from gpu.exact.device_tree import DeviceTree, clear, device_bytes, expected_bytes, kmer_count
 from gpu.exact.expand import copy_into, copy_range
-from gpu.exact.kmer_set import DeviceLists, KmerSet
+from gpu.exact.kmer_set import DeviceLists, KmerSet, set_bytes
 from gpu.exact.reference_index import RUN_WORDS, DeviceIndex, ordered_runs
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
@@ -598,6 +598,33 @@ MOST_TOGETHER = 16
 """Most chunks per such task: pinning a small buffer takes as long as pinning a large one."""
 
 Prepared = tuple[ChunkPiece, PackedArrays | None]
+
+
+def check_dictionary(
+    kmers: int,
+    k: int,
+    strands: Strands,
+    cards: Iterable[int],
+    limit: int,
+    *,
+    in_set: bool,
+    walked: str | None,
+) -> None:
+    """Raise CardMemoryError if a dictionary of so many k-mers cannot fit, before it is built.
+
+    limit: as of ``check_room``. in_set: it becomes a set of k-mers. walked: the kernel that walks
+    over its Tree Bitmap, which is refused here if half of what random k-mers take is too much: the
+    size of the trie is known only when it is built.
+    """
+    kmers = min(kmers, 4**k)
+    with translated_driver_errors():
+        if in_set:
+            check_room(f"a set of {kmers:,} k-mers", set_bytes(kmers), cards, limit)
+        if walked is not None:
+            kmers *= 1 + (strands == "both")
+            method = default_method(k) if walked == "default" else walked
+            size = expected_bytes(k, kmers, with_buckets=method == "buckets")
+            check_room(f"a Tree Bitmap of {kmers:,} k-mers", size // 2, cards, limit)
 
 
 class Pipeline(StreamEngine[ExactCard, ChunkFound]):

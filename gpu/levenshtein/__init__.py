@@ -24,7 +24,7 @@ Operations: about 60 per pattern and 15 per key. Bytes: 8 per pattern, twice; pe
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Thread
@@ -43,7 +43,7 @@ from gpu.card.intrinsics import (
     reverse_word,
 )
 from gpu.card.kernel_cache import made, plain, with_threads
-from gpu.card.memory import Budget, fetch, send
+from gpu.card.memory import Budget, check_room, fetch, send
 from gpu.card.streams import (
     BatchChunk,
     CardShare,
@@ -230,9 +230,24 @@ class DeviceIndex:
     @staticmethod
     def nbytes(patterns: Patterns, scheme: Scheme | None = None) -> int:
         """Bytes on the GPU while the tables are built."""
-        scheme = gpu_scheme(patterns) if scheme is None else scheme
-        entries = 12 * scheme.entries * patterns.words.size
-        return 12 * _buckets(scheme) + entries + patterns.codes.nbytes
+        return table_bytes(gpu_scheme(patterns) if scheme is None else scheme, patterns.words.size)
+
+
+def check_tables(
+    sizes: Iterable[int], k: int, distance: int, cards: Iterable[int], limit: int
+) -> None:
+    """Raise CardMemoryError if the tables of sets of so many patterns cannot fit, before they are.
+
+    limit: as of ``check_room``.
+    """
+    sizes = list(sizes)
+    tables = sum(table_bytes(choose(size, k, distance, GPU_COSTS), size) for size in sizes)
+    check_room(f"{sum(sizes):,} k-mers within a distance of {distance}", tables, cards, limit)
+
+
+def table_bytes(scheme: Scheme, patterns: int) -> int:
+    """Bytes on the GPU while the tables of so many patterns are built."""
+    return 12 * _buckets(scheme) + (12 * scheme.entries + 8) * patterns
 
 
 def _buckets(scheme: Scheme) -> int:

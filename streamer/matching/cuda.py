@@ -42,7 +42,7 @@ from gpu.card.packing import (
 from gpu.exact import ChunkFound, ChunkPiece, CudaEngineError, Pipeline
 from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.expand import copied, copy_into, mismatched, scatter_words
-from gpu.exact.pipeline import MAX_CHUNK
+from gpu.exact.pipeline import MAX_CHUNK, check_dictionary
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.events import Bits, Events, add_bits, no_bits
 from streamer.matching.match_engine import (
@@ -372,6 +372,10 @@ class CudaEngine(MatchEngine):
         self._wants_runs = runs
         self._has_set = spec.changes or (runs and not self._in_text)
         packs = not self._has_set and spec.distance is None
+        check_dictionary(
+            dictionary.most_kmers, self._k, dictionary.strands, spec.cards or (0,),
+            spec.device_bytes, in_set=self._has_set, walked=self._method if self._walks else None,
+        )  # fmt: skip
         self._engine = Pipeline(
             self._k, dictionary.strands, streams=spec.streams, cards=spec.cards,
             chunk=PACKED_SPANS * self._chunk if packs else self._chunk,

@@ -366,11 +366,12 @@ class LevenshteinSolver(Solver):
     def __init__(
         self, codes: NDArray[np.uint64], spec: MatchSpec, gpu: GpuOrCpu, threads: int
     ) -> None:
+        self._both = spec.strands == "both"
+        self._most = MAX_PATTERNS // (2 if self._both else 1)
+        self._kmers = codes.size
         # queueing a chunk takes as long as a GPU needs to match millions of symbols
         chunk = max(spec.chunk, LONG_SPAN)
         super().__init__(spec, gpu, threads, cpu_kernel="lanes", chunk=chunk)
-        self._both = spec.strands == "both"
-        self._most = MAX_PATTERNS // (2 if self._both else 1)
         self._sets = [_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most)]
 
     def sizes(self) -> list[int]:
@@ -432,8 +433,15 @@ class LevenshteinSolver(Solver):
         )
 
     def _new_engine(self, **options: Any) -> Any:
-        from gpu.levenshtein import NearEngine
+        from gpu.levenshtein import NearEngine, check_tables
 
+        both = 1 + self._both
+        sizes = [
+            both * min(self._kmers - first, self._most)
+            for first in range(0, self._kmers, self._most)
+        ]
+        cards = options["cards"] or (0,)
+        check_tables(sizes, self._k, self._distance, cards, options["memory_bytes"])
         return NearEngine(self._k, self._distance, **options)
 
 
