@@ -274,7 +274,30 @@ def test_wrong_results_are_told(streamer, monkeypatch):
     assert err.splitlines()[-1] == "streamer: error: wrong results: grow, walk"
 
 
-def test_slow_results_have_a_cause():
-    slow = selftest.Outcome("cuda", "frozen", True, 1e6, 1e9)
-    assert "likely cause: a card" in slow.line()
-    assert "cause" not in selftest.Outcome("cpu", "frozen", True, 2e9, 1e9).line()
+def test_a_slow_result_names_only_causes_that_were_seen():
+    def line(rate, *causes):
+        return selftest.Outcome("cuda", "frozen", True, rate, 1e9, "an H200", causes).line()
+
+    assert line(9e8, "12 cores").endswith("\tok\t900 M bases/s; an H200 reached 1000 M")
+    assert line(4e8).endswith("reached 1000 M; low: no cause was seen")
+    assert line(4e8, "2 cores", "a bus").endswith("; low: 2 cores, a bus")
+
+
+def test_other_programs_are_seen(monkeypatch):
+    # seconds: the clock; all cores, busy; taken by the host; this process
+    readings = iter([(0.0, 10.0, 0.0, 5.0), (2.0, 14.0, 0.0, 7.0), (4.0, 16.0, 3.0, 9.0)])
+    monkeypatch.setattr(selftest.Watch, "_now", staticmethod(lambda: next(readings)))
+    monkeypatch.setattr(selftest, "usable_cores", lambda: 4)
+    watch = selftest.Watch("cpu")
+    assert watch.causes() == ("other programs kept 1.0 of 4 cores busy",)
+    assert watch.causes() == (
+        "other programs kept 0.5 of 4 cores busy",
+        "the host of this virtual machine took 0.8 of its cores",
+    )
+
+
+def test_the_machine_is_read():
+    clock, busy, stolen, own = selftest.Watch._now()
+    assert clock > 0
+    assert busy >= own > 0
+    assert stolen >= 0
