@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -178,6 +178,10 @@ def cluster(
 
 
 def commands(
+    device: Annotated[
+        Literal["cpu", "both"],
+        typer.Option(help="both: one table, commands on the CPU and on a GPU, and what auto says."),
+    ] = "cpu",
     kmers: Annotated[
         int, typer.Option(min=1_000, help="K-mers of the dictionaries of match and the daemon.")
     ] = 20_000_000,
@@ -192,7 +196,10 @@ def commands(
 
     Random data, made with a seed. Memory is exact; seconds are those of a busy or idle machine.
     """
-    _run("commands", "cpu", kmers=kmers, bases=bases, strain=strain)
+    if device == "both":
+        _run("both_devices", "cpu", bases=bases)
+    else:
+        _run("commands", "cpu", kmers=kmers, bases=bases, strain=strain)
 
 
 def asm(

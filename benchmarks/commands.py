@@ -38,11 +38,11 @@ def dictionaries(kmers: int) -> Iterator[Row]:
     bases = random_codes(kmers + K - 1, _SEED)
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
-        _write(at / "small.fa", [bases[:2000]])
-        _write(at / "reads.fa", bases[: 150 * (bases.size // 150)].reshape(-1, 150)[:1000])
-        _write(at / "one.fa", [bases])
+        write_records(at / "small.fa", [bases[:2000]])
+        write_records(at / "reads.fa", bases[: 150 * (bases.size // 150)].reshape(-1, 150)[:1000])
+        write_records(at / "one.fa", [bases])
         many = kmers // (MANY - K + 1)
-        _write(at / "many.fa", random_codes(many * MANY, _SEED + 1).reshape(many, MANY))
+        write_records(at / "many.fa", random_codes(many * MANY, _SEED + 1).reshape(many, MANY))
         del bases
         run = ["match", at / "reads.fa", "-k", K, "--device", "cpu", "-d"]
         _measured([*run, at / "small.fa", "--report", "windows"])  # compiles
@@ -64,9 +64,9 @@ def texts(bases: int) -> Iterator[Row]:
     """Rows of ``asm``, ``hamming`` and ``primer`` over one record of random bases."""
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
-        _write_long(at / "text.fa", bases)
-        _write(at / "patterns.fa", random_codes(8 * 24, _SEED + 1).reshape(8, 24))
-        _write(at / "alpha.fa", [random_codes(30_000, _SEED + 2)])
+        write_long(at / "text.fa", bases)
+        write_records(at / "patterns.fa", random_codes(8 * 24, _SEED + 1).reshape(8, 24))
+        write_records(at / "alpha.fa", [random_codes(30_000, _SEED + 2)])
         for run in (
             ["asm", at / "text.fa", "--patterns", at / "patterns.fa", "-k", 3],
             ["hamming", at / "text.fa", "--patterns", at / "patterns.fa", "-k", 4],
@@ -84,21 +84,17 @@ def strains(bases: int) -> Iterator[Row]:
     """
     rng = np.random.default_rng(_SEED)
     genome = rng.integers(0, 4, bases, dtype=np.uint8)
-    segments = np.array_split(_changed(genome, 0.02, rng), 200)
-    for at in rng.permutation(200)[:40]:
-        segments[at] = rng.integers(0, 4, segments[at].size, dtype=np.uint8)
-    for one, other in rng.permutation(200)[:8].reshape(4, 2):
-        segments[one], segments[other] = segments[other], segments[one]
+    strain = strain_of(genome, rng)
     copies = {
-        "0.1 % changed": _changed(genome, 0.001, rng),
-        "1 % changed": _changed(genome, 0.01, rng),
-        "2 % changed, a fifth new, segments moved": np.concatenate(segments),
+        "0.1 % changed": changed_copy(genome, 0.001, rng),
+        "1 % changed": changed_copy(genome, 0.01, rng),
+        "2 % changed, a fifth new, segments moved": strain,
     }
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
-        _write(at / "genome.fa", [genome])
+        write_records(at / "genome.fa", [genome])
         for name, copy in copies.items():
-            _write(at / "copy.fa", [copy])
+            write_records(at / "copy.fa", [copy])
             run = ["lcs", at / "genome.fa", at / "copy.fa", "--device", "cpu"]
             _measured(run)  # compiles
             for options in ([], ["--sequence", at / "lcs.fa"]):
@@ -110,7 +106,7 @@ def _measured(arguments: list[Any]) -> dict[str, float]:
     return measured(streamer_command(*arguments, "--quiet"))
 
 
-def _changed(bases: Codes, rate: float, rng: np.random.Generator) -> Codes:
+def changed_copy(bases: Codes, rate: float, rng: np.random.Generator) -> Codes:
     """A copy with this share of changes: substitutions, insertions and deletions, a third each."""
     kind = rng.random(bases.size) / (rate / 3)
     copy = np.where(kind < 1, (bases + rng.integers(1, 4, bases.size)) % 4, bases).astype(np.uint8)
@@ -122,13 +118,24 @@ def _changed(bases: Codes, rate: float, rng: np.random.Generator) -> Codes:
     return copy
 
 
-def _write(path: Path, records: Iterable[Codes]) -> None:
+def strain_of(genome: Codes, rng: np.random.Generator) -> Codes:
+    """A copy as different as strains of one species can be."""
+    segments = np.array_split(changed_copy(genome, 0.02, rng), 200)
+    for at in rng.permutation(200)[:40]:
+        segments[at] = rng.integers(0, 4, segments[at].size, dtype=np.uint8)
+    for one, other in rng.permutation(200)[:8].reshape(4, 2):
+        segments[one], segments[other] = segments[other], segments[one]
+    return np.concatenate(segments)
+
+
+def write_records(path: Path, records: Iterable[Codes]) -> None:
+    """Records as FASTA."""
     with path.open("wb") as file:
         for number, record in enumerate(records):
             file.write(b">record%d\n%b\n" % (number, decode(record).tobytes()))
 
 
-def _write_long(path: Path, bases: int) -> None:
+def write_long(path: Path, bases: int) -> None:
     """One record in lines of 60 bases."""
     with path.open("wb") as file:
         file.write(b">text\n")

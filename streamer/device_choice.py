@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, TypeVar
 
 from streamer.errors import SnapshotTooLargeError, StreamerError
@@ -15,37 +17,90 @@ from trie.cpu.compiling import GPU_FOLDER, kernel_folder
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-START_SECONDS = 1.5
-"""Seconds until a GPU runs its first kernel: CUDA packages, a context, kernels loaded from disk."""
+Kind = Literal["exact", "grow", "near", "ltb", "asm", "hamming", "primer", "lcs"]
 
 COMPILE_SECONDS = 10.0
 """Additional seconds if no GPU kernel is stored yet."""
 
-_FASTER = 200  # a GPU is this many times as fast as a CPU thread, once the data are there
+RATES = "rates.json"
+"""The file of ``Rates``, beside the compiled kernels."""
 
 OnFallback = Callable[[str], None]  # called with one line when a GPU is given up for the CPU
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """Seconds of one thread for a whole command, on the CPU alone and with a GPU.
+class Rates:
+    """How fast this machine is; by device, ``cpu`` and ``cuda``.
 
-    in_turn: the part of those with a GPU that more threads do not reduce.
+    start: seconds of a command with a tiny file. factors: for each kind of work the seconds here
+    for each second on the machine of docs/performance. measured: by ``streamer warm-up``, not those
+    of that machine.
     """
 
+    start: Mapping[str, float]
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    measured: bool = False
+
+    def seconds(self, device: str, kind: Kind, work: float) -> float:
+        """Seconds of a command whose work takes so many on the machine of docs/performance."""
+        return self.start[device] + self.factors.get(device, {}).get(kind, 1.0) * work
+
+
+REFERENCE = Rates({"cpu": 0.75, "cuda": 1.15})
+"""An NVIDIA H200 and its host with 16 cores."""
+
+
+def machine() -> list[object]:
+    """What rates were measured on."""
+    from trie.cpu.machine import processor_name
+    from trie.cpu.threads import usable_cores
+
+    return [os.uname().nodename, processor_name(), usable_cores()]
+
+
+@cache
+def rates() -> Rates:
+    """The stored rates of this machine, or REFERENCE."""
+    folder = kernel_folder().path
+    try:
+        assert folder is not None
+        found = json.loads((folder / RATES).read_text())
+        if found["machine"] == machine():
+            return Rates(REFERENCE.start | found["start"], found["factors"], measured=True)
+    except (AssertionError, OSError, ValueError, KeyError, TypeError):
+        pass
+    return REFERENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of a whole command beyond its start, on the machine of docs/performance.
+
+    kind: the work, whose rates are measured. cpu, host: of one thread, on the CPU alone and with a
+    GPU. cpu_in_turn, host_in_turn: of what threads do not share, kernels of a GPU included.
+    """
+
+    kind: Kind
     cpu: float
+    cpu_in_turn: float
     host: float
-    in_turn: float = 0.0
+    host_in_turn: float
+
+    def beyond_start(self, device: str, threads: int) -> float:
+        """Seconds of the work on that machine."""
+        if device == "cpu":
+            return self.cpu / threads + self.cpu_in_turn
+        return self.host / threads + self.host_in_turn
 
     def on_cpu(self, threads: int) -> float:
-        """Seconds on the CPU."""
-        return self.cpu / threads
+        """Seconds on the CPU of this machine."""
+        return rates().seconds("cpu", self.kind, self.beyond_start("cpu", threads))
 
     def on_gpu(self, threads: int) -> float:
-        """Seconds with a GPU that has not been used yet."""
+        """Seconds with a GPU of this machine that has not been used yet."""
         if _simulated():
             return 0.0
-        seconds = START_SECONDS + max(self.host / threads, self.in_turn, self.cpu / _FASTER)
+        seconds = rates().seconds("cuda", self.kind, self.beyond_start("cuda", threads))
         return seconds if _stored_kernels() else seconds + COMPILE_SECONDS
 
 
@@ -75,18 +130,22 @@ def cuda_problem() -> str | None:
     return None
 
 
-def unsuited(cost: Cost | None, threads: int = 0) -> str | None:
-    """Return in one line why to use the CPU: no CUDA device, or the CPU is faster; else None."""
+def judged(cost: Cost | None, threads: int = 0) -> tuple[str | None, str]:
+    """Why to use the CPU, in one line: no CUDA device, or the CPU is faster; None for a GPU.
+
+    Then the seconds on a GPU and on the CPU, for a user, if the GPU is used and the cost is known.
+    """
     from gpu.card.device import driver_found
 
-    if cost is not None and driver_found():
-        from trie.cpu.threads import most_threads, usable_cores
+    if cost is None or not driver_found():
+        return cuda_problem(), ""
+    from trie.cpu.threads import most_threads, usable_cores
 
-        threads = min(threads or usable_cores(), most_threads())
-        cpu, gpu = cost.on_cpu(threads), cost.on_gpu(threads)
-        if cpu < gpu:
-            return f"about {cpu:.1f} s, with a GPU {gpu:.1f} s"
-    return cuda_problem()
+    threads = min(threads or usable_cores(), most_threads())
+    cpu, gpu = cost.on_cpu(threads), cost.on_gpu(threads)
+    if cpu < gpu:
+        return f"about {cpu:.1f} s, with a GPU {gpu:.1f} s", ""
+    return cuda_problem(), f"about {gpu:.1f} s, on the CPU {cpu:.1f} s"
 
 
 def choose_device(
@@ -107,7 +166,7 @@ def choose_device(
     line names at most (0: all).
     """
     ask = device == "auto" and kernel is None
-    problem = None if device == "cpu" else unsuited(cost if ask else None, threads)
+    problem, seconds = (None, "") if device == "cpu" else judged(cost if ask else None, threads)
     if device == "cuda" and problem is not None:
         raise StreamerError(f"{option} cuda: {problem}; use {option} cpu or auto")
     chosen: Literal["cpu", "cuda"] = "cpu" if device == "cpu" or problem is not None else "cuda"
@@ -115,7 +174,7 @@ def choose_device(
         message = f"the kernel '{kernel}' needs a CUDA device" + (f": {problem}" if problem else "")
         raise StreamerError(message)
     if device == "auto" and report is not None:
-        report(shown(chosen, problem, limit=gpus))
+        report(shown(chosen, problem, limit=gpus, seconds=seconds))
     return chosen
 
 
@@ -150,13 +209,18 @@ def stream_cards(
     return cards[:1]
 
 
-def shown(chosen: str, problem: str | None, verb: str = "matching", limit: int = 0) -> str:
-    """Return one line for the user: where work runs, on up to ``limit`` GPUs, or why on no GPU."""
+def shown(
+    chosen: str, problem: str | None, verb: str = "matching", limit: int = 0, seconds: str = ""
+) -> str:
+    """Return one line for the user: where work runs, on up to ``limit`` GPUs, or why on no GPU.
+
+    seconds: as of ``judged``.
+    """
     if chosen == "cuda":
         from gpu.card.device import devices
 
         names = ", ".join(device.name for device in devices()[: limit or None])
-        return f"{verb} on {names} (CUDA)"
+        return f"{verb} on {names} (CUDA{seconds and ', '}{seconds})"
     from trie.cpu.threads import usable_cores
 
     return f"{verb} on the CPU, {usable_cores()} cores ({problem})"

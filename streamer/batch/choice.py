@@ -41,6 +41,7 @@ class Choice:
 
     cpu_method: the CPU's method if the GPU fails, None for the same one. on_fallback: called with a
     line that reports it; if None, a GPU failure raises StreamerError. cards: the GPUs' numbers.
+    seconds: as of ``device_choice.judged``.
     """
 
     method: str
@@ -49,10 +50,11 @@ class Choice:
     cpu_method: str | None = None
     on_fallback: OnFallback | None = None
     cards: tuple[int, ...] = (0,)
+    seconds: str = ""
 
     def line(self) -> str:
         """Return one line for the user: where it runs."""
-        return shown(self.device, self.problem, verb="running", limit=len(self.cards))
+        return shown(self.device, self.problem, "running", len(self.cards), self.seconds)
 
     def card_uses(self, most: int = 0, sharing: int = 1) -> list[CardUse]:
         """One per lane of a search, ``sharing`` on each of up to ``most`` GPUs (0: any number).
@@ -99,11 +101,12 @@ def choose(
         problem = None if device == "cpu" else f"the method '{method}' is for it"
         return Choice(name, "cpu", problem)
     ask = device == "auto" and "cpu" in has
-    problem = device_choice.unsuited(cost if ask else None, threads)
+    problem, seconds = device_choice.judged(cost if ask else None, threads)
     if problem is None:
         cpu_method = name if "cpu" in has else default
         fallback = on_fallback if device == "auto" else None
-        return Choice(name, "cuda", None, cpu_method, fallback, tuple(usable_cards(gpus)))
+        cards = tuple(usable_cards(gpus))
+        return Choice(name, "cuda", None, cpu_method, fallback, cards, seconds)
     if device == "cuda" or "cpu" not in has:
         what = f"the method '{method}' needs a CUDA device" if method else "no CUDA device"
         raise StreamerError(f"{what}: {problem}")

@@ -1,14 +1,20 @@
 """Estimates how long a command takes on the CPU and around a GPU, so that ``auto`` chooses well.
 
-The rates are those of docs/performance, for one thread. A factor of two hardly matters: where both
-devices take about as long, either choice is right.
+The constants are seconds on the machine of docs/performance, an NVIDIA H200 with 16 cores, fitted
+to ``scripts/bench commands --device both``; ``streamer.device_choice.Rates`` scales them to this
+machine. Sizes come from the beginning of each file.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamer.cli.choices import say
 from streamer.device_choice import Cost
@@ -16,43 +22,156 @@ from streamer.device_choice import Cost
 if TYPE_CHECKING:
     from streamer.batch.choice import Choice
     from streamer.cluster.connecting import Cluster
-    from streamer.matching.spec import Device
+    from streamer.matching.spec import Device, MatchSpec
 
+_SAMPLE = 1 << 18  # bytes of a file
+_STRETCH = 4  # bytes of text in a compressed byte, where no sample can be taken
+_BAM = 0.5  # bases in a byte of BAM's text
+_SIDE_BY_SIDE = 1 << 26  # larger files are decompressed one after the other
+
+_PARSED = 0.8e-9  # thread seconds for a byte of text
+_INFLATED = 1.2e-9  # a byte of text from one gzip stream
+_INDEXED = 50e-9  # thread seconds for a base of the dictionary
+_INDEXED_IN_TURN = 20e-9, 16e6  # for each of the first bases of it
+_BEGUN = 0.3  # processes, and the rows on disk: exact
 _PACKED = 1e-9  # thread seconds to pack and send a base
-_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".bam", ".cram")
-_PER_BYTE = 4  # the most bases in a byte of a compressed file
+_FED = 1.5e-9  # a base of a file for a GPU, which gets one batch after the other
 
-_MATCHED = (5e-9, 5e-8, 4e-7, 2e-6, 5e-6)
-"""Seconds for each base, by distance."""
+_MATCHED = 4e-9  # thread seconds for a base: exact
+_GROWN = 40e-9  # a base
+_GROWN_BEGUN = 0.7  # the buffers on a GPU
+_GROWN_THERE = 16e-9
+_LTB_ROW = 58e-9  # a base: its row
+_NEAR = 2.9e-9  # a base, one batch after the other
+_EDIT = 8e-9  # thread seconds for a base and an edit
+_CYCLE = 0.4e-9  # of ``expected_cost``
+_PATTERN = 0.3e-6  # a pattern: lists and tables
+_PATTERN_THERE = 0.5e-6
+_GPU_THREADS = 1000.0  # CPU threads that a GPU is worth
 
-_FED = 2.5e-9  # a base of a file for a GPU, which gets one batch after the other
-
-_SEARCHED = 1e-9  # a base and a word of a pattern: asm
-_COMPARED = 2e-10  # a base and a pattern: hamming
-_PRIMED = 6e-12  # two bases and a difference: primer
-_ALIGNED = 8e-12  # a cell of the table: lcs
+_TEXT_READ = 1.0e-9  # a base of FASTA: asm, hamming
+_SEARCHED = 2.4e-10  # thread seconds for a base and a word of a pattern: asm
+_HAMMED = 2.2e-9  # a base: hamming, and a pattern of it
+_COMPARED = 2.3e-11
 _WORD = 64
+_PRIMED = 4.8e-10  # thread seconds for two bases: primer, and for each difference
+_PRIMED_K = 2e-12
+_PRIMER_BEGUN = 0.2  # on a GPU
+_ALIGNED = 4e-12  # thread seconds for a cell of the table: lcs
+_ALIGNED_THERE = 1.05e-14
+_DIFFERENCE = 0.95e-9  # a cell along the diagonals of similar sequences
+_SAME = 4e-9  # ... and a base of them
+_WHOLE = 1.8  # a subsequence against its length
+_PER_CHANGE = 4 / 3  # differences for a change
 
 
-def bases_of_files(paths: Sequence[str]) -> int | None:
-    """An upper estimate of the bases in files; None if one has no size."""
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Estimated bases and records of files, bytes of text, and those of one gzip stream."""
+
+    bases: float = 0.0
+    records: float = 0.0
+    text: float = 0.0
+    stream: float = 0.0
+
+    def windows(self, k: int) -> float:
+        """The windows of all records."""
+        return max(self.bases - (k - 1) * self.records, 0.0)
+
+
+def contents(paths: Sequence[str]) -> Contents | None:
+    """An estimate from the beginning of each file; None if one has no size."""
+    from streamer.sequences.decompression import compression_at
     from streamer.sequences.source import size_of_files
 
-    total = 0
+    bases = records = text = longest = stream = 0.0
     for path in paths:
         size = size_of_files([path])
         if size is None:
             return None
-        total += size * (_PER_BYTE if path.endswith(_SUFFIXES) else 1)
-    return total
+        with open(path, "rb") as file:
+            start = file.read(_SAMPLE)
+        packed = compression_at(start)
+        sample = start if packed is None else _inflated(packed, start)
+        length = size if packed is None else size * (len(sample) / len(start) or _STRETCH)
+        share, each = _measured(sample, path)
+        bases, records, text = bases + share * length, records + each * length, text + length
+        if packed is not None and start[12:14] != b"BC":
+            longest = max(longest, length)
+            stream += length if size > _SIDE_BY_SIDE else 0
+    return Contents(bases, records, text, max(stream, longest))
 
 
-def matching(reads: Sequence[str], distance: int | None) -> Cost | None:
-    """The cost of ``match`` and ``filter``; None if the reads have no size."""
-    bases = bases_of_files(reads)
-    if bases is None:
+def _inflated(packed: str, start: bytes) -> bytes:
+    """What the beginning of a compressed file holds; empty if it cannot be said."""
+    text = b""
+    with suppress(zlib.error):
+        while packed == "gz" and start:
+            stream = zlib.decompressobj(31)
+            text += stream.decompress(start)
+            start = stream.unused_data
+    return text
+
+
+def _measured(sample: bytes, path: str) -> tuple[float, float]:
+    """The bases and records in a byte of such a text."""
+    if sample.startswith((b"BAM\1", b"CRAM")) or not sample:
+        return (_BAM if path.endswith((".bam", ".cram", ".gz")) else 1.0), 0.0
+    if sample.startswith(b"kmrindex"):
+        return 0.8, 0.0
+    lines = sample.split(b"\n")
+    if sample.startswith(b">"):
+        letters = sum(len(line) for line in lines if not line.startswith(b">"))
+        return letters / len(sample), sample.count(b">") / len(sample)
+    if sample.startswith(b"@") and lines[0][3:4] != b"\t":
+        reads = lines[1::4]
+    else:
+        reads = [line.split(b"\t")[9] for line in lines if line.count(b"\t") > 9]
+    # the last one is cut
+    whole = reads[:-1] or reads
+    total = len(sample) * len(whole) / max(len(reads), 1)
+    return sum(map(len, whole)) / max(total, 1), len(whole) / max(total, 1)
+
+
+def bases_of_files(paths: Sequence[str]) -> int | None:
+    """An estimate of the bases in files; None if one has no size."""
+    found = contents(paths)
+    return None if found is None else int(found.bases)
+
+
+def matching(reads: Sequence[str], spec: MatchSpec) -> Cost | None:
+    """The cost of ``match`` and ``filter``, if few reads match; None if the reads have no size."""
+    found, known = contents(reads), contents(spec.sources)
+    if found is None or known is None:
         return None
-    return Cost(bases * _MATCHED[distance or 0], bases * _PACKED, bases * _FED)
+    bases, stream = found.bases, found.stream * _INFLATED
+    slow, most = _INDEXED_IN_TURN
+    begun = min(known.bases, most) * slow
+    indexed = known.bases * _INDEXED
+    cpu, host = indexed + found.text * _PARSED, indexed + bases * _PACKED
+    fed = begun + max(stream, bases * _FED)
+    if not spec.near:
+        if spec.changes:
+            grown, there = bases * _GROWN, _GROWN_BEGUN + bases * _GROWN_THERE
+            return Cost("grow", cpu, begun + stream + grown, host, begun + max(stream, there))
+        return Cost("exact", cpu + bases * _MATCHED, begun + _BEGUN + stream, host, fed + _BEGUN)
+    assert spec.distance is not None
+    if spec.semantics == "ltb":
+        rows = begun + stream + bases * _LTB_ROW
+        return Cost("ltb", cpu, rows, host, rows)
+    from trie.levenshtein.piece_index import choose, expected_cost
+
+    patterns = max(int(min(known.windows(spec.k), 4.0**spec.k)), 1)
+    patterns *= 1 + (spec.strands == "both")
+    scheme = choose(patterns, spec.k, spec.distance)
+    looked_up = bases * expected_cost(scheme, patterns) * _CYCLE
+    return Cost(
+        "near",
+        cpu + looked_up + bases * spec.distance * _EDIT,
+        begun + stream + bases * _NEAR + patterns * _PATTERN,
+        host,
+        fed + looked_up / _GPU_THREADS + patterns * _PATTERN_THERE,
+    )
 
 
 def asm_base(patterns: Sequence[int], strands: int) -> float:
@@ -60,32 +179,85 @@ def asm_base(patterns: Sequence[int], strands: int) -> float:
     return strands * sum(-(-length // _WORD) for length in patterns) * _SEARCHED
 
 
+def asm(text: str, base: float) -> Cost | None:
+    """The cost of ``asm``, which takes so many thread seconds for each base."""
+    found = contents([text])
+    if found is None:
+        return None
+    read, work = _read(found), found.bases * base
+    return Cost("asm", work, read, found.bases * _PACKED, read + work / _GPU_THREADS)
+
+
 def hamming_base(patterns: int, strands: int) -> float:
-    """Thread seconds of ``hamming`` for each base."""
+    """Seconds of ``hamming`` for each base."""
     return strands * patterns * _COMPARED
 
 
-def primer(alpha: str, beta: str, k: int) -> Cost | None:
-    """The cost of ``primer``, if seeds save nothing."""
-    return _of_two(alpha, beta, k * _PRIMED)
-
-
-def lcs(a: str, b: str) -> Cost | None:
-    """The cost of ``lcs``, if the sequences are not similar."""
-    return _of_two(a, b, _ALIGNED)
-
-
-def of_text(text: str, seconds: float) -> Cost | None:
-    """The cost of a search in a text, which takes so many thread seconds for each base."""
-    bases = bases_of_files([text])
-    return None if bases is None else Cost(bases * seconds, bases * _PACKED)
-
-
-def _of_two(one: str, other: str, seconds: float) -> Cost | None:
-    sizes = bases_of_files([one]), bases_of_files([other])
-    if sizes[0] is None or sizes[1] is None:
+def hamming(text: str, base: float) -> Cost | None:
+    """The cost of ``hamming``, which takes so many seconds for each base."""
+    found = contents([text])
+    if found is None:
         return None
-    return Cost(sizes[0] * sizes[1] * seconds, sum(sizes) * _PACKED)  # type: ignore[arg-type]
+    read, work = _read(found), found.bases * base
+    cpu = max(read, found.bases * _HAMMED) + work
+    return Cost("hamming", 0.0, cpu, found.bases * _PACKED, read + work / _GPU_THREADS)
+
+
+def _read(found: Contents) -> float:
+    return max(found.bases * _TEXT_READ, found.stream * _INFLATED)
+
+
+def primer(alpha: str, beta: str, k: int) -> Cost | None:
+    """The cost of ``primer`` for unrelated sequences."""
+    one, other = contents([alpha]), contents([beta])
+    if one is None or other is None:
+        return None
+    cpu = one.bases * other.bases * (_PRIMED + k * _PRIMED_K)
+    return Cost("primer", cpu, 0.0, other.bases * _PACKED, _PRIMER_BEGUN + cpu / _GPU_THREADS)
+
+
+def lcs(one: NDArray[np.uint8], other: NDArray[np.uint8], *, whole: bool) -> Cost:
+    """The cost of ``lcs`` of base codes, which follows the share of 16-mers that both have.
+
+    whole: the subsequence is wanted, not only its length.
+    """
+    factor = _WHOLE if whole else 1.0
+    unlike = aligned(factor * one.size * other.size)
+    shared = _shared(one, other)
+    if shared <= _CHANCE:
+        return unlike
+    differences = (1 - shared ** (1 / _MER)) * _PER_CHANGE * min(one.size, other.size)
+    differences += abs(one.size - other.size)
+    near = factor * (differences**2 * _DIFFERENCE + max(one.size, other.size) * _SAME)
+    if near > unlike.cpu / _MANY_THREADS:
+        return unlike
+    return Cost("lcs", 0.0, near, 0.0, min(unlike.host_in_turn, near))
+
+
+def aligned(cells: float) -> Cost:
+    """The cost of ``lcs`` of unrelated sequences with so many pairs of symbols."""
+    return Cost("lcs", cells * _ALIGNED, 0.0, 0.0, cells * _ALIGNED_THERE)
+
+
+_MANY_THREADS = 16  # with fewer, the table pays later
+_MER = 16
+_CHANCE = 0.01  # share of 16-mers that unrelated genomes may have in common
+_ONE_IN = np.uint32(1 << 22)  # of 2**32: 16-mers that are compared, one in 1024
+
+
+def _shared(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
+    """The share of 16-mers of the shorter sequence that the longer one has, from a sample."""
+    some, others = _sampled(one), _sampled(other)
+    least = min(some.size, others.size)
+    return np.intersect1d(some, others, assume_unique=True).size / least if least else 0.0
+
+
+def _sampled(codes: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Some of the 16-mers, by their value."""
+    mers = codes.astype(np.uint32)
+    for step in (1, 2, 4, 8):
+        mers = (mers[:-step] << np.uint32(2 * step)) + mers[step:]
+    return np.unique(mers[mers * np.uint32(2654435761) < _ONE_IN])
 
 
 @contextmanager

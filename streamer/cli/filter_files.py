@@ -207,7 +207,7 @@ def filter_files(runs: Sequence[FilterRun], *, quiet: bool, profile: bool) -> No
     first = runs[0] if runs[0].sample else runs[0].settled(quiet)
     reads = [path for run in runs for path in run.reads]
     device = choose_device(
-        first.spec.device, report=notice, cost=cost_model.matching(reads, None),
+        first.spec.device, report=notice, cost=cost_model.matching(reads, first.spec),
         threads=first.spec.threads, gpus=1,
     )  # fmt: skip
     on_fallback = say if first.spec.device == "auto" else None

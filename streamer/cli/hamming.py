@@ -65,7 +65,7 @@ def hamming(
     pattern_search.check_codes(gaps, names, k, source, remedy, quiet=quiet)
     form = None if cluster is None else line_format(format_, "--cluster")
     base = cost_model.hamming_base(len(codes), 1 + (strands == "both"))
-    work = cost_model.of_text(text, base)
+    work = cost_model.hamming(text, base)
     if cluster is not None:
         # faults are known before a cluster starts
         length = orient(records, k, strands, source=source).length

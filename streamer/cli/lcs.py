@@ -102,6 +102,7 @@ def lcs(
 
         check_plot(plot, FORMATS, "plot")
 
+    from gpu.card.device import driver_found
     from streamer.batch.choice import choose
     from streamer.batch.lcs import DEFAULT, METHODS
     from streamer.output.rows import open_rows
@@ -110,8 +111,11 @@ def lcs(
 
     if cluster is not None:
         device = "cpu"
-    choice = choose(METHODS, DEFAULT, method, device, say, cost_model.lcs(a, b), threads, 1)
     one, other = (_text(path) if text else _record(path) for path in (a, b))
+    work = None
+    if device == "auto" and driver_found():
+        work = cost_model.lcs(one.codes, other.codes, whole=bool(asked))
+    choice = choose(METHODS, DEFAULT, method, device, say, work, threads, 1)
     with ExitStack() as stack:
         processors = None
         if cluster is not None:

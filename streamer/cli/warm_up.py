@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import random
 import struct
+import subprocess
 import tempfile
 import threading
 import time
@@ -309,6 +310,7 @@ def warm_up(
     count = _recorded(record, key)
     if count:
         _report(quiet, f"all {count} kernels are compiled, in {folder}")
+        _calibrated(devices, folder, quiet)
         return
     began = time.monotonic()
     files: set[str] = set()
@@ -328,6 +330,21 @@ def warm_up(
         record.write_text(json.dumps({"key": key, "files": sorted(files)}))
     seconds = time.monotonic() - began
     _report(quiet, f"{compiled} kernels compiled in {seconds:.0f} s, {len(files)} are in {folder}")
+    _calibrated(devices, folder, quiet)
+
+
+def _calibrated(devices: list[str], folder: Path, quiet: bool) -> None:
+    """Measure how fast this machine is where ``auto`` has a choice, unless that was done."""
+    from streamer.device_choice import rates
+
+    if len(devices) > 1 and not rates().measured:
+        from streamer.cli.calibration import calibrate
+
+        try:
+            line = calibrate(devices, folder)
+        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+            line = f"how fast this machine is could not be measured: {error}"
+        _report(quiet, line)
 
 
 def _ship(folder: Path, processes: int, quiet: bool) -> None:
