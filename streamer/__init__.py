@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from streamer.matching.api import Matcher
 
 __all__ = ["Dictionary", "Matcher", "__version__"]
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 
 def __getattr__(name: str) -> Any:
