@@ -73,6 +73,7 @@ class WebWorker(ChildWorker):
             token=self._token,
             hosts=config.web.hosts,
             panel=config.panel.fields(),
+            samples=[] if status.sheet is None else status.sheet.rows(),
             level=config.log.level,
             format="console" if human or config.log.format == "console" else "json",
         )

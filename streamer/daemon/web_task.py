@@ -19,8 +19,8 @@ class WebTask:
     """The task. endpoint: HOST:PORT as bound. listener: the descriptor of that socket, inherited.
 
     feed, control: endpoints of the daemon. token: "" if the page needs none. hosts: further host
-    names of the page. panel: the arguments of ``matching.target_tally.Panel``. keys: the fields of
-    ``ClientKeys``, none if the daemon needs no keys.
+    names of the page. panel: the arguments of ``matching.panel.Panel``. keys: the fields of
+    ``ClientKeys``, none if the daemon needs no keys. samples: ``SampleSheet.rows``.
     """
 
     endpoint: str
@@ -33,6 +33,7 @@ class WebTask:
     level: Level
     format: Literal["console", "json"]
     keys: Mapping[str, str] | None = None
+    samples: Sequence[Sequence[str | None]] = ()
 
     @classmethod
     def from_json(cls, text: str) -> WebTask:

@@ -234,11 +234,13 @@ def _barcodes(fields: Fields) -> Iterable[Values]:
     rows = fields.get("rows") or {}
     enough = rows.get("enough")
     marks = {barcode: (n, groups) for barcode, n, groups in enough["rows"]} if enough else {}
+    named = {row[0]: f"{row[1]} ({row[0]})" for row in rows.get("samples", ()) if row[0] != row[1]}
     for barcode, reads, bases, assigned, targets in rows.get("barcodes", ()):
         mark, groups = marks.get(barcode, (None, []))
         watched = None if mark is None or enough is None else (mark, enough["watched"])
         percent = 100 * assigned / reads if reads else None
-        yield barcode, reads, bases, percent, targets, watched, ", ".join(groups) or None
+        name = named.get(barcode, barcode)
+        yield name, reads, bases, percent, targets, watched, ", ".join(groups) or None
 
 
 def _of(mark: tuple[int, int] | None) -> str:

@@ -18,6 +18,7 @@ from streamer.client.control import Control
 from streamer.matching.panel import Panel
 from streamer.protocol.endpoints import reachable
 from streamer.protocol.keys import ClientKeys
+from streamer.sequences.sample_sheet import SampleSheet
 from streamer.terminal.listings import LISTINGS, Listing, laid, overview
 from streamer.web.follower import Follower
 from streamer.web.model import RunModel
@@ -251,11 +252,11 @@ def show(
     """
     status = control.status()
     try:
-        panel = Panel(**control.panel())
+        panel, sheet = Panel(**control.panel()), SampleSheet.of(control.samples())
     except RefusedError:
         # a daemon of an earlier version does not say what is enough
-        panel = Panel()
-    model = RunModel(panel)
+        panel, sheet = Panel(), SampleSheet()
+    model = RunModel(panel, sheet)
     feed = reachable(status["endpoints"]["feed"], control.endpoint)
     asyncio.run(_show(model, feed, control, keys, seconds, signals))
     if model.ended == "failed":

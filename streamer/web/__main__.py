@@ -20,6 +20,7 @@ from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
 from streamer.matching.panel import Panel
 from streamer.protocol.endpoints import Hosts, split_http_address
 from streamer.protocol.keys import ClientKeys
+from streamer.sequences.sample_sheet import SampleSheet
 from streamer.web import routes
 from streamer.web.follower import Follower
 from streamer.web.model import RunModel
@@ -34,7 +35,7 @@ log = structlog.get_logger("web")
 
 async def serve(task: WebTask) -> None:
     """Serve the page until standard input ends."""
-    model = RunModel(Panel(**task.panel))
+    model = RunModel(Panel(**task.panel), SampleSheet.of(task.samples))
     broadcast = routes.Broadcast(lambda: routes.event("everything", model.everything(time.time())))
     follower = Follower(
         model,

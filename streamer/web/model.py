@@ -6,7 +6,7 @@ minutes. A panel may have 100,000 targets, and each barcode a row of each: the p
 the most reads, and says how many there are.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from streamer import __version__
 from streamer.client import messages
 from streamer.client.core.subscriber import FINAL
 from streamer.matching.panel import Panel
+from streamer.sequences.sample_sheet import SampleSheet
 
 
 def quantile(q: float, bounds: Sequence[float], counts: Sequence[int]) -> float | None:
@@ -160,13 +161,17 @@ _READS, _BASES, _MATCHES, _KMERS, _SEEN = 1, 2, 3, 4, 5
 
 
 class TargetRows:
-    """Rows of counts by target, and by barcode and target; ``version``: of the dictionary."""
+    """Rows of counts by target, and by barcode and target; ``version``: of the dictionary.
 
-    def __init__(self, panel: Panel) -> None:
+    sheet: the samples, which are shown before they have a read.
+    """
+
+    def __init__(self, panel: Panel, sheet: SampleSheet | None = None) -> None:
+        self._sheet = sheet or SampleSheet()
         self.version: int | None = None
         self.complete = True
         self._panel = panel
-        self._watched = {name for members in panel.groups.values() for name in members}
+        self._watched = panel.watched
         self._targets: dict[Key, Row] = {}
         self._barcodes: dict[Key, Row] = {}
 
@@ -193,15 +198,17 @@ class TargetRows:
 
         targets: rows of ``match --report targets``. map: barcode, the numbers of the columns
         ``map_targets`` for each of them: reads, breadth, depth, enough (0 or 1). of: how many
-        targets and barcodes there are.
+        targets and barcodes there are. samples: as from that method, with a sheet.
         """
         targets = [row for row in self._targets.values() if row[0] is not None]
         top = nlargest(MAX_TARGETS, targets, key=_weight)
         shown = {row[0] for row in top[:MAX_MAP_TARGETS] if _weight(row) > (0, 0)}
         # in file order, as a panel is read
         columns = [row[0] for row in targets if row[0] in shown]
-        barcodes = sorted({key[0] for key in self._barcodes}, key=lambda label: label or ".")
+        found = {key[0] for key in self._barcodes} | self._sheet.samples.keys()
+        barcodes = sorted(found, key=lambda label: label or ".")
         return {
+            "samples": self.samples()[:MAX_BARCODES] if self._sheet.samples else [],
             "targets": top,
             "unassigned": self._targets.get((None,)),
             "map_targets": columns,
@@ -214,6 +221,49 @@ class TargetRows:
             "version": self.version,
             "complete": self.complete,
         }
+
+    def samples(self) -> list[list[Any]]:
+        """Of each barcode what a lab asks for, those that lack most first, negative controls last.
+
+        Barcode, name, control, reads, bases, targets with a read, and how many targets are
+        detected, need more, are not detected, which is None without thresholds.
+        """
+        sums = {row[0]: row for row in self.barcode_sums()}
+        sheet, judged = self._sheet, self._verdicts({code: row[1] for code, row in sums.items()})
+        found = []
+        for barcode in {**dict.fromkeys(sheet.samples), **dict.fromkeys(sums)}:
+            _, reads, bases, _, targets = sums.get(barcode, [barcode, 0, 0, 0, 0])
+            sample = sheet.samples.get(barcode or "")
+            name = barcode if sample is None else sample.name
+            found.append([barcode, name, sample and sample.control, reads, bases, targets,
+                          *judged.get(barcode, [None] * 3)])  # fmt: skip
+        return sorted(found, key=lambda row: (row[2] == "negative", row[6] or 0, row[5]))
+
+    def _verdicts(self, totals: Mapping[str | None, int]) -> dict[str | None, list[int]]:
+        """Count the verdicts of each barcode, in the order of their codes; empty without limits."""
+        panel, negative = self._panel, self._sheet.negative
+        if not panel.limits:
+            return {}
+        kmers = {key[0]: row[_KMERS] for key, row in self._targets.items() if row[_KMERS]}
+        watched = kmers.keys() & self._watched if self._watched else kmers.keys()
+        codes: dict[str | None, list[int]] = {}
+        for barcode in {*totals, *self._sheet.samples}:
+            own, total = barcode in negative, totals.get(barcode, 0)
+            # most targets have no row in most barcodes: as if none had one
+            none = int(panel.judge(0, 0, 1, 0, total=total, negative=own))
+            codes[barcode] = [len(watched) * (none == code) for code in range(1, 4)]
+        for (barcode, target), row in self._barcodes.items():
+            if target not in watched:
+                continue
+            own, total = barcode in negative, totals.get(barcode, 0)
+            others = [self._barcodes.get((code, target)) for code in negative if not own]
+            control = max((other[1 + _READS] for other in others if other), default=0)
+            counts = (row[1 + at] for at in (_READS, _MATCHES, _KMERS, _SEEN))
+            code = int(panel.judge(*counts, total=total, control=control, negative=own))
+            none = int(panel.judge(0, 0, 1, 0, total=total, negative=own))
+            codes[barcode][none - 1] -= 1
+            codes[barcode][code - 1] += 1
+        return codes
 
     def barcode_sums(self) -> list[list[Any]]:
         """Of each barcode: its label, reads, bases, reads on target, and targets with a read."""
@@ -244,11 +294,17 @@ class TargetRows:
         return self._reached([row])
 
     def _reached(self, rows: Sequence[Row]) -> bool:
+        negative = self._sheet.negative
+        controls = [] if rows[0][0] in negative else negative
+        control = max(
+            (sum(self._barcodes.get((code, row[1]), [*row[:2], 0])[1 + _READS] or 0 for row in rows)
+             for code in controls), default=0,
+        )  # fmt: skip
         reads, matches, kmers, seen = (
             sum(row[1 + at] or 0 for row in rows) for at in (_READS, _MATCHES, _KMERS, _SEEN)
         )
         breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
-        return self._panel.reached(reads, breadth, depth)
+        return bool(self._panel.reached(reads, breadth, depth, matches, control))
 
     def _enough(self, barcodes: Sequence[str | None]) -> dict[str, Any] | None:
         """For each barcode how many of the watched targets there is enough of, and which groups.
@@ -256,7 +312,7 @@ class TargetRows:
         None if nothing is ever enough.
         """
         panel = self._panel
-        if not (panel.breadth or panel.depth or panel.reads):
+        if not panel.limits:
             return None
         names = {key[0] for key in self._targets if key[0] is not None}
         watched = names & self._watched if self._watched else names
@@ -276,6 +332,8 @@ class TargetRows:
             ]
             found.append([barcode, len(reached), groups])
         limits = {"breadth": panel.breadth, "depth": panel.depth, "reads": panel.reads}
+        more = {"windows": panel.windows, "control_factor": panel.control_factor}
+        limits |= {name: value for name, value in more.items() if value}
         return {"watched": len(watched), "rows": found, "limits": limits}
 
 
@@ -301,8 +359,9 @@ class RunModel:
     ``failed``, empty before.
     """
 
-    def __init__(self, panel: Panel) -> None:
+    def __init__(self, panel: Panel, sheet: SampleSheet | None = None) -> None:
         self.stale = True
+        self._sheet = sheet
         self.problem = "the daemon has not been heard yet"
         self._panel = panel
         self._status: Fields = {}
@@ -316,7 +375,7 @@ class RunModel:
         self.history = History()
         self.lengths = Lengths()
         self.producers = Senders()
-        self.rows = TargetRows(self._panel)
+        self.rows = TargetRows(self._panel, self._sheet)
         self.novelty: list[Sequence[int]] = []
         self._gaps = 0
         self._durations: list[int] = []

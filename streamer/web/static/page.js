@@ -2,7 +2,7 @@
 
 import { compact, count, element, percent, setText, span } from "./dom.js";
 import { History, Lengths, Novelty, Producers } from "./run.js";
-import { Coverage, Enough, HeatMap, TopTargets } from "./targets.js";
+import { Coverage, Enough, HeatMap, Samples, TopTargets } from "./targets.js";
 
 const RETRY_SECONDS = [1, 2, 5, 10];
 // there is an event a second; if the daemon does not answer, one every few seconds
@@ -21,7 +21,7 @@ function say(text, bad = false) {
 }
 
 const panels = [
-  new History(), new Lengths(), new HeatMap(), new Coverage(), new TopTargets(),
+  new History(), new Lengths(), new Samples(), new HeatMap(), new Coverage(), new TopTargets(),
   new Enough((news) => say(`${state} ${news}`)), new Novelty(), new Producers(),
 ];
 

@@ -15,6 +15,31 @@ const METRICS = {
   reads: { at: 0, title: "reads", most: Math.max, text: (v) => compact(v) },
 };
 
+const nameOf = (row) => (row[1] === row[0] ? label(row[0]) : `${row[1]} (${row[0]})`);
+
+// There is no such panel without a sample sheet.
+export class Samples {
+  take({ rows }) {
+    if (!rows?.samples.length) return;
+    if (!this.table) {
+      this.note = element("p", { class: "note" });
+      this.table = new Table("Samples, those that lack most first", ["sample", "control", "reads", "bases", "with reads", "more needed", "not detected", "detected"]);
+      place("map").parentNode.before(element(
+        "section", { "aria-labelledby": "h-samples", class: "wide" },
+        element("h2", { id: "h-samples" }, "Samples"), this.note, scrolling("Samples", this.table.node),
+      ));
+    }
+    const { samples } = rows;
+    const found = samples.filter((row) => row[2] === "negative" && row[6]).map(nameOf);
+    const news = found.length ? `Targets are detected in the negative control ${found.join(", ")}. ` : "";
+    const rule = samples[0][6] === null ? "Nothing is set as enough: see [panel] in the configuration." : "";
+    setText(this.note, `${news}${count(samples.length)} samples. ${rule}`);
+    this.table.rows(samples.map((row) => [
+      nameOf(row), row[2] ?? "–", count(row[3]), compact(row[4]), count(row[5]), count(row[7]), count(row[8]), count(row[6]),
+    ]));
+  }
+}
+
 export class HeatMap {
   constructor() {
     this.select = element(
@@ -45,6 +70,7 @@ export class HeatMap {
     const { rows } = this;
     if (!rows) return;
     const { of, map, map_targets: targets } = rows;
+    const names_of = new Map(rows.samples.map((row) => [row[0], nameOf(row)]));
     const cut = targets.length < of.targets ? `, of ${count(of.targets)} the ${count(targets.length)} with most reads` : "";
     setText(this.note, targets.length ? `${count(map.length)} of ${count(of.barcodes)} barcodes, ${count(targets.length)} targets${cut}. ${rows.complete ? "" : "Kept batches are still being counted. "}A line below a cell: enough.` : "No read has matched a target yet.");
     const metric = METRICS[this.select.value];
@@ -66,7 +92,7 @@ export class HeatMap {
         line = this.body.appendChild(element("tr", {}, element("th", { scope: "row", class: "name" })));
         for (const _ of cells) line.append(element("td"));
       }
-      setText(line.cells[0], label(barcode));
+      setText(line.cells[0], names_of.get(barcode) ?? label(barcode));
       cells.forEach((cell, column) => {
         const value = cell[metric.at];
         const heat = most && value ? Math.max(1, Math.round((10 * value) / most)) : 0;
@@ -128,6 +154,8 @@ export class Enough {
         enough.limits.breadth && `breadth ${percent(enough.limits.breadth)}`,
         enough.limits.depth && `depth ${enough.limits.depth}`,
         enough.limits.reads && `${count(enough.limits.reads)} reads`,
+        enough.limits.windows && `${count(enough.limits.windows)} windows`,
+        enough.limits.control_factor && `more than ${enough.limits.control_factor} times the reads of each negative control`,
       ].filter(Boolean).join(", ");
       const total = enough.rows.reduce((sum, row) => sum + row[1], 0);
       setText(this.note, `Enough is: ${limits}. Reached ${count(total)} times.`);

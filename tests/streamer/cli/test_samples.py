@@ -11,7 +11,10 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.client import Control, Producer
+from streamer.matching.panel import Panel
 from streamer.sequences.files import read_batches
+from streamer.sequences.sample_sheet import SampleSheet
+from streamer.web.model import TargetRows
 from tests.daemon_kit import running
 from tests.data_files import write_fasta
 from tests.reference.targets import targets_report
@@ -245,3 +248,38 @@ def test_a_report_says_first_what_is_missing(clinic, tmp_path, streamer):
     assert (facts["k"], facts["command"]) == ("21", "match")
     assert facts["sources"].startswith("ref.fa FAX_pass_")
     assert facts["command line"].startswith("streamer")
+
+
+def test_the_live_pages_say_the_same(clinic):
+    """Rows as the daemon sends them: of the page only those that have a count."""
+    sheet = SampleSheet.read(str(clinic.folder / "sheet.csv"))
+    rows = TargetRows(Panel(**PANEL), SampleSheet.of(sheet.rows()))
+    assert [row[:5] for row in rows.samples()][-1] == ["barcode02", "NTC", "negative", 0, 0]
+    want = [row.split("\t") for row in clinic.rows()]
+    every, by = [], []
+    for row in want:
+        values = [None if cell == "." else float(cell) if "." in cell else int(cell)
+                  for cell in row[2:9]]  # fmt: skip
+        target = None if row[1] == "." else row[1]
+        if any(values[:2]) or values[4]:
+            by.append([row[0], target, *values])
+        every.append([target, *values])
+    rows.take([[row[0], 9, *row[2:]] for row in every[:5]], by_barcode=False)
+    rows.take(by, by_barcode=True)
+    found = rows.samples()
+    assert [row[0] for row in found][::5] == ["barcode03", "barcode02"]
+    for barcode, name, control, reads, bases, with_reads, *verdicts in found:
+        own = [row for row in want if row[0] == barcode]
+        assert (reads, bases) == tuple(sum(int(row[at]) for row in own) for at in (2, 3))
+        assert with_reads == sum(row[2] != "0" for row in own if row[1] != ".")
+        words = ("detected", "more needed", "not detected")
+        assert verdicts == [sum(row[-1] == word for row in own) for word in words]
+        assert (name, control or ".") == ((own[0][10], own[0][11]) if barcode in SAMPLES
+                                          else (barcode, "."))  # fmt: skip
+    fields = rows.fields()
+    marks = {(barcode, target): cell[3] for barcode, cells in fields["map"]
+             for target, cell in zip(fields["map_targets"], cells, strict=True)}  # fmt: skip
+    assert {key for key, mark in marks.items() if mark} == {
+        (row[0], row[1]) for row in want if row[-1] == "detected"
+    }
+    assert any(marks.values())

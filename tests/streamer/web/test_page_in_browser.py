@@ -227,3 +227,41 @@ def test_the_token_is_asked_for_once(path, browser):
         assert browser.evaluate("document.cookie") == ""
         browser.open(url + f"?token={token}")
         until(lambda: browser.evaluate("location.href") == url, "an address without the token")
+
+
+def test_samples_by_name_those_that_lack_most_first(path, browser, tmp_path):
+    """Two barcodes of the sheet have no read; the reads of the test have no barcode at all."""
+    (tmp_path / "sheet.csv").write_text(
+        "barcode,sample_id,alias,type\nbarcode01,clinic,NTC,no_template_control\n"
+        "barcode02,clinic,<i>patient</i>,\n"
+    )
+    sheet = f"samples.sheet={tmp_path / 'sheet.csv'}"
+    folder = Path(os.environ.get("STREAMER_TEST_SCREENSHOTS", tmp_path))
+    with running(path, [*ON, sheet, "panel.sample_reads=7"]) as daemon:
+        open_page(browser, daemon)
+        send(daemon)
+        browser.until(f"{READS} === '120'")
+        rows = "[...document.querySelectorAll('[aria-labelledby=h-samples] tbody tr')]"
+        texts = f"{rows}.map(row => [...row.cells].map(cell => cell.textContent))"
+        browser.until(f"{texts}.at(1)?.[2] === '120'")
+        shown = browser.evaluate(texts)
+        assert [row[:3] for row in shown] == [
+            ["<i>patient</i> (barcode02)", "–", "0"],
+            ["none", "–", "120"],
+            ["NTC (barcode01)", "negative", "0"],
+        ]
+        more, lacking, found = zip(*(map(int, row[5:]) for row in shown), strict=True)
+        targets = more[0]
+        assert (more[0], lacking[0], found[0]) == (targets, 0, 0)  # fewer than 7 reads
+        assert (more[2], lacking[2], found[2]) == (0, targets, 0)  # a control needs no more
+        assert found[1] > 0
+        assert more[1] + lacking[1] + found[1] == targets
+        names = browser.evaluate(
+            "[...document.querySelectorAll('.map tbody th')].map(h => h.title || h.textContent)"
+        )
+        assert names == ["none", "NTC (barcode01)", "<i>patient</i> (barcode02)"]
+        for width, dark in ((1280, False), (360, True)):
+            browser.look(width, dark=dark)
+            browser.until(f"innerWidth === {width}")
+            browser.until("document.documentElement.scrollWidth <= innerWidth")
+            browser.screenshot(folder / f"samples-{width}.png")
