@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gpu.asm import bit_parallel, listing
-from gpu.card import kernel_cache
+from gpu.card import device, kernel_cache
 from gpu.card.kernel_cache import PACKAGES, made
 from gpu.exact import bucket_table, kmer_set
 from gpu.hamming import bit_sliced, network
@@ -64,6 +64,40 @@ def test_another_source_has_another_name(tmp_path, monkeypatch):
         (tmp_path / "trie" / "cpu" / "new.py").write_text(text)
         digests.add(kernel_cache._sources.__wrapped__())
     assert len(digests) == 2
+
+
+def test_a_kernel_is_looked_for_without_what_compiling_needs(tmp_path, monkeypatch):
+    class Target:  # its refresh() would import the implementations of all functions
+        def codegen(self):
+            return Codegen()
+
+    monkeypatch.setattr(kernel_cache, "_directory", lambda: tmp_path)
+    assert kernel_cache._Stored(("name", ())).load_overload("uint32", Target()) is None
+
+
+def test_the_context_is_created_while_packages_are_imported(monkeypatch):
+    called = []
+
+    class Driver:
+        def cuInit(self, flags):
+            called.append("cuInit")
+            return len(called) - 1  # fails the second time
+
+        def cuDevicePrimaryCtxRetain(self, context, number):
+            called.append(number)
+
+    monkeypatch.setattr("gpu.card.device.ctypes.CDLL", lambda name: Driver())
+    begin = device._begin_context.__wrapped__
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    begin()
+    assert called == []
+    monkeypatch.delenv("NUMBA_ENABLE_CUDASIM")
+    for _ in range(2):
+        begin()
+        for thread in threading.enumerate():
+            if thread.name == "context":
+                thread.join(DEADLINE)
+    assert called == ["cuInit", 0, "cuInit"]
 
 
 def test_a_function_in_another_has_no_name():
