@@ -7,7 +7,8 @@ the text and the places it has
     starts        int64: the place where each record begins
     owners        int32: the target of each record
     repeats       uint32[3, n] and int8[n]: the windows whose k-mer occurs earlier in the text
-    shared        uint32[3, n]: the windows [begin, end) whose k-mer several targets have: the set
+    shared        uint32[3, n]: the first windows [begin, end) of k-mers that several targets have,
+                  and their set
     set_starts    int64[sets + 1] and
     set_members   int32: the sets of targets, as in ``TargetSets``, first each that has k-mers
     kmers         int64: the distinct k-mers of each target
@@ -98,7 +99,7 @@ class Shares(NamedTuple):
     """Which k-mers of a text are equal.
 
     repeats: uint32[3, n] and steps: int8[n], as in ``trie.index.repeats``. shared: uint32[3, n],
-    windows [begin, end) of k-mers that several targets have, and their set. sets: of targets.
+    first windows [begin, end) of k-mers that several targets have, and their set. sets: of targets.
     kmers: int64, the distinct k-mers of each target. distinct: those of all targets.
     """
 
@@ -567,7 +568,8 @@ def check_listed(kmers: int) -> None:
     """Raise StreamerError if there are too many k-mers to be listed."""
     if kmers > MOST_LISTED:
         raise SnapshotTooLargeError(
-            f"{kmers:,} k-mers in an index: for this, at most {MOST_LISTED:,} are listed"
+            f"{kmers:,} k-mers in an index: at most {MOST_LISTED:,} are listed, as a distance, the "
+            "kernel walk and the Levenshtein Tree Bitmap need: match exactly, or give less"
         )
 
 
@@ -581,7 +583,7 @@ def _windows(index: Index) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int6
 
 
 def sets_at(index: Index, places: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """The target set of the window at each place."""
+    """The target set of the k-mer whose first window is at each place."""
     record = records_at(index.starts, places)
     sets = index.record_sets[record]
     begins, ends, numbers = index.shares.shared
@@ -782,6 +784,8 @@ def _owners(
     own: the target of a record that neither ``table`` nor its file names; a number stands for the
     record, so that records of one name are targets of their own unless that is asked for.
     """
+    if table is None and not by_file and not any(isinstance(one, str) for one in own):
+        return np.arange(len(names), dtype=np.int32), [*names]
     targets = table.targets if table else {}
     of_files = table.of_files(names, files) if table else {}
     numbers: dict[str | int, int] = {}

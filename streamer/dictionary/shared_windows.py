@@ -25,7 +25,7 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SharedWindows(NamedTuple):
-    """windows: uint32[3, n], begin, end and set of runs of windows, ascending.
+    """windows: uint32[3, n], begin, end and set of runs of first windows, ascending.
 
     Set i has the targets members[starts[i]:starts[i + 1]]. kmers: int64, what each target has more
     than the k-mers whose first windows are its own.
@@ -45,7 +45,7 @@ def find_shared(
     targets: int,
     size: int,
 ) -> SharedWindows:
-    """The windows of k-mers of several targets, their sets in the order of first windows.
+    """The first windows of k-mers of several targets, and their sets, in that order.
 
     repeats, steps: as in ``trie.index.repeats``. starts, owners: of records. size: of the text.
     StreamerError if the repeats are none of this text: those of a damaged file.
@@ -65,8 +65,8 @@ def find_shared(
     members = np.empty(bounds[-1], np.int32)
     _write_members(nodes, parents, lasts, bounds, members)
     none = np.empty((3, 0), np.uint32)
-    windows = np.empty((3, _write_windows(*known, size, none)), np.uint32)
-    _write_windows(*known, size, windows)
+    windows = np.empty((3, _write_windows(bits, before, sets, size, none)), np.uint32)
+    _write_windows(bits, before, sets, size, windows)
     return SharedWindows(windows, bounds, members, kmers)
 
 
@@ -230,44 +230,20 @@ def _write_members(nodes, parents, lasts, bounds, members):
 
 
 @njit(cache=True, nogil=True)
-def _write_windows(repeats, steps, bits, before, sets, size, runs):
-    """Write the runs of windows of marked k-mers, unless ``runs`` is empty; their number."""
-    count, last, held = 0, np.int64(-1), NO_SET
-    place = np.int64(0)
-    for row in range(steps.size + 1):
-        begin = np.int64(repeats[0, row]) if row < steps.size else size
-        at = next_set(bits, place, begin)
-        while at < begin:
-            stop = next_clear(bits, at, begin)
-            rank = _rank(bits, before, at)
-            for window in range(at, stop):
-                number = sets[rank + window - at]
-                count = _extend(runs, count, window, number, last, held)
-                last, held = window, number
-            at = next_set(bits, stop, begin)
-        if row == steps.size:
-            break
-        place = np.int64(repeats[1, row])
-        low, high = _firsts(repeats, steps, row)
-        if next_set(bits, low, high) == high:
-            continue
-        first = np.int64(repeats[2, row])
-        for window in range(begin, place):
-            if bits[first >> 5] >> np.uint32(first & 31) & np.uint32(1):
-                number = sets[_rank(bits, before, first)]
-                count = _extend(runs, count, window, number, last, held)
-                last, held = window, number
-            first += steps[row]
-    return count
-
-
-@inner
-def _extend(runs, count, window, number, last, held):
-    """Let a window continue the last run, or begin one; the number of runs."""
-    if window != last + 1 or number != held:
-        if runs.size:
-            runs[0, count], runs[2, count] = window, number
-        count += 1
-    if runs.size:
-        runs[1, count - 1] = window + 1
+def _write_windows(bits, before, sets, size, runs):
+    """Write the runs of marked windows with equal sets, unless ``runs`` is empty; their number."""
+    count = 0
+    at = next_set(bits, np.int64(0), size)
+    while at < size:
+        stop = next_clear(bits, at, size)
+        rank = _rank(bits, before, at)
+        for window in range(at, stop):
+            number = sets[rank + window - at]
+            if window == at or number != sets[rank + window - at - 1]:
+                if runs.size:
+                    runs[0, count], runs[2, count] = window, number
+                count += 1
+            if runs.size:
+                runs[1, count - 1] = window + 1
+        at = next_set(bits, stop, size)
     return count

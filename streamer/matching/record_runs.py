@@ -33,8 +33,12 @@ def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]]) -> Runs:
         runs[:, :4] = whole
         runs[:, 4] = 0
         return runs
-    known = index.starts, index.record_sets, index.shares.shared, len(index.targets)
-    if index.shares.shared.size:
+    shares = index.shares
+    known = (
+        index.starts, index.record_sets, shares.shared, shares.repeats, shares.steps,
+        len(index.targets),
+    )  # fmt: skip
+    if shares.shared.size:
         runs = np.empty((_with_sets(whole, *known, NO_RUNS), 5), np.int64)
     _with_sets(whole, *known, runs)
     return runs
@@ -55,23 +59,35 @@ def runs_of_places(
 
 
 @inner
-def _segment(shared, place, step):
-    """Which segment of ``shared`` has a place, or -1, and how many places from it on are alike."""
-    at = np.searchsorted(shared[1], place, side="right")
-    if at < shared.shape[1] and np.int64(shared[0, at]) <= place:
+def _row(rows, place, step):
+    """Which row [begin, end) has a place, or -1, and how many places from it on are alike."""
+    at = np.searchsorted(rows[1], place, side="right")
+    if at < rows.shape[1] and np.int64(rows[0, at]) <= place:
         if step > 0:
-            return at, np.int64(shared[1, at]) - place
-        return at, place - np.int64(shared[0, at]) + 1
+            return at, np.int64(rows[1, at]) - place
+        return at, place - np.int64(rows[0, at]) + 1
     if step > 0:
-        return -1, (np.int64(shared[0, at]) if at < shared.shape[1] else np.int64(1 << 62)) - place
-    return -1, place - (np.int64(shared[1, at - 1]) - 1 if at > 0 else np.int64(-1 << 62))
+        return -1, (np.int64(rows[0, at]) if at < rows.shape[1] else np.int64(1 << 62)) - place
+    return -1, place - (np.int64(rows[1, at - 1]) - 1 if at > 0 else np.int64(-1 << 62))
+
+
+@inner
+def _segment(shared, repeats, steps, place, step):
+    """Which row of ``shared`` has the k-mer of a place, or -1, and how many next are alike."""
+    row, size = _row(repeats, place, step)
+    if row >= 0:
+        place = np.int64(repeats[2, row]) + steps[row] * (place - np.int64(repeats[0, row]))
+        step *= np.int64(steps[row])
+    at, alike = _row(shared, place, step)
+    return at, max(min(size, alike), 1)
 
 
 @njit(cache=True, nogil=True)
-def _with_sets(runs, starts, record_sets, shared, sets, cut):
+def _with_sets(runs, starts, record_sets, shared, repeats, steps, sets, cut):
     """Write the runs with their sets to ``cut``, unless it is empty; returns their number.
 
-    starts, record_sets, shared: of an index. sets: how many it has; a damaged file has others.
+    starts, record_sets, shared, repeats, steps: of an index. sets: how many it has; a damaged file
+    has others.
     """
     count = 0
     most = np.int64(sets - 1)
@@ -79,19 +95,24 @@ def _with_sets(runs, starts, record_sets, shared, sets, cut):
         begin, stop, place, step = runs[i, 0], runs[i, 1], runs[i, 2], runs[i, 3]
         record = max(np.searchsorted(starts, place, side="right") - 1, 0)
         own = np.int64(record_sets[record])
+        last = np.int64(-1)
         while begin < stop:
             held, size = own, stop - begin
             if shared.shape[1]:
-                at, alike = _segment(shared, place, step)
-                size = min(size, max(alike, 1))
+                at, alike = _segment(shared, repeats, steps, place, step)
+                size = min(size, alike)
                 if at >= 0:
                     held = np.int64(shared[2, at])
-            if len(cut):
-                cut[count, 0], cut[count, 1] = begin, begin + size
-                cut[count, 2], cut[count, 3], cut[count, 4] = place, step, min(held, most)
-            count += 1
+            if held != last:
+                if len(cut):
+                    cut[count, 0], cut[count, 2] = begin, place
+                    cut[count, 3], cut[count, 4] = step, min(held, most)
+                count += 1
+                last = held
             begin += size
             place += step * size
+            if len(cut):
+                cut[count - 1, 1] = begin
     return count
 
 

@@ -95,7 +95,7 @@ def test_many_sets_of_targets() -> None:
     expected = {tuple(np.flatnonzero(column).tolist()) for column in holds.T}
     assert members == {one for one in expected if len(one) > 1}
     begins, ends, _ = shares.shared.astype(np.int64)
-    assert (ends - begins).sum() == 3 * holds[:, holds.sum(axis=0) > 1].sum()
+    assert (ends - begins).sum() == 3 * (holds.sum(axis=0) > 1).sum()
 
 
 def test_work_is_reported_up_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
