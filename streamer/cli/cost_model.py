@@ -13,13 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from streamer.cli.choices import say
 from streamer.device_choice import Cost
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from streamer.batch.choice import Choice
     from streamer.cluster.connecting import Cluster
     from streamer.matching.spec import Device, MatchSpec
@@ -242,11 +242,13 @@ def aligned(cells: float) -> Cost:
 _MANY_THREADS = 16  # with fewer, the table pays later
 _MER = 16
 _CHANCE = 0.01  # share of 16-mers that unrelated genomes may have in common
-_ONE_IN = np.uint32(1 << 22)  # of 2**32: 16-mers that are compared, one in 1024
+_ONE_IN = 1 << 22  # of 2**32: 16-mers that are compared, one in 1024
 
 
 def _shared(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
     """The share of 16-mers of the shorter sequence that the longer one has, from a sample."""
+    import numpy as np  # late: building a package needs help texts without it
+
     some, others = _sampled(one), _sampled(other)
     least = min(some.size, others.size)
     return np.intersect1d(some, others, assume_unique=True).size / least if least else 0.0
@@ -254,10 +256,12 @@ def _shared(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
 
 def _sampled(codes: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Some of the 16-mers, by their value."""
+    import numpy as np
+
     mers = codes.astype(np.uint32)
     for step in (1, 2, 4, 8):
         mers = (mers[:-step] << np.uint32(2 * step)) + mers[step:]
-    return np.unique(mers[mers * np.uint32(2654435761) < _ONE_IN])
+    return np.unique(mers[mers * np.uint32(2654435761) < np.uint32(_ONE_IN)])
 
 
 @contextmanager

@@ -188,6 +188,25 @@ def test_every_command_has_a_manual_page(tmp_path):
                            for name in parameter.opts)  # fmt: skip
 
 
+def test_manual_pages_are_made_where_only_typer_is(tmp_path):
+    """A package is built in an environment that has what ``build-system`` requires, no more."""
+    needed = [Requirement(line).name for line in PROJECT["dependencies"]]
+    # typer needs these three
+    absent = {"numba", "zmq", *needed} - {"typer", "pydantic", "rich"}
+    program = f"""
+import sys
+sys.modules |= dict.fromkeys({absent})
+from pathlib import Path
+from scripts.site import manual
+print(len(manual.write(Path({str(tmp_path)!r}))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
+
+
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff")
 def test_manual_pages_are_read_without_a_warning(tmp_path):
     files = [str(path) for path in manual.write(tmp_path)]
