@@ -65,6 +65,24 @@ ClusterOption = Annotated[
 ProfileOption = Annotated[
     bool, typer.Option("--profile", help="Show on standard error where the time went.")
 ]
+SettleOption = Annotated[
+    float | None,
+    typer.Option(
+        "--settle",
+        min=0.0,
+        metavar="SECONDS",
+        help="With --watch: without change for so long, a file is complete; by default 5.",
+    ),
+]
+UntilOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--until",
+        metavar="PATTERN",
+        help="With --watch: the name of a file that ends the run; may be repeated; by default "
+        "final_summary* and RTAComplete*.",
+    ),
+]
 FormatOption = Annotated[FormatChoice, typer.Option("--format", help="Format of the rows.")]
 
 
@@ -235,6 +253,33 @@ def check_files(
         if file and output in (None, "-") and _is_standard_output(file):
             raise UsageError(f"{option} {file}: rows go to standard output; name another file")
     _check_outputs([path for path in outputs if path and path != "-"])
+
+
+def check_watch_options(watch: str | None, **options: object) -> None:
+    """UsageError for an option that is given without ``--watch``."""
+    for option, given in options.items():
+        if given is not None and not watch:
+            raise UsageError(f"--{option} goes with --watch")
+
+
+def check_watched(watched: str, outputs: Mapping[str, str | None]) -> None:
+    """UsageError for a folder of outputs that is missing, a file, or within another one.
+
+    outputs: by their options, of which the first is needed.
+    """
+    places = {"--watch": os.path.realpath(watched)}
+    for option, path in outputs.items():
+        if not path or path == "-":
+            if option == next(iter(outputs)):
+                raise UsageError(f"--watch needs {option}, a folder for the files that it writes")
+            continue
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise UsageError(f"{option} {path}: is not a folder")
+        place = os.path.realpath(path)
+        for other, known in places.items():
+            if os.path.commonpath([place, known]) in (place, known):
+                raise UsageError(f"{option} {path}: is within the folder of {other}, or around it")
+        places[option] = place
 
 
 def check_different(paths: Sequence[str]) -> None:

@@ -8,13 +8,15 @@ import typer
 
 from streamer.cli import choices
 from streamer.errors import UsageError
-from streamer.output.output_file import ALIGNMENTS, check_record_output, suffix_of
+from streamer.watching import SETTLE_SECONDS
 from trie.strands import Strands
 
-_OTHERS = (
-    ".arrow", ".parquet", ".tsv", ".csv", ".json", ".jsonl", ".zip", ".lz4", ".lzma", ".br", ".z",
-)  # fmt: skip
-"""Suffixes of formats that are not written."""
+_PRESETS = {
+    None: (1, 0.0, False),
+    "host-short": (14, 0.0, None),
+    "host-long": (5, 0.02, False),
+}
+"""Windows, fraction, and whether pairs are decided together; None: where there are pairs."""
 
 
 def filter_(
@@ -38,19 +40,30 @@ def filter_(
     deplete: Annotated[
         bool, typer.Option("--deplete", help="Write the reads that are not on target.")
     ] = False,
+    preset: Annotated[
+        Literal["host-short", "host-long"] | None,
+        typer.Option(
+            help="How a host's reads are told, k = 31: of Illumina (--min-windows 14 --pair-rule "
+            "together), of Nanopore or PacBio (--min-windows 5 --min-fraction 0.02). An option "
+            "given beside it wins.",
+        ),
+    ] = None,
     min_windows: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=1,
-            help="A read is on target if at least this number of its windows match one target,",
+            help="A read is on target if at least this number of its windows match one target "
+            "(default: 1),",
         ),
-    ] = 1,
+    ] = None,
     min_fraction: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=0, max=1, help="and at least this fraction of its windows without a gap code."
+            min=0,
+            max=1,
+            help="and at least this fraction of its windows without a gap code (default: 0).",
         ),
-    ] = 0.0,
+    ] = None,
     pairs: Annotated[
         bool,
         typer.Option(
@@ -65,12 +78,12 @@ def filter_(
         ),
     ] = None,
     pair_rule: Annotated[
-        Literal["either", "together"],
+        Literal["either", "together"] | None,
         typer.Option(
-            help="A pair is on target if either read is, or if both together are: by the distinct "
-            "matching windows of both, against all their windows.",
+            help="A pair is on target if either read is (default), or if both together are: by "
+            "the distinct matching windows of both, against all their windows.",
         ),
-    ] = "either",
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -114,6 +127,17 @@ def filter_(
             "output2, removed, removed2. Lines of one sample are its lanes.",
         ),
     ] = None,
+    watch: Annotated[
+        str | None,
+        typer.Option(
+            "--watch",
+            metavar="DIR",
+            help="Filter files as a sequencer writes them there, each to the same path in the "
+            "folder of -o (and --removed), until the run is over.",
+        ),
+    ] = None,
+    settle: choices.SettleOption = None,
+    until: choices.UntilOption = None,
     strands: Annotated[
         Strands | None,
         typer.Option(help="Which orientations are one k-mer. Default: canonical, or the index's."),
@@ -132,8 +156,13 @@ def filter_(
         raise UsageError("give either --keep or --deplete")
     reads = reads or []
     others = {"--output2": output2, "--removed": removed, "--removed2": removed2}
-    if (samples is None) != bool(reads):
-        raise UsageError("give READS, or --samples")
+    if sum([bool(reads), samples is not None, watch is not None]) != 1:
+        raise UsageError("give READS, or --samples, or --watch")
+    choices.check_watch_options(watch, settle=settle, until=until)
+    if watch is not None:
+        choices.check_watched(watch, {"-o": output, "--removed": removed})
+        if pairs or output2 or removed2:
+            raise UsageError("--watch tells R1 and R2 by the names of the files: give neither")
     if samples is not None and (pairs or any(path for path in (output, *others.values()))):
         raise UsageError("--samples names the outputs, and R2 of pairs, in its table")
     if pairs and len(reads) % 2:
@@ -144,7 +173,8 @@ def filter_(
         raise UsageError("standard input (-) can be read only once")
     dictionary = choices.files_of_dictionary(dictionary, quiet=quiet)
     inputs = [*reads, *dictionary, *(path for path in (samples, targets) if path is not None)]
-    choices.check_files(inputs, output, others | {"--summary": summary})
+    files = {"--summary": summary} | (others if watch is None else {})
+    choices.check_files(inputs, output if watch is None else None, files)
     k, strands = choices.k_and_strands(k, strands, dictionary)
 
     from streamer.cli.filter_files import FilterRun, filter_files
@@ -152,25 +182,31 @@ def filter_(
     from streamer.matching.reports import Assignment
     from streamer.matching.spec import MatchSpec
 
+    windows, fraction, together = _PRESETS[preset]
+    if pair_rule is not None:
+        together = pair_rule == "together"
     spec = MatchSpec.of(
         k=k, sources=tuple(dictionary), targets=targets, target_by=target_by, strands=strands,
         threads=threads, device=device,
     )  # fmt: skip
+    rule = Assignment(
+        windows if min_windows is None else min_windows,
+        fraction if min_fraction is None else min_fraction,
+    )
     run = FilterRun(
-        reads, spec, keep, Assignment(min_windows, min_fraction), pairs, interleaved,
-        pair_rule == "together", output, output2, removed, removed2, summary, level, rename,
+        reads, spec, keep, rule, pairs, interleaved, together, output, output2, removed, removed2,
+        summary, level, rename, preset is not None,
     )  # fmt: skip
+    if watch is not None:
+        from streamer.cli.filter_folder import filter_folder
+
+        filter_folder(
+            run, watch, SETTLE_SECONDS if settle is None else settle, until, quiet=quiet,
+            profile=profile,
+        )  # fmt: skip
+        return
     runs = [run] if samples is None else read_samples(samples, run)
-    written = [path for one in runs for path in one.outputs]
-    for path in written:
-        if suffix_of(path) in _OTHERS:
-            raise UsageError(
-                f"{path}: FASTQ, FASTA, SAM, BAM and CRAM are written, not {suffix_of(path)}: "
-                "rename it"
-            )
-        if rename and suffix_of(path) in ALIGNMENTS:
-            raise UsageError(f"--rename: {path}: only FASTQ and FASTA are renamed")
-    compressed = [check_record_output(path, level) for path in written]
+    compressed = [one.check_outputs() for one in runs]
     if level is not None and not any(compressed):
         raise UsageError("--level needs an output that is compressed")
     filter_files(runs, quiet=quiet, profile=profile)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -29,7 +29,12 @@ from streamer.matching.spec import MatchSpec
 from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import FilterCounts, Filtered
 from streamer.matching.target_kernels import chosen_reads
-from streamer.output.output_file import OutputFiles
+from streamer.output.output_file import (
+    ALIGNMENTS,
+    OutputFiles,
+    check_record_output,
+    suffix_of,
+)
 from streamer.sequences.files import (
     BATCH_READS,
     at_once,
@@ -60,6 +65,11 @@ from trie.new_file import in_place
 
 R = TypeVar("R")
 
+_OTHERS = (
+    ".arrow", ".parquet", ".tsv", ".csv", ".json", ".jsonl", ".zip", ".lz4", ".lzma", ".br", ".z",
+)  # fmt: skip
+"""Suffixes of formats that are not written."""
+
 _PAIRS = 1 << 13
 """Records in a batch of pairs, whose files are read by the number of records."""
 
@@ -88,8 +98,9 @@ class FilterRun:
 
     keep: whether to write the reads on target or the others. pairs: files come as R1 R2.
     interleaved: mates follow each other in each file; None: as the names tell. together: the
-    windows of both reads decide about a pair. output2, removed2: for the reads R2. level: of the
-    compression. rename: whether numbers replace the names. context: barcodes are counted.
+    windows of both reads decide about a pair; None: if there are pairs. output2, removed2: for the
+    reads R2. level: of the compression. rename: whether numbers replace the names. of_host: whether
+    targets that are counted apart are named. context: barcodes are counted.
     """
 
     reads: list[str]
@@ -98,7 +109,7 @@ class FilterRun:
     rule: Assignment
     pairs: bool
     interleaved: bool | None
-    together: bool
+    together: bool | None
     output: str | None
     output2: str | None
     removed: str | None
@@ -106,6 +117,7 @@ class FilterRun:
     summary: str | None
     level: int | None
     rename: bool
+    of_host: bool
     sample: str | None = None
     context: bool = False
 
@@ -119,6 +131,19 @@ class FilterRun:
         """The files of records, if they are named."""
         named = self.output, self.output2, self.removed, self.removed2
         return [path for path in named if path is not None]
+
+    def check_outputs(self) -> bool:
+        """UsageError for an output that is not possible; return whether any is compressed."""
+        for path in self.outputs:
+            if suffix_of(path) in _OTHERS:
+                raise UsageError(
+                    f"{path}: FASTQ, FASTA, SAM, BAM and CRAM are written, not {suffix_of(path)}: "
+                    "rename it"
+                )
+            if self.rename and suffix_of(path) in ALIGNMENTS:
+                raise UsageError(f"--rename: {path}: only FASTQ and FASTA are renamed")
+        compressed = [check_record_output(path, self.level) for path in self.outputs]
+        return any(compressed)
 
     def settled(self, quiet: bool) -> FilterRun:
         """Check the files, and the names where these tell whether mates follow each other."""
@@ -142,7 +167,7 @@ class FilterRun:
                     raise UsageError(f"--{option} needs --pairs or --interleaved")
             if self.together:
                 raise UsageError("--pair-rule together needs --pairs or --interleaved")
-        return run
+        return run if run.together is not None else replace(run, together=run.mates)
 
     def parameters(self) -> dict[str, object]:
         """The parameters in the form of the summary."""
@@ -198,61 +223,69 @@ def _opened(
         yield RecordOutput(files, last, run.level, LASTS if run.rename else None)
 
 
+@contextmanager
+def matcher_of(run: FilterRun, reads: Sequence[str], quiet: bool) -> Iterator[StreamMatcher]:
+    """The matcher of all runs, with its dictionary. reads: all files, as far as they are known."""
+    notice = None if quiet else say
+    device = choose_device(
+        run.spec.device, report=notice, cost=cost_model.matching(reads, run.spec),
+        threads=run.spec.threads, gpus=1,
+    )  # fmt: skip
+    on_fallback = say if run.spec.device == "auto" else None
+    spec = replace(run.spec, device=device)
+    with compile_notice(quiet=quiet):
+        with Team(spec.threads or usable_cores()) as team:
+            dictionary = load_dictionary(spec, on_notice=notice, team=team)
+            matcher = StreamMatcher(dictionary, spec, on_fallback=on_fallback)
+        targets, sources = len(dictionary.targets.names), len(spec.sources)
+        if run.of_host and targets > sources and not quiet:
+            say(
+                f"the host has {targets:,} targets, which are counted apart: --target-by file "
+                "makes one of them, also with `streamer index`"
+            )
+        with closing(matcher):
+            yield matcher
+
+
 def filter_files(runs: Sequence[FilterRun], *, quiet: bool, profile: bool) -> None:
     """Write the chosen records and the summary; the files appear once everything is read.
 
     Samples are filtered one after the other; StreamerError if one could not be.
     """
-    notice = None if quiet else say
     first = runs[0] if runs[0].sample else runs[0].settled(quiet)
-    reads = [path for run in runs for path in run.reads]
-    device = choose_device(
-        first.spec.device, report=notice, cost=cost_model.matching(reads, first.spec),
-        threads=first.spec.threads, gpus=1,
-    )  # fmt: skip
-    on_fallback = say if first.spec.device == "auto" else None
-    spec = replace(first.spec, device=device)
-    with compile_notice(quiet=quiet):
-        with Team(spec.threads or usable_cores()) as team:
-            dictionary = load_dictionary(spec, on_notice=notice, team=team)
-            matcher = StreamMatcher(dictionary, spec, on_fallback=on_fallback)
-        with closing(matcher):
-            if not first.sample:
-                counts = _filter(first, matcher, quiet=quiet, profile=profile)
-                _tell(counts, "", quiet)
-                return
-            failed: list[str] = []
-            told: dict[str, tuple[FilterRun, FilterCounts]] = {}
-            for run in runs:
-                assert run.sample is not None
-                try:
-                    # how mates were told is said once
-                    settled = run.settled(quiet or any(one.interleaved for one, _ in told.values()))
-                    own = replace(settled, summary=None, context=run.summary is not None)
-                    told[run.sample] = own, _filter(own, matcher, quiet=quiet, profile=profile)
-                    _tell(told[run.sample][1], f"{run.sample}: ", quiet)
-                except ReaderGoneError:
-                    raise
-                except (StreamerError, OSError) as error:
-                    failed.append(run.sample)
-                    choices.say_error(f"{run.sample}: {error}")
+    with matcher_of(first, [path for run in runs for path in run.reads], quiet) as matcher:
+        if not first.sample:
+            counts = filter_one(first, matcher, quiet=quiet, profile=profile)
+            _tell(counts, "", quiet)
+            return
+        failed: list[str] = []
+        told: dict[str, tuple[FilterRun, FilterCounts]] = {}
+        for run in runs:
+            assert run.sample is not None
+            try:
+                # how mates were told is said once
+                settled = run.settled(quiet or any(one.interleaved for one, _ in told.values()))
+                own = replace(settled, summary=None, context=run.summary is not None)
+                told[run.sample] = own, filter_one(own, matcher, quiet=quiet, profile=profile)
+                _tell(told[run.sample][1], f"{run.sample}: ", quiet)
+            except ReaderGoneError:
+                raise
+            except (StreamerError, OSError) as error:
+                failed.append(run.sample)
+                choices.say_error(f"{run.sample}: {error}")
     if first.summary is not None:
         with OutputFiles() as files:
-            _write_summary(files, first.summary, told)
+            write_summary(files, first.summary, told)
     if failed:
         raise StreamerError(f"{len(failed)} of {len(runs)} samples failed: {', '.join(failed)}")
 
 
 def _tell(counts: FilterCounts, sample: str, quiet: bool) -> None:
-    totals = counts.totals
     if not quiet:
-        say(
-            f"{sample}{totals['reads_out']:,} of {totals['reads_in']:,} reads and "
-            f"{totals['bases_out']:,} of {totals['bases_in']:,} bases written"
-        )
+        say(f"{sample}{counts}")
 
 
-def _write_summary(
+def write_summary(
     files: OutputFiles, path: str, told: Mapping[str, tuple[FilterRun, FilterCounts]]
 ) -> None:
     """Write the summary of each sample, or of the only one, whose name is that of its file.
@@ -276,7 +309,10 @@ def _write_summary(
         files.open(multiqc_path(path)).write(filter_table(totals).encode())
 
 
-def _filter(run: FilterRun, matcher: StreamMatcher, *, quiet: bool, profile: bool) -> FilterCounts:
+def filter_one(
+    run: FilterRun, matcher: StreamMatcher, *, quiet: bool, profile: bool
+) -> FilterCounts:
+    """Filter the files of a run; they appear together, with the summary, if it has one."""
     counts = FilterCounts(matcher.dictionary.targets.names)
     with OutputFiles() as files, ExitStack() as threads:
         outputs = _Outputs(run, files)
@@ -299,7 +335,7 @@ def _filter(run: FilterRun, matcher: StreamMatcher, *, quiet: bool, profile: boo
             output.end()
         if run.summary is not None:
             name = os.path.basename(shown_name(run.reads[0])).partition(".")[0]
-            _write_summary(files, run.summary, {name: (run, counts)})
+            write_summary(files, run.summary, {name: (run, counts)})
     return counts
 
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamer.cli import daemon_options
-from streamer.cli.choices import READS, SENT_BASES, SENT_READS, QuietOption, say
+from streamer.cli.choices import (
+    READS,
+    SENT_BASES,
+    SENT_READS,
+    QuietOption,
+    SettleOption,
+    UntilOption,
+    check_watch_options,
+    say,
+)
 from streamer.cli.daemon_options import ConfigOption, KeysOption
 from streamer.watching import SETTLE_SECONDS
 
@@ -27,23 +36,8 @@ def send(
         str | None,
         typer.Option("--watch", metavar="DIR", help="Send files as a sequencer writes them there."),
     ] = None,
-    settle: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            help="With --watch: without change for so long, a file is complete; by default 5.",
-        ),
-    ] = None,
-    until: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--until",
-            metavar="PATTERN",
-            help="With --watch: the name of a file that ends the run; may be repeated; by default "
-            "final_summary* and RTAComplete*.",
-        ),
-    ] = None,
+    settle: SettleOption = None,
+    until: UntilOption = None,
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -98,9 +92,7 @@ def send(
         raise UsageError("name either files of reads (READS) or a folder (--watch)")
     if resume and name is None and reads:
         raise UsageError("--resume needs --name, that of the run to go on with")
-    for option, given in (("--settle", settle), ("--until", until), ("--ledger", ledger)):
-        if given is not None and not watch:
-            raise UsageError(f"{option} goes with --watch")
+    check_watch_options(watch, settle=settle, until=until, ledger=ledger)
     if watch and threads > 1:
         raise UsageError("--threads goes with READS, --watch has one")
     endpoint = daemon_options.endpoint_of("ingest", to, config)

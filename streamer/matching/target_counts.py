@@ -248,6 +248,20 @@ class FilterCounts:
                 known = self._by_barcode.setdefault(label, np.zeros_like(sums))
                 known += sums
 
+    def merge(self, others: FilterCounts) -> None:
+        """Add the counts of other reads."""
+        self._by_target += others._by_target
+        for label, sums in others._by_barcode.items():
+            known = self._by_barcode.setdefault(label, np.zeros_like(sums))
+            known += sums
+
+    def __str__(self) -> str:
+        totals = self.totals
+        return (
+            f"{totals['reads_out']:,} of {totals['reads_in']:,} reads and "
+            f"{totals['bases_out']:,} of {totals['bases_in']:,} bases written"
+        )
+
     @property
     def totals(self) -> dict[str, int]:
         """Return the counts of all reads."""

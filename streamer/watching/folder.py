@@ -226,6 +226,15 @@ def mate_of(path: str) -> str:
     return found[1] if found else ""
 
 
+def other_mate(path: str) -> str | None:
+    """Return the file of the other reads of its pairs by Illumina's naming; None for no R1, R2."""
+    found = _ILLUMINA.search(path)
+    if found is None or not found[1].startswith("R"):
+        return None
+    other = {"R1": "R2", "R2": "R1"}.get(found[1])
+    return None if other is None else path[: found.start(1)] + other + path[found.end(1) :]
+
+
 def holds_reads(name: str) -> bool:
     """Return whether a file of this name contains reads, and is not hidden or still being copied.
 

@@ -19,6 +19,7 @@ CANNOT_RUN = {
     "docs/filter.md": {"needs samtools": 1},
     "docs/scaling.md": {"needs minutes": 1},
     "docs/howto/gpu-host.md": {"needs a GPU": 3},
+    "docs/howto/host-removal.md": {"needs the network": 2},
     "docs/howto/notebook.md": {"needs the network": 1},
     "docs/install.md": {
         "needs Docker": 1, "needs a file": 1, "needs a terminal": 1, "needs minutes": 1,

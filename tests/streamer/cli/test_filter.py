@@ -25,6 +25,8 @@ RECORDS = [
     ("tiny", "AC"),
 ]
 K = 7
+PRESETS = {"host-short": (14, "0", "together"), "host-long": (5, "0.02", "either")}
+"""The least windows, the least fraction, and the rule for pairs."""
 
 
 def sequences(rng, count):
@@ -82,12 +84,14 @@ def dictionary(tmp_path):
     rule=st.sampled_from(["either", "together"]),
     renamed=st.booleans(),
     strands=st.sampled_from(["forward", "canonical", "both"]),
+    preset=st.sampled_from([None, *PRESETS]),
+    given_options=st.lists(st.sampled_from(["windows", "fraction", "rule"]), unique=True),
     windows=st.integers(1, 9),
     fraction=st.sampled_from(["0", "0.25", "0.5", "1"]),
     batch=st.integers(1, 9),
 )
-def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed, rule,
-                   renamed, strands, windows, fraction, batch):  # fmt: skip
+def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed, rule, renamed,
+                   strands, preset, given_options, windows, fraction, batch):  # fmt: skip
     from streamer.cli import filter_files
     from streamer.cli.app import main
 
@@ -103,10 +107,18 @@ def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, removed
     out, out2, summary, *others = (str(folder / name) for name in names)
     arguments = ["filter", *map(str, paths), "-d", write_fasta(folder / "d.fa", RECORDS), "-q"]
     arguments += ["-k", str(K), "--keep" if keep else "--deplete", "-o", out, "--summary", summary]
-    arguments += ["--min-windows", str(windows), "--min-fraction", fraction, "--strands", strands]
-    arguments += [pairs or "--no-interleaved"]
+    arguments += ["--strands", strands, pairs or "--no-interleaved"] + ["--rename"] * renamed
+    # an option that is given wins over the preset's value
+    own = {"windows": windows, "fraction": fraction, "rule": rule if pairs else "either"}
+    named = {"windows": "--min-windows", "fraction": "--min-fraction", "rule": "--pair-rule"}
+    for name in given_options:
+        arguments += [named[name], str(own[name])]
+    arguments += ["--preset", preset] if preset else []
+    windows, fraction, rule = (
+        own[name] if name in given_options else default
+        for name, default in zip(own, PRESETS.get(preset, (1, "0", "either")), strict=True)
+    )
     rule = rule if pairs else "either"
-    arguments += ["--pair-rule", rule] + ["--rename"] * renamed
     arguments += ["--output2", out2] * bool(pairs and separate)
     arguments += ["--removed", others[0]] * removed
     arguments += ["--removed2", others[1]] * bool(removed and pairs and separate)
@@ -590,3 +602,14 @@ def test_tables_of_samples_that_are_refused(
     assert told in err
     assert err.count("\n") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"samples.tsv", "dictionary.fa"}
+
+
+def test_a_host_of_many_targets_is_named(tmp_path, dictionary, streamer):
+    (path,) = written(tmp_path, [ONE.format("a").encode()])
+    words = ["filter", path, "--deplete", "--preset", "host-long", "-o", tmp_path / "o.fq"]
+    assert "the host has 3 targets" in streamer(*words, "-d", dictionary, "-k", K)[2]
+    index = tmp_path / "host.idx"
+    assert streamer("index", dictionary, "-k", K, "--target-by", "file", "-o", index)[0] == 0
+    code, _, told = streamer(*words, "-d", index)
+    assert code == 0
+    assert "apart" not in told
