@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -154,6 +155,27 @@ def file(
     kraken2, bbduk and deacon take part if they are installed. The files take up to 5 bytes a base.
     """
     _run("file", device, section, bases=bases, threads=threads, repeats=repeats)
+
+
+def accuracy(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER", help="Where the sequences are, at any depth.")
+    ],
+    reads: Annotated[
+        int, typer.Option(min=8, help="Pairs of each source; long reads are a quarter as many.")
+    ] = 20_000,
+    peers: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="An environment with deacon and cleanifier of PyPI."),
+    ] = None,
+    threads: ThreadsOption = 0,
+) -> None:
+    """Removal of a host: sensitivity and specificity, deacon and others in the same run.
+
+    kraken2 and minimap2 take part if they are installed. docs/performance/accuracy.md names the
+    packages that have the sequences. The files take 1 GB for 20,000 pairs.
+    """
+    _run("accuracy", "cpu", folders=folders, reads=reads, peers=peers, threads=threads)
 
 
 def cluster(
@@ -311,6 +333,7 @@ app.callback(help="Measure how fast it is here, beside its peers in the same run
 for _suite in (
     exact,
     index,
+    accuracy,
     file,
     asm,
     hamming,

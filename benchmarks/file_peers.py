@@ -36,6 +36,12 @@ def _kraken2(genome: Path, at: Path, k: int, threads: int) -> Peer | None:
     """Uses its own length of k-mers, 35; gives a row for each read."""
     if shutil.which("kraken2") is None or shutil.which("kraken2-build") is None:
         return None
+    base = build_kraken2(genome, at, threads)
+    return Peer("kraken2", ["kraken2", "--db", str(base), "--threads", str(threads)])
+
+
+def build_kraken2(genome: Path, at: Path, threads: int) -> Path:
+    """Build a database of a FASTA file in a folder, in which all records are one species."""
     base = at / "kraken2"
     (base / "taxonomy").mkdir(parents=True)
     fields = "\t|\t".join
@@ -55,7 +61,7 @@ def _kraken2(genome: Path, at: Path, k: int, threads: int) -> Peer | None:
     build = ["kraken2-build", "--db", str(base), "--no-masking", "--threads", str(threads)]
     for step in (["--add-to-library", str(library)], ["--build"]):
         subprocess.run([*build, *step], check=True, capture_output=True)
-    return Peer("kraken2", ["kraken2", "--db", str(base), "--threads", str(threads)])
+    return base
 
 
 def _bbduk(genome: Path, at: Path, k: int, threads: int) -> Peer | None:

@@ -36,7 +36,7 @@ class Sheet:
 def run(suite: str, device: str, sections: Collection[str] = (), **options: Any) -> None:
     """Print the tables of a suite, all or those of some sections."""
     chosen = choose_device(device, report=say)
-    tables: list[Sheet] = import_module(f"benchmarks.{suite}").tables(chosen, **options)
+    tables: Iterable[Sheet] = import_module(f"benchmarks.{suite}").tables(chosen, **options)
     typer.echo(machine_line())
     if chosen == "cuda":
         typer.echo(device_line())

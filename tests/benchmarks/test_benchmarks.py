@@ -5,6 +5,7 @@ Times are not judged.
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import (
+    accuracy,
     commands,
     daemon,
     durability,
@@ -31,16 +33,37 @@ from benchmarks import (
     read_files,
 )  # fmt: skip
 from benchmarks.__main__ import app
+from benchmarks.deacon_index import K, W, minimizers
 from benchmarks.inputs import half_hit, random_codes
 from benchmarks.plain_hash import PlainHashSet
+from benchmarks.simulated_reads import illumina_pairs, joined, long_reads
 from streamer.dictionary.index import Index
 from streamer.sequences.files import read_batches
 from tests.streamer.sequences.kit import rows_of
+from trie.codes import GAP, decode, reverse_complement
 from trie.index.kmer_index import KmerIndex
 from trie.windows import MISMATCH
 
 pytestmark = pytest.mark.whole
 SIZE = primer.Size(400, 3000, 12)
+
+
+def small_accuracy(patch):
+    patch.setattr(accuracy, "found_removers", lambda _: [])
+    patch.setattr(accuracy, "KINDS", accuracy.KINDS[::3])
+    sources = [("host", True, True), ("other", False, False)]
+    patch.setattr(
+        accuracy, "SOURCES",
+        [accuracy.Source(name, f"{name}.fa", (), *host) for name, *host in sources],
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        for seed, (name, *_) in enumerate(sources):
+            letters = decode(random_codes(30_000, seed)).tobytes()
+            Path(folder, f"{name}.fa").write_bytes(b">a\n" + letters + b"\n")
+        for table in accuracy.tables("cpu", [Path(folder)], 80, None, 2):
+            for row in table.rows():
+                assert (row["host"], row["other"]) == ("1.00000", "1.00000"), row
+                yield row
 
 
 def small_lcs(patch):
@@ -96,6 +119,7 @@ def small_index(patch):
 
 SLOW = pytest.mark.slow
 SUITES = {
+    "accuracy": (small_accuracy, 6),
     "commands": (small_commands, 22),
     "daemon": (
         lambda _: daemon.daemon("cpu", 15, 2, 400_000, batch_bytes=(20_000,), transports=("ipc",)),
@@ -200,3 +224,63 @@ def test_every_format_holds_the_same_reads(tmp_path, monkeypatch):
         rows.append([row for batch in read_batches([str(path)]) for row in rows_of(batch)])
         assert rows[-1] == rows[0], suffix
     assert len({name for name, _ in rows[0]}) == len(rows[0]) == 50_000 // 150
+
+
+def minimizers_plainly(codes):
+    """By the definition: each window has the least hash of its W k-mers, on one strand."""
+    seeds = dict(zip(range(4), (0x95C60474, 0x62A02B4C, 0x4BE24456, 0x82572324), strict=True))
+
+    def turned(value, by):
+        return (value << by % 32 | value >> -by % 32) & 0xFFFFFFFF
+
+    def hashed(kmer):
+        value = 0
+        for base in kmer:
+            value = turned(value, 1) ^ seeds[base]
+        return value
+
+    found = set()
+    for start in range(len(codes) - K - W + 2):
+        window = codes[start : start + K + W - 1]
+        if GAP in window:
+            continue
+        if sum(base > 1 for base in window) < sum(base < 2 for base in window):
+            window = reverse_complement(window)
+        kmers = [window[at : at + K] for at in range(W)]
+        both = [hashed(one) + hashed(reverse_complement(one)) & 0xFFFFFFFF for one in kmers]
+        least = kmers[min(range(W), key=lambda at: both[at] >> 16)]
+        # packed-seq: A, C, T, G, the first base in the lowest bits
+        packed = [
+            sum((0, 1, 3, 2)[base] << 2 * at for at, base in enumerate(one))
+            for one in (least, reverse_complement(least))
+        ]
+        found.add(min(packed))
+    return found
+
+
+def test_minimizers_of_deacon():
+    codes = random_codes(700, 4)
+    codes[300] = GAP
+    codes[400:470] = 0
+    codes[500:560] = np.resize([0, 3], 60)
+    assert {*minimizers(codes).tolist()} == minimizers_plainly(codes)
+
+
+def test_simulated_reads():
+    """Long reads have the errors that were asked for, and mates are of one fragment."""
+    records = joined([random_codes(40_000, 1), random_codes(100, 2)])
+    (own,) = long_reads(records, 50, 1, identity=0.9)
+    text = KmerIndex(21)
+    text.grow(records.codes, records.offsets, canonical=True)
+    events = text.match(own.codes, own.offsets, canonical=True)
+    kmers = (events == 1).sum() / (events > 0).sum()
+    assert 0.9**21 * 0.8 < kmers < 0.9**21 * 1.25
+    first, last = illumina_pairs(records, 50, 1, length=150, first=0, last=0)
+    turned = reverse_complement(records.codes[:40_000])
+    both = [decode(records.codes[:40_000]).tobytes(), decode(turned).tobytes()]
+    for number in range(50):
+        one = decode(first.read(number)).tobytes()
+        other = decode(reverse_complement(last.read(number))).tobytes()
+        places = [(text.find(one), text.find(other)) for text in both if one in text]
+        assert len(places) == 1
+        assert 0 <= places[0][1] - places[0][0] <= 600
