@@ -165,11 +165,16 @@ def test_the_commands_of_the_recipe_run(streamer):
         assert out
 
 
+MODULES = ("match", "index", "filter")
+
+
+@pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize(
-    "path", ["snakemake/match/environment.yaml", "nf-core/streamer/match/environment.yml"]
+    "path", ["snakemake/{}/environment.yaml", "nf-core/streamer/{}/environment.yml"]
 )
-def test_environments_have_this_version(path):
-    (package,) = yaml.safe_load((PACKAGING / path).read_text())["dependencies"]
+def test_environments_have_this_version(path, name):
+    text = (PACKAGING / path.format(name)).read_text()
+    (package,) = yaml.safe_load(text)["dependencies"]
     name, version = package.removeprefix("bioconda::").replace(" ", "").split("=")
     assert (name, version) == (PROJECT["name"], __version__)
 
@@ -223,11 +228,18 @@ def test_manual_pages_are_read_without_a_warning(tmp_path):
 # ---- workflows -------------------------------------------------------------------------------
 
 
-def test_the_snakemake_wrapper(program, monkeypatch):
-    """With a stand-in for Snakemake, which has the values in its rule."""
+class Files(dict):
+    """Inputs, outputs or parameters of a rule: by name, by number, and as attributes."""
+
+    __getattr__ = dict.__getitem__
+
+    def __getitem__(self, key):
+        return [*self.values()][key] if isinstance(key, int) else super().__getitem__(key)
+
+
+def run_wrapper(name, monkeypatch, **values):
+    """Run a wrapper with a stand-in for Snakemake, which has the values in its rule."""
     shell = ModuleType("snakemake.shell")
-    folder = PACKAGING / "snakemake" / "match"
-    values = {"log": "2> match.log", "extra": "--min-windows 2"}
 
     def run(text):
         frame = sys._getframe(1).f_globals
@@ -236,53 +248,132 @@ def test_the_snakemake_wrapper(program, monkeypatch):
     shell.shell = run
     monkeypatch.setitem(sys.modules, "snakemake", ModuleType("snakemake"))
     monkeypatch.setitem(sys.modules, "snakemake.shell", shell)
-    snakemake = SimpleNamespace(
-        input=SimpleNamespace(reads=["lambda_sim.fq.gz"], dictionary="lambda.fa.gz"),
-        output=["targets.tsv"],
-        params={"k": 15, "report": "targets", "extra": values["extra"]},
-        threads=2,
-        log_fmt_shell=lambda **_: values["log"],
-    )
+    rule = {key: Files(value) for key, value in values.items()}
+    snakemake = SimpleNamespace(threads=2, log_fmt_shell=lambda **_: f"2> {name}.log", **rule)
+    folder = PACKAGING / "snakemake" / name
     code = (folder / "wrapper.py").read_text()
     exec(compile(code, "wrapper.py", "exec"), {"snakemake": snakemake})
+    about = yaml.safe_load((folder / "meta.yaml").read_text())
+    assert {next(iter(entry)) for entry in about["params"]} >= {*values["params"]}
+    told = (folder / "test" / "Snakefile").read_text()
+    assert all(f"        {key}=" in told for key in values["input"])
+    assert f"master/bio/streamer/{name}" in told
+
+
+def test_the_snakemake_wrapper(program, monkeypatch):
+    run_wrapper(
+        "match", monkeypatch,
+        input={"reads": ["lambda_sim.fq.gz"], "dictionary": "lambda.fa.gz"},
+        output={"table": "targets.tsv"},
+        params={"k": 15, "report": "targets", "extra": "--min-windows 2"},
+    )  # fmt: skip
     made = (program / "targets.tsv").read_text()
     options = ["--report", "targets", "--min-windows", "2", "-q"]
     assert made == bash(shlex.join(
         ["streamer", "match", "lambda_sim.fq.gz", "-d", "lambda.fa.gz", "-k", "15", *options]
     ))  # fmt: skip
-    about = yaml.safe_load((folder / "meta.yaml").read_text())
-    assert {next(iter(entry)) for entry in about["params"]} == {"k", "report", "extra"}
-    rule = (folder / "test" / "Snakefile").read_text()
-    assert all(f"        {name}=" in rule for name in ("reads", "dictionary", "k", "report"))
 
 
-def script_of(text, part):
+FILTERED = (
+    "streamer index lambda.fa.gz -k 31 --subtract other.fa --target-by file -o own.idx && "
+    "streamer filter R1.fq.gz R2.fq.gz --pairs -d own.idx -k 31 --deplete --preset host-short -q "
+    "--output2 own_2.fastq.gz -o own_1.fastq.gz"
+)
+
+
+@pytest.fixture
+def pairs(program):
+    """Pairs, and a part of the host that is subtracted."""
+    for mate in (1, 2):
+        reads = gzip.decompress((program / "lambda_sim.fq.gz").read_bytes()).split(b"\n")
+        reads[::4] = [name.split()[0] + b"/%d" % mate if name else name for name in reads[::4]]
+        (program / f"R{mate}.fq.gz").write_bytes(gzip.compress(b"\n".join(reads)))
+    letters = gzip.decompress((program / "lambda.fa.gz").read_bytes()).split(b"\n", 1)[1]
+    (program / "other.fa").write_bytes(b">other\n" + letters[:20_000])
+    return program
+
+
+def same(folder, *names):
+    return all((folder / one).read_bytes() == (folder / other).read_bytes() for one, other in names)
+
+
+def test_the_wrappers_of_a_host(pairs, monkeypatch):
+    """Their files are those of the commands, the same to the byte in every run."""
+    for number in (1, 2):
+        run_wrapper(
+            "index", monkeypatch, params={},
+            input={"fasta": "lambda.fa.gz", "subtract": ["other.fa"]},
+            output={"index": f"host{number}.idx"},
+        )  # fmt: skip
+        run_wrapper(
+            "filter", monkeypatch, params={},
+            input={"reads": ["R1.fq.gz", "R2.fq.gz"], "index": f"host{number}.idx"},
+            output={"reads": [f"clean{number}_1.fq.gz", f"clean{number}_2.fq.gz"],
+                    "summary": f"clean{number}.json"},
+        )  # fmt: skip
+    bash(FILTERED)
+    assert same(pairs, ("host1.idx", "own.idx"), ("host2.idx", "own.idx"))
+    for mate in (1, 2):
+        own = f"own_{mate}.fastq.gz"
+        assert same(pairs, (f"clean1_{mate}.fq.gz", own), (f"clean2_{mate}.fq.gz", own))
+    assert (pairs / "clean1_mqc.json").exists()
+
+
+def script_of(text, part, values):
     """The shell script of a process, as Nextflow would write it."""
     script = text.partition(f"    {part}:\n")[2].split('"""')[1]
-    values = {"reads": "lambda_sim.fq.gz", "dictionary": "lambda.fa.gz", "k": "21",
-              "task.cpus": "2", "args": "--report reads", "prefix": "test",
-              "task.process": "STREAMER_MATCH"}  # fmt: skip
     script = re.sub(r"(?<!\\)\$\{([\w.]+)\}", lambda match: values[match[1]], script)
     lines = script.replace("\\\\\n", "\\\n").replace("\\$", "$").splitlines()
     return "\n".join(line[4:] for line in lines)
 
 
+def run_module(program, name, part, **values):
+    """Run a module; return its texts, main.nf and meta.yml."""
+    folder = PACKAGING / "nf-core" / "streamer" / name
+    text = (folder / "main.nf").read_text()
+    known = {"k": "31", "task.cpus": "2", "args": "", "prefix": "test", "task.process": name}
+    # the here-document of the template loses its tabs; a script has none
+    script = script_of(text, part, known | values)
+    bash(re.sub(r"^ *(END_VERSIONS)$", r"\1", script, flags=re.MULTILINE))
+    versions = yaml.safe_load((program / "versions.yml").read_text())
+    assert versions == {name: {"streamer": __version__}}
+    about = yaml.safe_load((folder / "meta.yml").read_text())
+    named = [next(iter(entry)) for channel in about["input"] for entry in channel]
+    told = re.findall(r"(?:val|path)\(?\s?(\w+)\b", text.partition("output:")[0])
+    assert named == told
+    assert [next(iter(entry)) for entry in about["output"]] == re.findall(r"emit: (\w+)", text)
+    # what is promised is there
+    for pattern in re.findall(r'path\(?\s?"(.+?)"', text.partition("output:")[2]):
+        assert [*program.glob(pattern)], pattern
+
+
 @pytest.mark.parametrize("part", ["script", "stub"])
 def test_the_nextflow_module(program, part):
-    folder = PACKAGING / "nf-core" / "streamer" / "match"
-    text = (folder / "main.nf").read_text()
-    # the here-document of the template loses its tabs; a script has none
-    bash(re.sub(r"^ *(END_VERSIONS)$", r"\1", script_of(text, part), flags=re.MULTILINE))
-    versions = yaml.safe_load((program / "versions.yml").read_text())
-    assert versions == {"STREAMER_MATCH": {"streamer": __version__}}
+    run_module(
+        program, "match", part, reads="lambda_sim.fq.gz", dictionary="lambda.fa.gz", k="21",
+        args="--report reads",
+    )  # fmt: skip
     table = gzip.decompress((program / "test.tsv.gz").read_bytes()).decode()
     if part == "script":
         told = "streamer match lambda_sim.fq.gz -d lambda.fa.gz -k 21 --report reads -q"
         assert table == bash(told)
-    about = yaml.safe_load((folder / "meta.yml").read_text())
-    named = [next(iter(entry)) for channel in about["input"] for entry in channel]
-    assert named == ["meta", "reads", "dictionary", "k"]
-    assert [next(iter(entry)) for entry in about["output"]] == re.findall(r"emit: (\w+)", text)
+
+
+@pytest.mark.parametrize("part", ["script", "stub"])
+def test_the_modules_of_a_host(pairs, part):
+    """Their files are those of the commands, to the byte."""
+    fasta = {"fasta": "lambda.fa.gz", "minus": "--subtract other.fa", "args": "--target-by file"}
+    run_module(pairs, "index", part, **fasta)
+    outputs = "test.clean_1.fastq.gz", "test.clean_2.fastq.gz"
+    run_module(
+        pairs, "filter", part, reads="R1.fq.gz R2.fq.gz", index="test.idx",
+        args="--deplete --preset host-short", names=" ".join(outputs),
+        outputs=f"--pairs -o {outputs[0]} --output2 {outputs[1]}",
+    )  # fmt: skip
+    if part == "script":
+        bash(FILTERED)
+        pairs_of = zip(("own_1.fastq.gz", "own_2.fastq.gz"), outputs, strict=True)
+        assert same(pairs, ("test.idx", "own.idx"), *pairs_of)
 
 
 # ---- services --------------------------------------------------------------------------------
