@@ -17,6 +17,7 @@ from streamer.matching.reports import REPORTS, Assignment, Columns, intervals, r
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import DEVICES, MODES, Device, Mode
 from streamer.matching.target_counts import TargetCounts
+from streamer.output.output_file import check_arrow
 from streamer.sequences.files import BATCH_BASES
 from streamer.sequences.read_batch import BadReadError, ReadBatch, bad_name
 from trie.codes import as_letters, check_distance, decode_kmers
@@ -129,12 +130,12 @@ class Matcher:
     def _new(self, *, counted: bool) -> StreamMatcher:
         return StreamMatcher.of(self.dictionary, counted=counted, **self._options)
 
-    def _counter(self, rule: Assignment) -> tuple[TargetCounts, Callable[[BatchResult], Any]]:
-        """Return a counter by target, and a function that converts results for it."""
+    def _counter(self) -> tuple[StreamMatcher, Callable[[BatchResult], BatchResult]]:
+        """Return a matcher that can count by target, and a function that makes its results."""
         if self._changes:
-            return TargetCounts(self._matcher, rule), lambda result: result
+            return self._matcher, lambda result: result
         matcher = self._new(counted=True)
-        return TargetCounts(matcher, rule), lambda result: matcher.match([result.batch])[0]
+        return matcher, lambda result: matcher.match([result.batch])[0]
 
     def _with_depths(self, result: BatchResult) -> BatchResult:
         if self._changes:
@@ -215,7 +216,8 @@ class Matches:
         Columns: target, reads, bases, matches, kmers, seen, breadth, depth; the last two are NaN
         where there are no k-mers.
         """
-        counts, counted = self._matcher._counter(Assignment(min_windows, min_fraction))
+        matcher, counted = self._matcher._counter()
+        counts = TargetCounts(matcher, Assignment(min_windows, min_fraction))
         for result in self._results:
             counts.add(counted(result))
         columns = counts.columns()
@@ -223,6 +225,43 @@ class Matches:
         for name, part in (("breadth", "seen"), ("depth", "matches")):
             columns[name] = np.round(columns[part] / kmers, _RATIO_DIGITS)
         return _structured(columns)
+
+    def to_arrow(
+        self,
+        report: Literal["windows", "intervals", "reads", "targets"] = "intervals",
+        *,
+        min_windows: int = 1,
+        min_fraction: float = 0.0,
+    ) -> Any:
+        """Return a ``pyarrow.Table`` with the rows of ``match --report``, for data frames.
+
+        It has names in the place of indices, and lists where a window has several targets.
+        min_windows, min_fraction: for ``targets``. UsageError without pyarrow.
+
+        >>> from streamer import Dictionary, Matcher
+        >>> dictionary = Dictionary.from_files(["lambda.fa.gz"], 21)
+        >>> read = ("read1", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT" + "C" * 30)
+        >>> found = Matcher(dictionary).match([read]).to_arrow()
+        >>> found.column_names
+        ['read', 'start', 'end', 'event', 'windows', 'target']
+        >>> found.to_pylist()[0]["target"]
+        ['gi|9626243|ref|NC_001416.1|']
+        """
+        check_choice("report", report, ("windows", "intervals", "reads", "targets"))
+        check_arrow()
+        from streamer.matching.running_report import Answer, RowAnswer, TargetAnswer
+        from streamer.output.arrow_rows import arrow_table
+
+        answer: Answer
+        counted: Callable[[BatchResult], BatchResult]
+        if report == "targets":
+            counting, counted = self._matcher._counter()
+            answer = TargetAnswer(counting, Assignment(min_windows, min_fraction), None)
+        else:
+            answer = RowAnswer(REPORTS[report], self._sets, self._matcher.dictionary.k)
+            counted = self._matcher._with_depths if answer.depths else lambda result: result
+        tables = [table for one in self._results for table in answer.after(counted(one))]
+        return arrow_table(answer.columns, [*tables, *answer.last()])
 
     def _joined(self, rows: Callable[[BatchResult], Columns]) -> NDArray[np.void]:
         """Join the rows of all results; ``read`` continues from one result to the next."""

@@ -27,7 +27,8 @@ ROWS_A_BATCH = 1 << 16
 
 TEXTS = frozenset(
     ("text", "pattern", "strand", "cigar", "alpha", "sequence", "a", "b",
-     "read", "event", "target", "best_target", "kmer", "distances", "depths", "barcode")
+     "read", "event", "target", "best_target", "kmer", "distances", "depths", "barcode", "group",
+     "sample", "alias", "control", "verdict")
 )  # fmt: skip
 REALS = frozenset(
     ("gc", "tm", "hairpin_tm", "dimer_tm", "pair_dimer_tm", "identity", "column_identity")
@@ -42,6 +43,20 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     if {"event", "kmer"} & set(columns):
         types["target"] = pa.list_(pa.string())  # the targets of a k-mer; elsewhere it is one
     return pa.schema([(name, types.get(name, pa.int64())) for name in columns])
+
+
+def arrow_table(columns: Sequence[str], tables: Iterable[Table]) -> pa.Table:
+    """Return the rows of tables as one table in memory."""
+    schema = arrow_schema(columns)
+    batches = [batch for table in tables for batch in _batches(table, schema)]
+    return pa.Table.from_batches(batches, schema)
+
+
+def _batches(table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    columns = table.padded(schema.names).columns.values()
+    for first in range(0, table.rows, ROWS_A_BATCH):
+        arrays = map(_array, (_part(column, first) for column in columns), schema.types)
+        yield pa.record_batch(list(arrays), schema=schema)
 
 
 class ArrowWriter(Rows):
@@ -67,24 +82,18 @@ class ArrowWriter(Rows):
 
     def write(self, table: Table) -> None:
         """Write the rows of a table; raise StreamerError if that fails."""
-        for batch in self._batches(table):
+        for batch in _batches(table, self._schema):
             self._write(batch)
 
     def formatted(self, tables: Iterable[Table]) -> Iterator[memoryview]:
         """Yield the rows of tables as messages of Arrow IPC for ``put``; thread-safe."""
         for table in tables:
-            for batch in self._batches(table):
+            for batch in _batches(table, self._schema):
                 yield memoryview(batch.serialize())
 
     def put(self, data: bytes | memoryview) -> None:
         """Write rows that ``formatted`` made."""
         self._write(pa.ipc.read_record_batch(pa.py_buffer(data), self._schema))
-
-    def _batches(self, table: Table) -> Iterator[pa.RecordBatch]:
-        columns = table.padded(self._schema.names).columns.values()
-        for first in range(0, table.rows, ROWS_A_BATCH):
-            arrays = map(_array, (_part(column, first) for column in columns), self._schema.types)
-            yield pa.record_batch(list(arrays), schema=self._schema)
 
     def _write(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)

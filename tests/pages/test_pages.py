@@ -19,6 +19,7 @@ CANNOT_RUN = {
     "docs/filter.md": {"needs samtools": 1},
     "docs/scaling.md": {"needs minutes": 1},
     "docs/howto/gpu-host.md": {"needs a GPU": 3},
+    "docs/howto/data-frames.md": {"needs pandas, polars and duckdb": 3, "needs R": 1},
     "docs/howto/host-removal.md": {"needs the network": 2},
     "docs/howto/notebook.md": {"needs the network": 1},
     "docs/install.md": {

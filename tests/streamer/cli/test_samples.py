@@ -283,3 +283,18 @@ def test_the_live_pages_say_the_same(clinic):
         (row[0], row[1]) for row in want if row[-1] == "detected"
     }
     assert any(marks.values())
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_rows_by_sample_in_data_frames(clinic, tmp_path, streamer, suffix):
+    import pyarrow as pa
+    from pyarrow.parquet import read_table
+
+    files = "--sample-sheet", clinic.folder / "sheet.csv", "--panel", panel_of(clinic.folder)
+    code, out, _ = streamer(*match(clinic, *files, "-q", "--format", "jsonl"))
+    assert code == 0
+    path = tmp_path / f"rows.{suffix}"
+    assert streamer(*match(clinic, *files, "-q", "-o", path))[0] == 0
+    found = read_table(path) if suffix == "parquet" else pa.ipc.open_file(str(path)).read_all()
+    assert found.to_pylist() == [json.loads(line) for line in out.splitlines()]
+    assert found.schema.metadata[b"rule"].startswith(b"detected: at least 4 reads")

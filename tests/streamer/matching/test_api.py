@@ -171,3 +171,36 @@ def test_the_package_alone_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = streamer.Nothing
+
+
+@pytest.mark.parametrize("report", ["windows", "intervals", "reads", "targets"])
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_arrow_has_the_rows_of_the_command(tmp_path, streamer, report, mode):
+    from pyarrow.parquet import read_table
+
+    rng = random.Random(4)
+    texts = ["".join(rng.choices("ACGT", k=300)) for _ in range(3)]
+    records = [("a;b", texts[0] + texts[1]), ("c", texts[1] + texts[2]), ("far", "ACGTN" * 9)]
+    reads = [(f"r{at}", rng.choice(texts)[at : at + 90] + "N" + "ACGGT" * 3) for at in range(12)]
+    reference, fasta = (
+        write_fasta(tmp_path / "ref.fa", records),
+        write_fasta(tmp_path / "r.fa", reads),
+    )
+    with Matcher(Dictionary.from_files([str(reference)], 15), mode=mode, device="cpu") as matcher:
+        options = {"min_windows": 20} if report == "targets" else {}
+        found = matcher.match(reads).to_arrow(report, **options)
+    flags = [part for name in options for part in ("--min-windows", options[name])]
+    out = tmp_path / "rows.parquet"
+    words = ("match", fasta, "-d", reference, "-k", 15, "--mode", mode, "--report", report)
+    assert streamer(*words, *flags, "-q", "-o", out)[0] == 0
+    assert found.num_rows
+    assert found.to_pylist() == read_table(out).to_pylist()
+
+
+def test_arrow_of_an_unknown_report_is_refused(tmp_path):
+    reference = write_fasta(tmp_path / "ref.fa", [("a", "ACGTTGCATTACGGCATTACC")])
+    with Matcher(Dictionary.from_files([str(reference)], 15)) as matcher:
+        found = matcher.match([])
+        assert found.to_arrow("reads").num_rows == 0
+        with pytest.raises(UsageError, match="coverage"):
+            found.to_arrow("coverage")
