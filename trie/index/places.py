@@ -359,6 +359,14 @@ def _to_starts(offsets):
 
 
 @njit(cache=True, nogil=True)
+def _shift(offsets):
+    """Make the ends of buckets, which are full now, starts again."""
+    for bucket in range(offsets.size - 1, 0, -1):
+        offsets[bucket] = offsets[bucket - 1]
+    offsets[0] = 0
+
+
+@njit(cache=True, nogil=True)
 def _sort(offsets, places, prints, first, stop):
     """Sort each of the buckets [first, stop)."""
     for bucket in range(first, stop):
@@ -429,16 +437,18 @@ def find_places(
         for numbers, windows in listed_kmers(text, shape, offsets, full, PAD, stop):
             kmers.add(numbers, windows, threads)
     table, values, _ = kmers.arrays()
+    used = table != FREE
+    table, values = table[used], values[used]
+    del kmers, used
     _put_kmers(table, values, offsets, _NO_PLACES, _NO_PRINTS)
     total = int(_to_starts(offsets))
     if total > MOST_PLACES:
         raise TooManyPlacesError(f"{total:,} minimizers: at most {MOST_PLACES:,} can be stored")
     places, prints = np.empty(total, np.uint32), np.empty(total, np.uint8)
     scan(_FILL, places, prints)
-    if len(kmers):
-        _put_kmers(table, values, offsets, places, prints)
-    offsets[1:] = offsets[:-1].copy()
-    offsets[0] = 0
+    _put_kmers(table, values, offsets, places, prints)
+    del table, values
+    _shift(offsets)
     run_ranges(partial(_sort, offsets, places, prints), 0, offsets.size - 1, threads, grain=_GRAIN)
     _note_full(offsets, full)
     return Buckets(offsets, places, prints, full)
