@@ -130,14 +130,19 @@ def cuda_problem() -> str | None:
     return None
 
 
-def judged(cost: Cost | None, threads: int = 0) -> tuple[str | None, str]:
+Estimate = Callable[[], Cost | None]
+"""The cost of a command; None if it is unknown. Called only where there may be a GPU."""
+
+
+def judged(estimate: Estimate | None, threads: int = 0) -> tuple[str | None, str]:
     """Why to use the CPU, in one line: no CUDA device, or the CPU is faster; None for a GPU.
 
     Then the seconds on a GPU and on the CPU, for a user, if the GPU is used and the cost is known.
     """
     from gpu.card.device import driver_found
 
-    if cost is None or not driver_found():
+    cost = estimate() if estimate is not None and driver_found() else None
+    if cost is None:
         return cuda_problem(), ""
     from trie.cpu.threads import most_threads, usable_cores
 
@@ -154,7 +159,7 @@ def choose_device(
     kernel: str | None = None,
     option: str = "--device",
     report: Callable[[str], None] | None = None,
-    cost: Cost | None = None,
+    cost: Estimate | None = None,
     threads: int = 0,
     gpus: int = 0,
 ) -> Literal["cpu", "cuda"]:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from streamer import device_choice
-from streamer.device_choice import Cost, GpuOrCpu, OnFallback, log_fallback, shown, usable_cards
+from streamer.device_choice import Estimate, GpuOrCpu, OnFallback, log_fallback, shown, usable_cards
 from streamer.errors import StreamerError, UsageError, check_choice
 
 Device = Literal["cpu", "cuda"]
@@ -78,7 +78,7 @@ def choose(
     method: str | None,
     device: str,
     on_fallback: OnFallback = log_fallback,
-    cost: Cost | None = None,
+    cost: Estimate | None = None,
     threads: int = 0,
     gpus: int = 0,
 ) -> Choice:

@@ -84,7 +84,7 @@ def asm(
     texts = _Texts()
     form = None if cluster is None else line_format(format_, "--cluster")
     base = cost_model.asm_base(lengths, 1 + (strands == "both"))
-    work = cost_model.asm(text, base)
+    work = partial(cost_model.asm, text, base)
     with cost_model.search_run(
         METHODS, DEFAULT, method, device, work, threads, gpus, cluster, quiet=quiet
     ) as (choice, where):

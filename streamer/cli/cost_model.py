@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from streamer.cli.choices import say
-from streamer.device_choice import Cost
+from streamer.device_choice import Cost, Estimate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -270,7 +270,7 @@ def search_run(
     default: str,
     method: str | None,
     device: Device,
-    cost: Cost | None,
+    cost: Estimate,
     threads: int,
     gpus: int = 1,
     cluster: str | None = None,

@@ -228,7 +228,7 @@ def matcher_of(run: FilterRun, reads: Sequence[str], quiet: bool) -> Iterator[St
     """The matcher of all runs, with its dictionary. reads: all files, as far as they are known."""
     notice = None if quiet else say
     device = choose_device(
-        run.spec.device, report=notice, cost=cost_model.matching(reads, run.spec),
+        run.spec.device, report=notice, cost=partial(cost_model.matching, reads, run.spec),
         threads=run.spec.threads, gpus=1,
     )  # fmt: skip
     on_fallback = say if run.spec.device == "auto" else None

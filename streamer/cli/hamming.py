@@ -65,13 +65,13 @@ def hamming(
     pattern_search.check_codes(gaps, names, k, source, remedy, quiet=quiet)
     form = None if cluster is None else line_format(format_, "--cluster")
     base = cost_model.hamming_base(len(codes), 1 + (strands == "both"))
-    work = cost_model.hamming(text, base)
     if cluster is not None:
         # faults are known before a cluster starts
         length = orient(records, k, strands, source=source).length
     with cost_model.search_run(
-        METHODS, DEFAULT, method, device, work, threads, gpus, cluster, quiet=quiet
-    ) as (choice, where):
+        METHODS, DEFAULT, method, device, lambda: cost_model.hamming(text, base), threads, gpus,
+        cluster, quiet=quiet,
+    ) as (choice, where):  # fmt: skip
         size = None
         if where is None:
             search = HammingSearch(

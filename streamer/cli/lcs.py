@@ -102,7 +102,6 @@ def lcs(
 
         check_plot(plot, FORMATS, "plot")
 
-    from gpu.card.device import driver_found
     from streamer.batch.choice import choose
     from streamer.batch.lcs import DEFAULT, METHODS
     from streamer.output.rows import open_rows
@@ -112,10 +111,10 @@ def lcs(
     if cluster is not None:
         device = "cpu"
     one, other = (_text(path) if text else _record(path) for path in (a, b))
-    work = None
-    if device == "auto" and driver_found():
-        work = cost_model.lcs(one.codes, other.codes, whole=bool(asked))
-    choice = choose(METHODS, DEFAULT, method, device, say, work, threads, 1)
+    choice = choose(
+        METHODS, DEFAULT, method, device, say,
+        lambda: cost_model.lcs(one.codes, other.codes, whole=bool(asked)), threads, 1,
+    )  # fmt: skip
     with ExitStack() as stack:
         processors = None
         if cluster is not None:

@@ -97,7 +97,7 @@ def match_files(
     on_fallback = say if spec.device == "auto" else None
     device = choose_device(
         spec.device, kernel=spec.cuda_kernel, report=notice,
-        cost=cost_model.matching(reads, spec), threads=spec.threads,
+        cost=partial(cost_model.matching, reads, spec), threads=spec.threads,
         gpus=1 if spec.changes else gpus,
     )  # fmt: skip
     if device == "cuda":

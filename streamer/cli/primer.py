@@ -132,7 +132,7 @@ def primer(
     if plot is not None:
         check_plot(plot, FORMATS, "primer")
     both = strands == "both"
-    work = cost_model.primer(alpha, beta, k)
+    work = partial(cost_model.primer, alpha, beta, k)
     with cost_model.search_run(
         METHODS, DEFAULT, method, device, work, threads, gpus, cluster, quiet=quiet
     ) as (choice, where):
