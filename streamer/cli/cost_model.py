@@ -127,8 +127,7 @@ def _measured(sample: bytes, path: str) -> tuple[float, float]:
         reads = lines[1::4]
     else:
         reads = [line.split(b"\t")[9] for line in lines if line.count(b"\t") > 9]
-    # the last one is cut
-    whole = reads[:-1] or reads
+    whole = reads[:-1] or reads  # the last one is cut
     total = len(sample) * len(whole) / max(len(reads), 1)
     return sum(map(len, whole)) / max(total, 1), len(whole) / max(total, 1)
 
@@ -145,8 +144,7 @@ def matching(reads: Sequence[str], spec: MatchSpec) -> Cost | None:
     if found is None or known is None:
         return None
     bases, stream = found.bases, found.stream * _INFLATED
-    slow, most = _INDEXED_IN_TURN
-    begun = min(known.bases, most) * slow
+    begun = min(known.bases, _INDEXED_IN_TURN[1]) * _INDEXED_IN_TURN[0]
     indexed = known.bases * _INDEXED
     cpu, host = indexed + found.text * _PARSED, indexed + bases * _PACKED
     fed = begun + max(stream, bases * _FED)
