@@ -592,7 +592,7 @@ def missing_table(report: reports.TargetReport, where: str) -> Markup:
     judged = bool(report.verdicts)
     head: list[Child] = ["Sample", "Reads", "Detected" if judged else "With reads"]
     head += ["More needed", "Not detected"] if judged else ["Without a read"]
-    rows: list[tuple[bool, int, list[Child]]] = []
+    rows: list[tuple[bool, int, int, list[Child]]] = []
     for barcode in report.barcodes:
         samples = report.sheet.samples or report.groups.keys() - {None, "unclassified"}
         if report.by_barcode and barcode not in samples:
@@ -607,12 +607,13 @@ def missing_table(report: reports.TargetReport, where: str) -> Markup:
             report.shown(barcode) if report.by_barcode else "all reads",
             tag("small", f" {control} control") if control else None,
         )
-        row: list[Child] = [name, f"{int(report.groups[barcode][0].sum()):,}",
+        reads = int(report.groups[barcode][0].sum())
+        row: list[Child] = [name, f"{reads:,}",
                f"{have:,} of {len(report.names):,}", *lists]  # fmt: skip
-        rows.append((control == "negative", have, row))
+        rows.append((control == "negative", have, reads, row))
     if not rows:
         return tag("p", f"Every sample has reads of every target{where}.")
-    rows.sort(key=lambda row: row[:2])
+    rows.sort(key=lambda row: row[:3])
     caption = f"What is missing{where}, by sample, the most first"
     return table(head, [row for *_, row in rows], caption=caption, text_from=3)
 

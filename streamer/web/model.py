@@ -237,7 +237,7 @@ class TargetRows:
             name = barcode if sample is None else sample.name
             found.append([barcode, name, sample and sample.control, reads, bases, targets,
                           *judged.get(barcode, [None] * 3)])  # fmt: skip
-        return sorted(found, key=lambda row: (row[2] == "negative", row[6] or 0, row[5]))
+        return sorted(found, key=lambda row: (row[2] == "negative", row[6] or 0, row[3]))
 
     def _verdicts(self, totals: Mapping[str | None, int]) -> dict[str | None, list[int]]:
         """Count the verdicts of each barcode, in the order of their codes; empty without limits."""

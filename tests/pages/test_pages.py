@@ -41,6 +41,7 @@ RUN_ELSEWHERE = {"selftest", "top", "warm-up"}
 # pages that begin elsewhere than in the folder try: in the clone, or in one of their own
 OWN_FOLDER = {
     "README.md": "", "CONTRIBUTING.md": "", "docs/tutorial.md": "", "docs/panel.md": "panel",
+    "docs/clinic.md": "clinic",
 }  # fmt: skip
 SARS = {
     "sarscov2_MN908947.3.fa.gz": "nCoV-2019.reference.fasta",
