@@ -58,6 +58,7 @@ def table(
     caption: str,
     numbers_from: int = 1,
     text_from: int = 1 << 30,
+    class_: str | None = None,
 ) -> Markup:
     """A table; columns from ``numbers_from`` on are aligned as numbers, the first is a heading.
 
@@ -73,7 +74,7 @@ def table(
     return tag(
         "div",
         tag("table", tag("caption", caption), tag("thead", tag("tr", *heads)),
-            tag("tbody", *body)),
+            tag("tbody", *body), class_=class_),
         class_="scroll", tabindex=0, role="region", aria_label=caption,
     )  # fmt: skip
 
@@ -597,7 +598,10 @@ def missing_table(report: reports.TargetReport, where: str) -> Markup:
         samples = report.sheet.samples or report.groups.keys() - {None, "unclassified"}
         if report.by_barcode and barcode not in samples:
             continue
-        have = len(report.having(barcode, "detected"))
+        found = report.having(barcode, "detected")
+        have = f"{len(found):,} of {len(report.names):,}"
+        if judged and found:
+            have += f": {_names(found)}"
         more, none = (report.having(barcode, one) for one in ("more needed", "not detected"))
         if not (judged or none):
             continue
@@ -608,14 +612,13 @@ def missing_table(report: reports.TargetReport, where: str) -> Markup:
             tag("small", f" {control} control") if control else None,
         )
         reads = int(report.groups[barcode][0].sum())
-        row: list[Child] = [name, f"{reads:,}",
-               f"{have:,} of {len(report.names):,}", *lists]  # fmt: skip
-        rows.append((control == "negative", have, reads, row))
+        row: list[Child] = [name, f"{reads:,}", have, *lists]
+        rows.append((control == "negative", len(found), reads, row))
     if not rows:
         return tag("p", f"Every sample has reads of every target{where}.")
     rows.sort(key=lambda row: row[:3])
     caption = f"What is missing{where}, by sample, the most first"
-    return table(head, [row for *_, row in rows], caption=caption, text_from=3)
+    return table(head, [row for *_, row in rows], caption=caption, text_from=2, class_="names")
 
 
 def _names(names: Sequence[str]) -> str:

@@ -226,7 +226,8 @@ def test_a_report_says_first_what_is_missing(clinic, tmp_path, streamer):
             for words, word in ((more, "more needed"), (lacking, "not detected")):
                 names = [row[1] for row in own if row[-1] == word]
                 assert words == (", ".join(names) or "\N{EN DASH}")
-            assert found == f"{sum(row[-1] == 'detected' for row in own)} of 4"
+            names = [row[1] for row in own if row[-1] == "detected"]
+            assert found == f"{len(names)} of 4" + (f": {', '.join(names)}" if names else "")
         words = " ".join(page.words)
         assert "patient 3 (barcode03) has no read" in words
         assert "in the positive control pos (barcode04) nothing was found" in words
