@@ -251,6 +251,13 @@ def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assi
         codes, held = np.empty(room, np.uint64), np.empty(room, np.int64)
         windows, found = _matching(one, first, k, both, only, codes, held, 0)
         more, found = _matching(other, last, k, both, only, codes, held, found)
+        if number == 1 and least <= found:
+            # some of the windows are often enough
+            part = np.sort(codes[: min(found, 4 * least)])
+            some = 1 + np.count_nonzero(part[1:] != part[:-1])
+            if some >= least and some / (windows + more) >= fraction:
+                assigned[pair] = 0
+                continue
         order = np.argsort(codes[:found])
         best, most = -1, np.int64(0)
         for i in range(found):
