@@ -207,32 +207,50 @@ def cover(at, offsets, counts, bins, columns):
 
 
 @inner
-def _matching(reads, read, k, both, only, codes, held, found):
-    """Append code and target set of each matching window; return all windows and those found."""
+def _counts(reads, read):
+    """The number of windows of a read, and of those that match."""
+    events, _, offsets, _ = reads
+    windows = matches = np.int64(0)
+    for i in range(offsets[read], offsets[read + 1]):
+        windows += events[i] != 0
+        matches += events[i] == MATCH
+    return windows, matches
+
+
+@inner
+def _matching(reads, read, k, both, only, codes, held, found, most):
+    """Append code and target set of each matching window, up to ``most``; returns their number."""
     events, bases, offsets, runs = reads
     mask = (np.uint64(1) << np.uint64(2 * k)) - np.uint64(1)
     top = np.uint64(2 * (k - 1))
     code = turned = np.uint64(0)
-    windows = 0
     first = offsets[read]
     run = np.searchsorted(runs[:, 1], first, side="right")
     for i in range(first, offsets[read + 1]):
+        if found == most:
+            break
         base = np.uint64(bases[i] & 3)
         code = (code << np.uint64(2) | base) & mask
         turned = turned >> np.uint64(2) | (np.uint64(3) - base) << top
         start = i - k + 1
-        if start >= first and events[start]:
-            windows += 1
+        if start >= first and events[start] == MATCH:
             while run < len(runs) and runs[run, 1] <= start:
                 run += 1
             own = np.int64(only)
             if run < len(runs) and runs[run, 0] <= start:
                 own = runs[run, SET]
-            if events[start] == MATCH and own != np.int64(NO_SET):
+            if own != np.int64(NO_SET):
                 codes[found] = min(code, turned) if both else code
                 held[found] = own
                 found += 1
-    return windows, found
+    return found
+
+
+@inner
+def _of_pair(one, first, other, last, k, both, only, codes, held, most):
+    """Write what ``_matching`` appends of both reads."""
+    found = _matching(one, first, k, both, only, codes, held, 0, most)
+    return _matching(other, last, k, both, only, codes, held, found, most)
 
 
 @njit(cache=True, nogil=True)
@@ -245,19 +263,27 @@ def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assi
     """
     set_starts, members, number = targets
     tally = np.zeros(number, np.int64)
+    codes, held = np.empty(0, np.uint64), np.empty(0, np.int64)
     for pair in range(assigned.size):
         first, last = step * pair, step * pair + step - 1
-        room = one[2][first + 1] - one[2][first] + other[2][last + 1] - other[2][last]
-        codes, held = np.empty(room, np.uint64), np.empty(room, np.int64)
-        windows, found = _matching(one, first, k, both, only, codes, held, 0)
-        more, found = _matching(other, last, k, both, only, codes, held, found)
-        if number == 1 and least <= found:
+        windows, matches = _counts(one, first)
+        more, others = _counts(other, last)
+        windows, matches = windows + more, matches + others
+        assigned[pair] = -1
+        if matches < least:
+            continue
+        if codes.size < matches:
+            codes, held = np.empty(2 * matches, np.uint64), np.empty(2 * matches, np.int64)
+        if number == 1:
             # some of the windows are often enough
-            part = np.sort(codes[: min(found, 4 * least)])
-            some = 1 + np.count_nonzero(part[1:] != part[:-1])
-            if some >= least and some / (windows + more) >= fraction:
+            some = min(2 * least, matches)
+            found = _of_pair(one, first, other, last, k, both, only, codes, held, some)
+            part = np.sort(codes[:found])
+            distinct = np.int64(found > 0) + np.count_nonzero(part[1:] != part[:-1])
+            if distinct >= least and distinct / windows >= fraction:
                 assigned[pair] = 0
                 continue
+        found = _of_pair(one, first, other, last, k, both, only, codes, held, matches)
         order = np.argsort(codes[:found])
         best, most = -1, np.int64(0)
         for i in range(found):
@@ -271,5 +297,5 @@ def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assi
         for i in range(found):
             for j in range(set_starts[held[i]], set_starts[held[i] + 1]):
                 tally[members[j]] = 0
-        enough = most >= least and most / max(windows + more, 1) >= fraction
+        enough = most >= least and most / max(windows, 1) >= fraction
         assigned[pair] = best if enough else -1
