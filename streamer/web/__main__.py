@@ -4,7 +4,6 @@ The daemon starts it (``streamer.daemon.web``) and ends it by closing its standa
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
@@ -75,8 +74,7 @@ async def serve(task: WebTask) -> None:
         broadcast.end()
         server.should_exit = True
         following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
+        await asyncio.wait({following}, timeout=0.1)
         await serving
 
 
@@ -103,6 +101,8 @@ def main() -> None:
     task = WebTask.from_json(sys.stdin.readline())
     logs.configure(task.level, task.format)
     asyncio.run(serve(task))
+    # not after the thread that waits for control, which a daemon that ends no longer answers
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -397,6 +397,17 @@ pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn
 IMPORTING = "import time; time.sleep(600)"
 
 
+def test_the_process_ends_while_a_request_to_control_gets_no_answer(path, capfd):
+    with running(path, ON) as daemon:
+        endpoint = daemon.endpoints["web"]
+        until(lambda: everything(endpoint)["status"], "the page hears the daemon")
+        # from now on control is deaf; the page asks it once a second
+        daemon.service._control.stop()
+        daemon.service._control.join(DEADLINE)
+        until(lambda: everything(endpoint)["problem"], "the page waits for control")
+    assert "did not end" not in capfd.readouterr().err
+
+
 def test_a_process_that_has_not_begun_is_ended_at_once(path, monkeypatch, capfd):
     """It does not look at its standard input yet."""
     started = []
