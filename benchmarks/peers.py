@@ -13,7 +13,7 @@ Run = Callable[[], Any]
 
 def missing(name: str) -> str:
     """The cell of a table for a peer that is not installed."""
-    return f"{name} is not installed: pip install 'kmer-streamer[bench]'"
+    return f"{name} is not installed: pip install '.[bench]' in a clone"
 
 
 def _imported(name: str) -> Any | None:

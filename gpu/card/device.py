@@ -61,7 +61,7 @@ def devices() -> list[Device]:
         from numba import cuda
     except ImportError as error:
         raise RuntimeError(
-            f"the CUDA packages are not installed ({error}): pip install 'kmer-streamer[gpu]'"
+            f"the CUDA packages are not installed ({error}): pip install '.[gpu]' in a clone"
         ) from None
     try:
         if not cuda.is_available():

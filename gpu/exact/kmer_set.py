@@ -369,7 +369,7 @@ def _run(function: Any, threads: int, stream: Any, *arguments: Any) -> None:
     with_threads(plain(function), threads, THREADS, stream)(*arguments)
 
 
-MISSING = "growing on CUDA needs CuPy: pip install 'kmer-streamer[gpu]'"
+MISSING = "growing on CUDA needs CuPy: pip install '.[gpu]' in a clone"
 
 
 class DeviceLists:

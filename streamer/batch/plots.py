@@ -18,9 +18,7 @@ def check_plot(path: str, formats: tuple[str, ...], extra: str) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise StreamerError(
-            f"plots need matplotlib: pip install 'kmer-streamer[{extra}]'"
-        ) from None
+        raise StreamerError(f"plots need matplotlib: pip install '.[{extra}]' in a clone") from None
 
 
 def drawn(figure: Any, path: str, dpi: int) -> bytes:

@@ -144,8 +144,7 @@ class _Converter:
             import pysam
         except ImportError:
             raise UsageError(
-                f"{path}: other alignments are converted by pysam: "
-                "pip install 'kmer-streamer[cram]'"
+                f"{path}: other alignments are converted by pysam: pip install '.[cram]' in a clone"
             ) from None
         pysam.set_verbosity(0)
         self._path = path

@@ -87,6 +87,10 @@ def report(
         from streamer.daemon.config import load
 
         loaded = load(config, check_files=False)
+        if not files and loaded.journal.durability == "none":
+            raise UsageError(
+                f"{config}: this daemon keeps no journal (journal.durability = 'none')"
+            )
         files = files or [loaded.journal.directory]
         sources = tuple(loaded.dictionary.sources)
         names = names or (loaded.dictionary.targets, loaded.dictionary.target_by)

@@ -74,7 +74,7 @@ def _check_page(count: int | None) -> None:
         raise UsageError("--count is for --format table and jsonl")
     if find_spec("textual") is None:
         raise StreamerError(
-            "--format page needs the package textual: pip install 'kmer-streamer[top]'"
+            "--format page needs the package textual: pip install '.[top]' in a clone"
         )
     if not _can_draw():
         raise UsageError("--format page needs a terminal")

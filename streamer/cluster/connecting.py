@@ -37,7 +37,7 @@ from streamer.errors import StreamerError, UsageError
 from trie.cpu.threads import most_threads
 
 LOCAL = "local"
-INSTALL = "pip install 'kmer-streamer[cluster]'"
+INSTALL = "pip install '.[cluster]' in a clone"
 CONNECT_SECONDS = 5.0
 _MOST_FOLDER = 40
 """Longest path of a folder for sockets: with the names that Ray adds, the limit is 107."""

@@ -299,4 +299,4 @@ def line_format(format_: RowsFormat, what: str) -> LineFormat:
 def check_arrow() -> None:
     """Raise UsageError if pyarrow is missing."""
     if find_spec("pyarrow") is None:
-        raise UsageError("Arrow and Parquet need pyarrow: pip install 'kmer-streamer[arrow]'")
+        raise UsageError("Arrow and Parquet need pyarrow: pip install '.[arrow]' in a clone")

@@ -309,7 +309,7 @@ MAGIC = b"CRAM"
 END = b"\xe0EOF"  # in the container that ends a file, and in no other one (CRAM specification 9)
 _READ_BYTES = 1 << 17
 
-_NEEDED = "CRAM needs pysam: pip install 'kmer-streamer[cram]'"
+_NEEDED = "CRAM needs pysam: pip install '.[cram]' in a clone"
 _DAMAGED = (
     "damaged or truncated CRAM, or its reference is not found: set REF_PATH, or convert the file "
     "with samtools fastq -T '*' --reference FASTA"

@@ -72,7 +72,7 @@ def primer3() -> Any:
         from primer3.thermoanalysis import ThermoAnalysis
     except ImportError:
         raise StreamerError(
-            "the design of primers needs primer3-py: pip install 'kmer-streamer[primer]'"
+            "the design of primers needs primer3-py: pip install '.[primer]' in a clone"
         ) from None
     return ThermoAnalysis()
 

@@ -355,7 +355,7 @@ class JobsTable(ConfigTable):
             elif not os.path.isdir(path):
                 yield f"jobs.directories.{at}", f"no such folder: '{name}' (looked for {path})"
         if self.directories and importlib.util.find_spec("pyarrow") is None:
-            what = "results of jobs need pyarrow: pip install 'kmer-streamer[arrow]'"
+            what = "results of jobs need pyarrow: pip install '.[arrow]' in a clone"
             yield "jobs.directories", what
 
 
@@ -458,7 +458,7 @@ class WebTable(ConfigTable):
         missing = [name for name in packages if importlib.util.find_spec(name) is None]
         if missing:
             need = f"the live page needs {' and '.join(missing)}"
-            yield "web.endpoint", f"{need}: pip install 'kmer-streamer[web]'"
+            yield "web.endpoint", f"{need}: pip install '.[web]' in a clone"
         if self.token_file:
             try:
                 read_token(self.token_file)

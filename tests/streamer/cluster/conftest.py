@@ -15,7 +15,7 @@ from tests.streamer.cluster.faulty_workers import GENOME, made
 def nodes():
     """Two nodes on this host, which all tests share."""
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'kmer-streamer[cluster]'")
+        pytest.skip("Ray is not installed: pip install '.[cluster]' in a clone")
     with ray_nodes() as found:
         yield found
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None,
-    reason="Ray is not installed: pip install 'kmer-streamer[cluster]'",
+    reason="Ray is not installed: pip install '.[cluster]' in a clone",
 )
 
 
@@ -140,7 +140,7 @@ def test_without_ray_one_line_says_what_to_install(text):
     )
     assert found.returncode == 1
     assert found.stderr.count("\n") == 1
-    assert "pip install 'kmer-streamer[cluster]'" in found.stderr
+    assert "pip install '.[cluster]' in a clone" in found.stderr
 
 
 def test_nothing_of_ray_is_imported_without_a_cluster(text):

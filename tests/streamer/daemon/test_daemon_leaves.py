@@ -67,7 +67,7 @@ def test_an_end_before_it_is_ready(path, tmp_path, module, function, number):
 def folder(monkeypatch):
     """For the files of a daemon's own cluster."""
     if find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'kmer-streamer[cluster]'")
+        pytest.skip("Ray is not installed: pip install '.[cluster]' in a clone")
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
     # short enough for Ray's sockets

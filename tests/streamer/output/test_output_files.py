@@ -484,7 +484,7 @@ def test_arrow_without_pyarrow_is_one_line(line, folder, streamer, monkeypatch):
     monkeypatch.setattr(output_file, "find_spec", lambda name: None)
     words = line(TABLES["targets"])
     code, _, err = streamer(*words, "-o", folder / "rows.parquet")
-    said = "Arrow and Parquet need pyarrow: pip install 'kmer-streamer[arrow]'"
+    said = "Arrow and Parquet need pyarrow: pip install '.[arrow]' in a clone"
     assert (code, err) == (2, f"streamer: error: {said}\n")
 
 

@@ -203,6 +203,7 @@ USAGE = {
     "windows": (["t.tsv", "--min-windows", "2", "-o", "x.html"], 2, "--min-windows is for"),
     "missing": (["none.tsv", "-o", "x.html"], 1, "none.tsv: no such file"),
     "no_journal": (["folder", "-o", "x.html"], 1, "there is no journal"),
+    "kept_none": (["--config", "t.toml", "-o", "x.html"], 2, "this daemon keeps no journal"),
     "over_itself": (["t.tsv", "-o", "t.tsv"], 2, "input and output are the same file"),
     "over_aside": (["x_mqc.json", "-o", "x.html"], 2, "input and output are the same file"),
     "no_folder": (["t.tsv", "-o", "none/x.html"], 1, "none/x.html: cannot write"),
@@ -213,6 +214,7 @@ USAGE = {
 def test_faults_of_options(tmp_path, monkeypatch, capfd, name):
     monkeypatch.chdir(tmp_path)
     Path("t.tsv").write_text(TARGETS)
+    Path("t.toml").write_text('dictionary.seed_bases = 9\njournal.durability = "none"\n')
     Path("x_mqc.json").write_text(TARGETS)
     Path("folder").mkdir()
     before = {path: path.read_text() for path in Path().glob("*.*")}

@@ -276,7 +276,7 @@ def test_new_data_while_the_page_closes():
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ([], 1, "--format page needs the package textual: pip install 'kmer-streamer[top]'"),
+        ([], 1, "--format page needs the package textual: pip install '.[top]' in a clone"),
         (["--count", "2"], 2, "--count is for --format table and jsonl"),
     ],
 )

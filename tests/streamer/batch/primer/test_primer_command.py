@@ -275,7 +275,7 @@ def test_primer3_missing_is_told(streamer, virus, monkeypatch):
     monkeypatch.setitem(sys.modules, "primer3", None)
     code, _, err = streamer("primer", *virus[:2], "-k", 5, "--tm", "55-60", "--device", "cpu", "-q")
     assert code == 1
-    assert "pip install 'kmer-streamer[primer]'" in err
+    assert "pip install '.[primer]' in a clone" in err
 
 
 def test_known_primers_keep_what_the_oracle_says(streamer, virus, tmp_path):
