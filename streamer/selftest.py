@@ -224,7 +224,7 @@ def _speed(device: Any, total: int) -> Iterator[Outcome]:
         right = not bool((found.events == 2).any())
         cores = usable_cores()
         like = min(REACHED[device], key=lambda one: abs(one.cores - cores))
-        causes += (f"{cores} cores",) * (cores < LOW * like.cores)
+        causes += (f"this machine has {cores} cores",) * (cores < LOW * like.cores)
         yield Outcome(
             device, f"{mode}, {total:,} bases", right, batch.bases.size / min(seconds),
             like.rates[mode], like.machine, causes,
