@@ -83,7 +83,7 @@ MISTAKES = {
         f"{MATCHING}/test_target_reports.py::test_a_fraction_is_met_by_a_quotient_that_is_equal",
     ),
     "one threshold is enough": Mistake(
-        f"{MATCHING}/target_tally.py", "and all(has >= limit", "and any(has >= limit > 0",
+        f"{MATCHING}/panel.py", "& (breadth >= self.breadth)", "| (breadth >= self.breadth)",
         f"{MATCHING}/test_target_tally.py::test_rows_and_enough_are_those_of_counting_anew",
     ),
     "a point of the curve lost": Mistake(

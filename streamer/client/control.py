@@ -108,6 +108,8 @@ class Control(Connection):
     CoverageBin(start=0, end=24251, kmers=24251, seen=12, matches=12)
     >>> control.panel()["groups"]  # of the configuration
     {}
+    >>> control.samples()  # of its sample sheet
+    []
     >>> control.novelty()[-1].kmers
     0
     >>> control.ask([("read3", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])[0].action

@@ -20,6 +20,9 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
+# the C library; each CDLL is a cycle of objects, so there is one
+_LIBC = ctypes.CDLL(None)
+
 _CPUS = Path("/sys/devices/system/cpu")
 
 
@@ -68,7 +71,7 @@ _PR_SET_PDEATHSIG = 1  # from Linux, prctl.h
 
 def end_with(parent: int) -> None:
     """Have this process killed when the thread of ``parent`` that started it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # the parent has already ended
         sys.exit(1)
@@ -83,7 +86,7 @@ _M_ARENA_MAX = -8  # of mallopt in glibc's malloc.h
 def give_back() -> None:
     """Give freed memory back to the system: that between blocks in use, too."""
     with suppress(AttributeError):  # of a C library other than glibc
-        ctypes.CDLL(None).malloc_trim(0)
+        _LIBC.malloc_trim(0)
 
 
 def limit() -> int | None:
@@ -107,7 +110,7 @@ def prepare() -> None:
         )
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # each thread's pool would reserve 64 MiB
-    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    _LIBC.mallopt(_M_ARENA_MAX, 1)
 
 
 def require(size: int, what: str) -> None:
