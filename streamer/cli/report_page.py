@@ -87,11 +87,13 @@ def report(
         from streamer.daemon.config import load
 
         loaded = load(config, check_files=False)
-        if not files and loaded.journal.durability == "none":
+        journal = loaded.journal
+        named = "durability" in journal.model_fields_set
+        if not files and named and journal.durability == "none":
             raise UsageError(
                 f"{config}: this daemon keeps no journal (journal.durability = 'none')"
             )
-        files = files or [loaded.journal.directory]
+        files = files or [journal.directory]
         sources = tuple(loaded.dictionary.sources)
         names = names or (loaded.dictionary.targets, loaded.dictionary.target_by)
         min_windows = loaded.answers.min_windows if min_windows is None else min_windows

@@ -246,7 +246,7 @@ def test_missing_packages_are_said_at_the_start(path, monkeypatch):
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name: None if name == "uvicorn" else found(name)
     )
-    with pytest.raises(ConfigError, match=r"needs uvicorn: pip install 'kmer-streamer\[web\]'"):
+    with pytest.raises(ConfigError, match=r"needs uvicorn: pip install '\.\[web\]'"):
         config.load(path, ON)
 
 
