@@ -28,6 +28,8 @@ NICE = 10
 
 # between the end of the daemon's words and that of the process: pages show the end
 _END_SECONDS = 0.5
+# for the follower to close its sockets
+_CLOSING_SECONDS = 0.1
 
 log = structlog.get_logger("web")
 
@@ -74,8 +76,11 @@ async def serve(task: WebTask) -> None:
         broadcast.end()
         server.should_exit = True
         following.cancel()
-        await asyncio.wait({following}, timeout=0.1)
+        await asyncio.wait({following}, timeout=_CLOSING_SECONDS)
         await serving
+    if following.done() and not following.cancelled():
+        # it never returns: this raises what it ended with
+        following.result()
 
 
 async def _end_of_input() -> None:

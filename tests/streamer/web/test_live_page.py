@@ -408,6 +408,23 @@ def test_the_process_ends_while_a_request_to_control_gets_no_answer(path, capfd)
     assert "did not end" not in capfd.readouterr().err
 
 
+def test_a_fault_of_the_follower_is_raised(monkeypatch):
+    process = import_module("streamer.web.__main__")
+
+    async def fails(follower):
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(process.Follower, "run", fails)
+    monkeypatch.setattr(process, "_end_of_input", lambda: asyncio.sleep(DEADLINE))
+    listener = socket.create_server(("127.0.0.1", 0))
+    task = process.WebTask(
+        endpoint="127.0.0.1:1", listener=listener.detach(), feed="", control="", token="",
+        hosts=[], panel={}, level="warning", format="json",
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="a fault"):
+        asyncio.run(process.serve(task))
+
+
 def test_a_process_that_has_not_begun_is_ended_at_once(path, monkeypatch, capfd):
     """It does not look at its standard input yet."""
     started = []
