@@ -6,10 +6,11 @@ The state of a process as Linux reports it: what it waits for, and how busy it w
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 from pathlib import Path
+
+from trie.cpu.machine import LIBC
 
 # parameters of mallopt in glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -32,8 +33,8 @@ def keep_freed_memory() -> None:
     cost more than everything else done with it. Existing threads keep their arenas.
     """
     try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
+        mallopt = LIBC.mallopt
+    except AttributeError:
         return
     mallopt(_M_ARENA_MAX, 1)
     mallopt(_M_MMAP_THRESHOLD, _FROM_HEAP)

@@ -20,8 +20,8 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-# the C library; each CDLL is a cycle of objects, so there is one
-_LIBC = ctypes.CDLL(None)
+LIBC = ctypes.CDLL(None)
+"""The C library, opened once: each CDLL is a cycle of objects."""
 
 _CPUS = Path("/sys/devices/system/cpu")
 
@@ -71,7 +71,7 @@ _PR_SET_PDEATHSIG = 1  # from Linux, prctl.h
 
 def end_with(parent: int) -> None:
     """Have this process killed when the thread of ``parent`` that started it ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # the parent has already ended
         sys.exit(1)
@@ -86,7 +86,7 @@ _M_ARENA_MAX = -8  # of mallopt in glibc's malloc.h
 def give_back() -> None:
     """Give freed memory back to the system: that between blocks in use, too."""
     with suppress(AttributeError):  # of a C library other than glibc
-        _LIBC.malloc_trim(0)
+        LIBC.malloc_trim(0)
 
 
 def limit() -> int | None:
@@ -110,7 +110,7 @@ def prepare() -> None:
         )
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # each thread's pool would reserve 64 MiB
-    _LIBC.mallopt(_M_ARENA_MAX, 1)
+    LIBC.mallopt(_M_ARENA_MAX, 1)
 
 
 def require(size: int, what: str) -> None:

@@ -31,6 +31,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
+from trie.cpu.machine import LIBC
 from trie.new_file import NewFile, naming
 
 MAGIC: Final = b"kmrindex"
@@ -205,15 +206,13 @@ def _end_in_one_line(path: str) -> None:
     message = f"streamer: error: {path}: an index changed or could not be read while it was open\n"
     _handler = _compiled_handler(message.encode())
     _, address = _handler
-    libc = ctypes.CDLL(None)
-    libc.signal.argtypes, libc.signal.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
-    libc.signal(int(signal.SIGBUS), address)
+    LIBC.signal.argtypes, LIBC.signal.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    LIBC.signal(int(signal.SIGBUS), address)
 
 
 def _compiled_handler(message: bytes) -> tuple[Any, int]:
     """A signal handler that writes a message and ends the process, in machine code."""
-    libc = ctypes.CDLL(None)
-    write, leave = (ctypes.cast(f, ctypes.c_void_p).value for f in (libc.write, libc._exit))
+    write, leave = (ctypes.cast(f, ctypes.c_void_p).value for f in (LIBC.write, LIBC._exit))
     text = ctypes.create_string_buffer(message)
     i32, i64 = ir.IntType(32), ir.IntType(64)
     byte = ir.IntType(8).as_pointer()
