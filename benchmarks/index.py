@@ -159,9 +159,9 @@ def unequal(index: Index, fasta: Sequence[str], batch: ReadBatch) -> int:
     place = np.minimum(np.searchsorted(known[kinds], asked), kinds.size - 1)
     sets = index.targets
     of_sets = np.stack([np.add.reduceat(v, sets.starts[:-1]) for v in _marks(sets.members)])
-    for begin, stop, *_, held in runs_in_text(index, runs).tolist():
+    for begin, stop, *_, number in runs_in_text(index, runs).tolist():
         windows = slice(*np.searchsorted(first, [begin, stop]))
-        wrong += int((sums[:, place[windows]] != of_sets[:, [held]]).any(axis=0).sum())
+        wrong += int((sums[:, place[windows]] != of_sets[:, [number]]).any(axis=0).sum())
     return wrong
 
 

@@ -170,7 +170,7 @@ def device_bytes(k: int, node_count: int, kmers: int, *, with_buckets: bool) -> 
 
 
 def expected_bytes(k: int, kmers: int, *, with_buckets: bool) -> int:
-    """What ``device_bytes`` returns for so many random k-mers, before they are counted."""
+    """``device_bytes`` of a tree of random k-mers, whose nodes are estimated."""
     nodes = sum(min(64**level, kmers) for level in range(k // 3 + (k % 3 > 0)))
     return device_bytes(k, nodes, kmers, with_buckets=with_buckets)
 

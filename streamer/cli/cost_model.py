@@ -115,9 +115,11 @@ def _inflated(packed: str, start: bytes) -> bytes:
 
 def _measured(sample: bytes, path: str) -> tuple[float, float]:
     """The bases and records in a byte of such a text."""
+    from trie.index.index_file import MAGIC  # late, as it imports numpy
+
     if sample.startswith((b"BAM\1", b"CRAM")) or not sample:
         return (_BAM if path.endswith((".bam", ".cram", ".gz")) else 1.0), 0.0
-    if sample.startswith(b"kmrindex"):
+    if sample.startswith(MAGIC):
         return 0.8, 0.0
     lines = sample.split(b"\n")
     if sample.startswith(b">"):

@@ -368,11 +368,10 @@ class LevenshteinSolver(Solver):
     ) -> None:
         self._both = spec.strands == "both"
         self._most = MAX_PATTERNS // (2 if self._both else 1)
-        self._kmers = codes.size
+        self._sets = [_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most)]
         # queueing a chunk takes as long as a GPU needs to match millions of symbols
         chunk = max(spec.chunk, LONG_SPAN)
         super().__init__(spec, gpu, threads, cpu_kernel="lanes", chunk=chunk)
-        self._sets = [_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most)]
 
     def sizes(self) -> list[int]:
         """The number of stored k-mers in each set."""
@@ -435,11 +434,7 @@ class LevenshteinSolver(Solver):
     def _new_engine(self, **options: Any) -> Any:
         from gpu.levenshtein import NearEngine, check_tables
 
-        both = 1 + self._both
-        sizes = [
-            both * min(self._kmers - first, self._most)
-            for first in range(0, self._kmers, self._most)
-        ]
+        sizes = [(1 + self._both) * size for size in self.sizes()]
         cards = options["cards"] or (0,)
         check_tables(sizes, self._k, self._distance, cards, options["memory_bytes"])
         return NearEngine(self._k, self._distance, **options)

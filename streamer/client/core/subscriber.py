@@ -382,11 +382,11 @@ class PullCore:
                 return ()
             if header.get("type") == "refused" and "id" not in header:
                 return [self._unread(header)]
-            if header.get("type") == "message" and header.get("id") == self._number:
-                self._read += size_of(body)
-            self._credit(now)
             # beats concern the connection
-            return self._events(header, body) if header.get("id") == self._number else ()
+            events = self._events(header, body) if header.get("id") == self._number else ()
+            if self.active:
+                self._credit(now)
+            return events
         except WireError as error:
             self.damaged += 1
             self.damage = error
@@ -408,6 +408,7 @@ class PullCore:
             case "pulling":
                 self._granted = integer(header, "credit", 1)
             case "message":
+                self._read += size_of(body)
                 decoded = decode_body(body, self._names)
                 if decoded.topic not in self.received.last:
                     raise malformed("a message on a topic that was not asked for")

@@ -390,8 +390,8 @@ class PanelTable(ConfigTable):
     @property
     def limits(self) -> bool:
         """Whether any limit is set."""
-        limits = self.enough_breadth, self.enough_depth, self.enough_reads, self.enough_windows
-        return any(limits)
+        keys = [key for key in type(self).model_fields if key.startswith("enough_")]
+        return any(getattr(self, key) for key in keys)
 
     def faults(self) -> Iterator[Fault]:
         for key in ("control_factor", "sample_reads"):
