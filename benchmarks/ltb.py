@@ -66,11 +66,11 @@ def random_input(kmers: int, k: int, total: int) -> tuple[TreeBitmap, Batch]:
     return snapshot(random_kmers(kmers, k, k), k), (bases, cut(total, 1000))
 
 
-def on_cpu(tree: TreeBitmap, batch: Batch, distance: int, method: str, repeat: int = 2) -> float:
+def on_cpu(tree: TreeBitmap, batch: Batch, distance: int, repeat: int = 2) -> float:
     """Seconds on all cores."""
     few = min(100, batch[0].size)
-    approximate(tree, batch[0][:few], np.array([0, few]), distance, method=method)
-    run = partial(approximate, tree, *batch, distance, method=method, threads=usable_cores())
+    approximate(tree, batch[0][:few], np.array([0, few]), distance)
+    run = partial(approximate, tree, *batch, distance, threads=usable_cores())
     return least_seconds(run, repeat, warm=False)
 
 
@@ -106,8 +106,7 @@ def figure_37(distance: int, total: int, on_gpu: bool) -> Iterator[Row]:
             taken = on_cuda(tree, batch, distance, ("ltb-naive", "ltb-efficient", "ltb-sliced"))
             row |= {f"{method} s": seconds for method, seconds in taken.items()}
             row["naive/efficient"] = taken["ltb-naive"] / taken["ltb-efficient"]
-        for method in ("active", "sliced"):
-            row[f"CPU {method} s"] = on_cpu(tree, batch, distance, method, 1)
+        row["CPU s"] = on_cpu(tree, batch, distance, 1)
         yield row
 
 
@@ -138,7 +137,7 @@ def dictionaries(total: int, on_gpu: bool) -> Iterator[Row]:
             taken = on_cuda(*random_input(kmers, k, size), distance, ("ltb-sliced",))
             row["CUDA symbols/s"] = size / taken["ltb-sliced"]
         size = max(size // 20, 20_000)
-        row["CPU symbols/s"] = size / on_cpu(*random_input(kmers, k, size), distance, "sliced")
+        row["CPU symbols/s"] = size / on_cpu(*random_input(kmers, k, size), distance)
         yield row
 
 

@@ -4,7 +4,7 @@ A block takes a piece of the stream, and its threads take turns with the trie-no
 block has its own active bitmaps in global memory, D + 1 for each trie-node, one array per
 dist-level:
 
-    active   uint32[grid, D + 1, N]   laid out as inmaps (trie/ltb/active.py)
+    active   uint32[grid, D + 1, N]   laid out as inmaps
     symbols  uint8                    bits 0-2 code (4: gap) | bit 3 first of a read
 
 A sweep visits all levels of the trie, the deepest first, with ``syncthreads`` after each, so that a
@@ -22,6 +22,20 @@ Tuples keep the arguments of device functions few:
     moves    (step, others)                     bits of the symbol, and of the three others
     limits   (k, distance)
     trie     (inmaps, exmaps, prefix_sums)
+
+Transitions take bit tricks (thesis Fig. 13, 14, 27-29). An active bitmap has the layout of an
+inmap, one for each dist-level:
+
+    bit 0 the node (depth 3l) | bits 1-4 depth 3l + 1 | bits 5-20 depth 3l + 2
+
+State i of a depth leads to states 4 i ... 4 i + 3 of the next. ``spread`` moves every bit i of a
+depth to 4 i at once, where the thesis visits each set bit; times a mask of 4 bits this gives
+
+    generate_next_depth      spread(states) * step            step = 1 << symbol; 0 on a gap code
+    generate_next_s_depth    spread(states) * 0xF  XOR  that  = spread(states) * (step ^ 0xF)
+
+because no two products overlap. So K- and S-transitions are the same functions with different
+masks, a gap code needs no special case, and I-transitions are an OR of whole bitmaps.
 
 Global memory per symbol and active trie-node, of 4 bytes, besides the inmap: 3 D + 1 reads and
 2 D + 1 writes for ``naive`` (Fig. 30), 2 D reads and D + 1 writes for ``efficient`` (Fig. 32).
@@ -57,9 +71,79 @@ from gpu.card.intrinsics import (
 )
 from gpu.card.kernel_cache import made
 from gpu.exact.window_bits import children_before, has_bit
-from trie.ltb.active import steps
 
-K_STEP, INMAP, EXMAP, DISTANCES, MISSING = steps(device_function)
+CHILDREN = 0x1E
+GRANDCHILDREN = 0x1FFFE0
+
+
+@device_function
+def spread(states):
+    """Bit i (0..15) of a uint64 to bit 4 i: 8 operations."""
+    x = np.uint64(states)
+    x = np.uint64(x | np.uint64(x << np.uint64(24))) & np.uint64(0x000000FF000000FF)
+    x = np.uint64(x | np.uint64(x << np.uint64(12))) & np.uint64(0x000F000F000F000F)
+    x = np.uint64(x | np.uint64(x << np.uint64(6))) & np.uint64(0x0303030303030303)
+    return np.uint64(x | np.uint64(x << np.uint64(3))) & np.uint64(0x1111111111111111)
+
+
+@device_function
+def spread_four(states):
+    """Bit i (0..3) of a uint32 to bit 4 i."""
+    x = np.uint32(states)
+    x = np.uint32(np.uint32(x | np.uint32(x << np.uint32(6))) & np.uint32(0x0303))
+    return np.uint32(np.uint32(x | np.uint32(x << np.uint32(3))) & np.uint32(0x1111))
+
+
+@device_function
+def k_step(symbol):
+    """The mask of 4 bits of K-transitions on a symbol (0..3; 4: a gap code)."""
+    return np.uint32(np.uint32(np.uint32(1) << np.uint32(symbol)) & np.uint32(15))
+
+
+@device_function
+def transition_inmap(states, step):
+    """The inmap bits that states reach, existing or not."""
+    one = np.uint32(np.uint32(states & np.uint32(1)) * step)
+    ones = np.uint32(np.uint32(states >> np.uint32(1)) & np.uint32(15))
+    two = np.uint32(spread_four(ones) * step)
+    return np.uint32(np.uint32(one << np.uint32(1)) | np.uint32(two << np.uint32(5)))
+
+
+@device_function
+def exmap_transitions(states, step):
+    """The exmap bits that states reach, existing or not."""
+    twos = np.uint64(np.uint32(states >> np.uint32(5)))
+    return np.uint64(spread(twos) * np.uint64(step))
+
+
+@device_function
+def distances(states, depth, level, k, distance):
+    """The match bits (equation 4) of states, of which bit 0 has this depth."""
+    found = np.uint32(0)
+    least = np.uint32(np.uint32(level + k) - distance)  # equation 4
+    if states & np.uint32(1) and depth >= least:
+        found = np.uint32(np.uint32(1) << np.uint32(np.uint32(level + k) - depth))
+    depth = np.uint32(depth + np.uint32(1))
+    if states & np.uint32(CHILDREN) and depth >= least:
+        found |= np.uint32(np.uint32(1) << np.uint32(np.uint32(level + k) - depth))
+    depth = np.uint32(depth + np.uint32(1))
+    if states & np.uint32(GRANDCHILDREN) and depth >= least:
+        found |= np.uint32(np.uint32(1) << np.uint32(np.uint32(level + k) - depth))
+    return np.uint32(found)
+
+
+@device_function
+def missing_depths(inner, outer, depth, k):
+    """The bits of the depths of mismatches; inner and outer: bits of an inmap and an exmap."""
+    missed = np.uint32(0)
+    bit = np.uint32(np.uint32(2) << np.uint32(depth))
+    if inner & np.uint32(CHILDREN) and depth < k:
+        missed = bit
+    if inner & np.uint32(GRANDCHILDREN) and np.uint32(depth + np.uint32(1)) < k:
+        missed |= np.uint32(bit << np.uint32(1))
+    if outer != np.uint64(0) and np.uint32(depth + np.uint32(2)) < k:
+        missed |= np.uint32(bit << np.uint32(2))
+    return np.uint32(missed)
 
 
 @device_function
@@ -91,12 +175,12 @@ def wake(active, row, exmap, chosen, node, trie):
 def transition(states, lower, moves, depth, k, inmap, exmaps, node):
     """K of ``states``, I and S of ``lower`` at a node: (new states, exmap, chosen children)."""
     step, others = moves
-    reached = np.uint32(INMAP(states, step) | INMAP(lower, others))
+    reached = np.uint32(transition_inmap(states, step) | transition_inmap(lower, others))
     reached = np.uint32(np.uint32(reached & inmap) | lower)
     exmap = np.uint64(0)
     chosen = np.uint64(0)
     if np.uint32(depth + np.uint32(3)) <= k:
-        chosen = np.uint64(EXMAP(states, step) | EXMAP(lower, others))
+        chosen = np.uint64(exmap_transitions(states, step) | exmap_transitions(lower, others))
         if chosen != np.uint64(0):
             exmap = np.uint64(load_word(exmaps, node))
             chosen = np.uint64(chosen & exmap)
@@ -120,23 +204,23 @@ def found_bits(reached, chosen, depth, d, k, distance):
     """Match bits (equation 4) of the new states of a node and of its children's root bits."""
     found = np.uint32(0)
     if np.uint32(depth + np.uint32(np.uint32(3) + distance)) >= k:
-        found = DISTANCES(reached, depth, d, k, distance)
+        found = distances(reached, depth, d, k, distance)
         if chosen != np.uint64(0):
             deeper = np.uint32(depth + np.uint32(3))
-            found = np.uint32(found | DISTANCES(np.uint32(1), deeper, d, k, distance))
+            found = np.uint32(found | distances(np.uint32(1), deeper, d, k, distance))
     return found
 
 
 @device_function
 def missed_bits(states, step, depth, k, inmap, exmaps, node):
     """Mismatch bits of the states of a node at dist-level 0."""
-    inner = np.uint32(INMAP(states, step) & np.uint32(~inmap))
+    inner = np.uint32(transition_inmap(states, step) & np.uint32(~inmap))
     outer = np.uint64(0)
     if np.uint32(depth + np.uint32(3)) <= k:
-        outer = np.uint64(EXMAP(states, step))
+        outer = np.uint64(exmap_transitions(states, step))
         if outer != np.uint64(0):
             outer = np.uint64(outer & np.uint64(~load_word(exmaps, node)))
-    return MISSING(inner, outer, depth, k)
+    return missing_depths(inner, outer, depth, k)
 
 
 FIRST_OF_READ = 8
@@ -208,7 +292,7 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
                 if symbol & np.uint32(FIRST_OF_READ):
                     forget(active, base, size, cuda.threadIdx.x, cuda.blockDim.x)
                     cuda.syncthreads()
-                step = K_STEP(np.uint32(symbol & np.uint32(7)))
+                step = k_step(np.uint32(symbol & np.uint32(7)))
                 others = np.uint32(step ^ np.uint32(15))
                 found = np.uint32(0)
                 missed = np.uint32(0)

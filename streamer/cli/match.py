@@ -121,7 +121,7 @@ def match(
         Kernel,
         typer.Option(
             help="index, or walk over the Tree Bitmap; on CUDA shuffle, naive, buckets too. "
-            "With a distance: pieces or lanes; ltb: sliced, active, on CUDA ltb-... Equal results."
+            "With a distance: pieces or lanes; ltb: sliced, on CUDA ltb-... Equal results."
         ),
     ] = "auto",
     chunk: Annotated[

@@ -255,15 +255,13 @@ LEAST_CHUNK = 1 << 16  # least symbols per chunk tried when GPU memory is short
 class Solver:
     """Matches the ends of batches, and learns k-mers.
 
-    gpu: runs the GPU work, and reports once if the GPUs were given up. cpu_kernel: a kernel that
-    runs on the CPU whatever the device. chunk: symbols per chunk, fewer once memory is short.
+    gpu: runs the GPU work, and reports once if the GPUs were given up. chunk: symbols per chunk,
+    fewer once memory is short.
     """
 
     walks = False  # whether steps must come with a Tree Bitmap
 
-    def __init__(
-        self, spec: MatchSpec, gpu: GpuOrCpu, threads: int, *, cpu_kernel: str, chunk: int
-    ) -> None:
+    def __init__(self, spec: MatchSpec, gpu: GpuOrCpu, threads: int, *, chunk: int) -> None:
         assert spec.distance is not None
         self._spec = spec
         self._k = spec.k
@@ -273,7 +271,7 @@ class Solver:
         self._chunk = chunk
         self._gpu = gpu
         self._engine: Any = None
-        self._on_gpu = spec.device == "cuda" and self._kernel != cpu_kernel
+        self._on_gpu = spec.device == "cuda" and self._kernel != "lanes"
         if self._on_gpu:
             # fail before the first batch if something does not fit
             gpu.run(self._ready, self.close, self._smaller)
@@ -371,7 +369,7 @@ class LevenshteinSolver(Solver):
         self._sets = [_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most)]
         # queueing a chunk takes as long as a GPU needs to match millions of symbols
         chunk = max(spec.chunk, LONG_SPAN)
-        super().__init__(spec, gpu, threads, cpu_kernel="lanes", chunk=chunk)
+        super().__init__(spec, gpu, threads, chunk=chunk)
 
     def sizes(self) -> list[int]:
         """The number of stored k-mers in each set."""
@@ -445,12 +443,12 @@ Bitmaps = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 
 class LtbSolver(Solver):
-    """The automaton's words; the kernel ``active`` runs on the CPU."""
+    """The automaton's words."""
 
     walks = True
 
     def __init__(self, spec: MatchSpec, gpu: GpuOrCpu, threads: int) -> None:
-        super().__init__(spec, gpu, threads, cpu_kernel="active", chunk=spec.chunk)
+        super().__init__(spec, gpu, threads, chunk=spec.chunk)
 
     def match(self, batch: ReadBatch, step: Step) -> LtbWords:
         """Compute the match and mismatch bitmaps of every end that has one."""
@@ -471,10 +469,7 @@ class LtbSolver(Solver):
     ) -> Bitmaps:
         from trie import ltb
 
-        method = "active" if self._kernel == "active" else "sliced"
-        return ltb.approximate(
-            tree, bases, offsets, self._distance, method=method, threads=self._threads
-        )
+        return ltb.approximate(tree, bases, offsets, self._distance, threads=self._threads)
 
     def _new_engine(self, **options: Any) -> Any:
         from gpu.ltb import LtbEngine

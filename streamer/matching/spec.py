@@ -16,13 +16,13 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICES: tuple[Device, ...] = get_args(Device)
 Kernel = Literal[
     "auto", "index", "walk", "shuffle", "naive", "buckets",
-    "lanes", "pieces", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue",
+    "lanes", "pieces", "sliced", "ltb-naive", "ltb-efficient", "ltb-queue",
 ]  # fmt: skip
 
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "exact": ("auto", "index", "walk", "shuffle", "naive", "buckets"),
     "levenshtein": ("auto", "pieces", "lanes"),
-    "ltb": ("auto", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue"),
+    "ltb": ("auto", "sliced", "ltb-naive", "ltb-efficient", "ltb-queue"),
 }
 """The kernels of exact matching and of each distance semantics."""
 

@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 from tests.reference import ltb as ltb_oracle
 from tests.reference.ltb import pack_words, unpack_words
 from trie import ltb
-from trie.ltb import METHODS, SYMBOLS, active, approximate, overlap_of, run_sliced
+from trie.ltb import SYMBOLS, approximate, overlap_of, run_sliced
 from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError, snapshot, walk
 from trie.windows import BatchShapeError
 
 CASES = ltb_oracle.edges() + ltb_oracle.edges(1, alphabet="AC", gaps=0.2) + ltb_oracle.awkward()
 
 
-def found(case, method, threads=1):
+def found(case, threads=1):
     tree = snapshot(case.codes, case.k)
-    return approximate(
-        tree, case.bases, case.offsets, case.distance, method=method, threads=threads
-    )
+    return approximate(tree, case.bases, case.offsets, case.distance, threads=threads)
 
 
 def same(got, wanted, what):
@@ -29,11 +27,9 @@ def same(got, wanted, what):
         np.testing.assert_array_equal(one, other, err_msg=f"{what}: {side}")
 
 
-def test_every_method_equals_the_set_of_states():
+def test_the_bitmaps_equal_the_set_of_states():
     for case in CASES:
-        wanted = case.expected()
-        for method in METHODS:
-            same(found(case, method), wanted, f"{method}, {case}")
+        same(found(case), case.expected(), str(case))
 
 
 def test_the_cases_are_worth_it():
@@ -66,41 +62,17 @@ def test_no_call_of_a_kernel_takes_long_with_a_large_tree(monkeypatch, threads):
     assert sum(sizes) == bases.size
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("most", [1, 3000])
-def test_no_call_of_a_kernel_takes_long_with_many_active_nodes(monkeypatch, threads, most):
-    codes, bases, offsets = ltb_oracle.stream(12, 5000, 4500, 3, 11)
-    tree = snapshot(codes, 12)
-    wanted = approximate(tree, bases, offsets, 2)
-    sizes = []
-    kernel = active._run
-
-    def noted(*given):
-        read, at = kernel(*given)
-        sizes.append(at - given[8])
-        return read, at
-
-    monkeypatch.setattr(active, "_run", noted)
-    monkeypatch.setattr(active, "_MOST_VISITS", most)
-    same(approximate(tree, bases, offsets, 2, method="active", threads=threads), wanted, "short")
-    # a node at least for each symbol, the root
-    assert max(sizes) <= most
-    assert sum(sizes) >= bases.size
-    assert len(sizes) > 12
-
-
 @pytest.mark.parametrize(
     ("k", "distance", "kmers", "total", "reads"),
     [(6, 2, 3000, 20_000, 300), (12, 1, 20_000, 9_000, 3), (24, 3, 96, 20_011, 1),
      (31, 4, 50, 5_000, 60), (9, 4, 500, 3_000, 5)],
 )  # fmt: skip
-def test_methods_threads_and_chunks_agree(k, distance, kmers, total, reads):
+def test_threads_and_chunks_agree(k, distance, kmers, total, reads):
     codes, bases, offsets = ltb_oracle.stream(k, kmers, total, reads, 11)
     tree = snapshot(codes, k)
-    wanted = approximate(tree, bases, offsets, distance, method="active")
+    wanted = approximate(tree, bases, offsets, distance)
     assert np.count_nonzero(wanted[0]) > total // (10 * k)
-    for method in METHODS:
-        same(approximate(tree, bases, offsets, distance, method=method, threads=3), wanted, method)
+    same(approximate(tree, bases, offsets, distance, threads=3), wanted, "threads")
     overlap = overlap_of(k, distance)
     for chunk in (1, 63, 1000):
         parts = []
@@ -119,28 +91,25 @@ def test_distance_0_is_exact_matching(k):
     tree = snapshot(codes, k)
     events, depths, _ = walk(tree, bases, offsets, canonical=False)
     ends = np.flatnonzero(events == 1) + k - 1
-    for method in METHODS:
-        matches, mismatches = approximate(tree, bases, offsets, 0, method=method)
-        np.testing.assert_array_equal(np.flatnonzero(matches), ends)
-        assert set(matches[ends].tolist()) <= {1}
-        wanted = np.zeros(bases.size, dtype=np.uint32)
-        for start in np.flatnonzero(events == 2):
-            wanted[start + depths[start] - 1] |= 1 << depths[start]
-        # beside the windows there are those that a gap code or the end of a read cuts short
-        assert not np.any(wanted & ~mismatches)
+    matches, mismatches = approximate(tree, bases, offsets, 0)
+    np.testing.assert_array_equal(np.flatnonzero(matches), ends)
+    assert set(matches[ends].tolist()) <= {1}
+    wanted = np.zeros(bases.size, dtype=np.uint32)
+    for start in np.flatnonzero(events == 2):
+        wanted[start + depths[start] - 1] |= 1 << depths[start]
+    # beside the windows there are those that a gap code or the end of a read cuts short
+    assert not np.any(wanted & ~mismatches)
 
 
 def test_dense_states_stay_correct():
     """Poly-A against its neighbours: every node of a long chain is active at every level."""
     k, distance = 31, 4
-    near = {0} | {x << (2 * i) for x in range(4) for i in range(k)}
-    tree = snapshot(np.array(sorted(near), dtype=np.uint64), k)
-    bases = np.zeros(3000, dtype=np.uint8)
-    bases[1500:1510] = 4
-    offsets = np.array([0, 700, 3000])
-    wanted = approximate(tree, bases, offsets, distance, method="active")
-    same(approximate(tree, bases, offsets, distance), wanted, "sliced")
-    assert wanted[0][2999] == 0b11111
+    near = {"A" * i + x + "A" * (k - 1 - i) for x in "ACGT" for i in range(k)}
+    reads = ("A" * 70, "A" * 80 + "N" * 9 + "A" * 80)
+    case = ltb_oracle.Case("dense", k, distance, tuple(near), reads)
+    wanted = case.expected()
+    same(found(case), wanted, "dense")
+    assert wanted[0][-1] == 0b11111
     assert wanted[0][k - distance - 1] == 0b10000
 
 
@@ -150,7 +119,7 @@ def test_both_strands_are_a_dictionary_of_both():
     both = tuple(kmer for kmer in kmers if len(kmer) == 5)
     wanted = ltb_oracle.bitmaps(case.kmers, 5, 2, case.reads, "both")
     twice = ltb_oracle.Case("both", 5, 2, both, case.reads)
-    same(found(twice, "sliced"), [np.array(side, dtype=np.uint32) for side in wanted], "both")
+    same(found(twice), [np.array(side, dtype=np.uint32) for side in wanted], "both")
 
 
 @pytest.mark.parametrize(("k", "distance"), [(5, -1), (5, 5), (31, 5), (1, 1), (3, 3)])
@@ -164,8 +133,6 @@ def test_offsets_that_do_not_fit_are_refused():
     tree = snapshot(np.zeros(1, dtype=np.uint64), 4)
     with pytest.raises(BatchShapeError):
         approximate(tree, np.zeros(3, np.uint8), np.array([0, 4]), 1)
-    with pytest.raises(KeyError):
-        approximate(tree, np.zeros(3, np.uint8), np.array([0, 3]), 1, method="fast")
 
 
 bitmap = st.one_of(st.just(0), st.integers(0, 2**32 - 1))

@@ -11,12 +11,11 @@ provided that the node exists and the level is at most D. A state at depth h and
 h >= d + (k - D) (equation 4) and reports the distance d + (k - h): of the deletions, only a subset
 is found.
 On a gap code there is no K, S goes to every child and there is no mismatch. Every read begins with
-(root, 0) alone. Two methods give the same bitmaps: ``active``, the thesis's data structure, and
-``sliced``, the default.
+(root, 0) alone. The thesis's data structure is in gpu/ltb/sweeping.py.
 
-``sliced`` takes 64 W symbols per step, depth first. It transposes the automaton: instead of the set
-of states after each symbol, the set of symbols of each state. Bit p of E[d] says that the state (v,
-d) is active after symbol p. Then
+``run_sliced`` takes 64 W symbols per step, depth first. It transposes the automaton: instead of the
+set of states after each symbol, the set of symbols of each state. Bit p of E[d] says that the state
+(v, d) is active after symbol p. Then
 
     P[d]  = E[d] << 1                      active before symbol p; the root's P[0] is all ones
     E[d]  = P[d] of the parent      where p is the symbol x that leads to v               K
@@ -38,7 +37,6 @@ that is active in the block, and as much for each of its children.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -48,10 +46,9 @@ from numpy.typing import NDArray
 from trie.codes import check_distance
 from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_chains, split_range
+from trie.cpu.threads import run_all, split_range
 from trie.cpu.vectors import WORDS as W
 from trie.cpu.vectors import common, difference, either, load, occupied, shifted_up, store
-from trie.ltb.active import active_steps
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch, read_at
 
@@ -221,7 +218,10 @@ def run_sliced(
     inmaps, exmaps, prefix_sums, level_offsets, k, distance, bases, offsets, read, warm, start,
     stop, matches, mismatches,
 ):  # fmt: skip
-    """Fill in the bitmaps of the symbols [start, stop), which hold 0; as ``active_steps``."""
+    """Fill in the bitmaps of the symbols [start, stop), which hold 0.
+
+    The automaton begins with the initial state at ``warm``.
+    """
     levels = distance + 1
     overlap = k + distance - 1
     planes = np.empty(_PLANES * W, dtype=np.uint64)
@@ -256,12 +256,6 @@ def run_sliced(
         first = max(end - overlap, warm)
 
 
-METHODS: Final[dict[str, Callable[..., Iterable[Callable[[], object]]]]] = {
-    "sliced": lambda *given: [partial(run_sliced, *given)],
-    "active": active_steps,
-}
-"""The steps of each method that fill in the bitmaps of some symbols."""
-
 _PARALLEL_FROM: Final = 1 << 12
 _PARTS_A_THREAD: Final = 4
 _MOST_BLOCKS: Final = 16
@@ -285,7 +279,6 @@ def approximate(
     offsets: NDArray[np.int64],
     distance: int,
     *,
-    method: str = "sliced",
     threads: int = 1,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The match and mismatch bitmaps (thesis Fig. 31) of every symbol of a batch.
@@ -294,12 +287,10 @@ def approximate(
     uint32[total]. At the symbol e - 1, bit i of the first is set if a k-mer ends at e at distance
     i, and bit h + 1 of the second if the state of depth h < k at level 0 has no transition on the
     symbol. For strands ``both`` the tree holds both orientations. Raises ValueError unless 0 <=
-    distance <= 4 and distance < k, BatchShapeError for invalid offsets, KeyError for an unknown
-    method.
+    distance <= 4 and distance < k, BatchShapeError for invalid offsets.
     """
     bases, offsets = check_batch(bases, offsets)
     check_distance(distance, tree.k)
-    steps = METHODS[method]
     total = bases.size
     matches = np.zeros(total, dtype=np.uint32)
     mismatches = np.zeros(total, dtype=np.uint32)
@@ -308,16 +299,16 @@ def approximate(
     blocks = min(_MOST_BLOCKS, 1 + _MOST_NODES // tree.node_count)
     # each block repeats the overlap, and so does each part: with whole blocks none is added
     parts = max(parts, -(-total // (blocks * (SYMBOLS - overlap))))
-    chains = []
+    tasks = []
     for start, stop in split_range(0, total, parts):
         read = read_at(offsets, start)
         # earlier symbols have no effect from ``start`` on
         warm = max(start - overlap, int(offsets[read]))
-        chains.append(
-            steps(
-                tree.inmaps, tree.exmaps, tree.prefix_sums, tree.level_offsets, tree.k, distance,
-                bases, offsets, read, warm, start, stop, matches, mismatches,
+        tasks.append(
+            partial(
+                run_sliced, tree.inmaps, tree.exmaps, tree.prefix_sums, tree.level_offsets,
+                tree.k, distance, bases, offsets, read, warm, start, stop, matches, mismatches,
             )
         )  # fmt: skip
-    run_chains(chains, threads)
+    run_all(tasks, threads)
     return matches, mismatches
