@@ -1,7 +1,5 @@
 """Choose the device that work runs on, and fall back to the CPU when a GPU fails."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

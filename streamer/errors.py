@@ -1,7 +1,5 @@
 """Errors with one-line messages for the user, and the exit codes of the command line."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial

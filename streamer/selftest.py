@@ -1,7 +1,5 @@
 """Self-test: check every engine and kernel against the definition, and measure its speed."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Mapping

@@ -14,8 +14,6 @@ Cost of 64 letters that are all bases: one load, about fifteen vector operations
 branch. Other letters and the end of a line are handled one by one.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -35,8 +35,6 @@ has left (root, 0). Cost: about 10 (D + 1) W operations for each node of the tri
 that is active in the block, and as much for each of its children.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

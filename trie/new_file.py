@@ -3,8 +3,6 @@
 If an error, an interrupt or a power failure ends the writing early, the old file stays.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -8,8 +8,6 @@ The codes and the table take at most 12 bytes per k-mer; a Tree Bitmap of random
 They give depths, not trie nodes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -12,8 +12,6 @@ Where windows start is one bit per symbol: bit s % 32 of word s / 32 of a uint32
 a word at a time, read by read, then cleared before gap codes.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

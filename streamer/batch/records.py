@@ -1,7 +1,5 @@
 """Input of the solvers: one or several sequences as base codes, from files or from memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """``streamer hamming``: patterns of one length in texts, within k mismatches (PMASM paper)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import typer

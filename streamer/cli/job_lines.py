@@ -1,7 +1,5 @@
 """Command lines of jobs: parsed with the options of their commands, but not run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

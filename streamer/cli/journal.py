@@ -1,7 +1,5 @@
 """``streamer journal``: check, rebuild and copy the journal of a daemon."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

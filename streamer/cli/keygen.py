@@ -1,7 +1,5 @@
 """``streamer keygen``: keys for a daemon and its clients."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """``streamer match``: exact and approximate matching of read files against a dictionary."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import typer

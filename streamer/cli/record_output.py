@@ -9,8 +9,6 @@
 CRAM is decoded to SAM. gzip is written as BGZF, compressed where the records are chosen.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``streamer regions``: regions of a reference as FASTA, to be the targets of a panel."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

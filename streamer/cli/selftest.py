@@ -1,7 +1,5 @@
 """``streamer selftest``: whether it works here, how fast, and why not if it is slow."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

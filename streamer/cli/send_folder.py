@@ -1,7 +1,5 @@
 """``streamer send --watch``: the reads of a folder that a sequencer fills."""
 
-from __future__ import annotations
-
 import os
 import socket as host
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Errors of the daemon's clients."""
 
-from __future__ import annotations
-
 from streamer.errors import StreamerError
 from streamer.protocol.header import Header, shown
 

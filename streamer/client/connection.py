@@ -1,7 +1,5 @@
 """The base of all clients: one connected socket, and how it is closed."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

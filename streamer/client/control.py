@@ -1,7 +1,5 @@
 """``Control``: asks the daemon for its status and sends it commands."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence

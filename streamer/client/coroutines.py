@@ -4,8 +4,6 @@ Each object belongs to one task. Cancelling a call has the effect of an interrup
 one: batches that were handed over stay and are sent with the next call.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing

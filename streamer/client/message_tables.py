@@ -1,7 +1,5 @@
 """Messages of the feed as tables for people and programs: names instead of indices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

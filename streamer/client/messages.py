@@ -6,8 +6,6 @@ to an error far from its cause. The schema has the columns of each topic and the
 what several columns of a row must have in common.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@
 ``SyncSocket`` is the clients' connection to sync.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence

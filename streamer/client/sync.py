@@ -1,7 +1,5 @@
 """``Sync``: replays past messages from any position, and fetches the stored state."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ they do not know are added to the index here, in stream order, so the first wind
 mismatches, as on one machine. Added k-mers are sent to the workers before the next span.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

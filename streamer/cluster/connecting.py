@@ -5,8 +5,6 @@ are read-only, for which numba would compile each kernel again. So arrays are re
 memory with their original flags: writable if they were. Nobody writes to them.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import io

@@ -11,8 +11,6 @@ how long to wait. After a killed start, another follows immediately while the sh
 worker. A worker that raised an error would raise it again, so the next start is delayed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import Counter, deque

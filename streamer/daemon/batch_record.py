@@ -1,7 +1,5 @@
 """The record of a batch, which travels from ingest through the engine to the feed and back."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from streamer.daemon.core.producers import ProducerState

@@ -1,7 +1,5 @@
 """Child processes of the daemon: how they start, are watched and restarted, and end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

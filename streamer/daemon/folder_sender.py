@@ -4,8 +4,6 @@ It is a separate process, as a user would start it, and sends over the ingest so
 its mark make each record count once, however the process ends.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """The journal thread: commits matched batches before they are published and acknowledged."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -17,8 +17,6 @@ A run is followed 64 symbols at a time: ``starts & (matches ^ flip)`` has a bit 
 of the same kind; ``flip`` is all ones for windows that do not match.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

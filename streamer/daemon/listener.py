@@ -6,8 +6,6 @@ made here and lent to libzmq. A shut listener keeps new connections away from li
 existing ones alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ The log never blocks the work: in a daemon's process standard error is a stream 
 cannot be written (``unfailing``), whether the log or something else writes it.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -3,8 +3,6 @@
 The state of a process as Linux reports it: what it waits for, and how busy it was.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """Decisions in the daemon: on the reads of batches, and on reads that clients ask about."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Reads the sources of the dictionary again while matching continues."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable

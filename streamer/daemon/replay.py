@@ -3,8 +3,6 @@
 The sync process runs it on a socket, the simulator on its own network.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum

@@ -5,8 +5,6 @@ the k-mers that a distance is measured to, and those of the sources. It is made 
 journal, as a restart does.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ repeats the same content. Event words are not stored. context: as its producer s
 the meta has ``context``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ as ``stored_batch`` describes them. A revision has only the names before its col
 that are not batches have no messages with columns. This module does not import numba.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

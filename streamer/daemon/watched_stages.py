@@ -1,7 +1,5 @@
 """The stages that the watchdog checks, each through the thread that does its work."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from threading import Lock

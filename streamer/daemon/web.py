@@ -6,8 +6,6 @@ listening socket. It reads its task, including the token, from its standard inpu
 else can read, and ends when that input ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

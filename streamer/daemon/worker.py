@@ -6,8 +6,6 @@ A thread that gives up the GIL to write a byte, or to work for a few microsecond
 back only half a millisecond later. So putting and taking keep it where they can.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -6,8 +6,6 @@ means none), separated by tabs. Lines that begin with #, track or browser are ig
 suffix (_alt1, _2), and a region spans all primers of a NAME.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -8,8 +8,6 @@ trie: its parent lacks the last target, and node 0 is the empty set. So a k-mer 
 and a window as long as finding the child of a node, which for the next window is usually the same.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 A source is the name of a record, or a file: its path as given, or the end of it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

@@ -18,8 +18,6 @@ deleted. The seal is secret, so no frame can pass for a header.
 A snapshot is a file of its own, complete before the index names it.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

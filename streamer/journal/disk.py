@@ -1,7 +1,5 @@
 """Disk access of a journal: the seam where tests substitute a disk that records or fails."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

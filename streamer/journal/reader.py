@@ -1,7 +1,5 @@
 """Read committed records of a journal, also from another process while its owner writes it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

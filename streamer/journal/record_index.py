@@ -5,8 +5,6 @@ notices damage to the structure of its file. A missing record is noticed by its 
 producer by the digest of all of them in ``state``. Texts are blobs: damaged ones can be read, too.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -8,8 +8,6 @@ survive a power loss with durability ``fsync``, and a kill with ``os``.
 Retention: expired records' rows are deleted first, then files that no row names.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import threading

@@ -16,8 +16,6 @@ Pack batches that arrived together, with one kernel call on each of a few thread
 The kernel computes their checksums too, while the letters are in the core's cache.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

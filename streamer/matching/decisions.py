@@ -8,8 +8,6 @@ unassigned           not long enough yet     proceed: look again once it is long
                      give_up_bases or more   enrich: unblock, deplete: stop_receiving
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ next chunk starts k-1 symbols earlier, but never in another read, so every windo
 one chunk. A span is a group of consecutive chunks that are matched together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """The novelty curve of a growing dictionary: new k-mers against bases."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """When there is enough of a target, and what is said of each target of a sample."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

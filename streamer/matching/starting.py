@@ -1,7 +1,5 @@
 """The starting state of a match: its dictionary, and where in the stream it resumes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -6,8 +6,6 @@ thesis. By then it is nearly always ready, and which snapshot a chunk sees depen
 alone, never on timing.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable

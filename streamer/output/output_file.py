@@ -1,7 +1,5 @@
 """Output files: complete or absent, compressed by their suffix, errors with their names."""
 
-from __future__ import annotations
-
 import os
 import struct
 import sys

@@ -3,8 +3,6 @@
 The columns of the rows of ``match`` are defined in ``streamer.matching.reports``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType

@@ -15,8 +15,6 @@ so equal seeds give equal runs. Times are in seconds of the run.
 FASTQ records as bytes, so that playback sends exactly what was sequenced.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

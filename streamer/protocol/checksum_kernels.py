@@ -4,8 +4,6 @@ The checksum of a concatenation follows from those of its parts, so data that a 
 need not be read again when a frame is put in front of it.
 """
 
-from __future__ import annotations
-
 from itertools import accumulate, repeat
 from typing import Any
 

@@ -5,8 +5,6 @@ Addresses that other machines can reach, unlike ``tcp://127.0.0.1:port``, need k
 HTTP servers have addresses: ``HOST:PORT``, an IPv6 host in brackets, port 0 for a free one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import ipaddress
 import json

@@ -7,8 +7,6 @@ table of distinct texts and an index for each read, so a barcode costs four byte
 A message of the feed is a topic and a header, then the names of a batch and columns of numbers.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

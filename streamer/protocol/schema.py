@@ -4,8 +4,6 @@ The daemon lays out its messages by it, clients check and decode them by it, ``s
 takes its columns from it, and the tables of docs/protocol.md are generated from it (tests/golden).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

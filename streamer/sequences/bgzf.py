@@ -16,8 +16,6 @@ Only the first fields of ISA-L's ``inflate_state`` are used here:
     field    next_out | avail_out, total_out | next_in | read_in | avail_in, read_in_length | ...
 """
 
-from __future__ import annotations
-
 import io
 import threading
 from collections.abc import Iterator

@@ -21,8 +21,6 @@ text before it. The last block is held back until then, as the member behind a t
 decode to garbage. Header checksums are not verified.
 """
 
-from __future__ import annotations
-
 import bz2
 import ctypes
 import fcntl

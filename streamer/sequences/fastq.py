@@ -11,8 +11,6 @@ Cost of a record of 150 letters: one 64-byte step each for the name and the head
 letters, three for the qualities.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final

@@ -10,8 +10,6 @@ record longer than this room is collected in a separate array, whose size double
 added in portions, so that parsers reserve little memory for it.
 """
 
-from __future__ import annotations
-
 import io
 import mmap
 import os

@@ -15,8 +15,6 @@ decodes CRAM to SAM text, through a pipe since its start has been read to recogn
     file -> thread -> pipe -> pysam -> lines
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

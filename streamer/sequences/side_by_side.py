@@ -15,8 +15,6 @@ Text whose parse failed is handed over, not read from the file again, because a 
 succeed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 

@@ -9,8 +9,6 @@ Allocation scans for freed blocks; there are no finalizers. Python would report 
 interrupt that arrives during one.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import weakref

@@ -3,8 +3,6 @@
 This module does not import numba, so a process without kernels starts quickly.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 from collections.abc import Sequence

@@ -17,8 +17,6 @@ the others wait, then load it. A lock is released when its process ends. ``curre
 this process loads and stores.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

@@ -9,8 +9,6 @@ are shared. Items and results are pickled, arrays apart from the rest.
 What the work does to other objects stays in the forked process, except for the time of its stages.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import select

@@ -3,8 +3,6 @@
 Arrays are one-dimensional and C-contiguous; indices are not checked.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import types

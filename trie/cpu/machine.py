@@ -7,8 +7,6 @@ after thousands of lines of output. So under a limit they get few threads and po
 callers check first that enough memory is left. Without a limit nothing changes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

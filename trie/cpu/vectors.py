@@ -15,8 +15,6 @@ Texts are uint8 arrays. Each load reads 64 bytes, so a text needs that many read
 end (``SLACK``); their values do not matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -39,8 +39,6 @@ Symbol i of the covered text is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` (
 are a window too. Bits outside the range are zero.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Final

@@ -27,8 +27,6 @@ The index is that of the symbol that decided the event, window start + depth - 1
 deepest state reached; the depth is k for a match.
 """
 
-from __future__ import annotations
-
 import operator
 from dataclasses import dataclass
 from itertools import pairwise

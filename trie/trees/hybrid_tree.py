@@ -33,8 +33,6 @@ its offset becomes a word of its parent. So children precede their parents, and 
 once, in order. The steps pass on blocks of 1,024 codes, which stay in the first-level cache.
 """
 
-from __future__ import annotations
-
 import operator
 import threading
 from collections.abc import Sequence

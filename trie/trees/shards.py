@@ -4,8 +4,6 @@ The shard of a k-mer (k >= 3) is the number of its first three symbols. Shards s
 but the root, so threads build, grow and write them without locks.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

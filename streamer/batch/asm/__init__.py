@@ -15,8 +15,6 @@ bit-parallel    CPU, CUDA   the default: differences of D, bit-sliced over text 
 Texts are cut into blocks, and blocks to what an engine can search at once.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

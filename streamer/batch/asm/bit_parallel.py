@@ -7,8 +7,6 @@ The letters of a tile are sliced into bits, a word of 64 per lane and block:
 Letters are read once, in order, and each word is stored where it will be transposed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise

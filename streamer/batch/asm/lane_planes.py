@@ -10,8 +10,6 @@ AVX-512 (VBMI2) compresses the chosen elements of a vector in one instruction, s
 costs the same whichever bits are set. Elsewhere it takes a step per bit, or per set bit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

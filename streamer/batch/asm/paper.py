@@ -18,8 +18,6 @@ cells per symbol, each a comparison and a minimum of three; 4 m bytes of memory.
 parallelism is cutting texts: a thread takes a range of ends, and ``reach`` symbols before it.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -4,8 +4,6 @@ A pattern letter is a uint8 with bit b set where it matches the base of code b: 
 An ambiguity letter is 0, which matches nothing, or with ``iupac`` the set of its bases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

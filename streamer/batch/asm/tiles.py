@@ -44,8 +44,6 @@ are. A tile's ends are ordered by block, then lane; the text's by lane:
 Blocks are numbered among those with hits.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

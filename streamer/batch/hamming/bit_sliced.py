@@ -23,8 +23,6 @@ Hits are taken one by one only where two patterns match at one position. With ma
 counting sort by position takes over: 2,048 bins, two passes of about five operations per hit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

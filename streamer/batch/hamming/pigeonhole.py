@@ -24,8 +24,6 @@ i up to e, against 0.004 r m vector operations of ``bit-sliced``. ``pays`` estim
 faster; over 11 pairs of length and k and 16 to 2,048 patterns it was wrong 3 times of 77.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import comb
 from typing import Any, NamedTuple

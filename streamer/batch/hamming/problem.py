@@ -11,8 +11,6 @@ words are in row order: start (and so end, as all patterns have one length), pat
 and is dropped here.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ A gap code (any ambiguity letter) matches nothing. Memory is linear in the two l
 method except ``dp``, which stores the whole table to find a subsequence.
 """
 
-from __future__ import annotations
-
 from streamer.batch.choice import Device, choose
 from streamer.batch.lcs.solve import length_of, matching_of
 from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS, Matching

@@ -10,8 +10,6 @@ Paths from both corners meet after D/2 steps each: D^2 / 4 cells instead of m n.
 (E. W. Myers, An O(ND) Difference Algorithm and Its Variations, Algorithmica 1, 1986.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

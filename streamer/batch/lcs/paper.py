@@ -15,8 +15,6 @@ Dynamic programming: rules R1-R3, Hirschberg's row (Listing 1) and division (Lis
 costs a comparison, a maximum and two loads.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

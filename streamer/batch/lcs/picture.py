@@ -1,7 +1,5 @@
 """A dot plot of the blocks that two sequences have in common, as PNG or SVG."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

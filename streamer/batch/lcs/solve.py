@@ -27,8 +27,6 @@ Memory: a level stores up to MARKS results for each new pass; together the passe
 Similar parts are solved by their differences (``diff``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar

@@ -5,8 +5,6 @@ common subsequence. The rest needs ceil(log2(symbols)) bits per symbol, two for 
 has the symbols of both sequences in a longest common subsequence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ shortest on is a candidate. Thermodynamics (SantaLucia 1998) are primer3's, at i
 concentrations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter

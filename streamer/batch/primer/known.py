@@ -3,8 +3,6 @@
 Their letters are sets of bases (``asm.pattern_masks``): an ambiguity code matches its bases.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

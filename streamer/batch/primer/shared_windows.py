@@ -19,8 +19,6 @@ reaches of earlier ones. On random DNA (43,606 x 241,494, k = 100, median prefix
 starts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

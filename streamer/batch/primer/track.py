@@ -1,7 +1,5 @@
 """Draw records of alpha: the shortest solution along each, and primers below."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

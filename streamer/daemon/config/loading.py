@@ -3,8 +3,6 @@
 A fault concerns one key, whose value its type refuses, or several keys that do not fit together.
 """
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 The secret token of the live page: its syntax, and a file that holds it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """The last record with a message on each topic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 

@@ -4,8 +4,6 @@ A turn is ``tick``, then the events since the last turn, then the messages that 
 ``answers``. Each answer states the whole state, so the next one makes up for a lost one.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple

@@ -10,8 +10,6 @@
 1970, deadlines in monotonic seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A batch is keyed by (producer, epoch, sequence). Sequences start at 1 and have n
 highest sequence accepted in the highest epoch determines which batches were accepted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

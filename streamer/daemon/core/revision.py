@@ -5,8 +5,6 @@ restart from what is committed. Kept batches are matched, oldest first, when no 
 for a share of the time when one always does.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 SHARE = 0.1

@@ -3,8 +3,6 @@
 Whether a client has a key at all is settled before its first message (``daemon/security``).
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 

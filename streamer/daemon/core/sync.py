@@ -9,8 +9,6 @@ often by clients on the same machine. So while batches are being committed, repl
 there are fewer cores than threads that want one.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence

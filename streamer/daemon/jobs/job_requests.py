@@ -3,8 +3,6 @@
 What a job may read: regular files below the folders of ``jobs.directories``.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ last lines of a process's standard error give the reason of a failure. Its progr
 as lines with a number from 0 to 1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -4,8 +4,6 @@ It is stored with their results, not in the journal: jobs have a different reten
 disk of one does not stop the other. A row has a checksum over its id and content.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

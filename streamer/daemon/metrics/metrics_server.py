@@ -4,8 +4,6 @@ Each connection has a thread, the number of connections is limited, and a connec
 long is ended, so a scraper that reads slowly or sends nothing blocks nobody.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import socket

@@ -5,8 +5,6 @@ and barcode. A pair gets a series with its first read and keeps it; once the lim
 further pairs are counted together.
 """
 
-from __future__ import annotations
-
 import platform
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -8,8 +8,6 @@ each socket is tested before its first message is received: a client with a wron
 key must fail to authenticate.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

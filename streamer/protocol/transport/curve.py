@@ -3,8 +3,6 @@
 Follows a client's handshakes, since otherwise a refusal looks like silence.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple
 

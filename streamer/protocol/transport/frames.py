@@ -16,8 +16,6 @@ own block of memory, which begins with four words:
         counted bytes | address of the counter | address of free | unused
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Iterator, Sequence
