@@ -135,7 +135,7 @@ class EngineWorker(Worker):
         kept: KeptBatches | None,
         forward: Callable[[Group], None],
         wants: Callable[[str], bool],
-        warm_up: Callable[[Config, MatchSpec], None],
+        warm_up: Callable[[Config, MatchSpec, int], None],
     ) -> None:
         super().__init__("engine", notify)
         self.inbox: Inbox[Accepted] = Inbox()
@@ -205,7 +205,7 @@ class EngineWorker(Worker):
                 log.info("reading the dictionary", sources=config.dictionary.sources)
             loaded = load_dictionary(config.spec, on_notice=log.warning)
             self._spec = spec_on_device(config)
-            self._warm_up(config, self._spec)
+            self._warm_up(config, self._spec, len(loaded.targets.names))
             self._begin(loaded)
         try:
             # these objects stay, and searching them for garbage would stall everything

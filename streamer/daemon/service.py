@@ -57,36 +57,43 @@ from streamer.sequences.read_batch import ReadBatch
 if TYPE_CHECKING:
     from streamer.daemon.metrics.metrics_server import MetricsServer
 
-_READS = [("warm-up", "ACGT" * 16), ("none", "")]
+_KNOWN = [("warm-up", "ACGT" * 16), ("none", ""), ("another", "AACC" * 16)]
+_FOREIGN = [("foreign", "G" * 64)]
 
 
-def warm_up(config: Config, spec: MatchSpec) -> None:
-    """Decode, match, publish and store two reads, with a small dictionary made for them.
+def warm_up(config: Config, spec: MatchSpec, targets: int = 1) -> None:
+    """Decode, match, publish and store reads, with a small dictionary of one target or of two.
 
     This compiles every kernel on the way of a batch, and wakes a GPU and its driver.
     """
-    few = ReadBatch.from_sequences(*zip(*_READS, strict=True))
+    known = _KNOWN if targets > 1 else _KNOWN[:2]
+    few = ReadBatch.from_sequences(*zip(*known, strict=True))
     stored = Dictionary.from_batches([few], spec.k, "forward" if spec.near else spec.strands)
     matcher = make_matcher(config, stored, spec)
+    header, accepted = {"form": "columns"}, []
+    producer, now = ProducerState("warm-up", 0), time.monotonic()
     try:
-        frames = [memoryview(frame) for frame in encode_reads(_READS)]
-        header = {"form": "columns"}
-        batch, names = decode_batch(header, frames, matcher.make_batch)
-        if matcher.make_together is not None:
-            message = [memoryview(frame) for frame in seal([pack(header), *frames])]
-            decode_batches([(header, message)], matcher.make_together)
-        (result,) = matcher.match([batch])
+        # batches that wait are matched together, and those without a match are laid out otherwise
+        for reads in (known, _FOREIGN):
+            frames = [memoryview(frame) for frame in encode_reads(reads)]
+            decoded = decode_batch(header, frames, matcher.make_batch)
+            accepted.append(Accepted(0, producer, 0, 1, size_of(frames), *decoded, now))
+            if matcher.make_together is not None:
+                message = [memoryview(frame) for frame in seal([pack(header), *frames])]
+                decode_batches([(header, message)], matcher.make_together)
+        results = matcher.match([item.batch for item in accepted])
     finally:
         matcher.close()
-    producer = ProducerState("warm-up", 0)
-    now = time.monotonic()
-    accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
-    matched = Matched(0, accepted, result, matcher.dictionary, stored if spec.near else None)
-    (publication,) = Group(Heads(), [matched]).publications(intervals=True)
-    for topic in publication.prev:
-        publication.message(topic, {})
-    if config.journal.durability != "none":
-        publication.record(0)
+    kept = stored if spec.near else None
+    matched = [
+        Matched(0, item, result, matcher.dictionary, kept)
+        for item, result in zip(accepted, results, strict=True)
+    ]
+    for publication in Group(Heads(), matched).publications(intervals=True):
+        for topic in publication.prev:
+            publication.message(topic, {})
+        if config.journal.durability != "none":
+            publication.record(0)
 
 
 # longer than both parts of the self-test with keys, which reports what is wrong

@@ -28,10 +28,14 @@ _LEAST_WORDS = 2
 
 def no_bits(symbols: int) -> Bits:
     """Return ``Bits`` without any window."""
-    words = max(-(-symbols // 32), _LEAST_WORDS)
+    words = _words(symbols)
     starts, matches = array_pool.empty(words, np.uint32), array_pool.empty(words, np.uint32)
     starts[:] = matches[:] = 0
     return starts, matches
+
+
+def _words(symbols: int) -> int:
+    return max(-(-symbols // 32), _LEAST_WORDS)
 
 
 class Events:
@@ -50,7 +54,7 @@ class Events:
     @classmethod
     def of(cls, codes: NDArray[np.uint8]) -> Events:
         """Take ``codes`` (uint8[symbols])."""
-        words = max(-(-codes.size // 32), _LEAST_WORDS)
+        words = _words(codes.size)
         made = cls(codes.size, (np.empty(words, np.uint32), np.empty(words, np.uint32)))
         _to_bits(codes, *made.bits)
         return made
@@ -73,7 +77,8 @@ class Events:
 
     def part(self, start: int, stop: int) -> Events:
         """Return the events of the symbols [start, stop)."""
-        part = Events(stop - start, no_bits(stop - start))
+        words = _words(stop - start)
+        part = Events(stop - start, (np.empty(words, np.uint32), np.empty(words, np.uint32)))
         for whole, moved in zip(self.bits, part.bits, strict=True):
             _move_bits(whole, start, stop - start, moved)
         return part

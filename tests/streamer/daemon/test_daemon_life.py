@@ -6,6 +6,8 @@ import json
 import random
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -539,3 +541,41 @@ def test_several_producers_equal_one_pass(path, tmp_path, genome, streamer, mode
     assert totals["bases"] == sum(map(len, sent.values()))
     check_equal(messages, sent, streamer, tmp_path, genome, mode)
     assert not feed.gaps
+
+
+KERNELS_OF_A_GROUP = """
+import sys
+from streamer.client import Subscriber
+from tests.daemon_kit import DEADLINE, GENOME, Raw, follow, list_batch, running
+from trie.cpu.jit import Kernel
+
+def loaded():
+    modules = list(sys.modules.values())
+    named = [value for module in modules for value in list(vars(module).values())]
+    made = [kernel for kernel in named if type(kernel) is Kernel and kernel._made]
+    names = {f"{kernel.__module__}.{kernel.__name__}" for kernel in made if kernel._made.signatures}
+    assert len(names) > 20
+    # the subscriber, in this process here, has kernels of its own
+    return {name for name in names if not name.startswith("streamer.client.")}
+
+with running(sys.argv[1]) as daemon, Raw(daemon.endpoints["ingest"]) as raw:
+    with Subscriber(daemon.endpoints["feed"], ["match", "mismatch", "read"]) as feed:
+        assert feed.wait_for_daemon(DEADLINE)
+        before = loaded()
+        with daemon.engine_held():
+            for seq in range(1, 6):
+                raw.send(*list_batch(seq, [[f"r{seq}", GENOME[1000 * seq : 1900 * seq]]]))
+                raw.accepted(seq)
+        follow(feed, 5)
+        print(loaded() - before)
+"""
+
+
+def test_no_kernel_is_loaded_or_compiled_once_the_daemon_is_ready(tmp_path):
+    write_fasta(tmp_path / "genome.fa", [("left", GENOME[:2500]), ("right", GENOME[1500:])])
+    path = settings(tmp_path, 'sources = ["genome.fa"]\nk = 21\n')
+    made = subprocess.run(
+        [sys.executable, "-c", KERNELS_OF_A_GROUP, path],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert made.stdout == "set()\n", made.stderr[-2000:] + made.stdout
