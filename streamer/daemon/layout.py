@@ -370,7 +370,8 @@ class Laid:
     def frames(self, topic: str) -> tuple[Placed, int]:
         """The frames of a topic and their checksum."""
         first, stop = SPANS[topic]
-        placed = Placed(self.address + first * _FRAME_BYTES, stop - first, self.owner)
+        address = self.address + first * _FRAME_BYTES
+        placed = Placed(address, stop - first, self.size(topic), self.owner)
         crc = self.crcs[LAID_OUT.index(topic)]
         return placed, crc32c(placed.frames()) if crc < 0 else crc
 

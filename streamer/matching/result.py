@@ -121,19 +121,20 @@ class BatchResult:
         """Split the result of batches that were matched together and added nothing."""
         assert not self.new_kmers.size
         assert self.depths is None
-        ends = np.cumsum([batch.bases.size for batch in batches])
-        runs = np.split(self.runs, np.searchsorted(self.runs[:, 0], ends[:-1]))
-        return [
-            replace(
-                self,
-                number=self.number + at,
-                base=self.base + stop - batch.bases.size,
-                batch=batch,
-                found=self.found.part(stop - batch.bases.size, stop),
-                runs=runs[at] - (stop - batch.bases.size) * _IN_WINDOWS,
+        results: list[BatchResult] = []
+        start, runs = 0, self.runs
+        for batch in batches:
+            stop = start + batch.symbols
+            if len(self.runs):
+                first, last = np.searchsorted(self.runs[:, 0], (start, stop))
+                runs = self.runs[first:last] - start * _IN_WINDOWS
+            number, base = self.number + len(results), self.base + start
+            found = self.found.part(start, stop)
+            results.append(
+                replace(self, number=number, base=base, batch=batch, found=found, runs=runs)
             )
-            for at, (batch, stop) in enumerate(zip(batches, ends.tolist(), strict=True))
-        ]
+            start = stop
+        return results
 
     def words(self) -> list[ChunkWords]:
         """Return the event words of every chunk, in stream order; requires ``want_depths``.

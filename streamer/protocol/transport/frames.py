@@ -447,11 +447,12 @@ _zmq_send = foreign("int", "pointer", "pointer", "size", "int")
 class Placed(NamedTuple):
     """Frames in memory: at ``address`` are ``pairs`` of int64, each frame's address and size.
 
-    owner: keeps that memory alive.
+    size: bytes of all frames. owner: keeps that memory alive.
     """
 
     address: int
     pairs: int
+    size: int
     owner: Any
 
     def frames(self) -> list[bytes]:
@@ -461,10 +462,6 @@ class Placed(NamedTuple):
     def views(self) -> list[memoryview]:
         """Views of the frames, valid while ``owner`` lives."""
         return [_view_at(*pair, _READ) for pair in self._pairs()]
-
-    def sizes(self) -> list[int]:
-        """The sizes of the frames."""
-        return [size for _, size in self._pairs()]
 
     def _pairs(self) -> list[list[int]]:
         numbers = _view_at(self.address, 16 * self.pairs, _READ)
@@ -520,10 +517,15 @@ def send_all(
 
 def measure(message: Message) -> tuple[int, int]:
     """The bytes and the number of the frames of a message."""
-    sizes: list[int] = []
+    size = count = 0
     for frame in message:
-        sizes += frame.sizes() if isinstance(frame, Placed) else [len(frame)]
-    return sum(sizes), len(sizes)
+        if isinstance(frame, Placed):
+            size += frame.size
+            count += frame.pairs
+        else:
+            size += len(frame)
+            count += 1
+    return size, count
 
 
 def _each(messages: Sequence[Message]) -> Iterator[tuple[Buffer, bool]]:

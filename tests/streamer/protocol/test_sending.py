@@ -66,9 +66,10 @@ def test_frames_are_sent_from_where_they_lie(known, monkeypatch):
     arrays = [np.arange(size, dtype=np.uint8) for size in (0, 1, 200, 7)]
     table = np.array([(a.ctypes.data, a.size) for a in arrays], np.int64)
     placed = [
-        sending.Placed(table.ctypes.data, 4, arrays),
-        sending.Placed(table.ctypes.data + 16, 2, arrays),
+        sending.Placed(table.ctypes.data, 4, 208, arrays),
+        sending.Placed(table.ctypes.data + 16, 2, 201, arrays),
     ]
+    assert [sending.measure([b"a", frames]) for frames in placed] == [(209, 5), (202, 3)]
     frames = [a.tobytes() for a in arrays]
     large = random.Random(1).randbytes(100_000)
     messages = [[b"a", placed[0]], [placed[1]], [b"b", large, placed[1], b"c"], [b"", large]]
@@ -89,7 +90,7 @@ def test_views_of_frames_create_no_types():
 
     arrays = [np.full(size, size % 251, np.uint8) for size in (0, *range(7_000, 7_200))]
     table = np.array([(a.ctypes.data, a.size) for a in arrays], np.int64)
-    placed = sending.Placed(table.ctypes.data, len(arrays), (arrays, table))
+    placed = sending.Placed(table.ctypes.data, len(arrays), int(table[:, 1].sum()), (arrays, table))
     gc.collect()
     before = array_types()
     views = placed.views()
