@@ -97,10 +97,9 @@ def lcs(
     if cluster is not None and (method not in (None, "adaptive", "systolic") or device == "cuda"):
         raise UsageError("--cluster runs the methods adaptive and systolic, on CPUs")
     if plot is not None:
-        from streamer.batch.lcs.picture import FORMATS
-        from streamer.batch.plots import check_plot
+        from streamer.batch.plots import DOT_FORMATS, check_plot
 
-        check_plot(plot, FORMATS, "plot")
+        check_plot(plot, DOT_FORMATS, "plot")
 
     from streamer.batch.choice import choose
     from streamer.batch.lcs import DEFAULT, METHODS
@@ -244,10 +243,9 @@ def _write_files(
     if blocks is not None:
         write_file(blocks, [_paf(one, other, runs)])
     if plot is not None:
-        from streamer.batch.lcs import picture
+        from streamer.batch.plots import dot_plot
 
-        drawn = picture.plot(plot, found, (one.name, other.name), runs)
-        write_file(plot, [drawn])
+        write_file(plot, [dot_plot(plot, found, (one.name, other.name), runs)])
 
 
 def _lines(letters: bytes) -> Iterator[bytes]:

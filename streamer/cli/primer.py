@@ -103,13 +103,12 @@ def primer(
     check_files([alpha, beta, *([known] if known is not None else [])], output, files)
 
     from streamer.batch.asm.pattern_masks import masks_of
-    from streamer.batch.plots import check_plot
+    from streamer.batch.plots import TRACK_FORMATS, check_plot, check_tracks
     from streamer.batch.primer import DEFAULT, METHODS, reaches
     from streamer.batch.primer.design import PrimerLimits
     from streamer.batch.primer.known import MOST_LETTERS, check_primers
     from streamer.batch.primer.problem import Alpha, piece_symbols
     from streamer.batch.primer.report import PrimerReport
-    from streamer.batch.primer.track import FORMATS, check_tracks
     from streamer.batch.records import pieces, records
     from streamer.cli.streams import progress
     from streamer.sequences.source import shown_name, size_of_files
@@ -130,7 +129,7 @@ def primer(
     if product is not None and pairs is None:
         raise UsageError("--product goes with --pairs")
     if plot is not None:
-        check_plot(plot, FORMATS, "primer")
+        check_plot(plot, TRACK_FORMATS, "primer")
     both = strands == "both"
     work = partial(cost_model.primer, alpha, beta, k)
     with cost_model.search_run(

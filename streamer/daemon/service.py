@@ -18,6 +18,7 @@ import zmq
 from streamer.cluster.connecting import abandon
 from streamer.daemon import logs, watched_stages
 from streamer.daemon.batch_record import Accepted, Matched
+from streamer.daemon.child import WatchWorker, WebWorker
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
@@ -28,7 +29,6 @@ from streamer.daemon.core.rights import Rights
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.engine import EngineWorker, make_matcher
 from streamer.daemon.feed import FeedWorker
-from streamer.daemon.folder_sender import WatchWorker
 from streamer.daemon.ingest import IngestWorker, decode_batches
 from streamer.daemon.jobs.job_requests import Parse
 from streamer.daemon.jobs.jobs_worker import JobsWorker
@@ -42,7 +42,6 @@ from streamer.daemon.restore import Restored, restored_of
 from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.sync import SyncWorker
-from streamer.daemon.web import WebWorker
 from streamer.daemon.worker import Inbox, Worker
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError

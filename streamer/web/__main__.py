@@ -1,6 +1,6 @@
 """The process of the live page: ``python -m streamer.web``, its task on standard input.
 
-The daemon starts it (``streamer.daemon.web``) and ends it by closing its standard input.
+The daemon starts it (``streamer.daemon.child``) and ends it by closing its standard input.
 """
 
 import asyncio

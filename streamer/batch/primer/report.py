@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.asm.pattern_masks import Masks
+from streamer.batch.plots import Bar, Track, plot_tracks
 from streamer.batch.primer import design, known
 from streamer.batch.primer.problem import Alpha
-from streamer.batch.primer.track import Bar, Track, plot
 from streamer.batch.records import Codes, NamedSequence
 from streamer.output.text_table import Labels, Table, texts
 from trie.cpu.threads import usable_cores
@@ -163,7 +163,7 @@ class PrimerReport:
             own = self._rows_of(index)
             lengths[own["start"]] = own["length"]
             tracks.append(Track(record.name, lengths, chosen[index], placed[index]))
-        return plot(tracks, path, k=self._k)
+        return plot_tracks(tracks, path, k=self._k)
 
 
 def _row(name: str, primer: design.Primer) -> dict[str, Any]:

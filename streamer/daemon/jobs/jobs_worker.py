@@ -3,6 +3,10 @@
 The folder of results has an Arrow IPC file for each job, ``ID.arrow``, and the job database. The
 last lines of a process's standard error give the reason of a failure. Its progress comes on a pipe,
 as lines with a number from 0 to 1.
+
+The database is stored with the results, not in the journal: jobs have a different retention, and a
+full disk of one does not stop the other. It has a row for each job, with a checksum over its id and
+content.
 """
 
 import contextlib
@@ -14,11 +18,13 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+import apsw
+import msgpack
 import structlog
 
 from streamer.daemon.child import Child
@@ -26,10 +32,18 @@ from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner, no_job
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.jobs import job_requests
-from streamer.daemon.jobs.stored_jobs import StoredJobs
 from streamer.daemon.worker import Mailbox, Worker
 from streamer.errors import StreamerError
-from streamer.protocol.header import Buffer, Header, Reason, WireError, integer, malformed, pack
+from streamer.protocol.header import (
+    Buffer,
+    Header,
+    Reason,
+    WireError,
+    crc32c,
+    integer,
+    malformed,
+    pack,
+)  # fmt: skip
 from trie.new_file import make_private
 
 if TYPE_CHECKING:
@@ -38,6 +52,92 @@ if TYPE_CHECKING:
 _OURS = re.compile(r"\.?[0-9a-f]{8}\.arrow(\..*\.part)?")
 MAX_PIECE_BYTES = 1 << 16
 """The most bytes of a result in one reply."""
+
+
+_APPLICATION = 0x6B6D736A
+_TABLE = """
+CREATE TABLE jobs (
+    place INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+    content BLOB NOT NULL, checksum INTEGER NOT NULL
+);
+"""
+
+
+class StoredJobs:
+    """The database ``path``, open in one process at a time; raises StreamerError on failure.
+
+    durability: as for the journal; ``fsync`` survives a power loss, ``os`` a kill. damaged: the
+    ids, as far as readable, of damaged rows.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], durability: Literal["none", "os", "fsync"]
+    ) -> None:
+        self._path = os.fspath(path)
+        self.damaged: list[str] = []
+        with self._errors():
+            self._db = apsw.Connection(self._path)
+            # no shared memory: the file may be on a network file system
+            self._db.pragma("locking_mode", "exclusive")
+            self._db.pragma("journal_mode", "wal")
+            self._db.pragma("synchronous", "FULL" if durability == "fsync" else "OFF")
+            application = self._db.pragma("application_id")
+            if application not in (0, _APPLICATION):
+                raise StreamerError(f"{self._path}: holds no jobs of this program")
+            if application == 0:
+                with self._db:
+                    self._db.execute(_TABLE)
+                    self._db.pragma("application_id", _APPLICATION)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the content of all rows, in the order of their first ``put``."""
+        found = []
+        with self._errors():
+            # read as bytes: a flipped bit may have changed a value's type, or made it invalid UTF-8
+            for id_, content, checksum in self._db.execute(
+                "SELECT CAST(id AS BLOB), CAST(content AS BLOB), CAST(checksum AS INTEGER)"
+                " FROM jobs ORDER BY place"
+            ):
+                id_, content = id_ or b"", content or b""
+                if _checksum(id_, content) == checksum:
+                    found.append(msgpack.unpackb(content))
+                else:
+                    self.damaged.append(id_.decode(errors="replace"))
+        return found
+
+    def put(self, id_: str, fields: Mapping[str, Any]) -> None:
+        """Store the current state of a job; it is durable once this returns."""
+        content = msgpack.packb(dict(fields))
+        with self._errors(), self._db:
+            self._db.execute(
+                "INSERT INTO jobs (id, content, checksum) VALUES (?1, ?2, ?3)"
+                " ON CONFLICT (id) DO UPDATE SET content = ?2, checksum = ?3",
+                (id_, content, _checksum(id_.encode(), content)),
+            )
+
+    def delete(self, id_: str) -> None:
+        """Forget a job."""
+        with self._errors(), self._db:
+            self._db.execute("DELETE FROM jobs WHERE id = ?", (id_,))
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
+            raise StreamerError(
+                f"{self._path}: damaged: {error}; remove it to go on without these jobs"
+            ) from error
+        except apsw.Error as error:
+            raise StreamerError(f"{self._path}: {error}") from error
+
+
+def _checksum(id_: bytes, content: bytes) -> int:
+    return crc32c([id_, content])
 
 
 class JobResults:

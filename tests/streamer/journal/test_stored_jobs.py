@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamer.daemon.jobs.stored_jobs import StoredJobs
+from streamer.daemon.jobs.jobs_worker import StoredJobs
 from streamer.errors import StreamerError
 
 IDS = ("0000000a", "0000000b", "0000000c")
