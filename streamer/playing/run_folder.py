@@ -115,7 +115,7 @@ def _named(group: list[RawRead]) -> Iterator[RawRead]:
     stops = np.cumsum([len(header) for header in headers])
     text = np.frombuffer(b"".join(headers) + b"\n", np.uint8)
     firsts = np.append(0, stops[:-1])
-    context = ReadContext.of_headers(text, firsts, stops, group[0].path)
+    context = ReadContext.of_lines(text, firsts, stops, group[0].path)
     for read, barcode in zip(group, context.barcode.of(if_barcode).texts(), strict=True):
         yield read._replace(barcode=barcode or "")
 

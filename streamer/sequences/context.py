@@ -454,27 +454,21 @@ class ReadContext:
         return ReadContext(self.channel[start:stop], self.start_time[start:stop], *columns)
 
     @classmethod
-    def of_headers(
-        cls, text: NDArray[np.uint8], firsts: NDArray[np.int64], stops: NDArray[np.int64], path: str
-    ) -> ReadContext:
-        """Parse header lines text[firsts[i]:stops[i]], without @ and line end, of one file."""
-        found = _room(firsts.size)
-        find_fields(text, firsts, stops, BLANK, *found)
-        return cls._of_fields(text, *found, path, {})
-
-    @classmethod
-    def of_sam_lines(
+    def of_lines(
         cls,
         text: NDArray[np.uint8],
         firsts: NDArray[np.int64],
         stops: NDArray[np.int64],
         path: str,
-        groups: Mapping[str, ReadGroup],
+        groups: Mapping[str, ReadGroup] | None = None,
     ) -> ReadContext:
-        """Parse SAM records; text[firsts[i]:stops[i]] are the qualities and the tags."""
+        """Parse header lines text[firsts[i]:stops[i]], without @ and line end, of one file.
+
+        groups: those of a SAM file, of whose records these are the qualities and the tags.
+        """
         found = _room(firsts.size)
-        find_fields(text, firsts, stops, TAB, *found)
-        return cls._of_fields(text, *found, path, groups)
+        find_fields(text, firsts, stops, BLANK if groups is None else TAB, *found)
+        return cls._of_fields(text, *found, path, groups or {})
 
     @classmethod
     def of_bam_records(

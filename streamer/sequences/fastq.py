@@ -316,7 +316,7 @@ class WholeRecords:
     def _with_context(self, piece: TextPiece) -> ReadBatch:
         assert piece.text is not None
         text, firsts, stops = piece.text.between(0, 1)
-        context = ReadContext.of_headers(text, firsts + 1, stops, self._path)
+        context = ReadContext.of_lines(text, firsts + 1, stops, self._path)
         return replace(piece.reads, context=context)
 
     def _parse(self, parser: FastqParser, text: Text) -> int:

@@ -42,7 +42,7 @@ _SEQUENCES = (
     ".fa", ".fasta", ".fna", ".ffn", ".frn", ".fas", ".fsa", ".mfa", ".fq", ".fastq",
     ".sam", ".bam", ".cram",
 )  # fmt: skip
-_COMPRESSED = (".gz", ".bgz", ".bz2", ".xz", ".zst")
+COMPRESSED = (".gz", ".bgz", ".bz2", ".xz", ".zst")
 """The suffixes of sequence files in folders of references."""
 
 SMALL_BYTES = 1 << 26
@@ -367,7 +367,8 @@ def reference_files(
                 continue
             for file in sorted(os.path.join(one, name) for name in os.listdir(one)):
                 if os.path.isfile(file) and not os.path.basename(file).startswith("."):
-                    (some if _is_reference(file) else passed).append(file)
+                    taken = split_suffix(file)[1] in _SEQUENCES or is_index(file)
+                    (some if taken else passed).append(file)
         if not some:
             why = "has no FASTA, FASTQ, SAM, BAM or CRAM file, and no index"
             raise StreamerError(f"{path}: {why if matched else 'no such file'}")
@@ -381,8 +382,7 @@ def reference_files(
     return found
 
 
-def _is_reference(path: str) -> bool:
-    stem, suffix = os.path.splitext(path.lower())
-    if suffix in _COMPRESSED:
-        suffix = os.path.splitext(stem)[1]
-    return suffix in _SEQUENCES or is_index(path)
+def split_suffix(name: str) -> tuple[str, str]:
+    """Return a name in lower case, cut before the suffix of what it holds, perhaps compressed."""
+    stem, suffix = os.path.splitext(name.lower())
+    return os.path.splitext(stem) if suffix in COMPRESSED else (stem, suffix)

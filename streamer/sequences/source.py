@@ -188,11 +188,11 @@ class SequenceSource:
         """Return the context of records read, in any thread, after ``read_header``."""
         if not self.alignments:
             text, firsts, stops = records.between(0, 1)
-            return ReadContext.of_headers(text, firsts + 1, stops, self._path)
+            return ReadContext.of_lines(text, firsts + 1, stops, self._path)
         if isinstance(self._parser, sam.BamParser):
             (span,), places = records.joined()
             return ReadContext.of_bam_records(span.text, places[:, ::2], self._path, self._groups)
-        return ReadContext.of_sam_lines(*records.between(1, 2), self._path, self._groups)
+        return ReadContext.of_lines(*records.between(1, 2), self._path, self._groups)
 
     def bytes_read(self) -> int:
         """Return how many (compressed) bytes of the file have been read."""

@@ -16,6 +16,7 @@ from xopen import xopen
 from streamer.errors import StreamerError
 from streamer.output.output_file import END_BLOCK
 from streamer.sequences.decompression import COMPRESSIONS, Members, compression_at
+from streamer.sequences.files import COMPRESSED, split_suffix
 from streamer.sequences.raw_file import RawFile
 from streamer.sequences.sam import END as CRAM_END
 from streamer.sequences.sam import MAGIC as CRAM
@@ -25,7 +26,6 @@ UNTIL = ("final_summary*", "RTAComplete*")
 """What MinKNOW and Illumina's instruments write last, into the folder of the run."""
 
 _READS = (".fastq", ".fq", ".bam", ".sam", ".cram")
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _PARTIAL = {"tmp", "temp", "part", "partial"}
 # Sample_S1_L001_R1_001.fastq.gz of bcl-convert and bcl2fastq; I1 and I2 are the index reads
 _ILLUMINA = re.compile(r"_(?:S[0-9]+|L[0-9]{3})_([RI][0-9])_[0-9]{3}\.f(?:ast)?q(?:\.\w+)?$")
@@ -217,7 +217,7 @@ class Folder:
 
 def is_compressed(path: str) -> bool:
     """Return whether a file is compressed, judged by its name."""
-    return path.lower().endswith((*_COMPRESSED, ".bam", ".cram"))
+    return path.lower().endswith((*COMPRESSED, ".bam", ".cram"))
 
 
 def mate_of(path: str) -> str:
@@ -240,10 +240,7 @@ def holds_reads(name: str) -> bool:
 
     Illumina's index reads do not count: they are the barcodes of other reads.
     """
-    lower = name.lower()
-    stem, suffix = os.path.splitext(lower)
-    if suffix in _COMPRESSED:
-        stem, suffix = os.path.splitext(stem)
+    stem, suffix = split_suffix(name)
     if suffix not in _READS or name.startswith(".") or mate_of(name).startswith("I"):
         return False
     return _PARTIAL.isdisjoint(stem.split("."))

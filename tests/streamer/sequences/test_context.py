@@ -25,7 +25,7 @@ def contexts(lines, folder="reads", file="reads.fastq.gz"):
     text = np.frombuffer(b"".join(encoded) or b"\n", np.uint8)
     stops = np.cumsum([len(line) for line in encoded], dtype=np.int64)
     firsts = stops - [len(line) for line in encoded] if lines else stops
-    return rows_of(ReadContext.of_headers(text, firsts, stops, f"/data/{folder}/{file}"))
+    return rows_of(ReadContext.of_lines(text, firsts, stops, f"/data/{folder}/{file}"))
 
 
 def rows_of(found):
@@ -94,7 +94,7 @@ def test_the_folder_is_the_last_to_ask(folder):
     assert contexts(lines, folder) == [oracle.context_of(line, folder) for line in lines]
     assert contexts(["r"], "unclassified")[0][3] == "unclassified"
     text, none = np.zeros(1, np.uint8), np.zeros(1, np.int64)
-    assert ReadContext.of_headers(text, none, none, "-").barcode.texts() == [None]
+    assert ReadContext.of_lines(text, none, none, "-").barcode.texts() == [None]
 
 
 # of MinKNOW, dorado demux, people, bcl-convert; the last have none
@@ -133,7 +133,7 @@ def test_a_relative_path_has_a_folder_too(tmp_path, monkeypatch):
     (tmp_path / "barcode03").mkdir()
     monkeypatch.chdir(tmp_path / "barcode03")
     text, none = np.zeros(1, np.uint8), np.zeros(1, np.int64)
-    assert ReadContext.of_headers(text, none, none, "a.fq").barcode.texts() == ["barcode03"]
+    assert ReadContext.of_lines(text, none, none, "a.fq").barcode.texts() == ["barcode03"]
 
 
 SIZES = {"A": "c", "c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "f": "f"}

@@ -29,7 +29,7 @@ def write(path, text):
     """A whole file, compressed by its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = text.encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    path.write_bytes(gzip.compress(data) if path.suffix in (".gz", ".bgz") else data)
 
 
 class Turns:

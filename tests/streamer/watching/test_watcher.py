@@ -25,7 +25,7 @@ from tests.streamer.watching.kit import Life, live, named, record, text_of, writ
 
 def test_files_as_minknow_dorado_and_bcl_convert_leave_them(run):
     write(run / "fastq_pass/barcode01/FPL_pass_barcode01_a_b_0.fastq.gz", text_of(["n1"]))
-    write(run / "fastq_pass/unclassified/FPL_pass_unclassified_a_b_0.fastq.gz", text_of(["n2"]))
+    write(run / "fastq_pass/unclassified/FPL_pass_unclassified_a_b_0.fastq.bgz", text_of(["n2"]))
     write(run / "Alignment_1/Fastq/S1_S1_L001_R1_001.fastq.gz", text_of(["i1"]))
     write(run / "dorado.fastq", text_of(["d1"]))
     for skipped in (
