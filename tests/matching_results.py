@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.starting import Start
+from streamer.matching.matcher import Start
 from streamer.sequences.read_batch import ReadBatch
 
 EVENTS = {1: "match", 2: "mismatch"}

@@ -22,11 +22,10 @@ from streamer.cli.record_output import RecordOutput
 from streamer.cli.streams import progress
 from streamer.device_choice import choose_device
 from streamer.errors import DataError, ReaderGoneError, StreamerError, UsageError, warn
-from streamer.matching.matcher import StreamMatcher
+from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import FilterCounts, Filtered
 from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import (

@@ -19,11 +19,10 @@ from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import DataError, StreamerError
 from streamer.matching import running_report
-from streamer.matching.matcher import StreamMatcher
+from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.matching.reports import REPORTS, Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import Device, MatchSpec
-from streamer.matching.starting import load_dictionary
 from streamer.output.output_file import RowsFormat
 from streamer.output.rows import RowWriter, open_rows
 from streamer.output.text_table import Rows
@@ -203,10 +202,19 @@ class _Run:
         for batch in batches:
             if self.matcher.limited and not full:
                 full = True
-                _say_limited(self.matcher, batch, self.notice)
+                self._say_limited(batch)
             (result,) = self.matcher.match([batch], depths=self.answer.depths)
             self.grown.add(result)
             yield result
+
+    def _say_limited(self, batch: ReadBatch) -> None:
+        """Report that the k-mers of this batch and all later ones are not added."""
+        if self.notice is not None:
+            first = f" (read {batch.names[0]})" if len(batch) else ""
+            self.notice(
+                f"the dictionary holds {self.matcher.kmers:,} k-mers, --max-kmers is "
+                f"{self.matcher.spec.max_kmers:,}: none are added from here on{first}"
+            )
 
     def _some_lines(self, result: BatchResult) -> Iterator[Lines]:
         for lines in self.writer.formatted(self.answer.after(result)):
@@ -215,18 +223,6 @@ class _Run:
     def _lines(self, result: BatchResult) -> list[Lines]:
         with self.team.stages.spent("format"):
             return list(self._some_lines(result))
-
-
-def _say_limited(
-    matcher: StreamMatcher, batch: ReadBatch, notice: Callable[[str], None] | None
-) -> None:
-    """Report that the k-mers of this batch and all later ones are not added."""
-    if notice is not None:
-        first = f" (read {batch.names[0]})" if len(batch) else ""
-        notice(
-            f"the dictionary holds {matcher.kmers:,} k-mers, --max-kmers is "
-            f"{matcher.spec.max_kmers:,}: none are added from here on{first}"
-        )
 
 
 def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBatch]:

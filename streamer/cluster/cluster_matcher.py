@@ -32,11 +32,10 @@ from streamer.matching.match_engine import (
     chunk_bounds,
     slice_reads,
 )
-from streamer.matching.matcher import StreamMatcher
+from streamer.matching.matcher import Start, StreamMatcher
 from streamer.matching.record_runs import NO_RUNS, Runs, runs_of_places
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import Start
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.sequences.read_batch import ReadBatch
 from trie.ascending import lacking

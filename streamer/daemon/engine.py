@@ -33,12 +33,11 @@ from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.record import JournalUnread
 from streamer.matching.match_engine import NO_CODES, MakeTogether
-from streamer.matching.matcher import StreamMatcher
+from streamer.matching.matcher import Start, StreamMatcher, load_dictionary
 from streamer.matching.panel import Panel
 from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import Start, load_dictionary
 from streamer.matching.target_tally import TargetTally
 from streamer.protocol.header import Header
 from streamer.protocol.payloads import Make

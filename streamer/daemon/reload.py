@@ -13,8 +13,7 @@ from streamer.daemon.core.life import FULL, RUNNING, STARTING
 from streamer.daemon.restore import fingerprint
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.matching.matcher import StreamMatcher
-from streamer.matching.starting import load_dictionary
+from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.protocol.header import Header, Reason, WireError
 
 Reply = Callable[[Header | WireError], None]

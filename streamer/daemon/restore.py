@@ -20,10 +20,10 @@ from streamer.daemon.core.revision import Revision, RevisionCore
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import JournalFull, Record
 from streamer.journal.store import Journal
+from streamer.matching.matcher import Start
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import Start
 from streamer.protocol.header import Header, crc32c, raw, size_of
 
 _NO_CODES = np.zeros(0, np.uint64)

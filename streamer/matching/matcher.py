@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -27,20 +27,66 @@ from streamer.errors import StreamerError, UsageError
 from streamer.matching import match_engine
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.events import Events, no_bits
-from streamer.matching.match_engine import Found, MakeBatch, MakeTogether
+from streamer.matching.match_engine import NO_CODES, Found, MakeBatch, MakeTogether
 from streamer.matching.near import NearSteps, Solver, new_solver
 from streamer.matching.record_runs import NO_RUNS, Runs
 from streamer.matching.result import BatchResult, Depths, concatenated
 from streamer.matching.spec import MatchSpec
-from streamer.matching.starting import Start, known_dictionary
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot, built
 from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.codes import with_reverse_complements
+from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 from trie.prefixes import PrefixDepths
 from trie.snapshots.tree_bitmap import snapshot
 from trie.trees.shards import sort_unique
 from trie.windows import NO_SET
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a matcher begins: after ``number`` batches and ``position`` symbols of the stream.
+
+    version: of the dictionary. grown: uint64, the k-mers that the stream added. learned: uint64,
+    k-mers, as stored, that a distance is measured to, as in ``BatchResult``. Both in any order.
+    """
+
+    number: int = 0
+    position: int = 0
+    version: int = 1
+    grown: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
+    learned: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
+
+
+def load_dictionary(
+    spec: MatchSpec,
+    *,
+    as_stored: bool = False,
+    on_notice: Callable[[str], None] | None = None,
+    team: Team | None = None,
+) -> Dictionary:
+    """Load the initial dictionary of a StreamMatcher.
+
+    as_stored: k-mers as they stand in the records; always so for a distance. on_notice: called with
+    one line about a saved dictionary that lacks targets. team: the threads that build it.
+    """
+    as_stored = as_stored or spec.near
+    if not spec.sources:
+        return Dictionary.empty(spec.k, "forward" if as_stored else spec.strands)
+    return Dictionary.from_files(
+        spec.sources, spec.k, spec.strands, targets=spec.targets or None,
+        target_by=spec.target_by, as_stored=as_stored, on_notice=on_notice, team=team,
+    )  # fmt: skip
+
+
+def known_dictionary(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:
+    """Derive the dictionary of exact matching from the initial one."""
+    if spec.exact:
+        return dictionary.known_as(spec.strands)
+    if spec.changes:
+        # exact matching only finds new k-mers here; no target is reported
+        return dictionary.without_targets(spec.strands)
+    return Dictionary(dictionary.index, dictionary.grown, strands=spec.strands)
 
 
 class DepthsAlone:
@@ -536,14 +582,14 @@ class StreamMatcher:
         events = Found(Events(batch.symbols, bits), concatenated(runs, NO_RUNS))
         return self._result(
             batch, events, self._number, self._position,
-            new_kmers=concatenated([found.codes for found in grown], match_engine.NO_CODES),
+            new_kmers=concatenated([found.codes for found in grown], NO_CODES),
             new_starts=concatenated([found.starts for found in grown], match_engine.NO_STARTS),
             seeded=sum(found.codes.size for found in grown if found.seeding),
             seed_bases=max((int(part[-1, 1]) for seeding, part in spans if seeding), default=0),
             version_before=before,
             depths=Depths.of(task, matched),
             near=near,
-            learned=concatenated(learned, match_engine.NO_CODES),
+            learned=concatenated(learned, NO_CODES),
         )  # fmt: skip
 
     def _snapshot_of_step(self, newest: bool) -> tuple[int, VersionedSnapshot | None]:

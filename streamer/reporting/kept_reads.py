@@ -20,12 +20,11 @@ from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalExpired
-from streamer.matching.matcher import StreamMatcher
+from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.reports import Assignment
 from streamer.matching.reports import reads as read_rows
 from streamer.matching.spec import MatchSpec, TargetBy
-from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.reporting import reports
 from streamer.sequences.context import LabelColumn

@@ -13,7 +13,7 @@ from streamer.daemon.config import load
 from streamer.daemon.restore import fingerprint
 from streamer.daemon.stored_messages import BATCH, DICTIONARY
 from streamer.journal.reader import JournalReader
-from streamer.matching.starting import load_dictionary
+from streamer.matching.matcher import load_dictionary
 from tests.daemon_kit import Reads, write_fasta
 from tests.faults.nursery import POINTS, REVISE
 from tests.faults.plain_client import PlainFold

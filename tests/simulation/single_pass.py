@@ -19,8 +19,8 @@ from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import Record
 from streamer.matching.events import Events
+from streamer.matching.matcher import Start
 from streamer.matching.result import BatchResult
-from streamer.matching.starting import Start
 from streamer.sequences.read_batch import ReadBatch
 from tests.faults.plain_client import PlainFold
 from tests.simulation.said import told

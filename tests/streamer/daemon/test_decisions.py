@@ -17,7 +17,7 @@ from streamer.client.sync import Sync
 from streamer.daemon import config, read_decisions
 from streamer.daemon.engine import make_matcher
 from streamer.errors import StreamerError
-from streamer.matching.starting import load_dictionary
+from streamer.matching.matcher import load_dictionary
 from streamer.output.rows import RowWriter
 from streamer.protocol.schema import ACTIONS
 from streamer.sequences.context import LabelColumn, ReadContext
