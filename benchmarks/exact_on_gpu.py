@@ -225,8 +225,9 @@ def _timeline_of(total: int, k: int, strands: Any, chunk: int, streams: int) -> 
     """The timeline of a dictionary that grows from empty."""
     batch = random_read(total, 9)
     with closing(_empty_pipeline(k, strands, chunk, streams)) as engine:
-        timeline = engine.timeline = Timeline()
-        _run_all(engine, pieces_of(batch, k, chunk, grow=True))
+        timeline = Timeline()
+        with timeline.recording():
+            _run_all(engine, pieces_of(batch, k, chunk, grow=True))
         return timeline.activities()
 
 

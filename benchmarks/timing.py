@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import numpy as np
 
@@ -119,9 +120,9 @@ def by_chunk(
         with closing(make()) as one:
             seconds = least_seconds(partial(match, one), 3)
         timeline = Timeline()
-        with closing(make(timeline=timeline)) as one:
+        with closing(make()) as one, timeline.recording():
             match(one)
-            spent = timeline_milliseconds(timeline.activities())
+        spent = timeline_milliseconds(timeline.activities())
         number = -(-symbols // chunk)
         row = {"chunk": chunk, "streams": streams, "symbols/s": symbols / seconds}
         yield row | {f"{name} ms": ms / number for name, ms in spent.items()}
@@ -131,7 +132,7 @@ def by_chunk(
 class Activity:
     """One bar: its row, chunk and stream, begin and end in milliseconds.
 
-    row: HtoD, kernel, DtoH, CPU, or enlarge (the k-mer set moves to a larger table).
+    row: HtoD, kernel, DtoH, or CPU.
     """
 
     row: str
@@ -157,6 +158,20 @@ class Timeline:
         self._clock = time.perf_counter()
 
     @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the work of every chunk that engines take meanwhile."""
+        from gpu.card.streams import Flight
+
+        def bar(flight: Flight[Any], row: str) -> AbstractContextManager[None]:
+            number, slot = flight.number, flight.slot
+            if row == "CPU":
+                return self.host(number, slot.number)
+            return self.device(row, number, slot.number, slot.stream)
+
+        with patch.object(Flight, "bar", bar):
+            yield
+
+    @contextmanager
     def device(self, row: str, chunk: int, number: int, stream: Any) -> Iterator[None]:
         """Record what a ``with`` block queues on ``stream``, the ``number``-th, as a bar."""
         begin, end = self._cuda.event(), self._cuda.event()
@@ -166,12 +181,12 @@ class Timeline:
         self._device.append((row, chunk, number, begin, end))
 
     @contextmanager
-    def host(self, chunk: int, number: int, row: str = "CPU") -> Iterator[None]:
+    def host(self, chunk: int, number: int) -> Iterator[None]:
         """Record the host's time in a ``with`` block, working or waiting, as a bar."""
         begin = time.perf_counter() - self._clock
         yield
         end = time.perf_counter() - self._clock
-        self._host.append(Activity(row, chunk, number, 1e3 * begin, 1e3 * end))
+        self._host.append(Activity("CPU", chunk, number, 1e3 * begin, 1e3 * end))
 
     def activities(self) -> list[Activity]:
         """Wait for the device; all bars, sorted by begin."""

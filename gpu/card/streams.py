@@ -49,7 +49,6 @@ class Flight(Generic[Answer]):
     slot: Any
     chunk: Any
     buffer: Any
-    timeline: Any
 
     def send(self) -> None:
         """Queue all device work for the chunk."""
@@ -60,12 +59,8 @@ class Flight(Generic[Answer]):
         raise NotImplementedError
 
     def bar(self, row: str) -> AbstractContextManager[None]:
-        """Record a ``with`` block in that timeline row: host work in "CPU", else queued work."""
-        if self.timeline is None:
-            return nullcontext()
-        if row == "CPU":
-            return self.timeline.host(self.number, self.slot.number)
-        return self.timeline.device(row, self.number, self.slot.number, self.slot.stream)
+        """Enclose host work, in row "CPU", or queued work; benchmarks draw what ran when."""
+        return nullcontext()
 
 
 @context_looked_up_once
@@ -91,7 +86,6 @@ class Flights(Generic[Answer]):
         make: Callable[..., Flight[Answer]],
         places: Sequence[tuple[Any, Any]],
         give_back: Callable[[Any], None],
-        timeline: Any,
     ) -> None:
         self.flying: deque[Any] = deque()
         self.sent = 0
@@ -99,7 +93,6 @@ class Flights(Generic[Answer]):
         self._places = places
         self._turns = cycle(places)
         self._give_back = give_back
-        self._timeline = timeline
 
     def __enter__(self) -> Flights[Answer]:
         return self
@@ -123,7 +116,7 @@ class Flights(Generic[Answer]):
         if len(self.flying) == len(self._places):
             yield from self._land()
         card, slot = next(self._turns)
-        flight = self._make(self.sent, card, slot, chunk, buffer, self._timeline)
+        flight = self._make(self.sent, card, slot, chunk, buffer)
         self.flying.append(flight)
         self.sent += 1
         with translated_driver_errors(), card.active():
@@ -277,14 +270,12 @@ class StreamOptions(TypedDict, total=False):
     """The options of every engine.
 
     streams: per device, 2 by default, 1 for the serial loop. cards: device numbers, by default only
-    0. memory_bytes: to use on each, 0 for nine tenths of the free memory. timeline: records what
-    ran when (``benchmarks.timing.Timeline``).
+    0. memory_bytes: to use on each, 0 for nine tenths of the free memory.
     """
 
     streams: int
     cards: Sequence[int]
     memory_bytes: int
-    timeline: Any
 
 
 class StreamEngine(Generic[CardT, Answer]):
@@ -302,9 +293,7 @@ class StreamEngine(Generic[CardT, Answer]):
         streams: int = 2,
         cards: Sequence[int] = (0,),
         memory_bytes: int = 0,
-        timeline: Any = None,
     ) -> None:
-        self.timeline = timeline
         self._flight = flight
         self._ahead = ahead
         alone = len(cards) == 1
@@ -316,16 +305,13 @@ class StreamEngine(Generic[CardT, Answer]):
         # consecutive chunks go to different devices, then to different streams
         self._places = [(card, card.slots[i]) for i in range(streams) for card in self.cards]
 
-    def _flights(self) -> Flights[Answer]:
-        return Flights(self._flight, self._places, self._ahead.give_back, self.timeline)
-
     def _taken(self, prepared: Chunks, take: Callable[[Answer], Taken]) -> Iterator[Taken]:
         """``take(answer)`` for every chunk, in order; it copies what it needs from the buffers.
 
         With several devices each has its own thread, which sends, lands and takes its chunks; a
-        single chunk needs none, and a timeline has one clock.
+        single chunk needs none.
         """
-        if len(self.cards) == 1 or self.timeline is not None:
+        if len(self.cards) == 1:
             yield from self._in_turn(prepared, take)
             return
         chunks = iter(prepared)
@@ -340,7 +326,7 @@ class StreamEngine(Generic[CardT, Answer]):
         )  # fmt: skip
 
     def _in_turn(self, prepared: Chunks, take: Callable[[Answer], Taken]) -> Iterator[Taken]:
-        with self._flights() as flights:
+        with Flights(self._flight, self._places, self._ahead.give_back) as flights:
             for answer in self._answers(flights, prepared):
                 yield take(answer)
 
@@ -353,7 +339,7 @@ class StreamEngine(Generic[CardT, Answer]):
     ) -> Iterator[Taken]:
         """What is taken from one device, on its thread."""
         places = [(card, slot) for slot in card.slots]
-        with Flights(self._flight, places, self._ahead.give_back, None) as flights:
+        with Flights(self._flight, places, self._ahead.give_back) as flights:
             for answer in flights.run(prepared):
                 yield take(answer)
                 yield DONE

@@ -25,7 +25,6 @@ The last four are allocated on first use.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Unpack
@@ -460,7 +459,9 @@ class ExactFlight(Flight[ChunkFound]):
             elif piece.runs and self.card.index is not None:
                 slot.find_in(self.card.index, 0, with_runs=True)
         with self.bar("DtoH"):
-            self._download()
+            slot.download(self.chunk.symbols)
+            if piece.grow:
+                fetch(slot.growth.total, slot.growth.pinned_total, slot.stream)
             if piece.sets:
                 fetch(*slot.sets, slot.stream, piece.symbols)
 
@@ -538,12 +539,6 @@ class ExactFlight(Flight[ChunkFound]):
             bases, starts, kmers.table, kmers.shift, self.base, matches, growth.counts,
             growth.total,
         )  # fmt: skip
-
-    def _download(self) -> None:
-        slot = self.slot
-        slot.download(self.chunk.symbols)
-        if self.chunk.grow:
-            fetch(slot.growth.total, slot.growth.pinned_total, slot.stream)
 
     def land(self) -> ChunkFound:
         """Wait for the results."""
@@ -742,7 +737,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
             if piece.settled or not self._fits(piece, flights):
                 yield from flights.drain()
             if piece.grow and not flights.flying:
-                self._make_room(piece.symbols, flights)
+                self._make_room(piece.symbols)
             yield from flights.queue(piece, buffer)
         yield from flights.drain()
 
@@ -753,18 +748,13 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         in_flight = sum(one.chunk.symbols for one in flights.flying if one.chunk.grow)
         return self.kmers.room(in_flight + piece.symbols)
 
-    def _make_room(self, windows: int, flights: Flights[ChunkFound]) -> None:
+    def _make_room(self, windows: int) -> None:
         with translated_driver_errors():
             for card in self.cards:
                 assert card.kmers is not None
                 if not card.kmers.room(windows):
-                    with card.active(), self._enlarging(flights.sent):
+                    with card.active():
                         card.kmers.enlarge(windows, card.slots[0].stream)
-
-    def _enlarging(self, number: int) -> AbstractContextManager[None]:
-        if self.timeline is None:
-            return nullcontext()
-        return self.timeline.host(number, 0, row="enlarge")
 
 
 def _as_of_now(prepared: Prepared) -> Prepared:
