@@ -191,12 +191,9 @@ def follow_job(control: Control, job: str, *, quiet: bool, cancelled: bool = Fal
             show(int(known["progress"] * _STEPS))
             time.sleep(_LOOK_SECONDS)
     if known["state"] != "done" and not (cancelled and known["state"] == "cancelled"):
-        raise StreamerError(_end_of(known))
-
-
-def _end_of(job: dict[str, Any]) -> str:
-    why = f": {job['reason']}" if job["reason"] else ""
-    return f"job {job['id']} {'is' if job['state'] != 'failed' else 'has'} {job['state']}{why}"
+        why = f": {known['reason']}" if known["reason"] else ""
+        is_ = "has" if known["state"] == "failed" else "is"
+        raise StreamerError(f"job {known['id']} {is_} {known['state']}{why}")
 
 
 def write_rows(control: Control, job: str, output: str | None, format_: Any) -> None:

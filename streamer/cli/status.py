@@ -122,7 +122,9 @@ def print_table(answer: dict[str, Any]) -> None:
         "refused": f"{fields['refused']:,} batches",
         "log": f"{fields.get('log.dropped', 0):,} lines dropped",
     }
-    words |= {f"stuck: {name}": waits for name, waits in _stuck(answer)}
+    # the stages that the watchdog reports as stuck, and what they wait for
+    for name, stage in answer.get("stuck", {}).items():
+        words[f"stuck: {name}"] = f"for {stage['seconds']:.0f} s, waits for {stage['waits_for']}"
     words |= {
         name: str(fields[f"endpoints.{name}"])
         for name in ("ingest", "feed", "control", "sync", "metrics", "web")
@@ -135,12 +137,6 @@ def print_table(answer: dict[str, Any]) -> None:
         # escaped, since a path may look like rich markup
         table.add_row(name, Text(text))
     Console(highlight=False).print(table)
-
-
-def _stuck(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The stages that the watchdog reports as stuck, and what they wait for."""
-    for name, stage in answer.get("stuck", {}).items():
-        yield name, f"for {stage['seconds']:.0f} s, waits for {stage['waits_for']}"
 
 
 def _limit(fields: Mapping[str, object]) -> str:

@@ -337,7 +337,9 @@ class Control(Connection):
         deadline = time.monotonic() + self._answer_seconds
         while (left := deadline - time.monotonic()) > 0:
             reply, *frames = self._receive(left)
-            if reply and _is_about(reply, number):
+            # no late reply to a request that was given up; one without a number is about a request
+            # that could not be read
+            if reply and reply.get("id", number) == number:
                 return self._accepted(reply), frames
         raise DaemonSilentError(self.endpoint, self._answer_seconds)
 
@@ -426,11 +428,3 @@ class Control(Connection):
         if not reply.get("ok"):
             raise RefusedError(self.endpoint, reply)
         return reply
-
-
-def _is_about(reply: Header, number: int) -> bool:
-    """Whether this is the reply to a request, not a late reply to one that was given up.
-
-    A reply without a number is about a request that could not be read.
-    """
-    return bool(reply.get("id", number) == number)

@@ -224,7 +224,8 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
     silence()
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address == LOCAL:
-        folder = tempfile.mkdtemp(prefix="streamer-", dir=_short_folder())
+        short = len(tempfile.gettempdir()) <= _MOST_FOLDER
+        folder = tempfile.mkdtemp(prefix="streamer-", dir=None if short else "/tmp")
         _FOLDERS.add(folder)
         stack.callback(_FOLDERS.discard, folder)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -274,10 +275,6 @@ def _own_signals(stack: contextlib.ExitStack) -> Iterator[None]:
 
 def _leave(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
-
-
-def _short_folder() -> str | None:
-    return None if len(tempfile.gettempdir()) <= _MOST_FOLDER else "/tmp"
 
 
 def _check_address(address: str) -> None:

@@ -74,11 +74,6 @@ class Member:
     _slot: int = 0
 
     @property
-    def takes_more(self) -> bool:
-        """Whether it can be given a part: it has at most the current one and the next."""
-        return self.ready and len(self.parts) < SLOTS
-
-    @property
     def asked(self) -> Any:
         """The call of Ray that it must answer within HANG_SECONDS, if any."""
         if self.parts:
@@ -347,7 +342,9 @@ class WorkerTeam:
     def _give(self, given: Sequence[Question], todo: Sequence[deque[int]]) -> None:
         """Assign parts to the least busy workers."""
         while True:
-            free = [one for one in self.members if one.takes_more and todo[one.shard]]
+            # each has at most the current part and the next
+            ready = [one for one in self.members if one.ready and len(one.parts) < SLOTS]
+            free = [one for one in ready if todo[one.shard]]
             if not free:
                 return
             member = min(free, key=lambda one: len(one.parts))

@@ -60,18 +60,15 @@ class ReplayedJournal:
                 self._at = reader.head
             if reader.oldest > self._oldest:
                 self._oldest = reader.oldest
-                self._close_expired()
+                # deleted files of expired records would still use the disk while they are open
+                for at in [at for at in self._places if at < self._oldest]:
+                    del self._places[at]
             self._problem = ""
         except JournalError as error:
             self._report(error)
             unread = refusal(error)
         heads = self._heads.all()
         return sync.Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads, unread)
-
-    def _close_expired(self) -> None:
-        """Close files of expired records; deleted but open, they would still use the disk."""
-        for at in [at for at in self._places if at < self._oldest]:
-            del self._places[at]
 
     def after(self, at: int) -> StoredMessages | None:
         """The next record after ``at`` that was not given up, or None.

@@ -117,7 +117,12 @@ class SyncWorker(SocketWorker):
                 elif self._wait_for_its_end():
                     self._reap(listener)
                 else:
-                    self._monitor()
+                    # note how busy it was, and ask it now and then for a sign of life
+                    self._cpu = cpu_seconds(self._child.process.pid)
+                    now = time.monotonic()
+                    if now - self._asked >= _ASK_SECONDS:
+                        self._asked = now
+                        self.committed()
         finally:
             self._end_child()
             listener.remove()
@@ -197,15 +202,6 @@ class SyncWorker(SocketWorker):
         waiting.poll(POLL_MILLISECONDS)
         self._wake.take()
         return self._child.process.poll() is not None
-
-    def _monitor(self) -> None:
-        """Note how busy the process was, and ask it now and then for a sign of life."""
-        assert self._child is not None
-        self._cpu = cpu_seconds(self._child.process.pid)
-        now = time.monotonic()
-        if now - self._asked >= _ASK_SECONDS:
-            self._asked = now
-            self.committed()
 
     def _reap(self, listener: Listener) -> None:
         assert self._child is not None

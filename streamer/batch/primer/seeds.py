@@ -79,11 +79,6 @@ class CutCosts:
     shared: float
 
 
-def cuttable(k: int) -> bool:
-    """Return whether any window can be cut into pieces for k differences."""
-    return SHORTEST * ((k - 1) // 2 + 1) <= MOST_ROWS
-
-
 def shape_for(k: int, lengths: NDArray[np.int64], costs: CutCosts) -> CutShape | None:
     """Return the cheapest shape for prefixes of these lengths; None if the scan is cheaper.
 
@@ -222,7 +217,8 @@ def improve(text: CpuText, reach: Columns, state: Seen) -> None:
     first = 0
     while first < size:
         stop = size
-        if cuttable(text.k):
+        # whether any window can be cut into pieces for k differences
+        if SHORTEST * ((text.k - 1) // 2 + 1) <= MOST_ROWS:
             if state.seen and state.seen >= (1 + GROWTH) * state.made:
                 _make_table(text, reach, state)
             if state.seen == 0:

@@ -391,7 +391,11 @@ class JobsWorker(Worker):
         finally:
             for process in self._processes.values():
                 process.close()
-            self._release()
+            if self._store is not None:
+                self._store.close()
+            else:
+                self._results.clear(())
+            self._results.close()
 
     def _opened(self) -> list[Job]:
         """Open the database and return its jobs; without a journal nothing survives the daemon."""
@@ -405,13 +409,6 @@ class JobsWorker(Worker):
             log.warning("damaged, and given up", job=id_)
             self._store.delete(id_)
         return jobs
-
-    def _release(self) -> None:
-        if self._store is not None:
-            self._store.close()
-        else:
-            self._results.clear(())
-        self._results.close()
 
     def _wait(self) -> None:
         kill_at = self._core.tick(time.monotonic())
