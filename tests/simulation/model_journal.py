@@ -61,21 +61,9 @@ class JournalModel:
         self.committed = committed
         self.disk = disk
 
-    @property
-    def stream(self) -> str:
-        return self.committed.stream
-
-    @property
-    def epoch(self) -> int:
-        return self.committed.epoch
-
-    @property
-    def head(self) -> int:
-        return self.committed.head
-
-    @property
-    def oldest(self) -> int:
-        return self.committed.oldest
+    def __getattr__(self, name: str) -> Any:
+        """Stream, epoch, head and oldest of what is committed."""
+        return getattr(self.committed, name)
 
     def refresh(self) -> int:
         return self.head

@@ -27,6 +27,15 @@ class Talk:
         assert self.core.must_ask(self.now)
         self.send(self.core.hello())
 
+    @classmethod
+    def sending(cls, *sizes):
+        """One that is welcome and has sent a batch of each size."""
+        talk = cls()
+        talk.hear("welcome")
+        talk.add(*sizes)
+        talk.sent()
+        return talk
+
     def send(self, message):
         self.core.went_out(message, self.now)
         return message.header
@@ -140,10 +149,7 @@ def test_silence_and_no_progress():
 
 def restarted(accepted, recorded, published, **welcome):
     """A producer with 5 batches of 10 reads sent, and another start of the daemon."""
-    talk = Talk()
-    talk.hear("welcome")
-    talk.add(1, 1, 1, 1, 1)
-    talk.sent()
+    talk = Talk.sending(1, 1, 1, 1, 1)
     talk.hear("ack", received=accepted, durable=recorded, matched=published)
     # what it sends of its own accord is of another session
     refused = {"type": "refused", "seq": 5, "reason": "epoch", "epoch": 1}
@@ -157,10 +163,7 @@ def restarted(accepted, recorded, published, **welcome):
 
 
 def test_refusals_from_a_new_start_ask_once():
-    talk = Talk()
-    talk.hear("welcome")
-    talk.add(1, 1)
-    talk.sent()
+    talk = Talk.sending(1, 1)
     for number in (1, 2):
         talk.hear("refused", seq=number, reason="epoch", session=2)
         assert talk.core.must_ask(talk.now) == (number == 1)
@@ -169,10 +172,7 @@ def test_refusals_from_a_new_start_ask_once():
 
 
 def test_what_is_of_another_epoch_says_nothing():
-    talk = Talk()
-    talk.hear("welcome")
-    talk.add(1)
-    talk.sent()
+    talk = Talk.sending(1)
     talk.hear("ack", epoch=0, received=1, durable=1)
     talk.core.hear(talk.answer | {"type": "refused", "epoch": 0, "seq": 1, "reason": "base"}, 0)
     assert (talk.core.account.durable, talk.core.epoch) == (0, 1)
@@ -263,10 +263,7 @@ def test_after_a_refused_batch_those_before_it_are_waited_for():
 
 def test_a_daemon_before_the_count_of_earlier_batches():
     """It is known that they are matched once a batch of the new epoch is."""
-    talk = Talk()
-    talk.hear("welcome")
-    talk.add(1, 1, 1)
-    talk.sent()
+    talk = Talk.sending(1, 1, 1)
     with pytest.raises(RefusedError):
         talk.hear("refused", seq=2, reason="base", received=1, durable=1)
     talk.send(talk.core.hello())
@@ -281,20 +278,14 @@ def test_a_daemon_before_the_count_of_earlier_batches():
 
 
 def test_a_conflict_counts_nothing_as_acknowledged():
-    talk = Talk()
-    talk.hear("welcome")
-    talk.add(1)
-    talk.sent()
+    talk = Talk.sending(1)
     with pytest.raises(RefusedError):
         talk.hear("refused", seq=1, reason="conflict", received=3, durable=3)
     assert talk.core.account.acknowledged.reads == 0
 
 
 def test_another_run_that_has_taken_over_ends_this_one():
-    talk = Talk()
-    talk.hear("welcome")
-    talk.add(1)
-    talk.sent()
+    talk = Talk.sending(1)
     for _ in range(2):
         with pytest.raises(RefusedError):
             talk.hear("refused", seq=1, reason="stale-epoch")
@@ -303,10 +294,7 @@ def test_another_run_that_has_taken_over_ends_this_one():
 
 def test_a_gap_and_an_unknown_epoch_are_asked_about():
     for reason in ("gap", "epoch"):
-        talk = Talk()
-        talk.hear("welcome")
-        talk.add(1, 1)
-        talk.sent()
+        talk = Talk.sending(1, 1)
         talk.hear("refused", seq=2, reason=reason)
         assert not talk.core.synced
         talk.send(talk.core.hello())
