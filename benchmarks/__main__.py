@@ -168,6 +168,7 @@ def accuracy(
         Path | None,
         typer.Option(metavar="FOLDER", help="An environment with deacon and cleanifier of PyPI."),
     ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the reads.")] = 0,
     threads: ThreadsOption = 0,
 ) -> None:
     """Removal of a host: sensitivity and specificity, deacon and others in the same run.
@@ -175,7 +176,7 @@ def accuracy(
     kraken2 and minimap2 take part if they are installed. docs/performance/accuracy.md names the
     packages that have the sequences. The files take 1 GB for 20,000 pairs.
     """
-    _run("accuracy", "cpu", folders=folders, reads=reads, peers=peers, threads=threads)
+    _run("accuracy", "cpu", folders=folders, reads=reads, peers=peers, seed=seed, threads=threads)
 
 
 def cluster(

@@ -134,12 +134,12 @@ class Made:
 
 
 def rows(
-    kind: Kind, count: int, removers: Sequence[Remover], threads: int, made: Made
+    kind: Kind, count: int, seed: int, removers: Sequence[Remover], threads: int, made: Made
 ) -> Iterator[Row]:
     """A row for each program: sensitivity for sources of the host, specificity for the others."""
     with tempfile.TemporaryDirectory(dir=made.at) as at:
         named = [
-            (str(number), kind.make(made.records[source.name], count, number))
+            (str(number), kind.make(made.records[source.name], count, number + len(SOURCES) * seed))
             for number, source in enumerate(SOURCES)
         ]
         files = [Path(at, "r1.fq"), Path(at, "r2.fq")][: len(named[0][1])]
@@ -153,7 +153,12 @@ def rows(
 
 
 def tables(
-    device: str, folders: Sequence[Path], reads: int, peers: Path | None, threads: int
+    device: str,
+    folders: Sequence[Path],
+    reads: int,
+    peers: Path | None,
+    threads: int,
+    seed: int = 0,
 ) -> Iterator[Sheet]:
     """A table for each kind of reads: ``reads`` pairs of each source, or a quarter as many."""
     threads = threads or usable_cores()
@@ -168,4 +173,4 @@ def tables(
                 streamer_remover("the same, less microbes", "--preset", preset, less=made.less),
             ]
             count = reads // 4 if kind.long else reads
-            yield Sheet(kind.name, rows, kind, count, [*own, *others], threads, made)
+            yield Sheet(kind.name, rows, kind, count, seed, [*own, *others], threads, made)

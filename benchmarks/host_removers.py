@@ -125,10 +125,6 @@ def _cleanifier(program: Path) -> Remover:
     return Remover("cleanifier", build, kept)
 
 
-def _kraken2(host: Path, threads: int) -> Path:
-    return build_kraken2(host, host.parent, threads)
-
-
 def _kraken2_kept(job: Job) -> set[str]:
     out = job.out / "table"
     words = ["--paired"] if len(job.reads) == 2 else []
