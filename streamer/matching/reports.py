@@ -343,7 +343,7 @@ class Assignment(NamedTuple):
         results: of the first and of the other mates, or one, in which mates follow each other.
         both: as in ``target_kernels.assign_pairs``.
         """
-        reads = [(one.events, one.batch.bases, one.batch.offsets, one.runs) for one in results]
+        reads = [(one.found.bits, one.batch.bases, one.batch.offsets, one.runs) for one in results]
         step = 3 - len(results)
         assigned = np.empty(len(results[0].batch) // step, np.int32)
         known = targets.starts, targets.members, len(targets.names)

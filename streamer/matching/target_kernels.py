@@ -17,7 +17,7 @@ import numpy as np
 from streamer.matching.events import SET
 from trie.cpu.intrinsics import add_shared, or_shared, popcount
 from trie.cpu.jit import inner, njit
-from trie.windows import MATCH, NO_SET
+from trie.windows import NO_SET, next_clear, next_set
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -207,20 +207,21 @@ def cover(at, offsets, counts, bins, columns):
 
 
 @inner
-def _counts(reads, read):
-    """The number of windows of a read, and of those that match."""
-    events, _, offsets, _ = reads
-    windows = matches = np.int64(0)
-    for i in range(offsets[read], offsets[read + 1]):
-        windows += events[i] != 0
-        matches += events[i] == MATCH
-    return windows, matches
+def _count(bits, offsets, read):
+    """The number of windows of a read whose bits are set."""
+    count, end = np.int64(0), offsets[read + 1]
+    at = next_set(bits, offsets[read], end)
+    while at < end:
+        stop = next_clear(bits, at, end)
+        count += stop - at
+        at = next_set(bits, stop, end)
+    return count
 
 
 @inner
 def _matching(reads, read, k, both, only, codes, held, found, most):
     """Append code and target set of each matching window, up to ``most``; returns their number."""
-    events, bases, offsets, runs = reads
+    (_, matches), bases, offsets, runs = reads
     mask = (np.uint64(1) << np.uint64(2 * k)) - np.uint64(1)
     top = np.uint64(2 * (k - 1))
     code = turned = np.uint64(0)
@@ -233,7 +234,7 @@ def _matching(reads, read, k, both, only, codes, held, found, most):
         code = (code << np.uint64(2) | base) & mask
         turned = turned >> np.uint64(2) | (np.uint64(3) - base) << top
         start = i - k + 1
-        if start >= first and events[start] == MATCH:
+        if start >= first and next_set(matches, start, start + 1) == start:
             while run < len(runs) and runs[run, 1] <= start:
                 run += 1
             own = np.int64(only)
@@ -257,7 +258,7 @@ def _of_pair(one, first, other, last, k, both, only, codes, held, most):
 def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assigned):
     """Assign pairs by their distinct matching windows, against all windows of both reads.
 
-    one, other: events, codes, offsets and runs of the reads; windows in no run have ``only``.
+    one, other: bits, codes, offsets and runs of the reads; windows in no run have ``only``.
     step: 1, or 2 if both are the same reads, in which mates follow each other. both: a window and
     its reverse complement are one. targets: starts and members of the sets, and the number.
     """
@@ -266,12 +267,11 @@ def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assi
     codes, held = np.empty(0, np.uint64), np.empty(0, np.int64)
     for pair in range(assigned.size):
         first, last = step * pair, step * pair + step - 1
-        windows, matches = _counts(one, first)
-        more, others = _counts(other, last)
-        windows, matches = windows + more, matches + others
+        matches = _count(one[0][1], one[2], first) + _count(other[0][1], other[2], last)
         assigned[pair] = -1
         if matches < least:
             continue
+        windows = _count(one[0][0], one[2], first) + _count(other[0][0], other[2], last)
         if codes.size < matches:
             codes, held = np.empty(2 * matches, np.uint64), np.empty(2 * matches, np.int64)
         if number == 1:
