@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.symbols import Matching
+from streamer.batch.records import Codes
 from streamer.errors import DataError, StreamerError, UsageError
 from streamer.sequences.source import shown_name
 
@@ -54,18 +55,44 @@ MOST_LINES = 20_000
 """Up to this many blocks are drawn as lines; else pairs are counted in PIXELS^2 squares."""
 
 PIXELS = 1_000
+_SHUFFLED, _SHUFFLES = 20_000, 5
 
 
-def dot_plot(path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.void]) -> bytes:
+def by_chance(a: Codes, b: Codes, symbols: int) -> int:
+    """Return how long the longest block is if only chance makes blocks: with ``b`` shuffled.
+
+    Of longer sequences a part is shuffled, and the tail of its lengths, a geometric one, goes on.
+    """
+    from streamer.batch.choice import choose
+    from streamer.batch.lcs import METHODS
+    from streamer.batch.lcs.solve import matching_of
+
+    rng, choice = np.random.default_rng(1), choose(METHODS, "adaptive", None, "cpu")
+    lengths = np.zeros(0, np.int64)
+    for _ in range(_SHUFFLES):
+        one, other = (rng.permutation(letters)[:_SHUFFLED] for letters in (a, b))
+        blocks = matching_of(one, other, symbols, choice, 1).blocks()
+        lengths = np.append(lengths, blocks["length"])
+    if not lengths.size:
+        return 0
+    goes_on = 1 - lengths.size / lengths.sum()
+    more = max(1.0, min(a.size, b.size) / _SHUFFLED)
+    return int(lengths.max() + (np.log(more) / -np.log(goes_on) if goes_on else 0))
+
+
+def dot_plot(
+    path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.void], chance: int
+) -> bytes:
     """Draw ``blocks`` (of ``Matching.blocks``), the first sequence from left to right.
 
-    Returns the picture in the format given by the suffix of ``path``.
+    chance: those up to this length are left out, as shuffled sequences have them, too. Returns the picture in the format given by the suffix of ``path``.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 8), layout="constrained")
     axes = figure.add_subplot()
     width, height = max(found.in_a.size, 1), max(found.in_b.size, 1)
+    blocks = blocks[blocks["length"] > chance]
     if blocks.size <= MOST_LINES:
         _lines(axes, blocks, max(width, height))
     else:
@@ -76,11 +103,12 @@ def dot_plot(path: str, found: Matching, names: tuple[str, str], blocks: NDArray
         )  # fmt: skip
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
-    axes.set_xlabel(f"{names[0]} ({found.in_a.size:,})")
-    axes.set_ylabel(f"{names[1]} ({found.in_b.size:,})")
+    axes.set_xlabel(f"{names[0]}: position, of {found.in_a.size:,}")
+    axes.set_ylabel(f"{names[1]}: position, of {found.in_b.size:,}")
     axes.set_title(
         f"longest common subsequence: {len(found):,}\n"
-        f"identity {found.identity():.2%} of the longer, {found.column_identity():.2%} of columns"
+        f"identity {found.identity():.2%} of the longer, {found.column_identity():.2%} of columns\n"
+        f"{blocks.size:,} blocks longer than {chance:,}, the most that shuffled sequences share"
     )
     return drawn(figure, path, 150)
 
@@ -122,7 +150,7 @@ MOST_TRACKS = 100  # records in one picture; matplotlib refuses 65,536 pixels, 1
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A primer to draw: its interval, strand, and a label (such as its differences)."""
+    """A primer to draw: its interval, strand, and a label: its differences, or its pair."""
 
     start: int
     end: int
@@ -153,31 +181,50 @@ def plot_tracks(tracks: Sequence[Track], path: str, *, k: int) -> bytes:
     from matplotlib.figure import Figure
 
     rows = max(1, len(tracks))
-    figure = Figure(figsize=(12, 3.2 * rows), layout="tight")
-    axes = figure.subplots(rows, 1, squeeze=False)
-    for axis, track in zip(axes[:, 0], tracks, strict=False):
-        _draw_track(axis, track, k)
+    figure = Figure(figsize=(12, 3.6 * rows), layout="tight")
+    for axes, track in zip(figure.subfigures(rows, 1, squeeze=False)[:, 0], tracks, strict=False):
+        lanes = [
+            (f"{label} {strand}", colour, [bar for bar in bars if bar.strand == strand])
+            for bars, colour, label in (
+                (track.chosen, "tab:orange", "chosen"), (track.known, "tab:green", "known"),
+            )
+            for strand in ("+", "-") if bars
+        ]  # fmt: skip
+        above, below = axes.subplots(2, 1, sharex=True, height_ratios=[6, 1 + len(lanes)])
+        _draw_track(above, track, k)
+        below.set_visible(bool(lanes))
+        _draw_lanes(below, lanes, track.lengths.size)
+        lowest = below if lanes else above
+        lowest.tick_params(labelbottom=True)
+        lowest.set_xlabel("position (bases)")
     return drawn(figure, path, 120)
 
 
 def _draw_track(axis: Any, track: Track, k: int) -> None:
     solved = np.where(track.lengths > 0, track.lengths.astype(float), np.nan)
     axis.plot(np.arange(solved.size), solved, linewidth=0.6, color="tab:blue")
-    highest = float(np.nanmax(solved)) if (track.lengths > 0).any() else 1.0
-    rows = ((track.chosen, "tab:orange", "chosen"), (track.known, "tab:green", "known"))
-    for depth, (bars, colour, label) in enumerate(rows, 1):
-        for strand, offset in (("+", 0.0), ("-", 0.07)):
-            some = [bar for bar in bars if bar.strand == strand]
-            y = -(0.16 * depth + offset) * highest
-            axis.hlines(
-                [y] * len(some), [bar.start for bar in some], [bar.end for bar in some],
-                linewidth=4, color=colour, label=label if strand == "+" and bars else None,
-            )  # fmt: skip
-            for bar in some:
-                if bar.text:
-                    axis.text((bar.start + bar.end) / 2, y, bar.text, fontsize=5, ha="center")
     axis.set_xlim(0, max(1, track.lengths.size))
-    axis.set_ylabel("shortest length")
+    axis.set_yscale("log")
+    axis.set_ylim(1, 2 * max(5, int(track.lengths.max(initial=0))))
+    axis.yaxis.set_major_formatter("{x:,.0f}")
+    axis.set_ylabel("shortest length (bases)")
     axis.set_title(f"{track.name}: shortest substrings with {k} differences or more", fontsize=10)
-    if track.chosen or track.known:
-        axis.legend(fontsize=7, loc="upper right")
+
+
+def _draw_lanes(axis: Any, lanes: Sequence[tuple[str, str, list[Bar]]], size: int) -> None:
+    """Draw the bars of each lane, and a line from one primer of a pair to the other."""
+    ends: dict[str, list[tuple[float, int]]] = {}
+    for at, (label, colour, bars) in enumerate(lanes):
+        for bar in bars:
+            middle = (bar.start + bar.end) / 2
+            # of a whole genome, a primer must stay visible
+            half = max(bar.end - bar.start, size / 300) / 2
+            axis.hlines(at, middle - half, middle + half, linewidth=5, color=colour)
+            if bar.text:
+                axis.text(middle, at - 0.3, bar.text, fontsize=6, ha="center")
+            if bar.text and label.startswith("chosen"):
+                ends.setdefault(bar.text, []).append((middle, at))
+    for pair in ends.values():
+        axis.plot(*zip(*pair, strict=True), linewidth=0.8, color="tab:orange")
+    axis.set_yticks(range(len(lanes)), [label for label, *_ in lanes])
+    axis.set_ylim(len(lanes) - 0.5, -0.9)

@@ -146,7 +146,7 @@ def lcs(
                     length = length_of(*job)
             _write_row(writer, columns, one, other, length, found)
         if found is not None:
-            _write_files(one, other, found, files, min_block, text=text)
+            _write_files(one, other, found, files, min_block, symbols)
 
 
 def _record(path: str) -> NamedSequence:
@@ -225,14 +225,15 @@ def _write_files(
     found: Matching,
     files: Mapping[str, str | None],
     min_block: int,
-    *,
-    text: bool,
+    symbols: int,
 ) -> None:
     from streamer.batch.lcs import subsequence
+    from streamer.batch.lcs.symbols import TEXT_SYMBOLS
     from streamer.output.output_file import write_file
 
     sequence, blocks, plot = files.values()
     if sequence is not None:
+        text = symbols == TEXT_SYMBOLS
         letters = subsequence(one.codes, found, text=text)
         header = f">lcs {one.name} {other.name} length={len(letters)}\n".encode()
         write_file(sequence, [letters] if text else [header, *_lines(letters)])
@@ -243,9 +244,10 @@ def _write_files(
     if blocks is not None:
         write_file(blocks, [_paf(one, other, runs)])
     if plot is not None:
-        from streamer.batch.plots import dot_plot
+        from streamer.batch.plots import by_chance, dot_plot
 
-        write_file(plot, [dot_plot(plot, found, (one.name, other.name), runs)])
+        chance = by_chance(one.codes, other.codes, symbols)
+        write_file(plot, [dot_plot(plot, found, (one.name, other.name), runs, chance)])
 
 
 def _lines(letters: bytes) -> Iterator[bytes]:

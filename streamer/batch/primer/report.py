@@ -154,7 +154,8 @@ class PrimerReport:
         chosen: list[list[Bar]] = [[] for _ in self._records]
         placed: list[list[Bar]] = [[] for _ in self._records]
         for index, row in self._primers:
-            chosen[index].append(Bar(row["start"], row["end"], row["strand"]))
+            pair = str(row.get("pair", ""))
+            chosen[index].append(Bar(row["start"], row["end"], row["strand"], pair))
         for _, count, found in self._known:
             for place in found:
                 placed[place.alpha].append(Bar(place.start, place.end, place.strand, str(count)))

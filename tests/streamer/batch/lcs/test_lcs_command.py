@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -98,6 +99,18 @@ def test_short_blocks_may_be_left_out(streamer, two, tmp_path):
         assert all(int(row.split("\t")[9]) >= least for row in rows)
         lengths.append(len(rows))
     assert lengths[0] > lengths[1] > lengths[2] == 0
+
+
+def test_a_plot_has_no_blocks_of_chance(streamer, two, tmp_path):
+    rng = np.random.default_rng(7)
+    letters = ["".join(rng.choice([*"ACGT"], 4000)) for _ in range(2)]
+    files = [write_fasta(tmp_path / f"{at}.fa", [("a", one)]) for at, one in enumerate(letters)]
+    for pair, want in ((files, 0), (files[:1] * 2, 1)):
+        path = tmp_path / "plot.svg"
+        assert streamer("lcs", *pair, "--plot", path, "--device", "cpu", "-q")[0] == 0
+        blocks = re.search(r"(\d+) blocks longer than \d+, the most", path.read_text())
+        assert blocks
+        assert int(blocks[1]) == want
 
 
 def test_texts(streamer, tmp_path):
