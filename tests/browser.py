@@ -122,11 +122,11 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def screenshot(self, path: Path) -> bytes:
-        """The whole page, as PNG."""
+    def screenshot(self, path: Path, *, whole: bool = True) -> bytes:
+        """The whole page, or what is in view, as PNG."""
         # a changed size or colour scheme is drawn only after the first picture
         for _ in range(2):
-            found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+            found = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
             self.evaluate(
                 "new Promise(d => setTimeout(() => requestAnimationFrame(() => d(1)), 500))"
             )

@@ -85,7 +85,8 @@ def dot_plot(
 ) -> bytes:
     """Draw ``blocks`` (of ``Matching.blocks``), the first sequence from left to right.
 
-    chance: those up to this length are left out, as shuffled sequences have them, too. Returns the picture in the format given by the suffix of ``path``.
+    chance: those up to this length are left out, as shuffled sequences have them, too. Returns the
+    picture in the format given by the suffix of ``path``.
     """
     from matplotlib.figure import Figure
 

@@ -181,11 +181,13 @@ def name_provenance(
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Let the rows of this command name what made them. Sources: files, or None."""
-    from streamer.output.rows import PROVENANCE, Provenance
+    from streamer.output.rows import PROVENANCE, Provenance, time_now
 
     facts = {"command": command, "version": __version__}
     facts |= {} if k is None else {"k": str(k)}
     facts["sources"] = " ".join(filter(None, sources))
+    if comments:
+        facts |= {"command line": f"streamer {' '.join(sys.argv[1:])}", "date": time_now()}
     facts |= more
     PROVENANCE.set(Provenance(facts, comments, header == "plain"))
 

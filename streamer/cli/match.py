@@ -71,8 +71,8 @@ def match(
     by: Annotated[
         Literal["barcode", "group"] | None,
         typer.Option(
-            help="For targets: all rows for each barcode, from the headers or tags of the reads or "
-            "the folders of the files; or rows of groups of targets."
+            help="For targets and coverage: all rows for each barcode, from the headers or tags of "
+            "the reads or the folders of the files; or rows of groups of targets."
         ),
     ] = None,
     sample_sheet: choices.SampleSheetOption = None,
@@ -175,15 +175,15 @@ def match(
         streams=streams,
     )
     for option, value, belongs_to in (
-        ("--min-windows", min_windows, "targets"),
-        ("--min-fraction", min_fraction, "targets"),
-        ("--by", by, "targets"),
-        ("--sample-sheet", sample_sheet, "targets"),
-        ("--panel", panel, "targets"),
-        ("--bins", bins, "coverage"),
+        ("--min-windows", min_windows, ("targets",)),
+        ("--min-fraction", min_fraction, ("targets",)),
+        ("--by", by, ("targets", "coverage")),
+        ("--sample-sheet", sample_sheet, ("targets", "coverage")),
+        ("--panel", panel, ("targets",)),
+        ("--bins", bins, ("coverage",)),
     ):
-        if value is not None and report != belongs_to:
-            raise UsageError(f"{option} needs --report {belongs_to}")
+        if value is not None and report not in belongs_to:
+            raise UsageError(f"{option} needs --report {' or '.join(belongs_to)}")
     if max_kmers and not spec.changes:
         raise UsageError("--max-kmers needs a dictionary that grows: --mode grow or --seed")
     if report == "novelty" and not spec.changes:
@@ -206,6 +206,8 @@ def match(
     sheet, judging = choices.sheet_and_panel(sample_sheet, panel)
     sources = [*(dictionary or ()), *reads]
     rules = {} if judging is None else {"rule": judging.rule()}
+    if comments:
+        rules |= {"reference": " ".join(spec.sources)} | ({"run": sheet.run} if sheet else {})
     choices.name_provenance("match", k, sources, header, comments, rules)
     if judging is not None and not quiet:
         choices.say(judging.rule())

@@ -72,7 +72,9 @@ class Asked:
                 self.panel.check(matcher.dictionary)
             return running_report.TargetAnswer(matcher, self.rule, self.by, self.sheet, self.panel)
         if self.report == "coverage":
-            return running_report.CoverageAnswer(matcher, self.bins)
+            return running_report.CoverageAnswer(
+                matcher, self.bins, by_barcode=self.by == "barcode", sheet=self.sheet
+            )
         if self.report == "novelty":
             return running_report.NoveltyAnswer()
         targets = (stored if spec.near else matcher.dictionary).targets

@@ -79,6 +79,7 @@ def report(
     answers, panel and samples; the daemon may be running.
     """
     sources: tuple[str, ...] = ()
+    run = ""
     if targets is not None or target_by is not None:
         names: tuple[str, ...] = targets or "", target_by or "record"
     else:
@@ -100,6 +101,7 @@ def report(
         min_fraction = loaded.answers.min_fraction if min_fraction is None else min_fraction
         panel = panel or (config if loaded.panel.limits else None)
         sample_sheet = sample_sheet or loaded.samples.sheet or None
+        run = loaded.samples.run
     if not files:
         raise UsageError("name the files of reports, a journal folder, or --config")
 
@@ -124,9 +126,12 @@ def report(
             raise UsageError(f"{option} is for a journal, and none is given")
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
     sheet, judging = choices.sheet_and_panel(sample_sheet, panel)
+    run = run or ("" if sheet is None else sheet.run)
     recount = Recount(tuple(dictionary or sources), names, rule, bins, threads, sheet)
     shown = _names(files)
     found = [_source(path, shown[path], recount, quiet=quiet) for path in files]
+    for source in found if run else ():
+        source.facts.insert(0, ("run", run))
     for one in (made for source in found for made in source.reports):
         if isinstance(one, TargetReport):
             one.attach(sheet, judging)

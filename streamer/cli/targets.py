@@ -14,7 +14,8 @@ def targets(
     config: ConfigOption = None,
     keys: KeysOption = None,
     by: Annotated[
-        Literal["barcode"] | None, typer.Option(help="All rows for each barcode.")
+        Literal["barcode", "group"] | None,
+        typer.Option(help="All rows for each barcode, or rows of groups of targets."),
     ] = None,
     format_: RowsFormatOption = None,
     output: OutputOption = None,
@@ -28,6 +29,8 @@ def targets(
 
     format_ = rows_format(format_, output)
     with open_control(at, config, keys) as control:
-        columns, rows = control.targets(by_barcode=by == "barcode", more=True)
+        columns, rows = control.targets(
+            by_barcode=by == "barcode", by_group=by == "group", more=True
+        )
     with open_rows(output, format_, columns) as writer:
         writer.write(rows_table(columns, rows))

@@ -154,16 +154,23 @@ class Control(Connection):
         return dict(self.request("status", **asked)["status"])
 
     def targets(
-        self, *, by_barcode: bool = False, found: bool = False, more: bool = False
+        self,
+        *,
+        by_barcode: bool = False,
+        by_group: bool = False,
+        found: bool = False,
+        more: bool = False,
     ) -> tuple[list[str], list[list[Any]]]:
         """Columns and rows of ``match --report targets``, over all reads so far.
 
-        found: only rows with a count other than 0; a daemon without this option sends all rows.
+        by_group: of groups, as with ``--by group``. found: only rows with a count other than 0; a
+        daemon without this option sends all rows.
         more: also the columns of its sample sheet, and verdicts, if it has them. The rows come in
         several replies, each with the counts of its moment. RefusedError if the
         daemon does not count or is still starting.
         """
         by: dict[str, Any] = {"by": "barcode"} if by_barcode else {}
+        by |= {"by": "group"} if by_group else {}
         by |= {name: True for name, wanted in (("found", found), ("more", more)) if wanted}
         reply = self.request("targets", first=0, **by)
         rows = list(reply["rows"])
@@ -187,6 +194,10 @@ class Control(Connection):
         """Barcode, sample, alias and control of each line of the daemon's sample sheet."""
         return list(self.request("panel").get("samples", []))
 
+    def run(self) -> str:
+        """The name of the run; empty if it has none."""
+        return str(self.request("panel").get("run", ""))
+
     def novelty(self) -> list[NoveltyPoint]:
         """The novelty curve of all reads so far, up to its current end.
 
@@ -194,14 +205,18 @@ class Control(Connection):
         """
         return self._rows(NoveltyPoint, *self._reply(self._ask("novelty")))
 
-    def coverage(self, target: str, bins: int = 100) -> list[CoverageBin]:
+    def coverage(
+        self, target: str, bins: int = 100, barcode: str | None = None
+    ) -> list[CoverageBin]:
         """Rows of ``match --report coverage`` for one target, over all reads so far.
 
-        bins: at most 10,000. RefusedError if there is no such target, if the daemon does not count
+        bins: at most 10,000. barcode: of its reads alone (``answers.coverage = "barcode"``).
+        RefusedError if there is no such target, if the daemon does not count
         coverage (``answers.coverage``), or is still starting.
         """
         return self._rows(
-            CoverageBin, *self._reply(self._ask("coverage", target=target, bins=bins))
+            CoverageBin,
+            *self._reply(self._ask("coverage", target=target, bins=bins, barcode=barcode)),
         )
 
     def _rows(self, kind: type[_Row], reply: Header, frames: Sequence[Buffer]) -> list[_Row]:

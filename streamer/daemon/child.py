@@ -236,8 +236,6 @@ class WebWorker(ChildWorker):
             keys=None if self._keys is None else self._keys._asdict(),
             token=self._token,
             hosts=config.web.hosts,
-            panel=config.panel.fields(),
-            samples=[] if status.sheet is None else status.sheet.rows(),
             level=config.log.level,
             format="console" if human or config.log.format == "console" else "json",
         )

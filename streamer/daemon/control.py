@@ -271,7 +271,9 @@ class ControlWorker(SocketWorker):
                 reply = _rows(status, fields)
             case "panel":
                 samples = [] if status.sheet is None else status.sheet.rows()
-                reply = {"panel": status.config.panel.fields(), "samples": samples}
+                judging = status.config.panel.fields() | {"groups": status.groups}
+                run = status.config.samples.run or (status.sheet.run if status.sheet else "")
+                reply = {"panel": judging, "samples": samples, "run": run}
             case "coverage":
                 reply, columns = _coverage(status, fields)
             case "novelty":
@@ -305,15 +307,21 @@ def _rows(status: DaemonStatus, request: Header) -> Header:
     """As many rows of target counts as fit, from a number on; and the number of the next row."""
     tally = _tally(status)
     by = request.get("by")
-    if by not in (None, "barcode"):
-        raise malformed(f"field 'by' is {shown(by)}, must be 'barcode' or nil")
+    if by not in (None, "barcode", "group"):
+        raise malformed(f"field 'by' is {shown(by)}, must be 'barcode', 'group' or nil")
     first = integer(request, "first") if "first" in request else 0
-    more = flag(request, "more")
+    more = flag(request, "more") and by != "group"
     rows, numbers, of = tally.some_rows(
-        first, _MOST_ROWS, by_barcode=bool(by), found=flag(request, "found"), more=more
-    )
+        first, _MOST_ROWS, by_barcode=by == "barcode", by_group=by == "group",
+        found=flag(request, "found"), more=more,
+    )  # fmt: skip
+    if not of:
+        raise WireError(
+            Reason.SOURCES, "no target has a group: add the column group to dictionary.targets"
+        )
     part = next(parted(rows), [])
-    columns = TOPICS["barcodes" if by else "targets"].shown.split()
+    columns = TOPICS["barcodes" if by == "barcode" else "targets"].shown.split()
+    columns = ["group", *columns[1:]] if by == "group" else columns
     columns += tally.more_columns(by_barcode=bool(by)) if more else []
     following = numbers[len(part)] if len(part) < len(numbers) else None
     found = {"columns": columns, "rows": part, "next": following, "of": of}
@@ -328,12 +336,17 @@ def _coverage(status: DaemonStatus, request: Header) -> tuple[Header, Sequence[B
             Reason.SOURCES,
             "coverage is not counted: set answers.coverage = true in the configuration",
         )
+    barcode = request.get("barcode")
+    if barcode is not None and status.config.answers.coverage != "barcode":
+        raise WireError(
+            Reason.SOURCES, "coverage is not counted by barcode: set answers.coverage = 'barcode'"
+        )
     target = request.get("target")
     if not isinstance(target, str):
         raise malformed("field 'target' must be a string")
     bins = integer(request, "bins", 1, MAX_BINS) if "bins" in request else _BINS
     try:
-        columns = tally.coverage(target, bins)
+        columns = tally.coverage(target, bins, None if barcode is None else str(barcode))
     except StreamerError:
         # an unknown name may be anything
         raise malformed(f"no target of the dictionary is {shown(target)}") from None

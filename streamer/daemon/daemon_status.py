@@ -10,7 +10,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamer.daemon import logs
@@ -147,6 +147,8 @@ class DaemonStatus:
     ) -> None:
         self.config = config
         self.sheet = SampleSheet.read(config.samples.sheet) if config.samples.sheet else None
+        # names of targets by group: of the configuration, else of the table of targets
+        self.groups: Mapping[str, Sequence[str]] = config.panel.groups
         self.stream = secrets.token_hex(8) if journal is None else journal.stream
         self.epoch = 1 if journal is None else journal.epoch
         self.journal = None if journal is None else journal.usage()

@@ -366,11 +366,13 @@ class EngineWorker(Worker):
         self._status.targets = len(matcher.dictionary.targets.names)
         if self._spec.counted:
             self._panel.check(loaded)
+            panel = self._panel.grouped(loaded)
+            self._status.groups = panel.groups
             before, answers = self._status.tally, self._status.config.answers
             rule = Assignment(answers.min_windows, answers.min_fraction)
             said = () if before is None else before.said
             self._status.tally = TargetTally(
-                matcher, rule, self._panel, said, covers=answers.coverage,
+                matcher, rule, panel, said, covers=answers.coverage,
                 barcodes=answers.barcodes, full=log.warning, sheet=self._status.sheet,
             )  # fmt: skip
         self._note(matcher)

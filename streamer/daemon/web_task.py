@@ -6,7 +6,7 @@ import json
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from streamer.daemon.logs import Level
 
@@ -19,8 +19,7 @@ class WebTask:
     """The task. endpoint: HOST:PORT as bound. listener: the descriptor of that socket, inherited.
 
     feed, control: endpoints of the daemon. token: "" if the page needs none. hosts: further host
-    names of the page. panel: the arguments of ``matching.panel.Panel``. keys: the fields of
-    ``ClientKeys``, none if the daemon needs no keys. samples: ``SampleSheet.rows``.
+    names of the page. keys: the fields of ``ClientKeys``, none if the daemon needs no keys.
     """
 
     endpoint: str
@@ -29,11 +28,9 @@ class WebTask:
     control: str
     token: str
     hosts: Sequence[str]
-    panel: Mapping[str, Any]
     level: Level
     format: Literal["console", "json"]
     keys: Mapping[str, str] | None = None
-    samples: Sequence[Sequence[str | None]] = ()
 
     @classmethod
     def from_json(cls, text: str) -> WebTask:

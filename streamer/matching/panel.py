@@ -1,7 +1,10 @@
 """When there is enough of a target, and what is said of each target of a sample."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +14,7 @@ from streamer.dictionary.target_sets import check_kmers
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.reports import Columns
+from streamer.sequences.sample_sheet import SampleSheet
 
 VERDICTS = (None, "detected", "more needed", "not detected")
 """By code; None: there is no verdict."""
@@ -25,7 +29,8 @@ class Panel:
     groups: target names by group; if there are none, all targets form one unnamed group. breadth,
     depth, reads, windows: thresholds, of which all nonzero ones must be reached; if all are 0, no
     target ever has enough. control_factor: if not 0, the reads must also exceed this multiple of
-    those of each negative control. sample_reads: with fewer reads a sample needs more.
+    those of each negative control. sample_reads: with fewer reads a sample needs more. positive:
+    the targets that each positive control must show; if there are none, at least one of any.
     """
 
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -35,20 +40,52 @@ class Panel:
     windows: int = 0
     control_factor: float = 0.0
     sample_reads: int = 0
+    positive: Sequence[str] = ()
     words: ClassVar = VERDICTS
 
     def check(self, dictionary: Dictionary) -> None:
         """Raise StreamerError, with its key, for a target that is not there or can never match."""
         known = set(dictionary.targets.names)
-        for group, names in self.groups.items():
+        lists = {f"groups.{group}": names for group, names in self.groups.items()}
+        for key, names in (lists | {"positive": self.positive}).items():
             for at, name in enumerate(names):
                 if name not in known:
                     raise StreamerError(
-                        f"panel.groups.{group}.{at}: no target of the dictionary is '{name}'"
+                        f"panel.{key}.{at}: no target of the dictionary is '{name}'"
                     )
-            check_kmers(names, dictionary.targets, dictionary.k, f"panel.groups.{group}")
+            check_kmers(names, dictionary.targets, dictionary.k, f"panel.{key}")
         if not self.groups and self.limits:
             check_kmers(known, dictionary.targets, dictionary.k, "panel")
+
+    def grouped(self, dictionary: Dictionary) -> Panel:
+        """Return the panel with the groups of the table of targets, if it has none of its own."""
+        members: dict[str, list[str]] = {}
+        for name, group in zip(dictionary.targets.names, dictionary.index.groups, strict=False):
+            members.setdefault(group, []).append(name)
+        return self if self.groups else replace(self, groups=members)
+
+    def alarms(
+        self, sheet: SampleSheet, found: Mapping[str | None, Collection[str]],
+        reads: Mapping[str | None, int],
+    ) -> Iterator[str]:  # fmt: skip
+        """Yield what is wrong with a run: samples without reads, controls that are not right.
+
+        found, reads: the detected targets and the number of reads of each barcode.
+        """
+        for barcode, sample in sheet.samples.items():
+            name, here = sheet.shown(barcode), found.get(barcode, ())
+            lacks = [one for one in self.positive if one not in here]
+            if sample.control == "negative" and here:
+                yield f"in the negative control {name} was found: {', '.join(here)}"
+            elif sample.control == "positive" and lacks:
+                yield f"in the positive control {name} was not found: {', '.join(lacks)}"
+            elif sample.control == "positive" and not here:
+                yield f"in the positive control {name} nothing was found"
+            elif sample.control is None and not reads.get(barcode):
+                yield f"{name} has no read"
+        rest = [*filter(None, reads.keys() - sheet.samples.keys() - {"unclassified"})]
+        if sheet.samples and rest:
+            yield f"the sample sheet does not name {', '.join(sorted(rest)[:20])}"
 
     @property
     def limits(self) -> bool:
@@ -86,6 +123,20 @@ class Panel:
         more = (reads > 0) & self._above(reads, control) | (total < self.sample_reads)
         code = NOT_DETECTED - (1 - detected) * (more & (not negative))
         return (code - (NOT_DETECTED - DETECTED) * detected) * (kmers > 0)
+
+    def times(self, reads: int, matches: int, kmers: int, seen: int) -> float:
+        """Return how many times as many reads it takes until all thresholds are reached.
+
+        Breadth grows as with reads from random places, 1 - exp(-depth). Infinite without a read.
+        """
+        if not (reads and matches and seen):
+            return math.inf
+        wanted = [self.reads / reads, self.windows / matches, self.depth * kmers / matches]
+        if seen < self.breadth * kmers:
+            # the last k-mer is there once less than half of one is expected to lack
+            lacking = max(1 - self.breadth, 0.5 / kmers)
+            wanted.append(math.log(lacking) / math.log(1 - seen / kmers))
+        return max(wanted)
 
     def verdicts(
         self, names: Sequence[str], columns: Columns, controls: Sequence[Columns], *,

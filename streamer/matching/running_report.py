@@ -16,6 +16,7 @@ from streamer.matching.novelty import NOVELTY_COLUMNS, NoveltyCurve
 from streamer.matching.reports import Assignment, Columns, Ratio, Report, ReportTables
 from streamer.matching.result import BatchResult
 from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, same, texts
+from streamer.sequences.context import LabelColumn
 
 if TYPE_CHECKING:
     from streamer.matching.panel import Panel
@@ -82,12 +83,7 @@ class TargetAnswer(Answer):
 
     def after(self, result: BatchResult) -> Iterable[Table]:
         """Return no rows yet."""
-        groups = None
-        if self._by_barcode:
-            assert result.batch.context is not None
-            context = result.batch.context
-            groups = context.barcode if self._sheet is None else self._sheet.barcodes(context)
-        self._counts.add(result, groups)
+        self._counts.add(result, _barcodes(result, self._sheet) if self._by_barcode else None)
         return ()
 
     def last(self) -> Iterator[Table]:
@@ -144,24 +140,38 @@ class TargetAnswer(Answer):
 
 
 class CoverageAnswer(Answer):
-    """``bins`` rows per target."""
+    """``bins`` rows per target; by_barcode: for each barcode that has a read."""
 
-    columns = target_counts.COVERAGE_COLUMNS
-
-    def __init__(self, matcher: StreamMatcher, bins: int) -> None:
-        self._counts = target_counts.CoverageCounts(matcher)
+    def __init__(
+        self, matcher: StreamMatcher, bins: int, *, by_barcode: bool, sheet: SampleSheet | None
+    ) -> None:
+        self._first = ("barcode",) if by_barcode else ()
+        self.columns = (*self._first, *target_counts.COVERAGE_COLUMNS)
+        self._counts = target_counts.CoverageByLabel(matcher)
         self._names = Labels(matcher.dictionary.targets.names)
-        self._bins = bins
+        self._bins, self._sheet = bins, sheet
 
     def after(self, result: BatchResult) -> Iterable[Table]:
         """Return no rows yet."""
-        self._counts.add(result)
+        self._counts.add(result, _barcodes(result, self._sheet) if self._first else None)
         return ()
 
     def last(self) -> Iterator[Table]:
-        """Yield tables of a few targets each."""
-        for columns in self._counts.columns(self._bins):
-            yield Table(columns | {"target": self._names.gather(columns["target"])})
+        """Yield tables of a few targets each, one barcode after the other."""
+        if not self._first:
+            self._counts.of(None)  # also without a read
+        for barcode in sorted(self._counts.counts, key=lambda label: label or "."):
+            for columns in self._counts.of(barcode).columns(self._bins):
+                before = {one: same(barcode, columns["start"].size) for one in self._first}
+                targets = self._names.gather(columns["target"])
+                yield Table({**before, **columns, "target": targets})
+
+
+def _barcodes(result: BatchResult, sheet: SampleSheet | None) -> LabelColumn:
+    """The barcode of each read, as the sheet writes it."""
+    context = result.batch.context
+    assert context is not None
+    return context.barcode if sheet is None else sheet.barcodes(context)
 
 
 class NoveltyAnswer(Answer):

@@ -6,7 +6,8 @@ What a filter read and passed: reads and bases, by target and by barcode.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.index import Index, numbers_of_targets
 from streamer.dictionary.target_sets import TargetSets
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import target_kernels
 from streamer.matching.matcher import StreamMatcher
-from streamer.matching.record_runs import Runs
+from streamer.matching.record_runs import Runs, runs_in_text
 from streamer.matching.reports import Assignment, Columns
 from streamer.matching.result import BatchResult
 from streamer.matching.target_kernels import count_filtered
@@ -46,13 +48,19 @@ class TargetCounts:
     """Counts the matches of batches by target; ``matcher`` must have the option ``counted``.
 
     Takes a bit per base of the records and eight bytes per target set, for each group of reads.
+    regrouped: the same records with other targets, which are counted instead.
     """
 
-    def __init__(self, matcher: StreamMatcher, rule: Assignment | None = None) -> None:
+    def __init__(
+        self, matcher: StreamMatcher, rule: Assignment | None = None,
+        regrouped: Dictionary | None = None,
+    ) -> None:  # fmt: skip
         self._rule = rule or Assignment()
-        self.targets: TargetSets = matcher.dictionary.targets
+        self._regrouped = regrouped is not None
+        counted = regrouped or matcher.dictionary
+        self.targets: TargetSets = counted.targets
         """The targets that have rows."""
-        self._index = matcher.dictionary.index
+        self._index = counted.index
         self._groups: dict[str | None, _Group] = {}
         self._adding = threading.Lock()
 
@@ -61,17 +69,12 @@ class TargetCounts:
 
         Thread-safe.
         """
+        if self._regrouped:
+            places = np.ascontiguousarray(result.runs[:, :4])
+            result = replace(result, runs=runs_in_text(self._index, [places]))
         assigned = self._rule.targets_of(result, self.targets)
-        if groups is None:
-            self._add(result, assigned, np.arange(len(result.batch)), result.runs, None)
-            return
-        present, of_read = np.unique(groups.index, return_inverse=True)
-        reads = np.searchsorted(result.batch.offsets, result.runs[:, 0], side="right") - 1
-        of_run = of_read[reads]
-        for at, index in enumerate(present.tolist()):
-            label = None if index < 0 else groups.labels[index]
-            runs = result.runs[of_run == at]
-            self._add(result, assigned, np.flatnonzero(of_read == at), runs, label)
+        for label, reads, runs in _by_label(result, groups):
+            self._add(result, assigned, reads, runs, label)
 
     def _add(
         self,
@@ -139,6 +142,44 @@ class TargetCounts:
         }
 
 
+def _by_label(
+    result: BatchResult, groups: LabelColumn | None
+) -> Iterator[tuple[str | None, NDArray[np.int64], Runs]]:
+    """Yield the labels of a batch, each with its reads and their runs; None without ``groups``."""
+    if groups is None:
+        yield None, np.arange(len(result.batch)), result.runs
+        return
+    present, of_read = np.unique(groups.index, return_inverse=True)
+    of_run = of_read[np.searchsorted(result.batch.offsets, result.runs[:, 0], side="right") - 1]
+    for at, index in enumerate(present.tolist()):
+        label = None if index < 0 else groups.labels[index]
+        yield label, np.flatnonzero(of_read == at), result.runs[of_run == at]
+
+
+class CoverageByLabel:
+    """Counts coverage for each label of the reads, such as barcodes; thread-safe.
+
+    counts: by label, None for reads without one, or for all reads if nothing is told apart.
+    """
+
+    def __init__(self, matcher: StreamMatcher) -> None:
+        self._matcher = matcher
+        self._adding = threading.Lock()
+        self.counts: dict[str | None, CoverageCounts] = {}
+
+    def add(self, result: BatchResult, groups: LabelColumn | None = None) -> None:
+        """Count the windows of a batch."""
+        for label, _, runs in _by_label(result, groups):
+            self.of(label).add_runs(runs)
+
+    def of(self, label: str | None) -> CoverageCounts:
+        """The counts of a label, at first 0."""
+        with self._adding:
+            if label not in self.counts:
+                self.counts[label] = CoverageCounts(self._matcher)
+            return self.counts[label]
+
+
 class CoverageCounts:
     """Counts how often each k-mer of the targets' records was matched, by its positions there.
 
@@ -154,12 +195,16 @@ class CoverageCounts:
 
     def add(self, result: BatchResult) -> None:
         """Count the windows of the next batch; thread-safe."""
+        self.add_runs(result.runs)
+
+    def add_runs(self, runs: Runs) -> None:
+        """Count the windows of some runs of a batch; thread-safe."""
         with self._adding:
-            self._windows += int((result.runs[:, 1] - result.runs[:, 0]).sum())
+            self._windows += int((runs[:, 1] - runs[:, 0]).sum())
             if self._windows > _MOST_IN_32_BITS and len(self._changes) == 1:
                 self._changes.append(np.zeros(self._index.size + 1, np.int64))
             changes = self._changes[-1]
-        _count(result.runs, self._index, _NO_BITS, changes, _NO_COUNTS)
+        _count(runs, self._index, _NO_BITS, changes, _NO_COUNTS)
 
     def columns(self, bins: int) -> Iterator[Columns]:
         """Yield ``bins`` rows per target, each of equally many bases (the first ones one more).
@@ -172,9 +217,10 @@ class CoverageCounts:
         for first in range(0, targets, step):
             yield self._rows(counts, first, min(first + step, targets), bins)
 
-    def of_target(self, target: int, bins: int) -> Columns:
-        """Return the rows of one target (index)."""
-        return self._rows(self._counts(), target, target + 1, bins)
+    def of_target(self, target: int, bins: int, others: Iterable[CoverageCounts] = ()) -> Columns:
+        """Return the rows of one target (index), with what others have counted."""
+        counts = sum((one._counts() for one in others), self._counts())
+        return self._rows(counts, target, target + 1, bins)
 
     def _counts(self) -> NDArray[Any]:
         first, *further = (np.cumsum(each, dtype=each.dtype) for each in self._changes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.panel import VERDICTS, Panel
 from streamer.matching.reports import Assignment, Columns
 from streamer.matching.result import BatchResult
-from streamer.matching.target_counts import CoverageCounts, TargetCounts
+from streamer.matching.target_counts import CoverageByLabel, TargetCounts
 from streamer.sequences.context import LabelColumn
 from streamer.sequences.sample_sheet import SAMPLE_COLUMNS, SampleSheet
 
@@ -109,10 +109,10 @@ class TargetTally:
     """Counts matches against one dictionary; thread-safe.
 
     said: (barcode, group, target) reported before as having enough. covers: also count how often
-    each k-mer was matched. until: the last record whose reads were counted at the start. barcodes:
-    the most barcodes counted separately, in the order of their first reads; further ones count
-    together as OTHER. full: called with one line when that happens. sheet: all of its barcodes have
-    rows, also without reads.
+    each k-mer was matched, in all or by barcode. until: the last record whose reads were counted at
+    the start. barcodes: the most barcodes counted separately, in the order of their first reads;
+    further ones count together as OTHER. full: called with one line when that happens. sheet: all
+    of its barcodes have rows, also without reads.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class TargetTally:
         panel: Panel,
         said: Iterable[tuple[str | None, str | None, str | None]] = (),
         *,
-        covers: bool = False,
+        covers: Literal["barcode"] | bool = False,
         barcodes: int = 1 << 62,
         full: Callable[[str], None] = lambda line: None,
         sheet: SampleSheet | None = None,
@@ -132,7 +132,11 @@ class TargetTally:
         self.said = set(said)
         self._panel = panel
         self._counts = TargetCounts(matcher, rule)
-        self._covered = CoverageCounts(matcher) if covers else None
+        self._covered = CoverageByLabel(matcher) if covers else None
+        self._by_sample = covers == "barcode"
+        self._grouped = None
+        if self.dictionary.index.groups:
+            self._grouped = TargetCounts(matcher, rule, self.dictionary.by_group())
         self._lock = threading.Lock()
         self._sheet = sheet or SampleSheet()
         self._apart: dict[str, None] = dict.fromkeys(self._sheet.samples)
@@ -160,8 +164,10 @@ class TargetTally:
                 if context is not None:
                     barcodes = self._sheet.barcodes(context).used().of(self._told_apart)
                 self._counts.add(result, barcodes)
+                if self._grouped is not None:
+                    self._grouped.add(result)
                 if self._covered is not None:
-                    self._covered.add(result)
+                    self._covered.add(result, barcodes if self._by_sample else None)
                 self._touched.update(barcodes.labels)
                 if len(barcodes.index) and barcodes.index.min() < 0:
                     self._touched.add(None)
@@ -188,11 +194,13 @@ class TargetTally:
         return [*of_sheet, *(["verdict"] if self._panel.limits else [])]
 
     def some_rows(
-        self, first: int, most: int, *, by_barcode: bool, found: bool = False, more: bool = False
-    ) -> tuple[list[Row], list[int], int]:
+        self, first: int, most: int, *, by_barcode: bool = False, by_group: bool = False,
+        found: bool = False, more: bool = False,
+    ) -> tuple[list[Row], list[int], int]:  # fmt: skip
         """Return up to so many of all rows, from number ``first`` on.
 
-        found: only rows with a nonzero count. more: with the values of ``more_columns``. Also
+        by_group: as of ``--by group``, without more columns; none if no target has a group. found:
+        only rows with a nonzero count. more: with the values of ``more_columns``. Also
         returns the rows' numbers, and how many rows there are in all.
         """
         with self._lock:
@@ -200,8 +208,14 @@ class TargetTally:
             groups: dict[str | None, CountedRows] = {None: self._all}
             if by_barcode:
                 groups = {label: self._rows[label] for label in sorted(self._rows, key=_order)}
-            ordered = [*groups]
             a_group = len(self.dictionary.targets.names) + 1
+            if by_group:
+                if self._grouped is None:
+                    return [], [], 0
+                names = self._grouped.targets.names
+                groups, more, a_group = {None: CountedRows(names)}, False, len(names) + 1
+                groups[None].take(self._grouped.columns())
+            ordered = [*groups]
             rows: list[Row] = []
             numbers: list[int] = []
             for at in range(first // a_group, len(groups)):
@@ -246,19 +260,20 @@ class TargetTally:
         negative = self._sheet.negative
         return [] if label in negative else [self._rows[code].columns for code in negative]
 
-    def coverage(self, target: str, bins: int) -> Columns | None:
+    def coverage(self, target: str, bins: int, barcode: str | None = None) -> Columns | None:
         """Return the rows of ``match --report coverage`` for one target, without its name.
 
-        Returns None if coverage is not counted. Raises StreamerError for a target that the
-        dictionary does not have.
+        barcode: of its reads alone; None: all reads. Returns None if that is not counted. Raises
+        StreamerError for a target that the dictionary does not have.
         """
         covered, names = self._covered, self.dictionary.targets.names
-        if covered is None:
+        if covered is None or (barcode is not None and not self._by_sample):
             return None
         if target not in names:
             raise StreamerError(f"no target of the dictionary is '{target}'")
         with self._lock:
-            columns = covered.of_target(names.index(target), bins)
+            rest = [] if barcode else [one for label, one in covered.counts.items() if label]
+            columns = covered.of(barcode).of_target(names.index(target), bins, rest)
         return {name: values for name, values in columns.items() if name != "target"}
 
     def reads(self) -> list[tuple[str | None, str | None, int]]:

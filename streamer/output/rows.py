@@ -3,8 +3,10 @@
 The columns of the rows of ``match`` are defined in ``streamer.matching.reports``.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -24,6 +26,13 @@ class Provenance(NamedTuple):
 _UNKNOWN = Provenance()
 PROVENANCE = ContextVar("PROVENANCE", default=_UNKNOWN)
 """Of the rows that the current command writes."""
+
+
+def time_now() -> str:
+    """Return the time, or SOURCE_DATE_EPOCH, so that what names it can be reproduced exactly."""
+    given = os.environ.get("SOURCE_DATE_EPOCH", "")
+    when = datetime.fromtimestamp(int(given), UTC) if given.isdecimal() else datetime.now(UTC)
+    return f"{when:%Y-%m-%d %H:%M} UTC"
 
 
 def open_rows(path: str | None, format_: RowsFormat, columns: Sequence[str]) -> Rows:

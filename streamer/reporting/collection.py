@@ -7,6 +7,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 from streamer.reporting.kept_reads import KeptReads
 from streamer.reporting.reports import (
     COVERAGE,
+    COVERAGE_BY,
     NOVELTY,
     READS,
     TARGET_KINDS,
@@ -50,6 +51,20 @@ class Collection:
         """By which verdicts were made, here or when the rows were written; None: not known."""
         facts = [dict(source.facts).get("rule") for source in self.sources]
         return next(filter(None, [self.rule, *facts]), None)
+
+    @property
+    def what(self) -> Iterator[str]:
+        """Yield the run and the reference, as far as the sources say."""
+        found = dict.fromkeys(pair for source in self.sources for pair in source.facts)
+        for name in ("run", "reference"):
+            for words in (value.split() for key, value in found if key == name and value):
+                rest = f" and {len(words) - 4} more" if words[4:] and name != "run" else ""
+                yield f"{name.capitalize()}: {' '.join(words[:4] if rest else words)}{rest}"
+
+    def shown(self, barcode: str) -> str:
+        """The sample of a barcode, if a report of targets has a sheet."""
+        sheets = [report.sheet for _, report in self.all(TargetReport) if report.sheet.samples]
+        return sheets[0].shown(barcode) if sheets else barcode
 
     def all(self, kind: type[_R]) -> Iterator[tuple[Source, _R]]:
         """Yield the reports of a kind, each with its source."""
@@ -102,7 +117,7 @@ _READERS: dict[str, Callable[[RowFile], AnyReport]] = {
     "reads": read_reads,
     "novelty": read_novelty,
 }
-_KINDS = (*TARGET_KINDS, COVERAGE, READS, NOVELTY)
+_KINDS = (*TARGET_KINDS, COVERAGE, COVERAGE_BY, READS, NOVELTY)
 
 
 class ReadRows(NamedTuple):

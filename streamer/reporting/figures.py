@@ -6,7 +6,8 @@ either direction.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 import numpy as np
@@ -210,13 +211,18 @@ def ticks(most: float, count: int = 4) -> list[float]:
 _TRACK_HEIGHT, _STRIP = 96, 12
 
 
-def coverage_tracks(report: reports.CoverageReport, identity: str) -> Markup:
-    """Draw a track per selected target, with its table."""
-    tracks = [_track(bins, f"{identity}-{at}") for at, bins in enumerate(report.drawn)]
+def coverage_tracks(
+    report: reports.CoverageReport, identity: str, shown: Callable[[str], str]
+) -> Markup:
+    """Draw a track per selected target, with its table; shown: the name of a barcode."""
+    tracks = [
+        _track(bins, ", ".join([bins.name[0], *map(shown, bins.name[1:])]), f"{identity}-{at}")
+        for at, bins in enumerate(report.drawn)
+    ]
     return tag("div", *tracks, class_="tracks")
 
 
-def _track(bins: reports.TargetBins, identity: str) -> Markup:
+def _track(bins: reports.TargetBins, name: str, identity: str) -> Markup:
     length = int(bins.end[-1]) if bins.end.size else 0
     whole = max(1, length)
     kmers, seen, matches = (int(values.sum()) for values in bins[3:])
@@ -246,7 +252,7 @@ def _track(bins: reports.TargetBins, identity: str) -> Markup:
     depth = round(matches / kmers, 4) if kmers else None
     facts = f"breadth {ratio(breadth)}, depth {ratio(depth)}, {length:,} bases"
     drawing = plot(
-        identity, f"Coverage along {bins.name}",
+        identity, f"Coverage along {name}",
         f"Depth in {len(starts)} bins, {max([*depths, 0.0]):,.2f} at most; {facts}. "
         "The table below has the numbers.",
         joined(area, tag("g", *strip, class_="strip")), height=_TRACK_HEIGHT + 3 + _STRIP,
@@ -260,8 +266,8 @@ def _track(bins: reports.TargetBins, identity: str) -> Markup:
                               strict=True)
     ]  # fmt: skip
     return tag(
-        "figure", tag("figcaption", tag("strong", bins.name), tag("span", f" {facts}")), drawing,
-        folded("Table of bins", table(head, rows, caption=f"Coverage along {bins.name}",
+        "figure", tag("figcaption", tag("strong", name), tag("span", f" {facts}")), drawing,
+        folded("Table of bins", table(head, rows, caption=f"Coverage along {name}",
                                       numbers_from=0)),
     )  # fmt: skip
 
@@ -290,8 +296,9 @@ def drawn_pairs(report: reports.TargetReport) -> tuple[list[int], list[str | Non
     most = DRAWN_CELLS // max(1, len(barcodes))
     if len(report.names) <= most:
         return [*range(len(report.names))], barcodes
-    lacking = sum(np.asarray(report.lacking(barcode), np.int64) for barcode in barcodes)
-    return sorted(np.argsort(-np.asarray(lacking), kind="stable")[:most].tolist()), barcodes
+    has = Counter(name for barcode in barcodes for name in report.having(barcode, "detected", None))
+    counts = [has[name] for name in report.names]
+    return sorted(np.argsort(counts, kind="stable")[:most].tolist()), barcodes
 
 
 def heat_map(
@@ -304,7 +311,9 @@ def heat_map(
     cells, labels = [], []
     for x, barcode in enumerate(barcodes):
         left = before + x * _CELL + _CELL / 2 + 4
-        shown = tag("text", _cut(report.shown(barcode), 18), x=left, y=_TOP - 8,
+        sample = report.sheet.samples.get(barcode or "")
+        name = _cut(sample.name if sample else barcode or "none", 18)
+        shown = tag("text", name, x=left, y=_TOP - 8,
                     transform=f"rotate(-60 {left} {_TOP - 8})")  # fmt: skip
         labels.append(shown)
     for y, target in enumerate(targets):
@@ -348,7 +357,9 @@ def _cell(place: tuple[int, int], name: str, counts: list[int], verdict: str | N
     box = {"x": left + 1, "y": top + 1, "width": _CELL - 2, "height": _ROW - 2, "rx": 3}
     parts = [tag("title", label), tag("rect", **box, class_="cell")]
     if seen:
-        parts.append(tag("rect", **box, class_="seen", fill_opacity=_shade(share)))
+        # without a read there is no colour: neighbours may share the k-mers
+        shade = _shade(share) if reads else 0
+        parts.append(tag("rect", **box, class_="seen", fill_opacity=shade))
         parts.append(tag("text", _share(share), x=left + _CELL / 2, y=top + 16,
                          text_anchor="middle"))  # fmt: skip
     if verdict in _FRAMES:

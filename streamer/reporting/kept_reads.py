@@ -25,7 +25,7 @@ from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.reports import Assignment
 from streamer.matching.reports import reads as read_rows
 from streamer.matching.spec import MatchSpec, TargetBy
-from streamer.matching.target_counts import CoverageCounts, TargetCounts
+from streamer.matching.target_counts import CoverageByLabel, TargetCounts
 from streamer.reporting import reports
 from streamer.sequences.context import LabelColumn
 from streamer.sequences.sample_sheet import SampleSheet
@@ -131,7 +131,7 @@ class _Counting:
         dictionary = self._dictionary()
         spec = replace(self._spec, mode="frozen", seed_bases=0, distance=None)
         with closing(StreamMatcher(dictionary, spec)) as matcher:
-            counts, covered = TargetCounts(matcher, self._recount.rule), CoverageCounts(matcher)
+            counts, covered = TargetCounts(matcher, self._recount.rule), CoverageByLabel(matcher)
             for batches in self._batches():
                 results = matcher.match([batch.reads for batch in batches], in_stream=False)
                 for batch, result in zip(batches, results, strict=True):
@@ -140,7 +140,7 @@ class _Counting:
                     if context is not None:
                         barcodes = (self._recount.sheet or SampleSheet()).barcodes(context).used()
                     counts.add(result, barcodes)
-                    covered.add(result)
+                    covered.add(result, barcodes)
                     if self._spec.changes:
                         # k-mers that were new then are known now
                         self._take_stored(batch)
@@ -194,16 +194,18 @@ class _Counting:
             if topic == "read":
                 self._reads.add(content.columns(), dict(content.fields["targets"]))
 
-    def _coverage(self, covered: CoverageCounts, counts: TargetCounts) -> reports.CoverageReport:
-        report = reports.CoverageReport()
-        names = counts.targets.names
-        at = 0
-        for columns in covered.columns(self._recount.bins):
-            bins = self._recount.bins
-            for first in range(0, columns["start"].size, bins):
-                part = {name: values[first : first + bins] for name, values in columns.items()}
-                report.add_columns(names[at], part)
-                at += 1
+    def _coverage(self, covered: CoverageByLabel, counts: TargetCounts) -> reports.CoverageReport:
+        by_barcode = any(label is not None for label in covered.counts)
+        report = reports.CoverageReport(by_barcode=by_barcode)
+        names, bins = counts.targets.names, self._recount.bins
+        for label in sorted(covered.counts, key=lambda label: label or "."):
+            at = 0
+            for columns in covered.of(label).columns(bins):
+                for first in range(0, columns["start"].size, bins):
+                    part = {one: values[first : first + bins] for one, values in columns.items()}
+                    name = (names[at], label or ".") if by_barcode else (names[at],)
+                    report.add_columns(name, part)
+                    at += 1
         return report
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -213,7 +215,7 @@ class _Counting:
         facts = [
             ("k", str(spec.k)), ("mode", spec.mode), ("strands", spec.strands),
             ("distance", distance), ("seeded bases", f"{spec.seed_bases:,}"),
-            ("dictionary", f"{', '.join(map(_file, sources)) or 'none'}"),
+            ("reference", f"{', '.join(map(_file, sources)) or 'none'}"),
             ("version of it", f"{self._known.version:,}"),
             ("records", f"{self._reader.oldest:,} to {self._reader.head:,}"),
             ("stream", self._reader.stream),

@@ -81,16 +81,25 @@ def multiqc(collection: Collection, sample: str) -> str:
         description += f" Verdicts: {collection.verdict_rule}."
     if left:
         description += f" {left:,} rows with fewer reads are left out."
+    return _table("", "targets", description, headers, data)
+
+
+def _table(
+    name: str, title: str, description: str, headers: Mapping[str, Any], data: Mapping[str, Any]
+) -> str:
+    """Return the text of a table; name: of the command, empty if it is a page's."""
+    identity = f"kmer_streamer{name and f'_{name}'}"
     content = {
-        "id": "kmer_streamer",
-        "section_name": "kmer-streamer",
+        "id": identity,
+        "section_name": f"kmer-streamer {name}".strip(),
         "description": description,
         "plot_type": "table",
         "pconfig": {
-            "id": "kmer_streamer_table",
-            "title": "kmer-streamer: targets",
+            "id": f"{identity}_table",
+            "title": f"kmer-streamer: {title}",
             "namespace": "kmer-streamer",
             "col1_header": "Sample",
+            "no_violin": True,  # verdicts are to be read
         },
         "headers": headers,
         "data": data,
@@ -117,21 +126,9 @@ def filter_table(samples: Mapping[str, Mapping[str, int]]) -> str:
         | {"removed": round(1 - counts["reads_out"] / max(counts["reads_in"], 1), 6)}
         for name, counts in samples.items()
     }
-    content = {
-        "id": "kmer_streamer_filter",
-        "section_name": "kmer-streamer filter",
-        "description": f"Reads and bases before and after streamer filter {__version__}.",
-        "plot_type": "table",
-        "pconfig": {
-            "id": "kmer_streamer_filter_table",
-            "title": "kmer-streamer: filtered reads",
-            "namespace": "kmer-streamer",
-            "col1_header": "Sample",
-        },
-        "headers": {name: _COUNT | header for name, header in _FILTERED.items()},
-        "data": data,
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    description = f"Reads and bases before and after streamer filter {__version__}."
+    headers = {name: _COUNT | header for name, header in _FILTERED.items()}
+    return _table("filter", "filtered reads", description, headers, data)
 
 
 def _samples(collection: Collection, sample: str) -> tuple[dict[str, dict[str, Any]], int]:

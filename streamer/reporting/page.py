@@ -1,12 +1,12 @@
 """The page: one self-contained HTML file without scripts; sections without input are omitted."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from functools import partial
 from importlib.resources import files
 from typing import TypeVar
 
 from streamer import __version__
+from streamer.output.rows import time_now
 from streamer.reporting import figures
 from streamer.reporting.collection import AnyReport, Collection, Source
 from streamer.reporting.reports import CoverageReport, NoveltyReport, ReadsReport, TargetReport, top
@@ -26,7 +26,8 @@ def sections(collection: Collection) -> Iterator[tuple[str, str, figures.Markup]
     if barcodes:
         yield "barcodes", "Targets by barcode", _each(barcodes, _barcodes)
     if coverage := [*collection.all(CoverageReport)]:
-        yield "coverage", "Coverage along targets", _each(coverage, _coverage)
+        named = partial(_coverage, shown=collection.shown)
+        yield "coverage", "Coverage along targets", _each(coverage, named)
     if lengths := [*collection.all(ReadsReport)]:
         yield "lengths", "Read lengths", _each(lengths, _lengths)
     if novelty := [*collection.all(NoveltyReport)]:
@@ -41,7 +42,8 @@ def _each(
     for at, (source, report) in enumerate(found):
         if len(found) > 1:
             parts.append(figures.tag("h3", source.name))
-        parts.append(show(report, f"{show.__name__[1:]}-{at}"))
+        kind = getattr(show, "func", show)
+        parts.append(show(report, f"{kind.__name__[1:]}-{at}"))
     return figures.joined(*parts)
 
 
@@ -105,7 +107,9 @@ def _tiles(collection: Collection) -> Iterator[tuple[str, str, str]]:
         every_length = reads_reports[0].all
         yield "Read length N50", figures.counted(every_length.n50), f"{every_length.n50:,}"
         matches, windows = reads_reports[0].matches, reads_reports[0].windows
-        yield "Windows that match", figures.percent(matches, windows), f"{matches:,} of {windows:,}"
+        # a growing dictionary knows what earlier reads had
+        what = "known or seen before" if [*collection.all(NoveltyReport)] else "that match"
+        yield f"Windows {what}", figures.percent(matches, windows), f"{matches:,} of {windows:,}"
     for _, curve in collection.all(NoveltyReport):
         if curve.points:
             kmers = curve.points[-1].kmers
@@ -184,7 +188,7 @@ def _barcodes(report: TargetReport, identity: str) -> figures.Markup:
     if any(left):
         note = (f" Not drawn are the {left[0]:,} targets that are missing in the fewest samples, "
                 f"and {left[1]:,} barcodes.")  # fmt: skip
-    words = "Breadth in percent: how much of each target was seen in each sample."
+    words = "Breadth in percent: how much of each target was seen. No colour: no read."
     if report.verdicts:
         words += " A frame: more is needed; a dotted frame: not detected."
     return figures.joined(
@@ -197,19 +201,20 @@ def _barcodes(report: TargetReport, identity: str) -> figures.Markup:
     )
 
 
-def _coverage(report: CoverageReport, identity: str) -> figures.Markup:
+def _coverage(report: CoverageReport, identity: str, shown: Callable[[str], str]) -> figures.Markup:
     drawn = len(report.drawn)
     note = ""
+    what = "pairs of target and sample" if report.by_barcode else "targets"
     if report.count > drawn and not drawn:
-        return figures.tag("p", f"Nothing of the {report.count:,} targets was seen.")
+        return figures.tag("p", f"Nothing of the {report.count:,} {what} was seen.")
     if report.count > drawn:
-        note = (f" The {drawn} of {report.count:,} targets with the most matches are drawn; all of "
+        note = (f" The {drawn} of {report.count:,} {what} with the most matches are drawn; all of "
                 f"them have {report.seen:,} of {report.kmers:,} windows seen.")  # fmt: skip
     if not drawn:
         return figures.tag("p", "There is no target.")
     words = ("The area is the depth along a target, the strip below it the share of k-mers that "
              f"was seen, the darker the more.{note}")  # fmt: skip
-    return figures.joined(figures.tag("p", words), figures.coverage_tracks(report, identity))
+    return figures.joined(figures.tag("p", words), figures.coverage_tracks(report, identity, shown))
 
 
 def _lengths(report: ReadsReport, identity: str) -> figures.Markup:
@@ -269,10 +274,11 @@ def page(collection: Collection, options: Iterable[tuple[str, str]]) -> str:
     body = figures.tag(
         "body",
         figures.tag("header", figures.tag("h1", collection.title),
+            *(figures.tag("p", line) for line in collection.what),
             figures.tag("p", ", ".join(source.name for source in collection.sources)),
             figures.tag("nav", *links, aria_label="Sections")),
         figures.tag("main", *content),
-        figures.tag("footer", figures.tag("p", f"Made by streamer {__version__} on {_now()}.")),
+        figures.tag("footer", figures.tag("p", f"Made by streamer {__version__} on {time_now()}.")),
     )  # fmt: skip
     return "<!DOCTYPE html>\n" + figures.tag("html", head, body, lang="en") + "\n"
 
@@ -292,10 +298,3 @@ def _facts(facts: Iterable[tuple[str, str]]) -> figures.Markup:
         figures.joined(figures.tag("dt", name), figures.tag("dd", value)) for name, value in facts
     )
     return figures.tag("dl", *pairs, class_="facts")
-
-
-def _now() -> str:
-    """Return the time now, or SOURCE_DATE_EPOCH, so that pages can be reproduced exactly."""
-    given = os.environ.get("SOURCE_DATE_EPOCH", "")
-    when = datetime.fromtimestamp(int(given), UTC) if given.isdecimal() else datetime.now(UTC)
-    return f"{when:%Y-%m-%d %H:%M} UTC"

@@ -252,15 +252,16 @@ COVERAGE = RowKind(
         *(ColumnType(name, "count") for name in COVERAGE_COLUMNS[1:]),
     ),
 )
+COVERAGE_BY = RowKind("coverage", (ColumnType("barcode", "text", True), *COVERAGE.columns))
 
 DRAWN_TARGETS = 24
 DRAWN_BINS = 100
 
 
 class TargetBins(NamedTuple):
-    """Bins along a target: int64[bins] each."""
+    """Bins along a target: int64[bins] each. name: of the target, and of the barcode if by that."""
 
-    name: str
+    name: tuple[str, ...]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     kmers: NDArray[np.int64]
@@ -288,10 +289,11 @@ class CoverageReport:
 
     Targets without a match are not drawn.
 
-    kmers, seen, matches: of all targets.
+    kmers, seen, matches: of all targets. by_barcode: each target of each barcode counts as one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_barcode: bool = False) -> None:
+        self.by_barcode = by_barcode
         self.count = 0
         self.kmers = self.seen = self.matches = 0
         # a heap: fewest matches first; among equals, the last in file order
@@ -316,22 +318,23 @@ class CoverageReport:
         """Return the targets to draw, most matches first."""
         return [bins for *_, bins in sorted(self._best, key=lambda e: e[:2], reverse=True)]
 
-    def add_columns(self, name: str, columns: Mapping[str, NDArray[np.int64]]) -> None:
+    def add_columns(self, name: tuple[str, ...], columns: Mapping[str, NDArray[np.int64]]) -> None:
         """Add the next target, from columns of ``--report coverage``."""
         self.add(TargetBins(name, *(columns[c] for c in COVERAGE_COLUMNS[1:])))
 
 
 def read_coverage(file: RowFile) -> CoverageReport:
     """Read the report in a file; raise RowError if its bins are not contiguous."""
-    report = CoverageReport()
-    name: str | None = None
-    names: set[str] = set()
+    report = CoverageReport(by_barcode=file.kind is COVERAGE_BY)
+    name: tuple[str, ...] | None = None
+    names: set[tuple[str, ...]] = set()
     cells = array("q")
     end = 0
-    for target, start, stop, kmers, seen, matches in file.rows():
+    for *labels, start, stop, kmers, seen, matches in file.rows():
+        target = tuple(label or "." for label in labels[::-1])
         if target != name:
             if target in names:
-                raise file.fault(f"'{target}' appears again after other targets", "target")
+                raise file.fault(f"'{target[0]}' appears again after other targets", "target")
             if name is not None:
                 report.add(_bins(name, cells))
             name, cells, end = target, array("q"), 0
@@ -344,7 +347,7 @@ def read_coverage(file: RowFile) -> CoverageReport:
     return report
 
 
-def _bins(name: str, cells: array[int]) -> TargetBins:
+def _bins(name: tuple[str, ...], cells: array[int]) -> TargetBins:
     return TargetBins(name, *np.frombuffer(cells, np.int64).reshape(-1, 5).T)
 
 
@@ -612,6 +615,7 @@ class TargetReport:
         self.names: list[str] = []
         self.groups: dict[str | None, NDArray[np.int64]] = {}
         self.sheet = SampleSheet()
+        self.panel = Panel()
         self.verdicts: dict[str | None, list[str | None]] = {}
 
     def attach(self, sheet: SampleSheet | None, panel: Panel | None) -> None:
@@ -624,6 +628,7 @@ class TargetReport:
                 self.groups.setdefault(barcode, nothing)
         if panel is None:
             return
+        self.panel = panel
         columns = {code: dict(zip(_NUMBERS, c, strict=True)) for code, c in self.groups.items()}
         negative: list[str | None] = [code for code in self.sheet.negative if code in columns]
         for label, counts in columns.items():
@@ -634,10 +639,7 @@ class TargetReport:
 
     def shown(self, barcode: str | None) -> str:
         """The sample and its barcode, for people."""
-        sample = self.sheet.samples.get(barcode or "")
-        if sample is None or sample.name == barcode:
-            return barcode or "none"
-        return f"{sample.name} ({barcode})"
+        return self.sheet.shown(barcode)
 
     def having(self, barcode: str | None, *verdicts: str | None) -> list[str]:
         """The targets of a sample with one of these verdicts; without a panel, those with reads."""
@@ -648,31 +650,15 @@ class TargetReport:
         reads = self.groups[barcode][0, :-1].tolist()
         return [name for name, count in zip(self.names, reads, strict=True) if (count > 0) == found]
 
-    def lacking(self, barcode: str | None) -> list[bool]:
-        """Whether a sample lacks each target: it is not detected, or has no read."""
-        if self.verdicts:
-            return [verdict not in (None, "detected") for verdict in self.verdicts[barcode]]
-        lacks: list[bool] = (self.groups[barcode][0, :-1] == 0).tolist()
-        return lacks
-
     def control(self, barcode: str | None) -> str | None:
         """Which control it is, ``negative`` or ``positive``; None for a sample."""
         return self.sheet.columns(barcode)[2]
 
     def alarms(self) -> Iterator[str]:
         """Yield what is wrong with the run: samples without reads, controls that are not right."""
-        for barcode in self.sheet.samples:
-            name, control = self.shown(barcode), self.control(barcode)
-            found = self.having(barcode, "detected")
-            if control == "negative" and found:
-                yield f"in the negative control {name} was found: {', '.join(found)}"
-            elif control == "positive" and not found:
-                yield f"in the positive control {name} nothing was found"
-            elif control is None and not self.groups[barcode][0].any():
-                yield f"{name} has no read"
-        rest = [*filter(None, self.groups.keys() - self.sheet.samples.keys() - {"unclassified"})]
-        if self.sheet.samples and rest:
-            yield f"the sample sheet does not name {', '.join(sorted(rest)[:20])}"
+        found = {barcode: self.having(barcode, "detected") for barcode in self.groups}
+        reads = {barcode: int(counts[0].sum()) for barcode, counts in self.groups.items()}
+        return self.panel.alarms(self.sheet, found, reads)
 
     @property
     def barcodes(self) -> list[str | None]:

@@ -65,17 +65,19 @@ class Sample(NamedTuple):
 class SampleSheet:
     """Samples by barcode, in the order of the sheet.
 
-    others: barcodes by what reads may have instead: aliases, IDs and names, ``ACGT-TGCA``.
+    others: barcodes by what reads may have instead: aliases, IDs and names, ``ACGT-TGCA``. run: the
+    experiment that its lines name, empty if none or several.
     """
 
     samples: Mapping[str, Sample] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    run: str = ""
     header: ClassVar = SAMPLE_COLUMNS
 
     @classmethod
-    def of(cls, rows: Iterable[Sequence[Any]]) -> SampleSheet:
+    def of(cls, rows: Iterable[Sequence[Any]], run: str = "") -> SampleSheet:
         """The sheet of ``rows()``."""
-        return cls({row[0]: Sample(*row) for row in rows})
+        return cls({row[0]: Sample(*row) for row in rows}, run=run)
 
     def rows(self) -> list[list[str | None]]:
         """Barcode, sample, alias and control of each."""
@@ -85,6 +87,13 @@ class SampleSheet:
     def negative(self) -> list[str]:
         """The barcodes of negative controls."""
         return [code for code, sample in self.samples.items() if sample.control == "negative"]
+
+    def shown(self, barcode: str | None) -> str:
+        """The sample and its barcode, for people."""
+        sample = self.samples.get(barcode or "")
+        if sample is None or sample.name == barcode:
+            return barcode or "none"
+        return f"{sample.name} ({barcode})"
 
     def barcodes(self, context: ReadContext) -> LabelColumn:
         """The barcode of each read, as the sheet writes it."""
@@ -112,7 +121,9 @@ class SampleSheet:
     def _parsed(cls, path: str, lines: list[str]) -> SampleSheet:
         samples: dict[str, Sample] = {}
         others: dict[str, Sample | None] = {}
+        runs: set[str] = set()
         for number, row, illumina in _rows(path, lines):
+            runs.add(row.get("experiment_id", ""))
             made = (_of_illumina if illumina else _of_minknow)(path, number, row)
             kind = row.get("type", "").lower().replace(" ", "_")
             if kind not in _CONTROLS:
@@ -131,7 +142,7 @@ class SampleSheet:
             raise SampleSheetError("has no sample", path)
         return cls(samples, {
             name: made.barcode for name, made in others.items() if made and name not in samples
-        })  # fmt: skip
+        }, runs.pop() if len(runs) == 1 else "")  # fmt: skip
 
 
 def _rows(path: str, lines: list[str]) -> Iterator[tuple[int, dict[str, str], bool]]:

@@ -222,7 +222,7 @@ def _marks(rows: Fields) -> dict[str, tuple[int, int]]:
     Empty if nothing is ever enough.
     """
     lines = rows.get("map", ())
-    if rows.get("enough") is None or not lines:
+    if rows.get("rule") is None or not lines:
         return {}
     return {
         target: (sum(cells[at][3] for _, cells in lines), len(lines))
@@ -230,17 +230,14 @@ def _marks(rows: Fields) -> dict[str, tuple[int, int]]:
     }
 
 
-def _barcodes(fields: Fields) -> Iterable[Values]:
-    rows = fields.get("rows") or {}
-    enough = rows.get("enough")
-    marks = {barcode: (n, groups) for barcode, n, groups in enough["rows"]} if enough else {}
-    named = {row[0]: f"{row[1]} ({row[0]})" for row in rows.get("samples", ()) if row[0] != row[1]}
-    for barcode, reads, bases, assigned, targets in rows.get("barcodes", ()):
-        mark, groups = marks.get(barcode, (None, []))
-        watched = None if mark is None or enough is None else (mark, enough["watched"])
-        percent = 100 * assigned / reads if reads else None
-        name = named.get(barcode, barcode)
-        yield name, reads, bases, percent, targets, watched, ", ".join(groups) or None
+def _samples(fields: Fields) -> Iterable[Values]:
+    for row in (fields.get("rows") or {}).get("samples", ()):
+        barcode, name, control, reads, bases, targets, found, more, none, known, whole, wait = row
+        shown = name if name == barcode else f"{name} ({barcode})"
+        shown = f"{shown}, {control} control" if control else shown
+        percent = 100 * known / reads if reads else None
+        yield (shown, more, none, found, wait, reads, bases, percent, targets,
+               ", ".join(whole) or None)  # fmt: skip
 
 
 def _of(mark: tuple[int, int] | None) -> str:
@@ -273,20 +270,22 @@ TARGETS = Listing(
     needs=("targets", _UNCOUNTED),
 )
 
-BARCODES = Listing(
-    "Barcodes",
+SAMPLES = Listing(
+    "Samples",
     (
-        Heading("barcode", plain, number=False),
+        Heading("sample", plain, number=False),
+        Heading("more needed"),
+        Heading("not detected"),
+        Heading("detected", least=70),
+        Heading("enough in", lambda value: NONE if value is None else duration(value), least=84),
         Heading("reads"),
-        Heading("bases", short),
-        Heading("on target", _percent),
-        Heading("targets", least=70),
-        Heading("enough", _of),
-        Heading("groups", plain, least=90, number=False),
+        Heading("bases", short, least=96),
+        Heading("on target", _percent, least=110),
+        Heading("with reads", least=124),
+        Heading("groups", plain, least=140, number=False),
     ),
-    _barcodes,
-    order=0,
-    descending=False,
+    _samples,
+    order=1,
     needs=("barcodes", _UNCOUNTED),
 )
 
@@ -368,7 +367,7 @@ NOVELTY = Listing(
     needs=("novelty", "The dictionary learns nothing: the daemon needs dictionary.mode = grow."),
 )
 
-LISTINGS = (TARGETS, BARCODES, PRODUCERS, LATENCY, NOVELTY)
+LISTINGS = (TARGETS, SAMPLES, PRODUCERS, LATENCY, NOVELTY)
 
 
 # the colours of the terminal itself, such as are read on light and on dark
@@ -385,7 +384,7 @@ def overview(fields: Fields, width: int) -> Text:
         waiting = str(fields.get("problem") or "waiting for the daemon")
         return Text("\n").join(_wrong(waiting, width))
     lines = [
-        *_flow(_state(status), width),
+        *_flow(_state(status, (fields.get("rows") or {}).get("run")), width),
         *_flow(_sums(status["totals"]), width),
         *_speeds(fields["history"], width),
         *_flow([*_queues(status), *_cards(status)], width),
@@ -395,7 +394,9 @@ def overview(fields: Fields, width: int) -> Text:
     return Text("\n").join(lines)
 
 
-def _state(status: Fields) -> Iterable[Text]:
+def _state(status: Fields, run: str | None) -> Iterable[Text]:
+    if run:
+        yield _part("run", plain(run))
     state = str(status["state"])
     yield Text.assemble((state, _VALUE if state == "running" else _WRONG))
     yield _part("up", duration(status["uptime_seconds"]))
@@ -488,6 +489,7 @@ def _warnings(fields: Fields, status: Fields) -> Iterable[str]:
     if revision := status.get("revision"):
         left = count(revision["batches"])
         yield f"revision to version {revision['version']}: {left} batches left"
+    yield from (fields.get("rows") or {}).get("alarms", ())
     if fields.get("gaps"):
         yield f"messages of the feed missed: {count(fields['gaps'])} gaps"
 

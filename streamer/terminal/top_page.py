@@ -13,12 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
 from textual.widgets import DataTable, Static
 
-from streamer.client.client_errors import DaemonFailedError, RefusedError
+from streamer.client.client_errors import DaemonFailedError
 from streamer.client.control import Control
-from streamer.matching.panel import Panel
 from streamer.protocol.endpoints import reachable
 from streamer.protocol.keys import ClientKeys
-from streamer.sequences.sample_sheet import SampleSheet
 from streamer.terminal.listings import LISTINGS, Listing, laid, overview
 from streamer.web.follower import Follower
 from streamer.web.model import RunModel
@@ -232,8 +230,6 @@ def reader(model: RunModel) -> Callable[[], Fields]:
     def read() -> Fields:
         # the first has everything
         made = model.tick(time.time()) if fields else model.everything(time.time())
-        if "rows" in made:
-            made["rows"] |= {"barcodes": model.rows.barcode_sums()}
         fields.update(made, history=model.history.points)
         return fields
 
@@ -251,12 +247,7 @@ def show(
     DaemonError: nobody answers, or the daemon is lost or has failed. KeyboardInterrupt: by Ctrl-C.
     """
     status = control.status()
-    try:
-        panel, sheet = Panel(**control.panel()), SampleSheet.of(control.samples())
-    except RefusedError:
-        # a daemon of an earlier version does not say what is enough
-        panel, sheet = Panel(), SampleSheet()
-    model = RunModel(panel, sheet)
+    model = RunModel()
     feed = reachable(status["endpoints"]["feed"], control.endpoint)
     asyncio.run(_show(model, feed, control, keys, seconds, signals))
     if model.ended == "failed":

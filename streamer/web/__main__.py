@@ -16,10 +16,8 @@ import uvicorn
 from streamer.daemon import logs
 from streamer.daemon.process import give_way
 from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
-from streamer.matching.panel import Panel
 from streamer.protocol.endpoints import Hosts, split_http_address
 from streamer.protocol.keys import ClientKeys
-from streamer.sequences.sample_sheet import SampleSheet
 from streamer.web import routes
 from streamer.web.follower import Follower
 from streamer.web.model import RunModel
@@ -36,7 +34,7 @@ log = structlog.get_logger("web")
 
 async def serve(task: WebTask) -> None:
     """Serve the page until standard input ends."""
-    model = RunModel(Panel(**task.panel), SampleSheet.of(task.samples))
+    model = RunModel()
     broadcast = routes.Broadcast(lambda: routes.event("everything", model.everything(time.time())))
     follower = Follower(
         model,

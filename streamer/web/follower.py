@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import structlog
@@ -83,7 +84,7 @@ class Follower:
         self._clock = WallClock()
         self._thread = ThreadPoolExecutor(1, "control")
         self._control: Control | None = None
-        self._coverage: dict[tuple[str, int], tuple[float, list[CoverageBin]]] = {}
+        self._coverage: dict[tuple[object, ...], tuple[float, list[CoverageBin]]] = {}
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -95,15 +96,17 @@ class Follower:
             await self._call(self._close)
             self._thread.shutdown(wait=False)
 
-    async def coverage(self, target: str, bins: int) -> list[CoverageBin]:
-        """Of a target, at most a second old; DaemonError or RefusedError if there is none."""
+    async def coverage(self, *key: Any) -> list[CoverageBin]:
+        """Of target, bins and, if given, a barcode, at most a second old.
+
+        DaemonError or RefusedError if there is none.
+        """
         now = time.monotonic()
         kept = self._coverage
         for key in [key for key, (made, _) in kept.items() if made < now - _KEPT_SECONDS]:
             del kept[key]
-        key = target, bins
         if key not in kept:
-            found = await self._call(lambda: self._open().coverage(target, bins))
+            found = await self._call(lambda: self._open().coverage(*key))
             if len(kept) >= _MOST_KEPT:
                 kept.clear()
             kept[key] = time.monotonic(), found
@@ -158,6 +161,8 @@ class Follower:
     async def _refresh(self) -> None:
         """Ask for all rows."""
         found: list[Any] = []
+        with suppress(RefusedError):  # a daemon of an earlier version
+            self._model.judged(await self._call(lambda: self._open().request("panel")))
         for ask in (
             lambda: self._open().targets()[1],
             lambda: self._open().targets(by_barcode=True, found=True)[1],

@@ -6,6 +6,7 @@ minutes. A panel may have 100,000 targets, and each barcode a row of each: the p
 the most reads, and says how many there are.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from streamer import __version__
 from streamer.client import messages
 from streamer.client.core.subscriber import FINAL
-from streamer.matching.panel import Panel
+from streamer.matching.panel import DETECTED, MORE_NEEDED, NOT_DETECTED, Panel
 from streamer.sequences.sample_sheet import SampleSheet
 
 
@@ -156,6 +157,7 @@ MAX_TARGETS, MAX_BARCODES, MAX_MAP_TARGETS = 500, 100, 100
 
 Row = list[Any]
 Key = tuple[str | None, ...]
+_MOST_SECONDS = 30 * 24 * 3600
 # of a row of targets, behind the barcode
 _READS, _BASES, _MATCHES, _KMERS, _SEEN = 1, 2, 3, 4, 5
 
@@ -174,6 +176,9 @@ class TargetRows:
         self._watched = panel.watched
         self._targets: dict[Key, Row] = {}
         self._barcodes: dict[Key, Row] = {}
+        self.now = 0.0
+        # of each barcode, when this process first saw it, and its reads then
+        self._first: dict[str | None, tuple[float, int]] = {}
 
     def clear(self) -> None:
         """Forget all rows."""
@@ -193,148 +198,162 @@ class TargetRows:
         else:
             self._targets = held
 
+    def judge(self, panel: Panel, sheet: SampleSheet) -> None:
+        """Judge by these from now on."""
+        self._panel, self._sheet, self._watched = panel, sheet, panel.watched
+
     def fields(self) -> dict[str, Any]:
         """For the page: the targets with the most reads, and the same for each barcode.
 
         targets: rows of ``match --report targets``. map: barcode, the numbers of the columns
-        ``map_targets`` for each of them: reads, breadth, depth, enough (0 or 1). of: how many
-        targets and barcodes there are. samples: as from that method, with a sheet.
+        ``map_targets``, of ``map_groups``, for each of them: reads, breadth, depth, detected (0 or
+        1). of: how many targets and barcodes there are. samples: as from that method. rule: of
+        verdicts, None without thresholds. watched: how many targets have one. alarms: what is wrong
+        with the run.
         """
         targets = [row for row in self._targets.values() if row[0] is not None]
         top = nlargest(MAX_TARGETS, targets, key=_weight)
-        shown = {row[0] for row in top[:MAX_MAP_TARGETS] if _weight(row) > (0, 0)}
-        # in file order, as a panel is read
-        columns = [row[0] for row in targets if row[0] in shown]
-        found = {key[0] for key in self._barcodes} | self._sheet.samples.keys()
-        barcodes = sorted(found, key=lambda label: label or ".")
+        codes = self._codes()
+        samples = self.samples(codes)
+        detected: dict[str | None, list[str]] = {row[0]: [] for row in samples}
+        for (barcode, target), code in codes.items():
+            if code == DETECTED and target is not None:
+                detected[barcode].append(target)
+        columns = self._columns(targets, detected)
+        groups = {one: group for group, names in self._panel.groups.items() for one in names}
+        order = {group: at for at, group in enumerate(self._panel.groups)}
+        # as a panel is read, group by group
+        columns.sort(key=lambda name: order.get(groups.get(name, ""), len(order)))
+        limits = self._panel.limits
+        reads = {row[0]: row[3] for row in samples}
         return {
-            "samples": self.samples()[:MAX_BARCODES] if self._sheet.samples else [],
+            "run": self._sheet.run,
+            "rule": self._panel.rule() if limits else None,
+            "watched": len(self._judged()) if limits else 0,
+            "alarms": [*self._panel.alarms(self._sheet, detected, reads)] if limits else [],
+            "samples": samples[:MAX_BARCODES],
             "targets": top,
             "unassigned": self._targets.get((None,)),
             "map_targets": columns,
+            "map_groups": [groups.get(name) for name in columns],
             "map": [
-                [barcode, [self._cell(barcode, target) for target in columns]]
-                for barcode in barcodes[:MAX_BARCODES]
+                [row[0], [self._cell(row[0], target, codes) for target in columns]]
+                for row in samples[:MAX_BARCODES]
             ],
-            "enough": self._enough(barcodes),
-            "of": {"targets": len(targets), "barcodes": len(barcodes)},
+            "of": {"targets": len(targets), "barcodes": len(samples)},
             "version": self.version,
             "complete": self.complete,
         }
 
-    def samples(self) -> list[list[Any]]:
+    def _columns(
+        self, targets: Sequence[Row], detected: Mapping[str | None, Sequence[str]]
+    ) -> list[str]:
+        """The targets of the heat map: all, or those that most samples lack or with most reads."""
+        has = Counter(one for names in detected.values() for one in names)
+        judged = self._judged() if self._panel.limits else set[str]()
+        chosen = [row for row in targets if row[0] in judged or _weight(row) > (0, 0)]
+        first = nlargest(
+            MAX_MAP_TARGETS, chosen,
+            key=lambda row: (row[0] in judged, -has[row[0]], _weight(row)),
+        )  # fmt: skip
+        shown = {row[0] for row in first}
+        return [row[0] for row in targets if row[0] in shown]
+
+    def samples(self, codes: Mapping[Key, int] | None = None) -> list[list[Any]]:
         """Of each barcode what a lab asks for, those that lack most first, negative controls last.
 
         Barcode, name, control, reads, bases, targets with a read, and how many targets are
-        detected, need more, are not detected, which is None without thresholds.
+        detected, need more, are not detected, which is None without thresholds; reads on target,
+        the groups of which all is detected, and in how many seconds those that need more have
+        enough, at the pace of the reads since this process began: None if that cannot be said.
+        codes: as from ``_codes``, if known.
         """
-        sums = {row[0]: row for row in self.barcode_sums()}
-        sheet, judged = self._sheet, self._verdicts({code: row[1] for code, row in sums.items()})
-        found = []
-        for barcode in {**dict.fromkeys(sheet.samples), **dict.fromkeys(sums)}:
-            _, reads, bases, _, targets = sums.get(barcode, [barcode, 0, 0, 0, 0])
-            sample = sheet.samples.get(barcode or "")
+        sums: dict[str | None, list[int]] = {code: [0, 0, 0, 0] for code in self._sheet.samples}
+        for (barcode, target), row in self._barcodes.items():
+            found = sums.setdefault(barcode, [0, 0, 0, 0])
+            reads = row[1 + _READS] or 0
+            known = reads if target is not None else 0
+            parts = reads, row[1 + _BASES] or 0, known > 0, known
+            found[:] = (one + other for one, other in zip(found, parts, strict=True))
+        codes = self._codes() if codes is None else codes
+        judged = len(self._judged())
+        by_barcode: dict[str | None, dict[str | None, int]] = {barcode: {} for barcode in sums}
+        for (barcode, target), code in codes.items():
+            by_barcode[barcode][target] = code
+        samples = []
+        for barcode, (reads, bases, targets, known) in sums.items():
+            sample = self._sheet.samples.get(barcode or "")
             name = barcode if sample is None else sample.name
-            found.append([barcode, name, sample and sample.control, reads, bases, targets,
-                          *judged.get(barcode, [None] * 3)])  # fmt: skip
-        return sorted(found, key=lambda row: (row[2] == "negative", row[6] or 0, row[3]))
+            row = [barcode, name, sample and sample.control, reads, bases, targets]
+            own = by_barcode[barcode]
+            row += self._counts(barcode, own, reads, judged)
+            whole = [group for group, names in self._panel.groups.items()
+                     if names and all(own.get(one) == DETECTED for one in names)]  # fmt: skip
+            samples.append([*row, known, whole, self._seconds(barcode, own, reads)])
+        return sorted(
+            samples, key=lambda row: (row[2] == "negative", row[6] or 0, row[3], row[0] or ".")
+        )
 
-    def _verdicts(self, totals: Mapping[str | None, int]) -> dict[str | None, list[int]]:
-        """Count the verdicts of each barcode, in the order of their codes; empty without limits."""
+    def _judged(self) -> set[str | None]:
+        """The targets that have a verdict."""
+        kmers = {key[0] for key, row in self._targets.items() if row[_KMERS]}
+        return kmers & self._watched if self._watched else kmers
+
+    def _codes(self) -> dict[Key, int]:
+        """The verdict of each row of a barcode; empty without thresholds."""
         panel, negative = self._panel, self._sheet.negative
         if not panel.limits:
             return {}
-        kmers = {key[0]: row[_KMERS] for key, row in self._targets.items() if row[_KMERS]}
-        watched = kmers.keys() & self._watched if self._watched else kmers.keys()
-        codes: dict[str | None, list[int]] = {}
-        for barcode in {*totals, *self._sheet.samples}:
-            own, total = barcode in negative, totals.get(barcode, 0)
-            # most targets have no row in most barcodes: as if none had one
-            none = int(panel.judge(0, 0, 1, 0, total=total, negative=own))
-            codes[barcode] = [len(watched) * (none == code) for code in range(1, 4)]
+        totals: Counter[str | None] = Counter()
+        for (barcode, _), row in self._barcodes.items():
+            totals[barcode] += row[1 + _READS] or 0
+        judged = self._judged()
+        found: dict[Key, int] = {}
         for (barcode, target), row in self._barcodes.items():
-            if target not in watched:
-                continue
-            own, total = barcode in negative, totals.get(barcode, 0)
-            others = [self._barcodes.get((code, target)) for code in negative if not own]
-            control = max((other[1 + _READS] for other in others if other), default=0)
-            counts = (row[1 + at] for at in (_READS, _MATCHES, _KMERS, _SEEN))
-            code = int(panel.judge(*counts, total=total, control=control, negative=own))
-            none = int(panel.judge(0, 0, 1, 0, total=total, negative=own))
-            codes[barcode][none - 1] -= 1
-            codes[barcode][code - 1] += 1
-        return codes
+            if target in judged:
+                own = barcode in negative
+                others = [self._barcodes.get((code, target)) for code in negative if not own]
+                control = max((other[1 + _READS] for other in others if other), default=0)
+                counts = (row[1 + at] for at in (_READS, _MATCHES, _KMERS, _SEEN))
+                found[barcode, target] = int(
+                    panel.judge(*counts, total=totals[barcode], control=control, negative=own)
+                )
+        return found
 
-    def barcode_sums(self) -> list[list[Any]]:
-        """Of each barcode: its label, reads, bases, reads on target, and targets with a read."""
-        sums: dict[str | None, list[Any]] = {}
-        for (barcode, target), row in self._barcodes.items():
-            found = sums.setdefault(barcode, [barcode, 0, 0, 0, 0])
-            reads, bases = row[1 + _READS] or 0, row[1 + _BASES] or 0
-            found[1] += reads
-            found[2] += bases
-            if target is not None:
-                found[3] += reads
-                found[4] += reads > 0
-        return [sums[barcode] for barcode in sorted(sums, key=lambda label: label or ".")]
+    def _counts(
+        self, barcode: str | None, codes: Mapping[str | None, int], reads: int, judged: int
+    ) -> list[int | None]:
+        """How often each verdict was made, in the order of codes; None without thresholds."""
+        if not self._panel.limits:
+            return [None] * 3
+        # most targets have no row in most barcodes: as if none had one
+        own = barcode in self._sheet.negative
+        none = int(self._panel.judge(0, 0, 1, 0, total=reads, negative=own))
+        every = Counter(codes.values())
+        every[none] += judged - len(codes)
+        return [every[code] for code in (DETECTED, MORE_NEEDED, NOT_DETECTED)]
 
-    def _cell(self, barcode: str | None, target: str | None) -> list[Any]:
+    def _seconds(
+        self, barcode: str | None, codes: Mapping[str | None, int], reads: int
+    ) -> float | None:
+        since, before = self._first.setdefault(barcode, (self.now, reads))
+        wanted = [one for one, code in codes.items() if code == MORE_NEEDED]
+        if not wanted or reads <= before or self.now <= since:
+            return None
+        rows = [self._barcodes[barcode, one] for one in wanted]
+        times = max(self._panel.times(*(row[1 + at] for at in (_READS, _MATCHES, _KMERS, _SEEN)))
+                    for row in rows)  # fmt: skip
+        seconds = (times - 1) * reads * (self.now - since) / (reads - before)
+        return seconds if 0 < seconds < _MOST_SECONDS else None
+
+    def _cell(self, barcode: str | None, target: str, codes: Mapping[Key, int]) -> list[Any]:
         row = self._barcodes.get((barcode, target))
         if row is None:
             # none of its k-mers was seen, if it has any
             kmers = self._targets[target,][_KMERS]
             nothing = 0.0 if kmers else None
             return [0, nothing, nothing, 0]
-        return [row[2], row[7], row[8], int(self._is_enough(row))]
-
-    def _is_enough(self, row: Row) -> bool:
-        """As the daemon decides on the topic ``enough``."""
-        if self._watched and row[1] not in self._watched:
-            return False
-        return self._reached([row])
-
-    def _reached(self, rows: Sequence[Row]) -> bool:
-        negative = self._sheet.negative
-        controls = [] if rows[0][0] in negative else negative
-        control = max(
-            (sum(self._barcodes.get((code, row[1]), [*row[:2], 0])[1 + _READS] or 0 for row in rows)
-             for code in controls), default=0,
-        )  # fmt: skip
-        reads, matches, kmers, seen = (
-            sum(row[1 + at] or 0 for row in rows) for at in (_READS, _MATCHES, _KMERS, _SEEN)
-        )
-        breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
-        return bool(self._panel.reached(reads, breadth, depth, matches, control))
-
-    def _enough(self, barcodes: Sequence[str | None]) -> dict[str, Any] | None:
-        """For each barcode how many of the watched targets there is enough of, and which groups.
-
-        None if nothing is ever enough.
-        """
-        panel = self._panel
-        if not panel.limits:
-            return None
-        names = {key[0] for key in self._targets if key[0] is not None}
-        watched = names & self._watched if self._watched else names
-        # most targets have no row in most barcodes, so only rows that there are are looked at
-        enough: dict[str | None, set[str]] = {label: set() for label in barcodes[:MAX_BARCODES]}
-        for (barcode, target), row in self._barcodes.items():
-            if target in watched and barcode in enough and self._is_enough(row):
-                enough[barcode].add(target)
-        found = []
-        for barcode, reached in enough.items():
-            groups = [
-                group
-                for group, members in panel.groups.items()
-                if members
-                and reached.issuperset(members)
-                and self._reached([self._barcodes[barcode, name] for name in members])
-            ]
-            found.append([barcode, len(reached), groups])
-        limits = {"breadth": panel.breadth, "depth": panel.depth, "reads": panel.reads}
-        more = {"windows": panel.windows, "control_factor": panel.control_factor}
-        limits |= {name: value for name, value in more.items() if value}
-        return {"watched": len(watched), "rows": found, "limits": limits}
+        return [row[2], row[7], row[8], int(codes.get((barcode, target)) == DETECTED)]
 
 
 def _weight(row: Row) -> tuple[int, int]:
@@ -359,11 +378,11 @@ class RunModel:
     ``failed``, empty before.
     """
 
-    def __init__(self, panel: Panel, sheet: SampleSheet | None = None) -> None:
+    def __init__(self, panel: Panel | None = None, sheet: SampleSheet | None = None) -> None:
         self.stale = True
-        self._sheet = sheet
+        self._sheet = sheet or SampleSheet()
         self.problem = "the daemon has not been heard yet"
-        self._panel = panel
+        self._panel = panel or Panel()
         self._status: Fields = {}
         self._replaces = False
         self._begin()
@@ -444,6 +463,7 @@ class RunModel:
             self._begin()
         self._status = status
         totals, durations = status["totals"], status["durations"]
+        self.rows.now = now
         bounds, counts = durations["bounds"], durations["counts"]
         recent = [n - m for n, m in zip(counts, self._durations or counts, strict=True)]
         self._durations = counts
@@ -460,6 +480,12 @@ class RunModel:
         self.history.shift(step)
         self.producers.shift(step)
         self._new |= {"history", "producers"}
+
+    def judged(self, reply: Fields) -> None:
+        """The reply to ``panel``: what is enough, and the samples."""
+        self._panel = Panel(**reply["panel"])
+        self._sheet = SampleSheet.of(reply.get("samples", ()), reply.get("run", ""))
+        self.rows.judge(self._panel, self._sheet)
 
     def all_rows(
         self,

@@ -135,11 +135,11 @@ def make_app(broadcast: Broadcast, follower: Follower) -> Starlette:
         return StreamingResponse(broadcast.events(), media_type="text/event-stream")
 
     async def coverage(request: Request) -> Response:
-        target, bins = request.query_params.get("target", ""), request.query_params.get("bins", "")
+        target, bins, barcode = map(request.query_params.get, ("target", "bins", "barcode"))
         if bins and not (bins.isdecimal() and len(bins) < 10 and 1 <= int(bins) <= MAX_BINS):
             return JSONResponse({"problem": f"bins must be 1 to {MAX_BINS}"}, 400)
         try:
-            rows = await follower.coverage(target, int(bins or _BINS))
+            rows = await follower.coverage(target or "", int(bins or _BINS), barcode)
         except RefusedError as error:
             return JSONResponse({"problem": str(error)}, 404)
         except DaemonError as error:

@@ -364,7 +364,7 @@ class AnswersTable(ConfigTable):
     """What is counted over all reads so far; after loading, ``targets`` is true or false."""
 
     targets: bool | None = None
-    coverage: bool = False
+    coverage: Literal["barcode"] | bool = False
     barcodes: int = Field(default=1000, ge=1, lt=1 << 62)
     min_windows: int = Field(default=1, ge=1, lt=1 << 31)
     min_fraction: float = Field(default=0.0, ge=0, le=1)
@@ -384,6 +384,7 @@ class PanelTable(ConfigTable):
     enough_windows: int = Field(default=0, ge=0, lt=1 << 62)
     control_factor: float = Field(default=0.0, ge=0, le=1e9)
     sample_reads: int = Field(default=0, ge=0, lt=1 << 53)
+    positive: list[str] = []
 
     @property
     def limits(self) -> bool:
@@ -392,7 +393,7 @@ class PanelTable(ConfigTable):
         return any(getattr(self, key) for key in keys)
 
     def faults(self) -> Iterator[Fault]:
-        for key in ("control_factor", "sample_reads"):
+        for key in ("control_factor", "sample_reads", "positive"):
             if getattr(self, key) and not self.limits:
                 yield f"panel.{key}", "has no effect without enough_reads or another threshold"
 
@@ -409,6 +410,7 @@ class SamplesTable(ConfigTable):
 
     paths = ("sheet",)
     sheet: str = ""
+    run: str = ""
 
     def missing(self, given: Self) -> Iterator[Fault]:
         if self.sheet:

@@ -2,7 +2,7 @@
 
 import { compact, count, element, percent, setText, span } from "./dom.js";
 import { History, Lengths, Novelty, Producers } from "./run.js";
-import { Coverage, Enough, HeatMap, Samples, TopTargets } from "./targets.js";
+import { Coverage, HeatMap, Samples, TopTargets } from "./targets.js";
 
 const RETRY_SECONDS = [1, 2, 5, 10];
 // there is an event a second; if the daemon does not answer, one every few seconds
@@ -21,8 +21,8 @@ function say(text, bad = false) {
 }
 
 const panels = [
-  new History(), new Lengths(), new Samples(), new HeatMap(), new Coverage(), new TopTargets(),
-  new Enough((news) => say(`${state} ${news}`)), new Novelty(), new Producers(),
+  new Samples((news) => say(`${state} ${news}`)), new HeatMap(), new Coverage(), new History(),
+  new Lengths(), new TopTargets(), new Novelty(), new Producers(),
 ];
 
 const figures = {};
@@ -32,7 +32,11 @@ for (const name of ["reads", "bases", "windows matched", "reads on target", "k-m
 }
 
 function show(fields) {
-  const { status, problem, program, gaps } = fields;
+  const { status, problem, program, gaps, rows } = fields;
+  if (rows) {
+    setText(document.getElementById("run"), rows.run || "live");
+    document.title = `${rows.run || "kmer-streamer"}: live`;
+  }
   if (status.totals) {
     const { totals, dictionary, queue } = status;
     const texts = {

@@ -1,7 +1,7 @@
-// Panels of targets: heat map, top targets, what is enough, coverage along one of them.
+// Panels of targets: samples, heat map, top targets, coverage along one of them.
 
 import { Chart } from "./chart.js";
-import { Table, compact, count, decimal, element, label, percent, scrolling, setText } from "./dom.js";
+import { Table, compact, count, decimal, element, label, percent, scrolling, setText, span } from "./dom.js";
 
 const place = (id) => document.getElementById(id);
 const NOT_COUNTED = "Not counted: set answers.targets = true in the configuration.";
@@ -17,46 +17,57 @@ const METRICS = {
 
 const nameOf = (row) => (row[1] === row[0] ? label(row[0]) : `${row[1]} (${row[0]})`);
 
-// There is no such panel without a sample sheet.
 export class Samples {
-  take({ rows }) {
-    if (!rows?.samples.length) return;
-    if (!this.table) {
-      this.note = element("p", { class: "note" });
-      this.table = new Table("Samples, those that lack most first", ["sample", "control", "reads", "bases", "with reads", "more needed", "not detected", "detected"]);
-      place("map").parentNode.before(element(
-        "section", { "aria-labelledby": "h-samples", class: "wide" },
-        element("h2", { id: "h-samples" }, "Samples"), this.note, scrolling("Samples", this.table.node),
-      ));
+  constructor(say) {
+    this.say = say;
+    this.known = null;
+    this.note = element("p", { class: "note" });
+    this.alarms = element("p", { class: "alarm", hidden: true });
+    this.table = new Table("Samples, those that lack most first", ["sample", "more needed", "not detected", "detected", "enough in", "reads", "bases", "with reads", "whole groups"]);
+    this.scroll = scrolling("Samples", this.table.node);
+    place("samples").append(this.alarms, this.note, this.scroll);
+  }
+
+  take({ rows, status }) {
+    this.scroll.hidden = !counted(status);
+    if (!counted(status)) setText(this.note, NOT_COUNTED);
+    else if (rows) {
+      const { samples, alarms, rule, of } = rows;
+      setText(this.alarms, alarms.map((line) => `Note: ${line}.`).join(" "));
+      this.alarms.hidden = !alarms.length;
+      const cut = samples.length < of.barcodes ? ` of ${count(of.barcodes)}` : "";
+      setText(this.note, `${count(samples.length)}${cut} samples, ${count(rows.watched)} targets with a verdict. ${rule ? `The rule: ${rule}.` : "Nothing is set as enough: see [panel] in the configuration."}`);
+      this.table.rows(samples.map((row) => [
+        `${nameOf(row)}${row[2] ? `, ${row[2]} control` : ""}`, count(row[7]), count(row[8]), count(row[6]), row[11] === null ? "–" : span(row[11]),
+        count(row[3]), compact(row[4]), count(row[5]), row[10].join(", ") || "–",
+      ]));
+      const total = samples.reduce((sum, row) => sum + (row[6] ?? 0), 0);
+      if (this.known !== null && total > this.known) this.say(`Enough of ${count(total)} targets and barcodes.`);
+      this.known = total;
     }
-    const { samples } = rows;
-    const found = samples.filter((row) => row[2] === "negative" && row[6]).map(nameOf);
-    const news = found.length ? `Targets are detected in the negative control ${found.join(", ")}. ` : "";
-    const rule = samples[0][6] === null ? "Nothing is set as enough: see [panel] in the configuration." : "";
-    setText(this.note, `${news}${count(samples.length)} samples. ${rule}`);
-    this.table.rows(samples.map((row) => [
-      nameOf(row), row[2] ?? "–", count(row[3]), compact(row[4]), count(row[5]), count(row[7]), count(row[8]), count(row[6]),
-    ]));
   }
 }
 
+// A cell without a read has no colour: neighbours may share its k-mers.
+const colored = (cell, metric, most) => (most && cell[0] && cell[metric.at] ? Math.max(1, Math.round((10 * cell[metric.at]) / most)) : 0);
+const MOST_READABLE = 24;
+
 export class HeatMap {
   constructor() {
-    this.select = element(
-      "select", { id: "metric" },
-      ...Object.entries(METRICS).map(([name, { title }]) => element("option", { value: name }, title)),
-    );
-    this.select.addEventListener("change", () => this.show());
+    const choice = (id, options) => element("select", { id }, ...options.map(([value, text]) => element("option", { value }, text)));
+    this.metric = choice("metric", Object.entries(METRICS).map(([name, { title }]) => [name, title]));
+    this.order = choice("order", [["panel", "as in the panel"], ["worst", "the worst first"]]);
+    this.filter = element("input", { id: "filter", type: "search", autocomplete: "off", spellcheck: "false" });
     this.note = element("p", { class: "note" });
+    this.groups = element("tr", { class: "groups" });
     this.head = element("tr");
     this.body = element("tbody");
     this.caption = element("caption");
-    this.table = element("table", { class: "map" }, this.caption, element("thead", {}, this.head), this.body);
+    this.table = element("table", { class: "map" }, this.caption, element("thead", {}, this.groups, this.head), this.body);
     this.scroll = scrolling("Targets by barcode", this.table);
-    place("map").append(
-      element("div", { class: "controls" }, element("label", { for: "metric" }, "Colour by"), this.select),
-      this.note, this.scroll,
-    );
+    const controls = [["Colour by", this.metric], ["Order", this.order], ["Filter", this.filter]].map(([text, box]) => element("span", {}, element("label", { for: box.id }, text), " ", box));
+    place("map").append(element("div", { class: "controls" }, ...controls), this.note, this.scroll);
+    for (const box of [this.metric, this.order, this.filter]) box.addEventListener("input", () => this.show());
     this.columns = "";
   }
 
@@ -66,23 +77,46 @@ export class HeatMap {
     else if (rows) this.show();
   }
 
+  // The numbers of the columns that the filter lets through, in order.
+  chosen() {
+    const { map, map_targets: targets, map_groups: groups } = this.rows;
+    const wanted = this.filter.value.toLowerCase();
+    const found = [...targets.keys()].filter((at) => `${targets[at]} ${groups[at] ?? ""}`.toLowerCase().includes(wanted));
+    const worth = (at) => map.reduce((sum, [, cells]) => sum + 1e6 * cells[at][3] + (cells[at][0] ? cells[at][1] ?? 0 : 0), 0);
+    return this.order.value === "worst" ? found.sort((one, other) => worth(one) - worth(other)) : found;
+  }
+
+  heads(chosen) {
+    const { map_targets: targets, map_groups: groups } = this.rows;
+    const spans = [];
+    for (const at of this.order.value === "panel" ? chosen : []) {
+      if (spans.length && spans.at(-1)[0] === groups[at]) spans.at(-1)[1] += 1;
+      else spans.push([groups[at], 1]);
+    }
+    const grouped = spans.some(([, width]) => width > 1) && groups.some(Boolean);
+    this.groups.replaceChildren(...(grouped ? [["group", 1], ...spans].map(([name, width]) => element("th", { colspan: width, scope: width > 1 ? "colgroup" : "col" }, name ?? "–")) : []));
+    this.head.replaceChildren(
+      element("th", { scope: "col" }, "sample"),
+      ...chosen.map((at) => element("th", { scope: "col", title: targets[at] }, element("span", {}, targets[at]))),
+    );
+    this.body.replaceChildren();
+  }
+
   show() {
     const { rows } = this;
     if (!rows) return;
     const { of, map, map_targets: targets } = rows;
     const names_of = new Map(rows.samples.map((row) => [row[0], nameOf(row)]));
-    const cut = targets.length < of.targets ? `, of ${count(of.targets)} the ${count(targets.length)} with most reads` : "";
-    setText(this.note, targets.length ? `${count(map.length)} of ${count(of.barcodes)} barcodes, ${count(targets.length)} targets${cut}. ${rows.complete ? "" : "Kept batches are still being counted. "}A line below a cell: enough.` : "No read has matched a target yet.");
-    const metric = METRICS[this.select.value];
-    setText(this.caption, `Rows: barcodes. Columns: targets. Values: ${metric.title}${metric === METRICS.breadth ? ", in percent" : ""}.`);
-    const names = JSON.stringify(targets);
+    const chosen = this.chosen();
+    const cut = targets.length < of.targets ? `, of ${count(of.targets)} the ${count(targets.length)} ${rows.rule ? "that most samples lack" : "with most reads"}` : "";
+    setText(this.note, targets.length ? `${count(map.length)} of ${count(of.barcodes)} samples, ${count(chosen.length)} targets${cut}. ${rows.complete ? "" : "Kept batches are still being counted. "}A line below a cell: enough. No colour: no read.` : "No read has matched a target yet.");
+    const metric = METRICS[this.metric.value];
+    setText(this.caption, `Rows: samples. Columns: targets. Values: ${metric.title}${metric === METRICS.breadth ? ", in percent" : ""}.`);
+    this.table.classList.toggle("dense", chosen.length > MOST_READABLE);
+    const names = JSON.stringify([chosen.map((at) => targets[at]), this.order.value]);
     if (names !== this.columns) {
       this.columns = names;
-      this.head.replaceChildren(
-        element("th", { scope: "col" }, "barcode"),
-        ...targets.map((name) => element("th", { scope: "col", title: name }, name)),
-      );
-      this.body.replaceChildren();
+      this.heads(chosen);
     }
     const most = metric.most(...map.flatMap(([, cells]) => cells.map((cell) => cell[metric.at] ?? 0)), 0);
     while (this.body.rows.length > map.length) this.body.deleteRow(-1);
@@ -90,20 +124,20 @@ export class HeatMap {
       let line = this.body.rows[at];
       if (!line) {
         line = this.body.appendChild(element("tr", {}, element("th", { scope: "row", class: "name" })));
-        for (const _ of cells) line.append(element("td"));
+        for (const _ of chosen) line.append(element("td"));
       }
       setText(line.cells[0], names_of.get(barcode) ?? label(barcode));
-      cells.forEach((cell, column) => {
-        const value = cell[metric.at];
-        const heat = most && value ? Math.max(1, Math.round((10 * value) / most)) : 0;
+      chosen.forEach((number, column) => {
+        const cell = cells[number];
+        const heat = colored(cell, metric, most);
         const box = line.cells[column + 1];
         const kind = `h${Math.min(10, heat)}${heat >= 8 ? " hot" : ""}${cell[3] ? " enough" : ""}`;
-        const text = metric.text(value);
+        const text = metric.text(cell[metric.at]);
         const state = `${kind} ${text}`;
         if (box.dataset.state === state) return;
         box.dataset.state = state;
         box.className = kind;
-        box.replaceChildren(text);
+        box.replaceChildren(element("span", {}, text));
         if (cell[3]) box.append(element("span", { class: "hidden" }, " enough"));
       });
     });
@@ -130,52 +164,15 @@ export class TopTargets {
   }
 }
 
-export class Enough {
-  constructor(say) {
-    this.say = say;
-    this.known = null;
-    this.note = element("p", { class: "note" });
-    this.table = new Table("Targets of which there is enough, by barcode", ["barcode", "enough", "of", "whole groups"]);
-    this.scroll = scrolling("Enough", this.table.node);
-    place("enough").append(this.note, this.scroll);
-    this.scroll.hidden = true;
-  }
-
-  take({ rows, status }) {
-    if (!counted(status)) setText(this.note, NOT_COUNTED);
-    else if (rows) {
-      const { enough } = rows;
-      this.scroll.hidden = !enough;
-      if (!enough) {
-        setText(this.note, "Nothing is set as enough: see [panel] in the configuration.");
-        return;
-      }
-      const limits = [
-        enough.limits.breadth && `breadth ${percent(enough.limits.breadth)}`,
-        enough.limits.depth && `depth ${enough.limits.depth}`,
-        enough.limits.reads && `${count(enough.limits.reads)} reads`,
-        enough.limits.windows && `${count(enough.limits.windows)} windows`,
-        enough.limits.control_factor && `more than ${enough.limits.control_factor} times the reads of each negative control`,
-      ].filter(Boolean).join(", ");
-      const total = enough.rows.reduce((sum, row) => sum + row[1], 0);
-      setText(this.note, `Enough is: ${limits}. Reached ${count(total)} times.`);
-      this.table.rows(enough.rows.map(([barcode, reached, groups]) => [
-        label(barcode), count(reached), count(enough.watched), groups.join(", ") || "–",
-      ]));
-      if (this.known !== null && total > this.known) this.say(`Enough of ${count(total)} targets and barcodes.`);
-      this.known = total;
-    }
-  }
-}
-
 export class Coverage {
   constructor() {
     this.names = element("datalist", { id: "targets" });
     this.input = element("input", { id: "target", list: "targets", autocomplete: "off", spellcheck: "false" });
     this.problem = element("p", { class: "note", role: "status" });
+    this.sample = element("select", { id: "sample" }, element("option", { value: "" }, "all"));
     const form = element(
       "form", { class: "controls" }, element("label", { for: "target" }, "Target"), this.input,
-      element("button", {}, "Show"), this.names,
+      element("label", { for: "sample" }, "Sample"), this.sample, element("button", {}, "Show"), this.names,
     );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -196,10 +193,14 @@ export class Coverage {
     if (rows) {
       this.changed = true;
       const names = rows.targets.map((row) => row[0]);
-      const listed = JSON.stringify([...names].sort());
+      const samples = rows.samples.filter((row) => row[0] !== null);
+      const listed = JSON.stringify([[...names].sort(), samples.map(nameOf).sort()]);
       if (listed !== this.listed) {
         this.listed = listed;
         this.names.replaceChildren(...names.map((name) => element("option", { value: name })));
+        const barcode = this.sample.value;
+        this.sample.replaceChildren(this.sample.options[0], ...samples.map((row) => element("option", { value: row[0] }, nameOf(row))));
+        this.sample.value = barcode;
       }
       if (!this.target && names.length && rows.targets[0][3] > 0) {
         this.input.value = names[0];
@@ -215,10 +216,11 @@ export class Coverage {
     this.asked = Date.now();
     this.changed = false;
     try {
-      const answer = await fetch(`/coverage?${new URLSearchParams({ target, bins: 200 })}`);
+      const barcode = this.sample.value;
+      const answer = await fetch(`/coverage?${new URLSearchParams({ target, bins: 200, ...(barcode && { barcode }) })}`);
       const found = await answer.json();
       // another one may have been asked for meanwhile
-      if (target !== this.target) return;
+      if (target !== this.target || barcode !== this.sample.value) return;
       setText(this.problem, found.problem ?? "");
       if (found.rows) this.show(found);
     } catch {
@@ -238,7 +240,7 @@ export class Coverage {
     const seen = used.reduce((sum, row) => sum + row[3], 0);
     this.chart.show(
       [used.map((row) => row[0]), used.map((row) => ratio(row[3], row[2])), used.map((row) => ratio(row[4], row[2]))],
-      `${target}: ${percent(ratio(seen, kmers))} of ${count(kmers)} windows seen, over ${count(used.at(-1)?.[1] ?? 0)} bases.`,
+      `${target}, ${this.sample.selectedOptions[0].value ? this.sample.selectedOptions[0].textContent : "all samples"}: ${percent(ratio(seen, kmers))} of ${count(kmers)} windows seen, over ${count(used.at(-1)?.[1] ?? 0)} bases.`,
     );
   }
 }

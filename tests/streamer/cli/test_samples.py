@@ -173,11 +173,16 @@ def test_faults(clinic, streamer, tmp_path, table, options, problem):
 def test_a_daemon_says_the_same(clinic, tmp_path):
     write_fasta(tmp_path / "ref.fa", clinic.targets)
     (tmp_path / "sheet.csv").write_text(SHEET)
+    table = tmp_path / "names.tsv"
+    table.write_text("source\ttarget\tgroup\nt0\tt0\ta\nt1\tt1\ta\n")
     path = configured(tmp_path)
     with open(path, "a") as file:
-        file.write(f'[answers]\ntargets = true\n{TABLE}[samples]\nsheet = "sheet.csv"\n')
+        file.write(
+            f'[answers]\ntargets = true\ncoverage = "barcode"\n{TABLE}positive = ["t0"]\n'
+            '[samples]\nsheet = "sheet.csv"\nrun = "run 7"\n'
+        )
     with (
-        running(path, [f"dictionary.k={K}"]) as daemon,
+        running(path, [f"dictionary.k={K}", f"dictionary.targets={table}"]) as daemon,
         Control(daemon.endpoints["control"]) as control,
     ):
         # all of the sheet, before any read
@@ -195,6 +200,22 @@ def test_a_daemon_says_the_same(clinic, tmp_path):
         assert out.read_text().splitlines() == [HEADER, *clinic.rows()]
         assert control.samples()[1] == ["barcode02", "clinic", "NTC", "negative"]
         assert control.panel()["control_factor"] == 2.0
+        assert control.panel()["groups"] == {"a": ["t0", "t1"], "t2": ["t2"], "t3": ["t3"]}
+        assert control.run() == "run 7"
+        words = [*match(clinic, "--targets", str(table), "-q", "-o", str(tmp_path / "rows"))]
+        assert main([*words, "--by", "group"]) == 0
+        assert main(["targets", "--at", at, "--by", "group", "-o", str(out)]) == 0
+        assert out.read_text() == (tmp_path / "rows").read_text()
+        words[words.index("targets")] = "coverage"
+        for of in ([], ["--by", "barcode"]):
+            assert main([*words, "--bins", "3", *of]) == 0
+            lines = (tmp_path / "rows").read_text().splitlines()[1:]
+            rows = [line.split("\t") for line in lines]
+            assert len(rows) == (12 * 5 if of else 12)
+            for row in rows[::3]:
+                found = control.coverage(row[len(of) // 2], 3, row[0] if of else None)
+                same = [one[len(of) // 2 + 1 :] for one in rows if one[:-5] == row[:-5]]
+                assert [[*map(str, one)] for one in found] == same
 
 
 def test_a_report_says_first_what_is_missing(clinic, tmp_path, streamer):
@@ -269,7 +290,7 @@ def test_the_live_pages_say_the_same(clinic):
     rows.take(by, by_barcode=True)
     found = rows.samples()
     assert [row[0] for row in found][::5] == ["barcode03", "barcode02"]
-    for barcode, name, control, reads, bases, with_reads, *verdicts in found:
+    for barcode, name, control, reads, bases, with_reads, *verdicts, _, _, _ in found:
         own = [row for row in want if row[0] == barcode]
         assert (reads, bases) == tuple(sum(int(row[at]) for row in own) for at in (2, 3))
         assert with_reads == sum(row[2] != "0" for row in own if row[1] != ".")

@@ -66,7 +66,9 @@ def tally(monkeypatch):
     """Makes one of plain counts, for a panel."""
     monkeypatch.setattr(target_tally, "TargetCounts", PlainCounts)
     monkeypatch.setattr(CountingPanel, "asked", 0)
-    dictionary = SimpleNamespace(targets=SimpleNamespace(names=NAMES))
+    dictionary = SimpleNamespace(
+        targets=SimpleNamespace(names=NAMES), index=SimpleNamespace(groups=())
+    )
     return lambda panel: TargetTally(SimpleNamespace(dictionary=dictionary), None, panel)
 
 

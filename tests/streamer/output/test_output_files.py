@@ -9,6 +9,7 @@ import json
 import lzma
 import os
 import random
+import re
 import resource
 import signal
 import stat
@@ -433,7 +434,11 @@ def test_rows_name_what_made_them(name, line, folder, streamer):
     facts |= {"k": words[words.index("-k") + 1]} if "-k" in words else {}
     facts["sources"] = " ".join(sources)
     lines = "".join(f"## {key}: {text}\n" for key, text in facts.items())
-    assert streamer(*words, "--comments")[:2] == (0, lines + plain)
+    code, out, _ = streamer(*words, "--comments")
+    assert (code, out.startswith(lines), out.endswith(plain)) == (0, True, True)
+    assert re.search(
+        r"\n## command line: streamer .*\n## date: \d{4}-\d\d-\d\d \d\d:\d\d UTC\n", out
+    )
     assert streamer(*words, "--header", "plain")[:2] == (0, plain.removeprefix("#"))
     for suffix in ("arrow", "parquet"):
         assert streamer(*words, "-o", folder / f"rows.{suffix}")[0] == 0

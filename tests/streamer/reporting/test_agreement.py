@@ -134,10 +134,10 @@ def check_report(page, samples, rows, barcodes):
 
 def check_others(page, coverage, reads):
     """Coverage and lengths against rows of match."""
-    for target in dict.fromkeys(row[0] for row in coverage):
-        expected = [row[1:] for row in coverage if row[0] == target]
+    for barcode, target in dict.fromkeys((row[0], row[1]) for row in coverage):
+        expected = [row[2:] for row in coverage if row[:2] == [barcode, target]]
         if sum(row[4] for row in expected):
-            table = page.table(f"Coverage along {target}")
+            table = page.table(f"Coverage along {target}, {barcode or '.'}")
             assert [[number(cell) for cell in row[:5]] for row in table] == expected
     lengths = page.table("Lengths of reads")
     on = [row[1] for row in reads if row[6] is not None]
@@ -150,7 +150,7 @@ def test_all_agree_to_the_last_count(tmp_path):
     run = Run(tmp_path)
     rule = ["--min-windows", "30"]
     files = [run.matched("targets", *rule), run.matched("targets", *rule, "--by", "barcode"),
-             run.matched("coverage"), run.matched("reads")]  # fmt: skip
+             run.matched("coverage", "--by", "barcode"), run.matched("reads")]  # fmt: skip
     _, rows = rows_of(files[0])
     _, barcodes = rows_of(files[1])
     assert 0 < rows[-1][1] < run.reads

@@ -37,8 +37,12 @@ def run_fields(**status):
         "unassigned": [None, 1200, 1_200_000, *[None] * 5],
         "map_targets": names,
         "map": [["barcode01", cells], ["barcode02", [[*cell[:3], 0] for cell in cells]]],
-        "enough": {"watched": 30, "rows": [["barcode01", enough, ["spike"]], ["barcode02", 0, []]]},
-        "barcodes": [["barcode01", 6000, 6e6, 5400, 30], ["barcode02", 5900, 5.9e6, 5300, 30]],
+        "rule": "detected: ...", "alarms": [], "run": "run 7",
+        "samples": [
+            ["barcode02", "patient 2", None, 5900, 5.9e6, 30, 0, 30, 0, 5300, [], 840.0],
+            ["barcode01", "barcode01", None, 6000, 6e6, 30, enough, 30 - enough, 0, 5400, ["spike"],
+             42.0],
+        ],
     }  # fmt: skip
     curve = [[100 * n, 100_000 * n, round(30_000 * (1 - 0.95**n)), 0] for n in range(1, 60)]
     return {

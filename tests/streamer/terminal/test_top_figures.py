@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from streamer.terminal import listings
-from streamer.terminal.listings import BARCODES, LATENCY, LISTINGS, NOVELTY, TARGETS, laid, overview
+from streamer.terminal.listings import LATENCY, LISTINGS, NOVELTY, SAMPLES, TARGETS, laid, overview
 from tests.streamer.terminal.run_fields import run_fields
 from tests.terminal_kit import text_of
 
@@ -82,9 +82,9 @@ def rows_of(count, barcodes=3):
     return {
         "targets": targets, "unassigned": [None, 5, 500, *[None] * 5], "map_targets": names,
         "map": [[f"barcode0{n}", cells] for n in range(barcodes)],
-        "enough": {"watched": count, "limits": {},
-                   "rows": [[f"barcode0{n}", (count + 1) // 2, ["g"]] for n in range(barcodes)]},
-        "barcodes": [[f"barcode0{n}", 10 * n, 100 * n, 7 * n, 4] for n in range(barcodes)],
+        "rule": "detected: ...",
+        "samples": [[f"barcode0{n}", "a", None, 10 * n, 100 * n, 4, 6, n, 6 - n, 7 * n, ["g"], None]
+                    for n in range(barcodes)],
     }  # fmt: skip
 
 
@@ -136,13 +136,11 @@ def test_a_value_that_is_missing_comes_last_in_either_order():
         assert values == sorted(values, reverse=descending)
 
 
-def test_barcodes_say_of_how_many_targets_there_is_enough():
+def test_samples_that_need_more_come_first():
     fields = everything()
-    assert column(BARCODES, fields, 0) == ["barcode00", "barcode01", "barcode02"]
-    assert column(BARCODES, fields, 5) == [(6, 12)] * 3
-    assert column(BARCODES, fields, 3) == [None, 70.0, 70.0]
-    fields["rows"]["enough"] = None
-    assert column(BARCODES, fields, 5) == [None] * 3
+    assert column(SAMPLES, fields, 0) == [f"a (barcode0{n})" for n in (2, 1, 0)]
+    assert column(SAMPLES, fields, 1) == [2, 1, 0]
+    assert column(SAMPLES, fields, 7) == [70.0, 70.0, None]
 
 
 def test_the_histogram_of_durations():
@@ -162,7 +160,7 @@ def test_why_a_table_is_empty():
     assert not TARGETS.missing(fields)
     assert "dictionary.mode = grow" in NOVELTY.missing(fields)
     fields["status"]["published"] = []
-    assert "answers.targets = true" in BARCODES.missing(fields)
+    assert "answers.targets = true" in SAMPLES.missing(fields)
 
 
 def test_before_the_daemon_is_heard_the_page_says_so():

@@ -126,7 +126,8 @@ def test_it_agrees_with_the_daemon(path, evil):
         }
         assert sorted(found["rows"]["targets"]) == sorted(rows[:-1])
         assert found["rows"]["unassigned"] == rows[-1]
-        assert found["rows"]["enough"]["rows"] == [[None, 2, []]]
+        [sample] = found["rows"]["samples"]
+        assert (sample[0], sample[6]) == (None, 2)
         assert found["producers"][0][:4] == ["sender", 3, 120, status["totals"]["bases"]]
         assert found["history"][-1][1:3] == [120, status["totals"]["bases"]]
         assert any(point[5] for point in found["history"])
@@ -419,7 +420,7 @@ def test_a_fault_of_the_follower_is_raised(monkeypatch):
     listener = socket.create_server(("127.0.0.1", 0))
     task = process.WebTask(
         endpoint="127.0.0.1:1", listener=listener.detach(), feed="", control="", token="",
-        hosts=[], panel={}, level="warning", format="json",
+        hosts=[], level="warning", format="json",
     )  # fmt: skip
     with pytest.raises(RuntimeError, match="a fault"):
         asyncio.run(process.serve(task))

@@ -11,6 +11,7 @@ import pytest
 
 from streamer.client.messages import NewEpoch, Stamp, Status
 from streamer.matching.target_tally import Panel
+from streamer.sequences.sample_sheet import SampleSheet
 from streamer.web import model as history
 from streamer.web.follower import Follower, WallClock
 from streamer.web.model import (
@@ -130,7 +131,8 @@ def test_barcodes_have_the_sums_of_their_rows():
     none = [None] * 5
     rows.take([["b2", *target("one", 3, 1)], ["b2", *target("two", 0, 1)]], by_barcode=True)
     rows.take([["b2", None, 4, 40, *none], [None, None, 1, 10, *none]], by_barcode=True)
-    assert rows.barcode_sums() == [[None, 1, 10, 0, 0], ["b2", 7, 70, 3, 1]]
+    sums = [[row[0], *row[3:6], row[9]] for row in rows.samples()]
+    assert sums == [[None, 1, 10, 0, 0], ["b2", 7, 70, 1, 3]]
 
 
 def test_the_last_state_that_the_feed_announces_stays():
@@ -160,7 +162,8 @@ def test_the_page_gets_the_targets_with_most_reads():
     first = 2000 - MAX_MAP_TARGETS
     assert found["map_targets"] == [f"t{n}" for n in range(first, 2000)]
     assert found["map"] == [["b1", [[n, 0.01, 0.02, 0] for n in range(first, 2000)]]]
-    assert found["enough"] is None
+    assert found["rule"] is None
+    assert found["samples"][0][6:9] == [None] * 3
 
 
 def test_enough_is_what_the_daemon_calls_enough():
@@ -172,9 +175,43 @@ def test_enough_is_what_the_daemon_calls_enough():
     marks = dict(zip(found["map_targets"], [cell[3] for cell in found["map"][0][1]], strict=True))
     # c is in no group, so nobody watches it
     assert marks == {"a": 1, "b": 0, "c": 0}
-    assert (found["enough"]["watched"], found["enough"]["rows"]) == (2, [["x", 1, []]])
+    assert found["map_groups"] == ["pair", "pair", None]
+    [sample] = found["samples"]
+    assert (found["watched"], sample[6:9], sample[10]) == (2, [1, 1, 0], [])
     rows.take([["x", *target("b", 9, 50)]], by_barcode=True)
-    assert rows.fields()["enough"]["rows"] == [["x", 2, ["pair"]]]
+    [sample] = rows.samples()
+    assert (sample[6:9], sample[10]) == ([2, 0, 0], ["pair"])
+
+
+def test_what_most_samples_lack_is_on_the_map():
+    rows = TargetRows(Panel(reads=3))
+    every = [target(f"t{n}", 9, 50) for n in range(MAX_MAP_TARGETS + 1)]
+    rows.take(every, by_barcode=False)
+    rows.take([["x", *row] for row in every[:-1]], by_barcode=True)
+    assert rows.fields()["map_targets"] == [f"t{n}" for n in [*range(99), 100]]
+
+
+def test_how_long_until_there_is_enough():
+    rows = TargetRows(Panel(reads=12, breadth=0.75))
+    rows.take([target("t", 4, 50)], by_barcode=False)
+    for now, reads in ((100.0, 2), (110.0, 4)):
+        rows.now = now
+        rows.take([["x", *target("t", reads, 50)]], by_barcode=True)
+        waits = [row[11] for row in rows.samples()]
+    # 8 reads more, of which there are 2 in 10 s; half of the k-mers need as much again
+    assert waits == [40.0]
+    assert Panel(breadth=0.75).times(4, 8, 100, 50) == 2.0
+    assert Panel(reads=1).times(0, 0, 100, 0) == float("inf")
+
+
+def test_what_is_wrong_with_a_run():
+    sheet = SampleSheet.of([["p", None, None, "positive"], ["n", None, None, "negative"], ["s"]])
+    panel = Panel(reads=1, positive=["a", "b"])
+    said = panel.alarms(sheet, {"p": ["a"], "n": ["b"]}, {"p": 1, "n": 1, "x": 1})
+    assert [*said] == [
+        "in the positive control p was not found: b", "in the negative control n was found: b",
+        "s has no read", "the sample sheet does not name x",
+    ]  # fmt: skip
 
 
 def test_what_is_enough_takes_a_look_at_rows_only():
@@ -191,9 +228,9 @@ def test_what_is_enough_takes_a_look_at_rows_only():
     rows.take([target(Name(f"t{n}"), n, 1) for n in range(targets)], by_barcode=False)
     rows.take([[f"b{n:02}", *target("t7", n, 1)] for n in range(barcodes)], by_barcode=True)
     looks = 0
-    enough = rows.fields()["enough"]
-    assert [row[1] for row in enough["rows"]] == [int(n >= 3) for n in range(barcodes)]
-    assert looks < 10 * targets
+    found = {row[0]: row[6] for row in rows.fields()["samples"]}
+    assert found == {f"b{n:02}": int(n >= 3) for n in range(barcodes)}
+    assert looks < 20 * targets
 
 
 def test_an_event_is_one_line_whatever_names_hold():
@@ -219,6 +256,9 @@ class SlowControl:
 
     def status(self):
         return STATUS
+
+    def request(self, command):
+        return {command: {}}
 
     def targets(self, **_):
         assert self.may.wait(DEADLINE)

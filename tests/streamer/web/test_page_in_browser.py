@@ -32,8 +32,8 @@ AXE = os.environ.get("STREAMER_TEST_AXE", "")
 READY = "document.documentElement.dataset.ready === 'running'"
 READS = "document.querySelector('#figures dd').textContent"
 PANELS = (
-    "Reads and bases", "Throughput", "Latency", "Read lengths", "Targets by barcode",
-    "Coverage along a target", "Top targets", "Enough", "Novelty", "Producers",
+    "Samples", "Targets by barcode", "Coverage along a target", "Reads and bases", "Throughput",
+    "Latency", "Read lengths", "Top targets", "Novelty", "Producers",
 )  # fmt: skip
 
 
@@ -63,6 +63,15 @@ def test_every_panel_shows_the_run(path, browser, evil):
         send(daemon)
         browser.until(f"{READS} === '120'")
         browser.until("document.querySelectorAll('.map tbody tr').length === 1")
+        columns = "document.querySelectorAll('.map tbody td').length"
+        every = browser.evaluate(columns)
+        for text, left in (("no such", 0), ("", every)):
+            browser.evaluate(
+                f"(f => (f.value = '{text}', f.dispatchEvent(new Event('input'))))"
+                "(document.getElementById('filter'))"
+            )
+            assert browser.evaluate(columns) == left
+        assert every
         browser.until("document.querySelector('#coverage canvas') !== null")
         browser.until("document.querySelector('#lengths .note').textContent.startsWith('120 of')")
         headings = browser.evaluate("[...document.querySelectorAll('h2')].map(h => h.textContent)")
@@ -243,14 +252,14 @@ def test_samples_by_name_those_that_lack_most_first(path, browser, tmp_path):
         browser.until(f"{READS} === '120'")
         rows = "[...document.querySelectorAll('[aria-labelledby=h-samples] tbody tr')]"
         texts = f"{rows}.map(row => [...row.cells].map(cell => cell.textContent))"
-        browser.until(f"{texts}.at(1)?.[2] === '120'")
+        browser.until(f"{texts}.at(1)?.[5] === '120'")
         shown = browser.evaluate(texts)
-        assert [row[:3] for row in shown] == [
-            ["<i>patient</i> (barcode02)", "–", "0"],
-            ["none", "–", "120"],
-            ["NTC (barcode01)", "negative", "0"],
+        assert [[row[0], row[5]] for row in shown] == [
+            ["<i>patient</i> (barcode02)", "0"],
+            ["none", "120"],
+            ["NTC (barcode01), negative control", "0"],
         ]
-        more, lacking, found = zip(*(map(int, row[5:]) for row in shown), strict=True)
+        more, lacking, found = zip(*(map(int, row[1:4]) for row in shown), strict=True)
         targets = more[0]
         assert (more[0], lacking[0], found[0]) == (targets, 0, 0)  # fewer than 7 reads
         assert (more[2], lacking[2], found[2]) == (0, targets, 0)  # a control needs no more
@@ -259,7 +268,7 @@ def test_samples_by_name_those_that_lack_most_first(path, browser, tmp_path):
         names = browser.evaluate(
             "[...document.querySelectorAll('.map tbody th')].map(h => h.title || h.textContent)"
         )
-        assert names == ["none", "NTC (barcode01)", "<i>patient</i> (barcode02)"]
+        assert names == ["<i>patient</i> (barcode02)", "none", "NTC (barcode01)"]
         for width, dark in ((1280, False), (360, True)):
             browser.look(width, dark=dark)
             browser.until(f"innerWidth === {width}")
