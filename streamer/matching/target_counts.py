@@ -172,12 +172,13 @@ class CoverageByLabel:
         for label, _, runs in _by_label(result, groups):
             self.of(label).add_runs(runs)
 
-    def of(self, label: str | None) -> CoverageCounts:
-        """The counts of a label, at first 0."""
+    def of(self, label: str | None, *, keep: bool = True) -> CoverageCounts:
+        """The counts of a label; if there are none yet, zeros, to be counted on if ``keep``."""
         with self._adding:
-            if label not in self.counts:
-                self.counts[label] = CoverageCounts(self._matcher)
-            return self.counts[label]
+            found = self.counts.get(label) or CoverageCounts(self._matcher)
+            if keep:
+                self.counts[label] = found
+            return found
 
 
 class CoverageCounts:

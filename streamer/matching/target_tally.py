@@ -272,8 +272,14 @@ class TargetTally:
         if target not in names:
             raise StreamerError(f"no target of the dictionary is '{target}'")
         with self._lock:
-            rest = [] if barcode else [one for label, one in covered.counts.items() if label]
-            columns = covered.of(barcode).of_target(names.index(target), bins, rest)
+            rest = (
+                []
+                if barcode is not None
+                else [one for label, one in covered.counts.items() if label]
+            )
+            # anyone may ask for any barcode
+            counts = covered.of(barcode, keep=False)
+            columns = counts.of_target(names.index(target), bins, rest)
         return {name: values for name, values in columns.items() if name != "target"}
 
     def reads(self) -> list[tuple[str | None, str | None, int]]:

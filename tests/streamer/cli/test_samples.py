@@ -216,6 +216,10 @@ def test_a_daemon_says_the_same(clinic, tmp_path):
                 found = control.coverage(row[len(of) // 2], 3, row[0] if of else None)
                 same = [one[len(of) // 2 + 1 :] for one in rows if one[:-5] == row[:-5]]
                 assert [[*map(str, one)] for one in found] == same
+        counted = daemon.service.status.tally._covered.counts
+        before = set(counted)
+        assert not any(row.matches for row in control.coverage("t0", 3, "no such barcode"))
+        assert set(counted) == before
 
 
 def test_a_report_says_first_what_is_missing(clinic, tmp_path, streamer):
