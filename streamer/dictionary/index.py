@@ -50,7 +50,7 @@ from trie.index.index_file import (
 )
 from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
 from trie.index.mers import suits
-from trie.index.places import TooManyPlacesError
+from trie.index.places import LEAST_PLACES, TooManyPlacesError
 from trie.index.reference_text import (
     SLACK,
     ReferenceText,
@@ -178,7 +178,7 @@ class Index:
         if not self.records:
             nothing = TargetSets.empty(), np.zeros(0, np.int64), 0
             return Shares(repeats, steps, repeats, *nothing)
-        windows = self.reference.windows(self.k)
+        windows = self.of_records
         repeated = int(repeats[1].sum(dtype=np.int64) - repeats[0].sum(dtype=np.int64))
         distinct = int(windows.sum()) - repeated
         if len(self.names) == 1:
@@ -340,9 +340,14 @@ class Index:
         return lengths
 
     @cached_property
+    def of_records(self) -> NDArray[np.int64]:
+        """int64[records]: their windows without a gap code."""
+        return self.reference.windows(self.k)
+
+    @cached_property
     def windows(self) -> int:
         """The windows of all records, at least as many as distinct k-mers."""
-        return int(self.reference.windows(self.k).sum())
+        return int(self.of_records.sum())
 
     @property
     def suits(self) -> bool:
@@ -407,12 +412,12 @@ class Index:
     def kmerless(self) -> dict[str, str]:
         """Name, by source, the records that hold no k-mer, with the reason."""
         states = (self.lengths >= self.k).astype(np.uint8)
-        states[self.reference.windows(self.k) > 0] = 2
+        states[self.of_records > 0] = 2
         found, first = {}, 0
         for source in self.sources:
             part = slice(first, first + source.records)
-            if why := kmerless(self.records[part], states[part], self.k):
-                found[source.path] = why
+            if states[part].min(initial=2) < 2:
+                found[source.path] = kmerless(self.records[part], states[part], self.k)
             first += source.records
         return found
 
@@ -491,6 +496,7 @@ class Index:
         sound &= arrays["gaps"].size % 2 == 0 and arrays["shared"].size % 3 == 0
         sound &= "grown" in arrays or (arrays["set_starts"].size > 1 and targets > 0)
         sound &= arrays["set_starts"].size > 0 and arrays["offsets"].size > 1
+        sound &= arrays["prints"].size >= LEAST_PLACES
         sound &= not has_filter(shape) or arrays["filter"].size > 0
         if sound:
             bounds, starts = arrays["set_starts"], arrays["starts"]
@@ -599,16 +605,20 @@ class Names(Sequence[str]):
 
     def __init__(self, raw: NDArray[np.uint8], count: int) -> None:
         self._raw, self._count = raw, count
-        self._names: list[str] | None = None
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, at: Any) -> Any:
-        if self._names is None:
-            names = self._raw.tobytes().decode("utf-8", "replace").split("\n")[:-1]
-            self._names = (names + [""] * self._count)[: self._count]
-        return self._names[at]
+        return self._decoded[at]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded)
+
+    @cached_property
+    def _decoded(self) -> list[str]:
+        names = self._raw.tobytes().decode("utf-8", "replace").split("\n")[:-1]
+        return (names + [""] * self._count)[: self._count]
 
 
 def numbers_of_targets(

@@ -15,7 +15,7 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.novelty import NOVELTY_COLUMNS, NoveltyCurve
 from streamer.matching.reports import Assignment, Columns, Ratio, Report, ReportTables
 from streamer.matching.result import BatchResult
-from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, same, texts
+from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, distinct, same
 from streamer.sequences.context import LabelColumn
 
 if TYPE_CHECKING:
@@ -195,11 +195,9 @@ class NoveltyAnswer(Answer):
 
 def _ratios(parts: NDArray[Any], wholes: NDArray[Any]) -> Lookup:
     """Return part / whole with four decimals; null where the whole is 0."""
-    return texts(
-        [
-            Ratio(round(part / whole, 4)) if whole else None
-            for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)
-        ]
+    quotients = np.divide(parts, wholes, out=np.full(parts.size, np.nan), where=wholes != 0)
+    return distinct(
+        quotients, lambda some: [Ratio(round(q, 4)) if q == q else None for q in some.tolist()]
     )
 
 

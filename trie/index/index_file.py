@@ -24,6 +24,7 @@ import signal
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
 import llvmlite.binding
@@ -159,6 +160,9 @@ def _mapped(path: str) -> tuple[dict[str, Any], list[Any], NDArray[np.uint8], in
             raise IndexFileError(path, f"is cut: it has {length:,} of {end:,} bytes")
         try:
             mapped = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)
+            with suppress(OSError):  # of a kernel without large pages
+                # look-ups are random: pages of 2 MB, where files have them, are a third faster
+                mapped.madvise(mmap.MADV_HUGEPAGE)
         except OSError as error:
             raise OSError(error.errno or errno.ENODEV, "cannot be mapped", path) from error
     _end_in_one_line(path)

@@ -216,8 +216,10 @@ def put_orders(sixteens, at, mers, orders, to):
         _put_short_orders(sixteens, at, mers.mask, mers.shift, mers.unused, orders, to)
 
 
-def _least_of(builder: Any, orders: Any, lanes: Any) -> Any:
-    """uint64: bit i of the lower half, i in ``lanes``: order i is their least; upper: is less."""
+@instruction(types.uint64, None, INDEX, types.uint32)
+def _least_of(builder: Any, orders: Any, at: Any, lanes: Any) -> Any:
+    """uint64: lower half: which orders at + i, i in ``lanes``, are their least; upper: are less."""
+    orders = llvm.load(builder, orders, at, _WINDOW)
     inside = builder.bitcast(lanes, ir.VectorType(I1, MOST_MERS))
     first = builder.select(inside, orders, _number(_WINDOW, 0xFFFFFFFF))
     least = llvm.call(builder, f"llvm.vector.reduce.umin.v{MOST_MERS}i32", I32, first)
@@ -227,27 +229,13 @@ def _least_of(builder: Any, orders: Any, lanes: Any) -> Any:
     return builder.or_(builder.shl(builder.zext(less, I64), I64(32)), builder.zext(same, I64))
 
 
-@instruction(types.uint64, None, INDEX, types.uint32, types.uint32, types.uint32, types.uint32)
-def _first_short(
-    builder: Any, sixteens: Any, at: Any, mask: Any, shift: Any, unused: Any, lanes: Any
-) -> Any:
-    words = llvm.load(builder, sixteens, at, _WINDOW)
-    return _least_of(builder, _short_orders(builder, words, mask, shift, unused), lanes)
-
-
-@instruction(types.uint64, None, INDEX, INDEX, types.uint32, types.uint32)
-def _first_long(builder: Any, sixteens: Any, at: Any, end: Any, unused: Any, lanes: Any) -> Any:
-    words, ends = (llvm.load(builder, sixteens, place, _WINDOW) for place in (at, end))
-    return _least_of(builder, _long_orders(builder, words, ends, unused), lanes)
-
-
 @inner
-def minimizer(sixteens, at, mers):
-    """Where the minimizer of a window begins (the last one), and the first window without it."""
-    if mers.ahead:
-        least = _first_long(sixteens, at, at + mers.ahead, mers.unused, mers.lanes)
-    else:
-        least = _first_short(sixteens, at, mers.mask, mers.shift, mers.unused, mers.lanes)
+def minimizer(orders, at, mers):
+    """Where the minimizer of a window begins (the last one), and the first window without it.
+
+    orders: by symbol; those after the window only tell where the minimizer's windows end.
+    """
+    least = _least_of(orders, at, mers.lanes)
     last = 31 - np.int64(leading_zeros(np.uint32(least)))
     lesser = np.int64(trailing_zeros(np.uint32(least >> np.uint64(32))))
     return at + last, at + min(last, lesser - mers.width) + 1
@@ -334,10 +322,3 @@ def filter_place(mer, words):
     one = np.uint64(1)
     some = one << ((product >> np.uint64(26)) & np.uint64(63))
     return word, some | one << ((product >> np.uint64(20)) & np.uint64(63))
-
-
-@inner
-def lacks(words, sixteens, at, mers):
-    """Whether the text lacks the m-mer that begins at symbol ``at`` of a block."""
-    word, bits = filter_place(mer_at(sixteens[at], mers), words)
-    return words[word] & bits != bits

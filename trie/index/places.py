@@ -60,6 +60,8 @@ PER_BUCKET: Final = 4
 LEAST_BUCKETS: Final = 64
 FULL: Final = np.uint32(1 << 31)
 MOST_PLACES: Final = (1 << 31) - 1
+LEAST_PLACES: Final = 8
+"""Places, of which some may be in no bucket: fingerprints are read eight at a time."""
 
 _ORDERS: Final = BLOCK + MARGIN  # of a block
 _STEP: Final = BLOCK - MOST_MERS  # places whose windows all lie in a block
@@ -285,7 +287,7 @@ def _scan(
     for begin in range(start, stop, _STEP):
         origin = begin - MOST_MERS
         end = MOST_MERS + min(_STEP, stop - begin)
-        fill_from_text(text, origin, sixteens)
+        fill_from_text(text, origin, sixteens.size, sixteens)
         _open_windows(blocks, gaps, shape, k, origin, inside)
         left = True
         if mers.width:
@@ -444,7 +446,8 @@ def find_places(
     total = int(_to_starts(offsets))
     if total > MOST_PLACES:
         raise TooManyPlacesError(f"{total:,} minimizers: at most {MOST_PLACES:,} can be stored")
-    places, prints = np.empty(total, np.uint32), np.empty(total, np.uint8)
+    stored = max(total, LEAST_PLACES)
+    places, prints = np.zeros(stored, np.uint32), np.zeros(stored, np.uint8)
     scan(_FILL, places, prints)
     _put_kmers(table, values, offsets, places, prints)
     del table, values
@@ -486,7 +489,7 @@ def _enter(text, blocks, gaps, shape, mers, words):
     bits = np.empty(BLOCK, dtype=np.uint64)
     inside = np.empty(BLOCK, dtype=np.bool_)
     for first in range(0, shape.size, BLOCK):
-        fill_from_text(text, first, sixteens)
+        fill_from_text(text, first, sixteens.size, sixteens)
         inside[:] = True
         i = first_gap(blocks, shape, first)
         while i < gaps.size and np.int64(gaps[i]) < first + BLOCK + mers.length:

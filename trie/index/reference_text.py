@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from trie.codes import GAP, pack_codes
 from trie.cpu.intrinsics import reversed_bits, trailing_zeros, word_at
 from trie.cpu.jit import inner, njit
-from trie.index.mers import BLOCK, MARGIN, reversed_pairs
+from trie.index.mers import reversed_pairs
 
 PAD: Final = 64
 """Gap codes at both ends: a window of k symbols around any base of the text stays inside."""
@@ -271,10 +271,10 @@ def reach(text, blocks, gaps, shape, shift, sixteens, at, limit):
 
 
 @inner
-def fill_from_text(text, first, sixteens):
-    """The sixteens of the block of a text that begins at place ``first``, 4 | first."""
+def fill_from_text(text, first, size, sixteens):
+    """The sixteens of ``size`` symbols of a text from place ``first`` on, 4 | first."""
     byte = first >> 2
-    for at in range(0, BLOCK + 2 * MARGIN, 4):
+    for at in range(0, size, 4):
         word = np.uint64(word_at(text, byte + (at >> 2)))
         sixteens[at] = np.uint32(word)
         sixteens[at + 1] = np.uint32(word >> np.uint64(2))

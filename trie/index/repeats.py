@@ -18,7 +18,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import inner, njit
 from trie.cpu.machine import give_back
 from trie.cpu.threads import run_ranges
@@ -34,7 +33,7 @@ from trie.index.places import (
     listed_kmers,
     print_of,
 )
-from trie.index.reference_text import PAD, ReferenceText, first_gap, symbols_at
+from trie.index.reference_text import PAD, ReferenceText, fill_from_text, first_gap, symbols_at
 from trie.index.text_index import TextIndex
 
 _OFFSET: Final = np.uint32(FULL - 1)
@@ -149,11 +148,8 @@ def _join(rows):
 def _equal(text, k, one, other, turned):
     """Whether two windows have equal k-mers, ``turned``: on different strands."""
     spare = np.uint64(64 - 2 * k)
-    here = symbols_at(text, one) << spare
-    there = symbols_at(text, other)
-    if turned:
-        return here >> spare == reversed_pairs(~there << spare)
-    return here == there << spare
+    here, there = symbols_at(text, one) << spare, symbols_at(text, other)
+    return here >> spare == reversed_pairs(~there << spare) if turned else here == there << spare
 
 
 @inner
@@ -223,12 +219,7 @@ def _in_buckets(text, blocks, gaps, shape, offsets, places, prints, full, begin,
                 if not shared:
                     continue
                 origin = (place - _BEFORE) & ~3
-                for at in range(0, _NEAR, 4):
-                    word = np.uint64(word_at(text, (origin + at) >> 2))
-                    sixteens[at] = np.uint32(word)
-                    sixteens[at + 1] = np.uint32(word >> np.uint64(2))
-                    sixteens[at + 2] = np.uint32(word >> np.uint64(4))
-                    sixteens[at + 3] = np.uint32(word >> np.uint64(6))
+                fill_from_text(text, origin, _NEAR, sixteens)
                 for at in range(0, 80, 16):
                     put_orders(sixteens, at, mers, orders, at)
                     if level == SECOND:

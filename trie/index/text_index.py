@@ -32,11 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu import array_pool
-from trie.cpu.intrinsics import leading_zeros, prefetch_far, trailing_zeros
+from trie.cpu.intrinsics import leading_zeros, prefetch_far, trailing_zeros, word_at
 from trie.cpu.jit import inner, njit
 from trie.cpu.threads import run_ranges
 from trie.index.mers import (
     BLOCK,
+    MARGIN,
     Mers,
     block_arrays,
     fill_sixteens,
@@ -45,12 +46,14 @@ from trie.index.mers import (
     mer_lengths,
     minimizer,
     number_at,
+    put_orders,
     reversed_pairs,
 )
 from trie.index.places import (
     FIRST,
     FULL,
     KMERS,
+    LEAST_PLACES,
     SECOND,
     IndexShape,
     bucket_of,
@@ -87,6 +90,7 @@ _BEGIN, _SOUGHT, _STOP, _END = range(4)
 # begins, its level, the slots of the bucket that are still to be compared, and the look-ups that
 # replace it, if any
 _FIRST, _LAST, _LIMIT, _AT, _LEVEL, _LOW, _HIGH, _NEXT = range(8)
+_EACH_BYTE: Final = np.uint64(0x0101010101010101)
 _OFFSET: Final = np.uint32(FULL - 1)
 
 
@@ -123,18 +127,24 @@ def _length(shape, level):
 
 
 @inner
-def _ask(shape, offsets, sixteens, jobs, keys, count, begin, stop, limit, level):
+def _sort(mers, sixteens, begin, stop, orders):
+    """Write the orders that ``_ask`` needs for the windows [begin, stop)."""
+    for at in range(begin, stop + mers.width - 1, 16):
+        put_orders(sixteens, at, mers, orders, at)
+
+
+@inner
+def _ask(shape, offsets, sixteens, orders, jobs, keys, count, begin, stop, limit, level):
     """Add the look-ups, on a level, of the windows [begin, stop) of a read; the new number."""
     if (level == FIRST and shape.mers.width == 0) or (level == SECOND and shape.longer.width == 0):
         level = KMERS
     length = _length(shape, level)
     canonical = shape.text.both > shape.text.size
+    mers = shape.mers if level == FIRST else shape.longer
     while begin < stop:
         at, end = begin, begin + 1
-        if level == FIRST:
-            at, end = minimizer(sixteens, begin, shape.mers)
-        elif level == SECOND:
-            at, end = minimizer(sixteens, begin, shape.longer)
+        if level != KMERS:
+            at, end = minimizer(orders, begin, mers)
         end = min(end, stop)
         keys[count] = key_of(number_at(sixteens, at, length, canonical)[0])
         prefetch_far(offsets, bucket_of(keys[count], offsets))
@@ -146,7 +156,7 @@ def _ask(shape, offsets, sixteens, jobs, keys, count, begin, stop, limit, level)
 
 
 @inner
-def _open(shape, offsets, prints, full, sixteens, jobs, keys, count):
+def _open(shape, offsets, prints, full, sixteens, orders, jobs, keys, count):
     """Find the bucket of each look-up; full ones are replaced. The new number of look-ups."""
     done = 0
     asked = count
@@ -156,46 +166,78 @@ def _open(shape, offsets, prints, full, sixteens, jobs, keys, count):
             low, high = offsets[bucket], offsets[bucket + 1]
             jobs[i, _LOW] = low & _OFFSET
             jobs[i, _HIGH] = min(np.int64(high & _OFFSET), prints.size)
-            level = jobs[i, _LEVEL]
-            if low & FULL and level != KMERS and is_full(full, bucket, level):
+            if low & FULL:
+                prefetch_far(full, bucket >> 5)
+            if jobs[i, _LOW] < jobs[i, _HIGH]:
+                prefetch_far(prints, jobs[i, _LOW])
+        for i in range(done, asked):
+            bucket, level = np.int64(bucket_of(keys[i], offsets)), jobs[i, _LEVEL]
+            if offsets[bucket] & FULL and level != KMERS and is_full(full, bucket, level):
                 jobs[i, _HIGH] = 0
                 jobs[i, _NEXT] = count
+                _sort(shape.longer, sixteens, jobs[i, _FIRST], jobs[i, _LAST], orders)
                 count = _ask(
-                    shape, offsets, sixteens, jobs, keys, count, jobs[i, _FIRST], jobs[i, _LAST],
-                    jobs[i, _LIMIT], level + 1,
+                    shape, offsets, sixteens, orders, jobs, keys, count, jobs[i, _FIRST],
+                    jobs[i, _LAST], jobs[i, _LIMIT], level + 1,
                 )  # fmt: skip
-            elif jobs[i, _LOW] < jobs[i, _HIGH]:
-                prefetch_far(prints, jobs[i, _LOW])
         done, asked = asked, count
     return count
 
 
 @inner
-def _next_print(prints, jobs, keys, i):
-    """Move a look-up to the next slot with its fingerprint, if there is one."""
-    wanted = print_of(keys[i])
-    low, high = jobs[i, _LOW], jobs[i, _HIGH]
-    while low < high and prints[low] != wanted:
-        low += 1
-    jobs[i, _LOW] = low
-    return low < high
+def _next_print(prints, key, low, high):
+    """The first slot in [low, high) with the fingerprint of a key, or ``high``."""
+    wanted = np.uint64(print_of(key)) * _EACH_BYTE
+    last = prints.size - LEAST_PLACES
+    while low < high:
+        at = min(low, last)
+        apart = np.uint64(word_at(prints, at)) >> np.uint64(8 * (low - at)) ^ wanted
+        equal = (apart - _EACH_BYTE) & ~apart & _EACH_BYTE << np.uint64(7)
+        if equal != 0:  # its lowest bit is that of a zero byte
+            return min(low + (np.int64(trailing_zeros(equal)) >> 3), high)
+        low += 8
+    return high
+
+
+@inner
+def _look_up(
+    shape, text, offsets, places, prints, full, sixteens, orders, runs, count, jobs, keys, seeks
+):  # fmt: skip
+    """Look up the windows of runs, or with ``seeks`` the sought one of each; the look-ups."""
+    # a vector is loaded faster some time after its parts were stored
+    for i in range(count):
+        begin = runs[i, _SOUGHT] if seeks else runs[i, _BEGIN]
+        _sort(shape.mers, sixteens, begin, begin + 1 if seeks else runs[i, _STOP], orders)
+    asked = np.int64(0)
+    for i in range(count):
+        begin = runs[i, _SOUGHT] if seeks else runs[i, _BEGIN]
+        stop = begin + 1 if seeks else runs[i, _STOP]
+        asked = _ask(
+            shape, offsets, sixteens, orders, jobs, keys, asked, begin, stop, runs[i, _END], FIRST
+        )
+    asked = _open(shape, offsets, prints, full, sixteens, orders, jobs, keys, asked)
+    _load(text, places, prints, jobs, keys, asked)
+    return asked
 
 
 @inner
 def _load(text, places, prints, jobs, keys, count):
-    """Prefetch the text where each look-up may find its m-mer."""
+    """Move each look-up to its first fingerprint, and prefetch the text where its m-mer may be."""
     for i in range(count):
-        if _next_print(prints, jobs, keys, i):
-            prefetch_far(places, jobs[i, _LOW])
+        jobs[i, _LOW] = slot = _next_print(prints, keys[i], jobs[i, _LOW], jobs[i, _HIGH])
+        if slot < jobs[i, _HIGH]:
+            prefetch_far(places, slot)
     for i in range(count):
-        if jobs[i, _LOW] < jobs[i, _HIGH]:
-            prefetch_far(text, np.int64(places[jobs[i, _LOW]]) >> 2)
+        slot, high = jobs[i, _LOW], jobs[i, _HIGH]
+        while slot < high:
+            prefetch_far(text, np.int64(places[slot]) >> 2)
+            slot = _next_print(prints, keys[i], slot + 1, high)
 
 
 @inner
-def _shift(shape, text, places, sixteens, jobs, i):
+def _shift(shape, text, places, sixteens, jobs, i, slot):
     """The shift from symbols of a block to places, if the m-mer is there; and whether it is."""
-    place = np.int64(places[jobs[i, _LOW]])
+    place = np.int64(places[slot])
     if place > shape.text.size:
         return np.int64(0), False
     at, length = jobs[i, _AT], _length(shape, jobs[i, _LEVEL])
@@ -264,18 +306,16 @@ def _follow(
         job = i
         while jobs[job, _NEXT] >= 0:
             job = jobs[job, _NEXT]
-        while jobs[job, _LOW] < jobs[job, _HIGH]:
-            if _next_print(prints, jobs, keys, job):
-                shift, there = _shift(shape, text, places, sixteens, jobs, job)
-                if there:
-                    reached = reach(text, blocks, gaps, shape.text, shift, sixteens, at, limit)
-                    if reached - at >= k:
-                        tries = 0
-                        at = _first_alike(
-                            text, blocks, gaps, shape.text, shift, sixteens, begin, at
-                        )
-                        break
-                jobs[job, _LOW] += 1
+        slot, high = jobs[job, _LOW], jobs[job, _HIGH]
+        while slot < high:
+            shift, there = _shift(shape, text, places, sixteens, jobs, job, slot)
+            if there:
+                reached = reach(text, blocks, gaps, shape.text, shift, sixteens, at, limit)
+                if reached - at >= k:
+                    tries = 0
+                    at = _first_alike(text, blocks, gaps, shape.text, shift, sixteens, begin, at)
+                    break
+            slot = _next_print(prints, keys[job], slot + 1, high)
         while tries < _TRIES:
             tries += 1
             if reached - at >= k:
@@ -331,14 +371,15 @@ def _settle(
     k = shape.k
     for i in range(count):
         begin, stop = jobs[i, _FIRST], jobs[i, _LAST]
-        if jobs[i, _LOW] >= jobs[i, _HIGH]:
+        slot, high = jobs[i, _LOW], jobs[i, _HIGH]
+        if slot >= high:
             continue
         if next_clear(matches, first_block + begin, first_block + stop) == first_block + stop:
             continue
         limit = jobs[i, _LIMIT] + k - 1
-        while _next_print(prints, jobs, keys, i):
-            shift, there = _shift(shape, text, places, sixteens, jobs, i)
-            jobs[i, _LOW] += 1
+        while slot < high:
+            shift, there = _shift(shape, text, places, sixteens, jobs, i, slot)
+            slot = _next_print(prints, keys[i], slot + 1, high)
             if not there:
                 continue
             at = jobs[i, _AT]
@@ -411,6 +452,7 @@ def match_range(
     # on each level one for each window at most
     jobs = np.empty((3 * BLOCK, 8), dtype=np.int64)
     keys = np.empty(3 * BLOCK, dtype=np.uint64)
+    orders = np.empty(BLOCK + 2 * MARGIN, dtype=np.uint32)
     words, bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
     other_words, other_bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
     k = shape.k
@@ -426,14 +468,10 @@ def match_range(
         count = _first_runs(starts, first, end, runs)
         fill_sixteens(bases, first, fours, sixteens)
         for _ in range(_ROUNDS if filter_.size else 1):
-            asked = np.int64(0)
-            for i in range(count):
-                at = runs[i, _SOUGHT]
-                asked = _ask(
-                    shape, buckets, sixteens, jobs, keys, asked, at, at + 1, runs[i, _END], FIRST
-                )
-            asked = _open(shape, buckets, prints, full, sixteens, jobs, keys, asked)
-            _load(text, places, prints, jobs, keys, asked)
+            asked = _look_up(
+                shape, text, buckets, places, prints, full, sixteens, orders, runs, count, jobs,
+                keys, True,
+            )  # fmt: skip
             count, match_run_count = _follow(
                 shape, text, blocks, gaps, filter_, places, prints, sixteens, runs, count, jobs,
                 keys, first, matches, match_runs, match_run_count, cut_runs, words, bits,
@@ -444,14 +482,10 @@ def match_range(
         if filter_.size:
             _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits)
             count = _keep(filter_, runs, words, bits, count, other_words, other_bits)
-        asked = np.int64(0)
-        for i in range(count):
-            asked = _ask(
-                shape, buckets, sixteens, jobs, keys, asked, runs[i, _BEGIN], runs[i, _STOP],
-                runs[i, _END], FIRST,
-            )  # fmt: skip
-        asked = _open(shape, buckets, prints, full, sixteens, jobs, keys, asked)
-        _load(text, places, prints, jobs, keys, asked)
+        asked = _look_up(
+            shape, text, buckets, places, prints, full, sixteens, orders, runs, count, jobs, keys,
+            False,
+        )  # fmt: skip
         match_run_count = _settle(
             shape, text, blocks, gaps, places, prints, sixteens, jobs, keys, asked, first, matches,
             match_runs, match_run_count,
@@ -508,11 +542,6 @@ class TextIndex:
         buckets = find_places(text, shape, threads, on_work)
         filter_ = mer_filter(text, shape.mers, shape.text) if has_filter(shape) else _NO_FILTER
         return cls(shape, text.packed, text.blocks, text.gaps, filter_, *buckets)
-
-    @property
-    def places(self) -> int:
-        """The number of places of minimizers and k-mers."""
-        return int(self.arrays[5].size)
 
     def memory_bytes(self) -> int:
         """Bytes of the arrays of the index."""
