@@ -1,7 +1,5 @@
 """``streamer filter``: reads of files that match a dictionary, or those that do not."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import typer

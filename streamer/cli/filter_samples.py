@@ -1,7 +1,5 @@
 """The table of ``filter --samples``: the files of each sample."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from typing import Any

@@ -107,7 +107,7 @@ def _build(
             sources, k, strands, table=table, by_file=target_by == "file", team=team,
             on_bytes=lambda done: show(5 * done // max(size, 1)),
         )  # fmt: skip
-        notice, none = None if quiet else choices.say, not made.has_kmers
+        notice, none = None if quiet else choices.say, not made.windows
         check_notices(made.kmerless(), made.names, sources, k, notice, none=none)
         if any(changes):
             made = selected(made, *changes, team=team)

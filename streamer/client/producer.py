@@ -3,8 +3,6 @@
 ``ProducerSteps`` is what it has in common with the one for asyncio: all but how they wait.
 """
 
-from __future__ import annotations
-
 import os
 import socket as host
 import time

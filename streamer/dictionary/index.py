@@ -404,11 +404,6 @@ class Index:
             check_listed(missing.size)
         return missing
 
-    @property
-    def has_kmers(self) -> bool:
-        """Whether any record holds a k-mer."""
-        return self.windows > 0
-
     def kmerless(self) -> dict[str, str]:
         """Name, by source, the records that hold no k-mer, with the reason."""
         states = (self.lengths >= self.k).astype(np.uint8)

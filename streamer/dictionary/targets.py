@@ -175,7 +175,7 @@ class Dictionary:
         if kmerless and len(names) == 1:
             # not by the source of an index
             kmerless = {names[0]: "; ".join(kmerless.values())}
-        some = index.has_kmers or any(codes.size for codes in grown)
+        some = index.windows or any(codes.size for codes in grown)
         check_notices(kmerless, index.names, names, k, on_notice, none=not some)
         made = cls.of_index(index)
         for codes in grown:

@@ -13,8 +13,6 @@ worst. If a mapped file becomes shorter, or its disk fails, the kernel sends SIG
 writes one line and ends with the exit code 1.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json
