@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,32 @@ def counted(folder):
     return found
 
 
+def covered(folder, bins):
+    """Rows of coverage by barcode, by counters alone."""
+    named = dict(line.split("\t")[:2] for line in
+                 (folder / "targets.tsv").read_text().splitlines()[1:])  # fmt: skip
+    records = {target: [] for target in named.values()}
+    for path in sorted((folder / "pathogens").iterdir()):
+        for record in path.read_text().split(">")[1:]:
+            name, letters = record.split()
+            records[named[name]].append(letters)
+    for code in sorted(folder.glob("fastq_pass/*")):
+        read = Counter()
+        for path in code.iterdir():
+            for letters in path.read_text().splitlines()[1::4]:
+                read.update(windows(letters))
+        for target, parts in records.items():
+            hits = []  # at each place: how often its window was read, None at the end of a record
+            for letters in parts:
+                hits += [*map(read.__getitem__, windows(letters)), *[None] * (K - 1)]
+            start = 0
+            for at in range(bins):
+                stop = start + len(hits) // bins + (at < len(hits) % bins)
+                here = [hit for hit in hits[start:stop] if hit is not None]
+                yield [code.name, target, start, stop, len(here), sum(map(bool, here)), sum(here)]
+                start = stop
+
+
 @pytest.mark.whole
 def test_every_number_of_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -98,7 +125,22 @@ def test_every_number_of_the_run(tmp_path, monkeypatch):
         )  # fmt: skip
         assert row[-1] == said[code, target]
     assert {*said.values()} == {"detected", "more needed", "not detected"}
+    words[words.index("targets")] = "coverage"
+    for option in ("--panel", "--min-windows"):
+        del words[words.index(option) : words.index(option) + 2]
+    assert main([*words, "--by", "barcode", "--bins", "3"]) == 0
+    lines = [line.split("\t") for line in Path("rows.tsv").read_text().splitlines()[1:]]
+    assert lines == [[*map(str, row)] for row in covered(Path("run"), 3)]
     page = check_page(Path("page.html").read_text())
+    shown = page.table("Targets by barcode")
+    assert len(shown) == len(want)
+    for row, (code, target) in zip(shown, want, strict=True):
+        reads_, bases, matches, kmers, seen = want[code, target]
+        assert row[0].endswith(f"({code})")
+        assert row[1:4] == [target or "unassigned", f"{reads_:,}", f"{bases:,}"]
+        if target is not None:
+            ratios = [f"{seen / kmers:.4f}", f"{matches / kmers:.4f}"]
+            assert row[4:] == [*ratios, f"{seen:,}", said[code, target]]
     missing = page.table("What is missing, by sample")
     assert missing[0][:3] == ["patient 5 (barcode05)", "0", "0 of 20"]
     assert missing[-1][0].startswith("NTC (barcode12)")
