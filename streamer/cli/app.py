@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from streamer import __version__
-from streamer.cli.choices import say_error
+from streamer.cli.choices import WORDS, say_error
 from streamer.cli.streams import lose_messages
 from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError, start_warnings
 from streamer.sequences.record_limit import MOST_BASES, limit_records
@@ -123,6 +123,7 @@ def _outcome(arguments: list[str], debug: bool, app: typer.Typer | None) -> tupl
                 traceback.print_exc()
         return lines, code
 
+    WORDS.set(arguments)
     try:
         with interrupts_as_such():
             # without a command, the help lists all

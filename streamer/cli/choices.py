@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -172,6 +174,10 @@ def k_and_strands(
     return k, strands
 
 
+WORDS = ContextVar[Sequence[str]]("WORDS", default=())
+"""The words of the command line that runs."""
+
+
 def name_provenance(
     command: str,
     k: int | None,
@@ -187,7 +193,8 @@ def name_provenance(
     facts |= {} if k is None else {"k": str(k)}
     facts["sources"] = " ".join(filter(None, sources))
     if comments:
-        facts |= {"command line": f"streamer {' '.join(sys.argv[1:])}", "date": time_now()}
+        line = printable(f"streamer {shlex.join(WORDS.get())}")
+        facts |= {"command line": line, "date": time_now()}
     facts |= more
     PROVENANCE.set(Provenance(facts, comments, header == "plain"))
 

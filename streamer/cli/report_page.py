@@ -137,7 +137,7 @@ def report(
             one.attach(sheet, judging)
     name = "report" if output == "-" else PurePath(output).name.split(".")[0]
     collection = Collection(title or name, found, None if judging is None else judging.rule())
-    html = page(collection, [("command line", f"streamer {_without_folders(sys.argv[1:])}")])
+    html = page(collection, [("command line", f"streamer {_without_folders(choices.WORDS.get())}")])
     with OutputFiles() as outputs:
         outputs.open(output).write(html.encode("utf-8", "replace"))
         if aside is not None:

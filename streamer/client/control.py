@@ -108,6 +108,8 @@ class Control(Connection):
     {}
     >>> control.samples()  # of its sample sheet
     []
+    >>> control.run()  # its name
+    ''
     >>> control.novelty()[-1].kmers
     0
     >>> control.ask([("read3", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])[0].action

@@ -9,14 +9,7 @@ import pytest
 import zmq
 
 from streamer import aio
-from streamer.client import (
-    Beat,
-    DaemonLostError,
-    ReadSummaries,
-    StalledError,
-    Subscriber,
-    coroutines,
-)
+from streamer.client import Beat, DaemonLostError, ReadSummaries, StalledError, Subscriber
 from streamer.client.message_tables import table
 from tests.daemon_kit import GENOME, follow, reads_of, running
 from tests.waiting import DEADLINE
@@ -126,7 +119,7 @@ def test_a_cancel_at_the_moment_in_which_something_comes(monkeypatch, steps):
 
     async def take(socket):
         while True:
-            await coroutines._wait([socket], DEADLINE)
+            await aio._wait([socket], DEADLINE)
             socket.recv()
 
     async def session(context):
@@ -146,7 +139,7 @@ def test_a_cancel_at_the_moment_in_which_something_comes(monkeypatch, steps):
                     super().set()
                     later(steps)
 
-            monkeypatch.setattr(coroutines.asyncio, "Event", Noticed)
+            monkeypatch.setattr(aio.asyncio, "Event", Noticed)
             await asyncio.sleep(0)
             here.send(b"")
             await asyncio.wait({taking}, timeout=10)

@@ -11,6 +11,7 @@ import os
 import random
 import re
 import resource
+import shlex
 import signal
 import stat
 import subprocess
@@ -436,9 +437,8 @@ def test_rows_name_what_made_them(name, line, folder, streamer):
     lines = "".join(f"## {key}: {text}\n" for key, text in facts.items())
     code, out, _ = streamer(*words, "--comments")
     assert (code, out.startswith(lines), out.endswith(plain)) == (0, True, True)
-    assert re.search(
-        r"\n## command line: streamer .*\n## date: \d{4}-\d\d-\d\d \d\d:\d\d UTC\n", out
-    )
+    said = f"\n## command line: streamer {shlex.join([*map(str, words), '--comments'])}\n## date: "
+    assert re.search(re.escape(said) + r"\d{4}-\d\d-\d\d \d\d:\d\d UTC\n", out)
     assert streamer(*words, "--header", "plain")[:2] == (0, plain.removeprefix("#"))
     for suffix in ("arrow", "parquet"):
         assert streamer(*words, "-o", folder / f"rows.{suffix}")[0] == 0

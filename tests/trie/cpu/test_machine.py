@@ -90,8 +90,8 @@ def test_many_short_ones_add_up(monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr(compiling, "NOTICE_SECONDS", 2.5)
     monkeypatch.setattr(compiling, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    never = SimpleNamespace(start=lambda: None, cancel=lambda: None)
-    stopped = SimpleNamespace(Timer=lambda *_: never, Lock=threading.Lock)
+    never = {name: lambda *_: None for name in ("__init__", "start", "cancel")}
+    stopped = SimpleNamespace(Timer=type("Timer", (), never), Lock=threading.Lock)
     monkeypatch.setattr(compiling, "threading", stopped)
     lines, _, notice = reports()
     with notice:
