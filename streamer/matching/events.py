@@ -10,6 +10,8 @@ eight bytes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,14 +30,15 @@ _LEAST_WORDS = 2
 
 def no_bits(symbols: int) -> Bits:
     """Return ``Bits`` without any window."""
-    words = _words(symbols)
-    starts, matches = array_pool.empty(words, np.uint32), array_pool.empty(words, np.uint32)
+    starts, matches = _unset_bits(symbols, array_pool.empty)
     starts[:] = matches[:] = 0
     return starts, matches
 
 
-def _words(symbols: int) -> int:
-    return max(-(-symbols // 32), _LEAST_WORDS)
+def _unset_bits(symbols: int, empty: Any = np.empty) -> Bits:
+    # for parts of a joined batch the pool is slower than the allocator
+    words = max(-(-symbols // 32), _LEAST_WORDS)
+    return empty(words, np.uint32), empty(words, np.uint32)
 
 
 class Events:
@@ -54,8 +57,7 @@ class Events:
     @classmethod
     def of(cls, codes: NDArray[np.uint8]) -> Events:
         """Take ``codes`` (uint8[symbols])."""
-        words = _words(codes.size)
-        made = cls(codes.size, (np.empty(words, np.uint32), np.empty(words, np.uint32)))
+        made = cls(codes.size, _unset_bits(codes.size))
         _to_bits(codes, *made.bits)
         return made
 
@@ -77,8 +79,7 @@ class Events:
 
     def part(self, start: int, stop: int) -> Events:
         """Return the events of the symbols [start, stop)."""
-        words = _words(stop - start)
-        part = Events(stop - start, (np.empty(words, np.uint32), np.empty(words, np.uint32)))
+        part = Events(stop - start, _unset_bits(stop - start))
         for whole, moved in zip(self.bits, part.bits, strict=True):
             _move_bits(whole, start, stop - start, moved)
         return part

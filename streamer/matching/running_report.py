@@ -16,7 +16,7 @@ from streamer.matching.novelty import NOVELTY_COLUMNS, NoveltyCurve
 from streamer.matching.reports import Assignment, Columns, Ratio, Report, ReportTables
 from streamer.matching.result import BatchResult
 from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, distinct, same
-from streamer.sequences.context import LabelColumn
+from streamer.sequences.context import LabelColumn, label_order
 
 if TYPE_CHECKING:
     from streamer.matching.panel import Panel
@@ -101,7 +101,7 @@ class TargetAnswer(Answer):
             found |= sheet.samples.keys()
         controls = [self._counts.columns(barcode) for barcode in negative]
         rows = len(self._counts.targets.names) + 1
-        for barcode in sorted(found, key=lambda label: label or "."):
+        for barcode in sorted(found, key=label_order):
             columns = self._counts.columns(barcode)
             others = [] if barcode in negative else controls
             yield self._table(barcode, columns, others, {"barcode": same(barcode, rows)})
@@ -160,7 +160,7 @@ class CoverageAnswer(Answer):
         """Yield tables of a few targets each, one barcode after the other."""
         if not self._first:
             self._counts.of(None)  # also without a read
-        for barcode in sorted(self._counts.counts, key=lambda label: label or "."):
+        for barcode in sorted(self._counts.counts, key=label_order):
             for columns in self._counts.of(barcode).columns(self._bins):
                 before = {one: same(barcode, columns["start"].size) for one in self._first}
                 targets = self._names.gather(columns["target"])

@@ -22,7 +22,7 @@ from streamer.matching.record_runs import Runs, runs_in_text
 from streamer.matching.reports import Assignment, Columns
 from streamer.matching.result import BatchResult
 from streamer.matching.target_kernels import count_filtered
-from streamer.sequences.context import LabelColumn
+from streamer.sequences.context import LabelColumn, label_order
 from trie.windows import NO_SET
 
 TARGET_COLUMNS = ("target", "reads", "bases", "matches", "kmers", "seen", "breadth", "depth")
@@ -159,7 +159,7 @@ def _by_label(
 class CoverageByLabel:
     """Counts coverage for each label of the reads, such as barcodes; thread-safe.
 
-    counts: by label, None for reads without one, or for all reads if nothing is told apart.
+    counts: by label; None: reads without a label, or all reads if ``add`` is given no groups.
     """
 
     def __init__(self, matcher: StreamMatcher) -> None:
@@ -316,7 +316,7 @@ class FilterCounts:
 
     def summary(self) -> dict[str, Any]:
         """Return for JSON: all reads, each target in file order, then null, and each barcode."""
-        barcodes = sorted(self._by_barcode.items(), key=lambda one: one[0] or ".")
+        barcodes = sorted(self._by_barcode.items(), key=lambda item: label_order(item[0]))
         return {
             **self.totals,
             "targets": _rows("target", [*self._targets, None], self._by_target),

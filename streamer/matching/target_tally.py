@@ -22,7 +22,7 @@ from streamer.matching.panel import VERDICTS, Panel
 from streamer.matching.reports import Assignment, Columns
 from streamer.matching.result import BatchResult
 from streamer.matching.target_counts import CoverageByLabel, TargetCounts
-from streamer.sequences.context import LabelColumn
+from streamer.sequences.context import LabelColumn, label_order
 from streamer.sequences.sample_sheet import SAMPLE_COLUMNS, SampleSheet
 
 Row = list[Any]
@@ -207,7 +207,7 @@ class TargetTally:
             self._refresh()
             groups: dict[str | None, CountedRows] = {None: self._all}
             if by_barcode:
-                groups = {label: self._rows[label] for label in sorted(self._rows, key=_order)}
+                groups = {label: self._rows[label] for label in sorted(self._rows, key=label_order)}
             a_group = len(self.dictionary.targets.names) + 1
             if by_group:
                 if self._grouped is None:
@@ -293,7 +293,7 @@ class TargetTally:
             self._refresh()
             fresh = self._fresh[by_barcode].take()
             groups: dict[str | None, CountedRows] = self._rows if by_barcode else {None: self._all}
-            ordered = sorted(fresh, key=_order)
+            ordered = sorted(fresh, key=label_order)
             return [row for label in ordered for row in groups[label].rows(fresh[label])]
 
     def enough(self) -> list[Row]:
@@ -303,7 +303,7 @@ class TargetTally:
             unjudged = self._unjudged.take()
             return [
                 row
-                for label in sorted(unjudged, key=_order)
+                for label in sorted(unjudged, key=label_order)
                 for row in self._enough(label, unjudged[label])
             ]
 
@@ -354,7 +354,3 @@ class TargetTally:
             self._unjudged.add(label, changed)
         self._fresh[False].add(None, self._all.take(self._counts.union()))
         self._touched = set()
-
-
-def _order(label: str | None) -> str:
-    return label or "."

@@ -27,7 +27,7 @@ from streamer.matching.reports import reads as read_rows
 from streamer.matching.spec import MatchSpec, TargetBy
 from streamer.matching.target_counts import CoverageByLabel, TargetCounts
 from streamer.reporting import reports
-from streamer.sequences.context import LabelColumn
+from streamer.sequences.context import LabelColumn, label_order
 from streamer.sequences.sample_sheet import SampleSheet
 
 _BASES = 1 << 24  # bases of batches matched together
@@ -198,7 +198,7 @@ class _Counting:
         by_barcode = any(label is not None for label in covered.counts)
         report = reports.CoverageReport(by_barcode=by_barcode)
         names, bins = counts.targets.names, self._recount.bins
-        for label in sorted(covered.counts, key=lambda label: label or "."):
+        for label in sorted(covered.counts, key=label_order):
             at = 0
             for columns in covered.of(label).columns(bins):
                 for first in range(0, columns["start"].size, bins):

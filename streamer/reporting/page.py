@@ -20,30 +20,29 @@ def sections(collection: Collection) -> Iterator[tuple[str, str, figures.Markup]
     targets, barcodes = (collection.targets(by_barcode=by) for by in (False, True))
     reads = [(source, report) for source, report in collection.all(ReadsReport) if report.targets]
     if targets:
-        yield "targets", "Targets", _each(targets, _targets)
+        yield "targets", "Targets", _each(targets, "targets", _targets)
     elif reads and not barcodes:
-        yield "targets", "Targets", _each(reads, _best_targets)
+        yield "targets", "Targets", _each(reads, "best_targets", _best_targets)
     if barcodes:
-        yield "barcodes", "Targets by barcode", _each(barcodes, _barcodes)
+        yield "barcodes", "Targets by barcode", _each(barcodes, "barcodes", _barcodes)
     if coverage := [*collection.all(CoverageReport)]:
         named = partial(_coverage, shown=collection.shown)
-        yield "coverage", "Coverage along targets", _each(coverage, named)
+        yield "coverage", "Coverage along targets", _each(coverage, "coverage", named)
     if lengths := [*collection.all(ReadsReport)]:
-        yield "lengths", "Read lengths", _each(lengths, _lengths)
+        yield "lengths", "Read lengths", _each(lengths, "lengths", _lengths)
     if novelty := [*collection.all(NoveltyReport)]:
-        yield "novelty", "Novelty", _each(novelty, _novelty)
+        yield "novelty", "Novelty", _each(novelty, "novelty", _novelty)
 
 
 def _each(
-    found: Sequence[tuple[Source, _R]], show: Callable[[_R, str], figures.Markup]
+    found: Sequence[tuple[Source, _R]], name: str, show: Callable[[_R, str], figures.Markup]
 ) -> figures.Markup:
     """Show one report after the other, each under its file name if there are several."""
     parts = []
     for at, (source, report) in enumerate(found):
         if len(found) > 1:
             parts.append(figures.tag("h3", source.name))
-        kind = getattr(show, "func", show)
-        parts.append(show(report, f"{kind.__name__[1:]}-{at}"))
+        parts.append(show(report, f"{name}-{at}"))
     return figures.joined(*parts)
 
 

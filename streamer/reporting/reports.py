@@ -22,6 +22,7 @@ from streamer.matching.novelty import NOVELTY_COLUMNS
 from streamer.matching.panel import VERDICTS, Panel
 from streamer.matching.reports import READ_COLUMNS
 from streamer.matching.target_counts import COVERAGE_COLUMNS, TARGET_COLUMNS
+from streamer.sequences.context import label_order
 from streamer.sequences.sample_sheet import SAMPLE_COLUMNS, Sample, SampleSheet
 
 Row = list[Any]
@@ -663,7 +664,7 @@ class TargetReport:
     @property
     def barcodes(self) -> list[str | None]:
         """Return the barcodes in ascending order, with None as ``.``."""
-        return sorted(self.groups, key=lambda label: label or ".")
+        return sorted(self.groups, key=label_order)
 
     def lines(self, barcode: str | None = None) -> Iterator[TargetLine]:
         """Yield the targets of a barcode, then the unassigned reads."""

@@ -411,6 +411,11 @@ class LabelColumn:
         return cls(labels, np.full(reads, len(labels) - 1, dtype=np.int32))
 
 
+def label_order(label: str | None) -> str:
+    """The key by which labels are sorted: as they are written, None as ``.``."""
+    return label or "."
+
+
 def read_groups(header: bytes) -> dict[str, ReadGroup]:
     """Return the read groups of a SAM header, by ID."""
     groups = {}

@@ -264,8 +264,8 @@ class TargetRows:
 
         Barcode, name, control, reads, bases, targets with a read, and how many targets are
         detected, need more, are not detected, which is None without thresholds; reads on target,
-        the groups of which all is detected, and in how many seconds those that need more have
-        enough, at the pace of the reads since this process began: None if that cannot be said.
+        the groups whose targets are all detected, and how many seconds it takes until those that
+        need more have enough, if reads come as fast as since this process began; else None.
         codes: as from ``_codes``, if known.
         """
         sums: dict[str | None, list[int]] = {code: [0, 0, 0, 0] for code in self._sheet.samples}

@@ -29,17 +29,32 @@ def windows(letters):
         yield min(one, reverse_complement(one))
 
 
-def counted(folder):
-    """(barcode, target): reads, bases, matches, kmers, seen, by dicts and sets alone."""
+def records(folder):
+    """The letters of the records of each target, in the order of the table."""
     named = dict(line.split("\t")[:2] for line in
                  (folder / "targets.tsv").read_text().splitlines()[1:])  # fmt: skip
-    targets = [*dict.fromkeys(named.values())]
-    owners, size = {}, dict.fromkeys(targets, 0)
+    found = {target: [] for target in named.values()}
     for path in sorted((folder / "pathogens").iterdir()):
         for record in path.read_text().split(">")[1:]:
             name, letters = record.split()
+            found[named[name]].append(letters)
+    return found
+
+
+def reads_in(folder):
+    """The letters of each read of a barcode."""
+    for path in folder.glob("*.fastq"):
+        yield from path.read_text().splitlines()[1::4]
+
+
+def counted(folder):
+    """(barcode, target): reads, bases, matches, kmers, seen, by dicts and sets alone."""
+    targets, owners = records(folder), {}
+    size = dict.fromkeys(targets, 0)
+    for target, parts in targets.items():
+        for letters in parts:
             for kmer in windows(letters):
-                owners.setdefault(kmer, set()).add(named[name])
+                owners.setdefault(kmer, set()).add(target)
     for found in owners.values():
         for target in found:
             size[target] += 1
@@ -47,18 +62,17 @@ def counted(folder):
     found = {}
     for code in codes:
         sums = {target: [0, 0, 0, set()] for target in [*targets, None]}
-        for path in folder.glob(f"fastq_pass/{code}/*.fastq"):
-            for letters in path.read_text().splitlines()[1::4]:
-                own = dict.fromkeys(targets, 0)
-                for kmer in windows(letters):
-                    for target in owners.get(kmer, ()):
-                        own[target] += 1
-                        sums[target][2] += 1
-                        sums[target][3].add(kmer)
-                best = max(targets, key=lambda one, own=own: own[one])
-                chosen = best if own[best] >= LEAST else None
-                sums[chosen][0] += 1
-                sums[chosen][1] += len(letters)
+        for letters in reads_in(folder / "fastq_pass" / code):
+            own = dict.fromkeys(targets, 0)
+            for kmer in windows(letters):
+                for target in owners.get(kmer, ()):
+                    own[target] += 1
+                    sums[target][2] += 1
+                    sums[target][3].add(kmer)
+            best = max(targets, key=lambda one, own=own: own[one])
+            chosen = best if own[best] >= LEAST else None
+            sums[chosen][0] += 1
+            sums[chosen][1] += len(letters)
         for target, (reads, bases, matches, seen) in sums.items():
             found[code, target] = (reads, bases, matches, size.get(target, 0), len(seen))
     return found
@@ -66,19 +80,12 @@ def counted(folder):
 
 def covered(folder, bins):
     """Rows of coverage by barcode, by counters alone."""
-    named = dict(line.split("\t")[:2] for line in
-                 (folder / "targets.tsv").read_text().splitlines()[1:])  # fmt: skip
-    records = {target: [] for target in named.values()}
-    for path in sorted((folder / "pathogens").iterdir()):
-        for record in path.read_text().split(">")[1:]:
-            name, letters = record.split()
-            records[named[name]].append(letters)
+    targets = records(folder)
     for code in sorted(folder.glob("fastq_pass/*")):
         read = Counter()
-        for path in code.iterdir():
-            for letters in path.read_text().splitlines()[1::4]:
-                read.update(windows(letters))
-        for target, parts in records.items():
+        for letters in reads_in(code):
+            read.update(windows(letters))
+        for target, parts in targets.items():
             hits = []  # at each place: how often its window was read, None at the end of a record
             for letters in parts:
                 hits += [*map(read.__getitem__, windows(letters)), *[None] * (K - 1)]

@@ -169,11 +169,15 @@ def test_all_agree_to_the_last_count(tmp_path):
             return sorted(live_rows, key=_name) == sorted(rows, key=_name)
 
         until(page_agrees, "the rows of match on the live page")
-        shown = live(daemon.endpoints["web"])["rows"]
-        cells = {(barcode, target): cell[:3] for barcode, row in shown["map"]
-                 for target, cell in zip(shown["map_targets"], row, strict=True)}  # fmt: skip
-        assert cells == {(row[0], row[1]): [row[2], row[7], row[8]] for row in barcodes
-                         if row[1] in shown["map_targets"]}  # fmt: skip
+
+        def map_agrees():
+            shown = live(daemon.endpoints["web"])["rows"]
+            cells = {(barcode, target): cell[:3] for barcode, row in shown["map"]
+                     for target, cell in zip(shown["map_targets"], row, strict=True)}  # fmt: skip
+            return cells == {(row[0], row[1]): [row[2], row[7], row[8]] for row in barcodes
+                             if row[1] in shown["map_targets"]}  # fmt: skip
+
+        until(map_agrees, "the counts of each barcode on the live page")
         samples = scrape(daemon.endpoints["metrics"])
         found = {labels: n for (name, labels), n in samples.items() if "target_reads" in name}
         assert found == {
