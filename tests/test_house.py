@@ -37,7 +37,7 @@ FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
 LINES = 84_495
-TEST_LINES = 63_402
+TEST_LINES = 63_403
 COUNT = 430
 IMPORT_SHARE = 0.0565
 LOADED = {  # modules of the project that an import loads
