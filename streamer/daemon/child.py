@@ -24,8 +24,7 @@ import structlog
 from streamer.daemon.config.tables import read_token
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.listener import http_socket
-from streamer.daemon.process import in_memory
-from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
+from streamer.daemon.process import UNBEGUN_ENDS, WebTask, in_memory
 from streamer.daemon.worker import Mailbox, Worker
 from streamer.errors import StreamerError
 from streamer.protocol.endpoints import reachable
@@ -100,6 +99,9 @@ class ChildWorker(Worker):
     the one before, unless the process was healthy for ``healthy_seconds``. end_signal: ends it.
     """
 
+    _end_seconds = _END_SECONDS
+    _afterwards = "another is started"
+
     def __init__(
         self,
         name: str,
@@ -127,6 +129,9 @@ class ChildWorker(Worker):
     def start_child(self) -> Child:
         """Start the process; OSError if it cannot be started."""
         raise NotImplementedError
+
+    def await_need(self) -> None:
+        """Return once a process is needed or this thread must end."""
 
     def attend(self, child: Child) -> None:
         """Return once the process has ended or this thread must end."""
@@ -162,7 +167,7 @@ class ChildWorker(Worker):
                     return
                 if time.monotonic() - begun > self._healthy_seconds:
                     pause = self._first
-                message = f"{self._what} ended: another is started"
+                message = f"{self._what} ended: {self._afterwards}"
                 self._log.warning(message, exit=code, seconds=pause)
                 self.stopping.wait(pause)
                 pause = min(2 * pause, self._longest)
@@ -171,6 +176,9 @@ class ChildWorker(Worker):
 
     def _run(self) -> int | None:
         """Run one process; returns its exit code, None if it could not be started."""
+        self.await_need()
+        if self.stopping.is_set():
+            return None
         try:
             self._child = child = self.start_child()
         except OSError as error:
@@ -180,7 +188,7 @@ class ChildWorker(Worker):
         try:
             self.attend(child)
         finally:
-            if not child.end(_END_SECONDS, self._end_signal):
+            if not child.end(self._end_seconds, self._end_signal):
                 self._log.warning(f"{self._what} did not end", process=child.process.pid)
             self._child = None
         return child.process.returncode
@@ -227,7 +235,6 @@ class WebWorker(ChildWorker):
     def _task(self) -> WebTask:
         status = self._status
         config = status.config
-        human = config.log.format != "json" and sys.stderr.isatty()
         return WebTask(
             endpoint=self.endpoint,
             listener=self._socket.fileno(),
@@ -237,7 +244,7 @@ class WebWorker(ChildWorker):
             token=self._token,
             hosts=config.web.hosts,
             level=config.log.level,
-            format="console" if human or config.log.format == "console" else "json",
+            format=config.log.format,
         )
 
 

@@ -1,14 +1,76 @@
-"""Settings of the daemon's processes: memory that is kept, file descriptors, priority.
+"""The daemon's processes: their tasks, memory that is kept, file descriptors, priority.
 
 The state of a process as Linux reports it: what it waits for, and how busy it was.
 """
 
 import contextlib
+import json
 import os
 import resource
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
+from streamer.daemon.logs import Format, Level
 from trie.cpu.machine import LIBC
+
+UNBEGUN_ENDS = signal.SIGUSR1
+"""Ends the page's process while it is importing, which may take seconds; then it is ignored."""
+
+
+@dataclass(frozen=True)
+class ProcessTask:
+    """The task of a process that the daemon starts. endpoint: as bound. level, format: of its log.
+
+    listener: the descriptor of the socket that listens there, inherited.
+    """
+
+    endpoint: str
+    listener: int
+    level: Level
+    format: Format
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The task that ``to_json`` wrote."""
+        return cls(**json.loads(text))
+
+    def to_json(self) -> str:
+        """As one line."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class WebTask(ProcessTask):
+    """That of the live page, at HOST:PORT.
+
+    feed, control: endpoints of the daemon. token: "" if the page needs none. hosts: further host
+    names of the page. keys: the fields of ``ClientKeys``, none if the daemon needs no keys.
+    """
+
+    feed: str
+    control: str
+    token: str
+    hosts: Sequence[str]
+    keys: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class SyncTask(ProcessTask):
+    """That of sync. wake: a descriptor that it inherits. limits: those of ``SyncLimits``.
+
+    keys: the folder of keys, empty for none. held: a file with the keys that the daemon uses, which
+    the folder may no longer have. These keys are secret, unlike this task.
+    """
+
+    wake: int
+    directory: str
+    limits: Sequence[int]
+    keys: str = ""
+    held: int = -1
+
 
 # parameters of mallopt in glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8

@@ -145,7 +145,7 @@ class Service:
         self._sync: SyncWorker | None = None
         journal = self._journal
         if journal is not None:
-            self._sync = SyncWorker(self.status, self._context, notify, gate)
+            self._sync = SyncWorker(self.status, notify, gate)
             self._recorder = JournalWorker(
                 self.status,
                 notify,
@@ -189,8 +189,8 @@ class Service:
             jobs=None if self._jobs is None else self._jobs.ask,
             gate=gate,
         )
-        sockets = self._feed, self._control, self._ingest, self._sync
-        self._sockets: list[SocketWorker] = [*filter(None, sockets)]
+        self._sockets: list[SocketWorker | SyncWorker] = [self._feed, self._control, self._ingest]
+        self._sockets += filter(None, [self._sync])
         further = self._engine, gate, self._recorder, self._jobs
         self._workers: list[Worker] = [*self._sockets, *filter(None, further)]
         if gate is not None:

@@ -22,6 +22,55 @@ from streamer.daemon.worker import Mailbox, Worker
 _LINGER_MILLISECONDS = 1000
 
 
+def listen(key: str, endpoint: str) -> Listener:
+    """Claim the endpoint, the value of ``key``, and listen there; EndpointError if that fails."""
+    claim(key, endpoint)
+    path = socket_path(endpoint)
+    if path is not None and parked_path(path).exists() and not parked_path(path).is_socket():
+        problem = "a file that is not a socket is in the way"
+        raise EndpointError(key, f"ipc://{parked_path(path)}", problem)
+    try:
+        return Listener(endpoint)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = in_use(endpoint) if taken else str(error.strerror).lower()
+        raise EndpointError(key, endpoint, why) from None
+
+
+def bind(
+    context: zmq.Context[zmq.Socket[bytes]],
+    kind: int,
+    options: dict[int, int],
+    listener: Listener,
+    name: str,
+    gate: Gatekeeper | None,
+) -> zmq.Socket[bytes]:
+    """Make a socket with these options, which accepts what comes to the listener.
+
+    name: of the socket, for the keys. gate: as in ``SocketWorker``.
+    """
+    socket = context.socket(kind)
+    # set now, not at close: for a peer that left earlier, the value at that time counts, by default
+    # to wait as long as a message is queued, and the context would never terminate
+    socket.setsockopt(zmq.LINGER, _LINGER_MILLISECONDS)
+    try:
+        for option, value in options.items():
+            socket.setsockopt(option, value)
+        if gate is not None:
+            demand(socket, gate.server.secret, name)
+        if is_ipv6(listener.endpoint):
+            socket.setsockopt(zmq.IPV6, 1)
+        socket.setsockopt(zmq.USE_FD, listener.dup_fd())
+        socket.bind(listener.endpoint)
+        if gate is not None:
+            # before a message is received
+            gate.test(name, listener.endpoint)
+    except BaseException:
+        socket.close(linger=0)
+        raise
+    return socket
+
+
 class SocketWorker(Worker):
     """A worker with one bound socket; ``name`` is also its table of the configuration.
 
@@ -38,7 +87,6 @@ class SocketWorker(Worker):
     ) -> None:
         super().__init__(name, notify)
         self.gate = gate
-        self.key = f"{name}.endpoint"
         self.endpoint: str = getattr(status.config, name).endpoint
         self.listener: Listener | None = None
         self._status = status
@@ -46,26 +94,12 @@ class SocketWorker(Worker):
 
     def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
         """Make the socket with these options and bind it; ``endpoint`` is then the real address."""
-        listener = self.listen()
-        socket = self._context.socket(kind)
-        # set now, not at close: for a peer that left earlier, the value at that time counts, by
-        # default to wait as long as a message is queued, and the context would never terminate
-        socket.setsockopt(zmq.LINGER, _LINGER_MILLISECONDS)
+        self.listener = listener = listen(f"{self.name}.endpoint", self.endpoint)
+        self.endpoint = listener.endpoint
         try:
-            for option, value in options.items():
-                socket.setsockopt(option, value)
-            if self.gate is not None:
-                demand(socket, self.gate.server.secret, self.name)
-            if is_ipv6(self.endpoint):
-                socket.setsockopt(zmq.IPV6, 1)
-            socket.setsockopt(zmq.USE_FD, listener.dup_fd())
-            socket.bind(self.endpoint)
-            if self.gate is not None:
-                # before a message is received
-                self.gate.test(self.name, self.endpoint)
+            socket = bind(self._context, kind, options, listener, self.name, self.gate)
         except BaseException:
             listener.remove()
-            socket.close(linger=0)
             raise
         self.ready.set()
         return socket
@@ -82,20 +116,3 @@ class SocketWorker(Worker):
         if self.listener is not None:
             self.listener.remove()
         socket.close(linger=_LINGER_MILLISECONDS)
-
-    def listen(self) -> Listener:
-        """Claim the endpoint and listen there; sets ``listener`` and ``endpoint``."""
-        claim(self.key, self.endpoint)
-        path = socket_path(self.endpoint)
-        if path is not None and parked_path(path).exists() and not parked_path(path).is_socket():
-            raise EndpointError(
-                self.key, f"ipc://{parked_path(path)}", "a file that is not a socket is in the way"
-            )
-        try:
-            self.listener = listener = Listener(self.endpoint)
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            why = in_use(self.endpoint) if taken else str(error.strerror).lower()
-            raise EndpointError(self.key, self.endpoint, why) from None
-        self.endpoint = listener.endpoint
-        return listener

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import math
 import os
 import signal
@@ -17,8 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import structlog
 import zmq
@@ -28,15 +26,15 @@ from streamer.daemon.connections import Connections
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.core.sync import Pace, Route, SyncLimits
 from streamer.daemon.listener import Listener
-from streamer.daemon.process import core_seconds, give_way, raise_limit
+from streamer.daemon.process import SyncTask, core_seconds, give_way, raise_limit
 from streamer.daemon.replay import HandedOver, ReplayedJournal, SyncReplay
 from streamer.daemon.security.known_peers import KnownPeers
+from streamer.daemon.socket_worker import bind
 from streamer.errors import StreamerError
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalError
-from streamer.protocol.endpoints import is_ipv6
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
-from streamer.protocol.transport.curve import Sender, demand, receive_signed
+from streamer.protocol.transport.curve import Sender, receive_signed
 from trie.cpu.machine import end_with
 
 if TYPE_CHECKING:
@@ -60,42 +58,10 @@ _IDLE_MILLISECONDS = 100
 _RETRY_MILLISECONDS = 1, 16
 # computed once, since pyzmq would combine its flags for each frame
 _MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
-_LINGER_MILLISECONDS = 1000
 # up to this size, copying a message takes less time than a notification that it was sent
 _COPIED_BYTES = 1 << 18
 
 log = structlog.get_logger("sync")
-
-
-@dataclass(frozen=True)
-class SyncTask:
-    """The task of the process. listener, wake: descriptors that it inherits.
-
-    keys: the folder of keys, empty for none. held: a file with the keys that the daemon uses, which
-    the folder may no longer have. These keys are secret, unlike this task.
-    """
-
-    endpoint: str
-    listener: int
-    wake: int
-    directory: str
-    level: logs.Level
-    format: Literal["console", "json"]
-    connections: int
-    pulls: int
-    pull_bytes: int
-    memory_bytes: int
-    keys: str = ""
-    held: int = -1
-
-    @classmethod
-    def from_json(cls, text: str) -> SyncTask:
-        """The task that ``to_json`` wrote."""
-        return cls(**json.loads(text))
-
-    def to_json(self) -> str:
-        """As one argument of a command line."""
-        return json.dumps(asdict(self))
 
 
 class Server:
@@ -237,39 +203,26 @@ def main() -> None:
 
 def run(task: SyncTask) -> None:
     """Serve until the daemon ends; StreamerError if the journal cannot be read."""
-    limits = SyncLimits(task.connections, task.pulls, task.pull_bytes, task.memory_bytes)
     journal = ReplayedJournal(JournalReader(task.directory))
     listener = Listener(task.endpoint, socket.socket(fileno=task.listener))
     connections = Connections(lambda: None, [listener], raise_limit())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     gate = _gatekeeper(task, context)
-    sock = context.socket(zmq.ROUTER)
+    options: dict[int, int] = {
+        zmq.ROUTER_MANDATORY: 1,
+        # a client that reconnects with its routing id takes over from its old connection; with
+        # keys nobody does, since that may be another client's connection
+        zmq.ROUTER_HANDOVER: int(gate is None),
+        zmq.SNDHWM: _WAITING_MESSAGES,
+        zmq.MAXMSGSIZE: 2 * MAX_HEADER_BYTES,
+    }
     try:
-        options = {
-            zmq.LINGER: _LINGER_MILLISECONDS,
-            zmq.ROUTER_MANDATORY: 1,
-            # a client that reconnects with its routing id takes over from its old connection; with
-            # keys nobody does, since that may be another client's connection
-            zmq.ROUTER_HANDOVER: int(gate is None),
-            zmq.SNDHWM: _WAITING_MESSAGES,
-            zmq.MAXMSGSIZE: 2 * MAX_HEADER_BYTES,
-        }
-        for option, value in options.items():
-            sock.setsockopt(option, value)
-        if is_ipv6(task.endpoint):
-            sock.setsockopt(zmq.IPV6, 1)
-        if gate is not None:
-            demand(sock, gate.server.secret, "sync")
-        sock.setsockopt(zmq.USE_FD, listener.dup_fd())
-        sock.bind(task.endpoint)
-        if gate is not None:
-            gate.test("sync", task.endpoint)
-        connections.start()
-        peers = KnownPeers(gate, "sync", strict=True)
-        Server(sock, task.wake, journal, limits, peers).serve()
+        with bind(context, zmq.ROUTER, options, listener, "sync", gate) as sock:
+            connections.start()
+            peers = KnownPeers(gate, "sync", strict=True)
+            Server(sock, task.wake, journal, SyncLimits(*task.limits), peers).serve()
     finally:
         connections.stop()
-        sock.close()
         if gate is not None:
             gate.end()
         context.term()

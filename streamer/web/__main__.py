@@ -14,8 +14,7 @@ import structlog
 import uvicorn
 
 from streamer.daemon import logs
-from streamer.daemon.process import give_way
-from streamer.daemon.web_task import UNBEGUN_ENDS, WebTask
+from streamer.daemon.process import UNBEGUN_ENDS, WebTask, give_way
 from streamer.protocol.endpoints import Hosts, split_http_address
 from streamer.protocol.keys import ClientKeys
 from streamer.web import routes

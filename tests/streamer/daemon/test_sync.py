@@ -50,7 +50,7 @@ class Served:
             [f"journal.directory={folder}/journal", f"sync.endpoint={endpoint}", *overrides],
             check_files=False,
         )
-        self.worker = SyncWorker(SimpleNamespace(config=loaded), None, lambda: None)
+        self.worker = SyncWorker(SimpleNamespace(config=loaded), lambda: None)
         self.context = zmq.Context()
         self.pullers: list[PlainPuller] = []
 
@@ -130,13 +130,12 @@ def test_endpoints(tmp_path, endpoint):
 
 
 def test_nobody_who_does_not_pull_has_a_process(served, monkeypatch):
-    looks = []
-    wait = served.worker._wait_for_somebody
-    monkeypatch.setattr(
-        served.worker, "_wait_for_somebody", lambda listener: looks.append(wait(listener))
-    )
+    looks, wake = [], served.worker._wake
+    take = wake.take
+    monkeypatch.setattr(wake, "take", lambda: looks.append(take()))
     for count in (1, 2, 3):
         served.commit(1)
+        wake.wake()
         until(lambda count=count: len(looks) >= count, "another look for clients")
     assert served.worker.process is None
 

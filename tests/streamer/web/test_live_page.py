@@ -436,7 +436,7 @@ def test_a_process_that_has_not_begun_is_ended_at_once(path, monkeypatch, capfd)
             super().__init__([sys.executable, "-c", IMPORTING], **how)
 
     monkeypatch.setattr("streamer.daemon.child.subprocess.Popen", Importing)
-    monkeypatch.setattr("streamer.daemon.child._END_SECONDS", DEADLINE)
+    monkeypatch.setattr("streamer.daemon.child.WebWorker._end_seconds", DEADLINE)
     with running(path, ["web.endpoint=127.0.0.1:0"]) as daemon:
         until(lambda: daemon.service._web.process, "the process")
     (child,) = started
