@@ -1,8 +1,8 @@
 """Batches of reads and messages of the feed as frames, and back.
 
 A batch comes as columns (names, offsets, letters) or as a list of pairs, perhaps with the context
-of its reads: a msgpack map with a key for each column of ``schema.BATCH_CONTEXT``. Its texts are a
-table of distinct texts and an index for each read, so a barcode costs four bytes a read.
+of its reads: a msgpack map with a key for each column that is known. Its texts are a table of
+distinct texts and an index for each read, so a barcode costs four bytes a read.
 
 A message of the feed is a topic and a header, then the names of a batch and columns of numbers.
 """
