@@ -5,7 +5,7 @@ Answers are compared read by read; each batch with a change becomes a control re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -20,9 +20,9 @@ from streamer.daemon.core.revision import Revision
 from streamer.daemon.layout import lay_out
 from streamer.daemon.publish import ControlRecord, Publication, settled_record
 from streamer.daemon.stored_batch import StoredBatch
-from streamer.daemon.stored_messages import BATCH, REVISION, Content, stored_contents
+from streamer.daemon.stored_messages import BATCH, REVISION, Content, StoredRecord
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import JournalDamage, JournalExpired, Record
+from streamer.journal.record import JournalDamage, JournalExpired
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
@@ -48,9 +48,8 @@ Rows = dict[str, NDArray[Any]]
 class Answers:
     """Rows by topic, in order of their reads; targets are numbers of ``meanings``, -1 for none."""
 
-    def __init__(self, contents: Iterable[tuple[str, Content]], meanings: Meanings) -> None:
-        found = dict(contents)
-        self.rows = {topic: _rows(topic, found.get(topic), meanings) for topic in PARTS}
+    def __init__(self, contents: Mapping[str, Content], meanings: Meanings) -> None:
+        self.rows = {topic: _rows(topic, contents.get(topic), meanings) for topic in PARTS}
 
     def replace(self, others: Answers, reads: NDArray[np.bool_]) -> None:
         """Replace the rows of these reads (bool[reads]) by those of ``others``."""
@@ -167,21 +166,12 @@ class KeptBatches:
 
     def number(self, after: int = 0) -> int | None:
         """Number of the first kept batch after a record; None if none is recorded."""
-        journal = self._journal
-        after = max(after, journal.oldest - 1)
-        while after < journal.head:
-            first = after
-            try:
-                for record in journal.records(after):
-                    if record.kind == BATCH:
-                        number: int = StoredBatch(record).about["batch"]
-                        return number
-                    after = record.at
-                break
-            except JournalExpired as expired:
-                after = expired.oldest - 1
-            except JournalDamage as damage:
-                after = _behind(damage, max(after, first + 1))
+        # damage is reported where the batches are read
+        with suppress(JournalDamage):
+            for record in self._journal.outlines(max(after, self._journal.oldest - 1)):
+                if record.kind == BATCH and not record.lost:
+                    number: int = msgpack.unpackb(record.meta)["about"]["batch"]
+                    return number
         return None
 
     def revise(
@@ -255,7 +245,7 @@ class KeptBatches:
         reads = batch.about["reads"]
         meanings: Meanings = {}
         contents = {topic: again.content(topic) for topic in again.topics if topic in PARTS}
-        before, now = Answers(batch.contents(), meanings), Answers(contents.items(), meanings)
+        before, now = Answers(batch.contents, meanings), Answers(contents, meanings)
         said = batch.about["version"]
         known = True
         try:
@@ -263,8 +253,9 @@ class KeptBatches:
                 if record.lost:
                     known = False  # it was given up
                     continue
-                meta, retracted, upgraded = _stored_revision(record)
-                said = meta["about"]["version"]
+                stored = StoredRecord(record)
+                retracted, upgraded = _stored_revision(stored)
+                said = stored.about["version"]
                 before.replace(Answers(upgraded, meanings), _mask(retracted, reads))
         except JournalDamage as damage:
             message = "damaged record: all results of its batch are replaced"
@@ -319,21 +310,16 @@ def _revision_record(
     )
 
 
-def _stored_revision(
-    record: Record,
-) -> tuple[Header, NDArray[np.uint32], Iterator[tuple[str, Content]]]:
-    """The meta of a revision, the reads that it names, and its contents."""
-    meta = msgpack.unpackb(record.meta)
-    (_, _, retract), (_, _, upgrade) = stored_contents(record, meta)
-
-    def upgraded() -> Iterator[tuple[str, Content]]:
-        columns = [*zip(upgrade.described, upgrade.frames, strict=True)]
-        for wire, fields in upgrade.fields["parts"].items():
-            own = [(column, frame) for column, frame in columns if column[0].startswith(wire)]
-            described = [(name.removeprefix(wire), kind, rows) for (name, kind, rows), _ in own]
-            yield wire.removesuffix("."), Content(fields, described, [frame for _, frame in own])
-
-    return meta, np.frombuffer(retract.frames[0], np.uint32), upgraded()
+def _stored_revision(stored: StoredRecord) -> tuple[NDArray[np.uint32], dict[str, Content]]:
+    """The reads that a revision names, and the contents of its parts."""
+    retract, upgrade = stored.contents["retract"], stored.contents["upgrade"]
+    columns = [*zip(upgrade.described, upgrade.frames, strict=True)]
+    parts: dict[str, Content] = {}
+    for wire, fields in upgrade.fields["parts"].items():
+        own = [(column, frame) for column, frame in columns if column[0].startswith(wire)]
+        described = [(name.removeprefix(wire), kind, rows) for (name, kind, rows), _ in own]
+        parts[wire.removesuffix(".")] = Content(fields, described, [frame for _, frame in own])
+    return np.frombuffer(retract.frames[0], np.uint32), parts
 
 
 def _accepted(batch: StoredBatch, reads: ReadBatch) -> Accepted:

@@ -5,8 +5,10 @@ the k-mers that a distance is measured to, and those of the sources. It is made 
 journal, as a restart does.
 """
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgpack
@@ -86,6 +88,14 @@ class Restored:
     replayed: list[int] = field(default_factory=lambda: [0, 0, 0])
     loss: Loss = field(default_factory=Loss)
 
+    @classmethod
+    def of_snapshot(cls, at: int, meta: Header) -> Restored:
+        """The state that a snapshot after record ``at`` has, without its k-mers."""
+        fields = {name: meta[name] for name in _FIELDS} | {"counts": Counter(meta["counts"])}
+        revision = None if meta["revision"] is None else Revision(*meta["revision"])
+        novelty = NoveltyCurve(meta["novelty"])
+        return cls(at, **fields, novelty=novelty, core=RevisionCore(revision))
+
     def start(self, spec: MatchSpec) -> Start:
         """The state that the matcher continues from."""
         sourced = concatenated(self.sourced, _NO_CODES)
@@ -113,7 +123,8 @@ class Restored:
                 self._count(meta)
             elif record.kind == stored_messages.DICTIONARY:
                 self.version, self.fingerprint = meta["version"], meta["fingerprint"]
-                self._read_from(meta)
+                self.sources, self.targets = meta["sources"], meta["targets"]
+                self.unstored = meta["unstored"]
                 if self.version > 1:
                     self.core.reloaded(self.version, record.at, meta["batch"])
             elif record.kind == stored_messages.REVISION:
@@ -123,19 +134,16 @@ class Restored:
             if record.lost:
                 self.loss.add(meta)
                 if record.kind == stored_messages.BATCH:
-                    self.novelty.add_lump(*_lump(meta["counts"]))
+                    lost = (meta["counts"][name] for name in ("reads", "bases", "new_kmers"))
+                    self.novelty.add_lump(*lost)
                 continue
             self.replayed[0] += size_of(record.frames)
             if record.kind == stored_messages.BATCH and record.frames:
                 self._learn(stored_batch.StoredBatch(record))
-            elif record.kind == stored_messages.DICTIONARY:
+            elif record.kind == stored_messages.DICTIONARY and record.frames:
                 self.keep_sourced(np.frombuffer(record.frames[1], np.uint64))
             elif record.about is not None:
                 self.core.revised(record.about)
-
-    def _read_from(self, meta: Header) -> None:
-        self.sources, self.unstored = meta.get("sources", []), meta.get("unstored", 0)
-        self.targets = meta.get("targets", ())
 
     def keep_sourced(self, codes: NDArray[np.uint64]) -> None:
         """Keep k-mers of sources for ever, as they stand there."""
@@ -158,11 +166,10 @@ class Restored:
                 parts.append(codes.copy())
 
 
-def _lump(counts: Mapping[str, int]) -> tuple[int, int, int]:
-    return counts["reads"], counts["bases"], counts["new_kmers"]
-
-
-_COUNTERS = ("number", "position", "version", "fingerprint", "heads", "counts")
+_FIELDS = (
+    "number", "position", "version", "fingerprint", "heads", "counts", "sources", "targets",
+    "unstored",
+)  # fmt: skip
 _KMERS = ("grown", "learned", "sourced")
 
 
@@ -180,14 +187,7 @@ def restore(
     # records make up for k-mers that were given up, if all records are kept
     if snapshot is not None and (snapshot.frames or journal.oldest > 1):
         meta = msgpack.unpackb(snapshot.meta)
-        counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
-        revision = None if meta["revision"] is None else Revision(*meta["revision"])
-        restored = Restored(snapshot.at, **counters, core=RevisionCore(revision))
-        restored._read_from(meta)
-        if "novelty" in meta:
-            restored.novelty = NoveltyCurve(meta["novelty"])
-        else:  # written before there were curves
-            restored.novelty.add_lump(*_lump(restored.counts))
+        restored = Restored.of_snapshot(snapshot.at, meta)
         if snapshot.frames:
             for name, codes in zip(_KMERS, snapshot.frames, strict=True):
                 setattr(restored, name, [np.frombuffer(codes, np.uint64)])
@@ -223,10 +223,9 @@ def put_snapshot(
     pause, learns: as in ``restore``.
     """
     restored = restore(journal, pause, learns=learns)
-    meta = {name: getattr(restored, name) for name in _COUNTERS}
+    meta = {name: getattr(restored, name) for name in _FIELDS}
     meta |= {"counts": dict(restored.counts), "revision": restored.core.revision}
-    meta |= {"novelty": restored.novelty.state, "sources": restored.sources}
-    meta |= {"targets": restored.targets, "unstored": restored.unstored}
+    meta["novelty"] = restored.novelty.state
     meta["sourced"] = sum(codes.size for codes in restored.sourced)
     frames = [raw(concatenated(getattr(restored, name), _NO_CODES)) for name in _KMERS]
     journal.put_snapshot(restored.at, msgpack.packb(meta), frames)

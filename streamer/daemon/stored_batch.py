@@ -10,39 +10,26 @@ repeats the same content. Event words are not stored. context: as its producer s
 the meta has ``context``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.daemon.stored_messages import Content, stored_contents
-from streamer.journal.record import Record
-from streamer.protocol.header import Buffer, Header
+from streamer.daemon.stored_messages import StoredRecord
+from streamer.protocol.header import Buffer
 from streamer.protocol.payloads import decode_context, decode_names
-from streamer.protocol.schema import LIVE_ONLY
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import unpack_codes
 
 
-class StoredBatch:
+class StoredBatch(StoredRecord):
     """A batch as stored in a record."""
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-        self._meta: Header = msgpack.unpackb(record.meta)
-        self.at = record.at
-        self.about: Header = self._meta["about"]
-        """The header fields that all messages about the batch share."""
-        self.counts: dict[str, int] = self._meta["counts"]
-        self.prev: dict[str, int] = {topic: prev for topic, prev, *_ in self._meta["topics"]}
-        """The topics that it has messages on, each with the last ``at`` before on that topic."""
 
     @property
     def names(self) -> bytes:
         """The names of its reads, as a msgpack array."""
-        return bytes(self._record.frames[0])
+        return bytes(self.frames[0])
 
     @property
     def reads(self) -> ReadBatch:
@@ -50,8 +37,8 @@ class StoredBatch:
         offsets = self.offsets
         bases = unpack_codes(self._array(2, np.uint8), self._array(3, np.int64), int(offsets[-1]))
         names, context = decode_names(self.names), None
-        if self._meta.get("context"):
-            context = decode_context(self._record.frames[-1], len(names))
+        if self.meta.get("context"):
+            context = decode_context(self.frames[-1], len(names))
         return ReadBatch(names, offsets, bases, context)
 
     @property
@@ -76,17 +63,9 @@ class StoredBatch:
         _, reads, starts = self._delta()
         return self.offsets[np.frombuffer(reads, np.uint32)] + np.frombuffer(starts, np.int64)
 
-    def contents(self) -> Iterator[tuple[str, Content]]:
-        """Its messages by topic, in order."""
-        for topic, _, content in stored_contents(self._record, self._meta):
-            if topic not in LIVE_ONLY:
-                yield topic, content
-
     def _delta(self) -> Sequence[Buffer]:
-        for topic, content in self.contents():
-            if topic == "delta":
-                return content.frames
-        return b"", b"", b""
+        content = self.contents.get("delta")
+        return (b"", b"", b"") if content is None else content.frames
 
     def _array(self, frame: int, dtype: Any) -> NDArray[Any]:
-        return np.frombuffer(self._record.frames[frame], dtype)
+        return np.frombuffer(self.frames[frame], dtype)

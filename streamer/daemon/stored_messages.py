@@ -8,7 +8,7 @@ as ``stored_batch`` describes them. A revision has only the names before its col
 that are not batches have no messages with columns. This module does not import numba.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -55,36 +55,42 @@ def stored_topics(kind: str, meta: bytes) -> dict[str, int]:
     return {topic: prev for topic, prev, *_ in msgpack.unpackb(meta)["topics"]}
 
 
-def stored_contents(record: Record, meta: Header) -> Iterator[tuple[str, int, Content]]:
-    """Each topic with the last record before on it, and the content; meta: unpacked."""
-    first = _FRAMES_BEFORE[record.kind]
-    for topic, prev, fields, described in meta["topics"]:
-        stop = first + len(described)
-        yield topic, prev, Content(fields, described, record.frames[first:stop])
-        first = stop
+class StoredRecord:
+    """A record of the stream as stored.
+
+    about: the header fields that all messages about it share. prev: the topics that it has messages
+    on, in order, each with the last record before on that topic. contents: those of its messages;
+    live-only topics have none.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.at = record.at
+        self.frames = record.frames
+        self.meta: Header = msgpack.unpackb(record.meta)
+        self.about: Header = self.meta["about"]
+        self.prev: dict[str, int] = {}
+        self.contents: dict[str, Content] = {}
+        first = _FRAMES_BEFORE.get(record.kind, 0)
+        for topic, prev, fields, described in self.meta["topics"]:
+            stop = first + len(described)
+            self.prev[topic] = prev
+            self.contents[topic] = Content(fields, described, record.frames[first:stop])
+            first = stop
 
 
-class StoredMessages:
+class StoredMessages(StoredRecord):
     """The messages about a record.
 
     stream, epoch: the values for their headers.
     """
 
     def __init__(self, record: Record, stream: str, epoch: int) -> None:
-        self.at = record.at
+        super().__init__(record)
         self.size = len(record.meta) + size_of(record.frames)
-        self.prev: Mapping[str, int] = {}
-        self._record = record
+        self._names = record.frames[0] if _FRAMES_BEFORE.get(record.kind) else None
         self._stamp = {"v": PROTOCOL, "stream": stream, "epoch": epoch}
         self._stamp |= {"at": record.at, "time": record.time}
-        self._contents: dict[str, Content] = {}
         self._made: dict[str, list[Buffer]] = {}
-        if record.kind in _FRAMES_BEFORE:
-            meta: Any = msgpack.unpackb(record.meta)
-            self._about = meta["about"]
-            stored = list(stored_contents(record, meta))
-            self.prev = {topic: prev for topic, prev, _ in stored}
-            self._contents = {topic: content for topic, _, content in stored}
 
     def message(self, topic: str) -> Sequence[Buffer]:
         """The frames of the feed's message, without their checksum; KeyError if there is none.
@@ -92,8 +98,6 @@ class StoredMessages:
         ``epoch`` is the current one, ``time`` that of the record; all else is as it was.
         """
         if topic not in self._made:
-            header = {"topic": f"{topic}.", "prev": self.prev[topic]}
-            names = self._record.frames[0] if _FRAMES_BEFORE[self._record.kind] else None
-            header = self._stamp | header | self._about
-            self._made[topic] = self._contents[topic].message(topic, header, names)
+            header = self._stamp | {"topic": f"{topic}.", "prev": self.prev[topic]} | self.about
+            self._made[topic] = self.contents[topic].message(topic, header, self._names)
         return self._made[topic]

@@ -65,6 +65,15 @@ class JournalView:
                     raise
                 yield record
 
+    def outlines(self, after: int) -> Iterator[Record]:
+        """Return records without their frames, including those that were given up.
+
+        Records whose rows are damaged, or that are no longer retained, are omitted.
+        """
+        files = DataReader(self.directory)
+        rows = self._index.records(after, self.head)
+        return (files.record(row, frames=False) for row in rows if row.file >= 0)
+
     def about(self, at: int) -> Iterator[Record]:
         """Yield records about record ``at``, ascending, as ``history`` does."""
         with closing(DataReader(self.directory)) as files:
@@ -112,15 +121,6 @@ class JournalReader(JournalView):
             if self._index.snapshot() == row:
                 raise
         return None
-
-    def outlines(self, after: int) -> Iterator[Record]:
-        """Return records without their frames, including those that were given up.
-
-        Records whose rows are damaged, or that are no longer retained, are omitted.
-        """
-        files = DataReader(self.directory)
-        rows = self._index.records(after, self.head)
-        return (files.record(row, frames=False) for row in rows if row.file >= 0)
 
     def close(self) -> None:
         """Close all files."""

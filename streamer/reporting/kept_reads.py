@@ -13,15 +13,14 @@ from pathlib import Path
 import msgpack
 import numpy as np
 
-from streamer.daemon.restore import fingerprint
+from streamer.daemon.restore import Restored, fingerprint
 from streamer.daemon.stored_batch import StoredBatch
-from streamer.daemon.stored_messages import BATCH, DICTIONARY
+from streamer.daemon.stored_messages import BATCH
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalExpired
 from streamer.matching.matcher import StreamMatcher, load_dictionary
-from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.reports import Assignment
 from streamer.matching.reports import reads as read_rows
 from streamer.matching.spec import MatchSpec, TargetBy
@@ -65,19 +64,6 @@ class KeptReads:
     facts: list[tuple[str, str]]
 
 
-@dataclass(slots=True)
-class _Known:
-    """What the journal says, apart from its batches."""
-
-    fingerprint: int = 0
-    version: int = 1
-    sources: tuple[str, ...] = ()
-    targets: Sequence[str] = ()
-    reads: int = 0
-    novelty_at: int = 0
-    curve: NoveltyCurve | None = None
-
-
 def is_journal(path: str) -> bool:
     """Return whether the path can only be the folder of a journal."""
     return Path(path).is_dir()
@@ -108,16 +94,16 @@ class _Counting:
         self._recount = recount
         self._show = show
         self._spec = spec_of(reader.identity, directory)
-        self._known = _known(reader, self._spec)
+        self._known, self._curve_at = _known(reader)
         self._reads = reports.ReadsReport()
 
     def result(self) -> KeptReads:
         targets, coverage = self._with_dictionary()
         novelty = None
-        if self._known.curve is not None:
-            rows = zip(*(v.tolist() for v in self._known.curve.columns().values()), strict=True)
+        if self._spec.changes:
+            rows = zip(*(v.tolist() for v in self._known.novelty.columns().values()), strict=True)
             novelty = reports.NoveltyReport([reports.CurvePoint(*row) for row in rows])
-        gone = self._known.reads - self._reads.all.reads
+        gone = self._known.counts["reads"] - self._reads.all.reads
         return KeptReads(targets, coverage, self._reads, novelty, max(0, gone), self._facts())
 
     def _with_dictionary(self) -> tuple[list[reports.TargetReport], reports.CoverageReport | None]:
@@ -150,7 +136,7 @@ class _Counting:
             return _target_reports(counts), self._coverage(covered, counts)
 
     def _dictionary(self) -> Dictionary:
-        sources = self._recount.sources or self._known.sources
+        sources = self._recount.sources or tuple(self._known.sources)
         table, by = self._recount.targets or self._known.targets or ("", "record")
         by_file: TargetBy = "file" if by == "file" else "record"
         spec = replace(self._spec, sources=sources, targets=table, target_by=by_file)
@@ -178,8 +164,8 @@ class _Counting:
             if record.kind != BATCH:
                 continue
             batch = StoredBatch(record)
-            if known.curve is not None and record.at > known.novelty_at:
-                known.curve.add(batch.offsets, batch.new_starts)
+            if self._spec.changes and record.at > self._curve_at:
+                known.novelty.add(batch.offsets, batch.new_starts)
             some.append(batch)
             bases += int(batch.offsets[-1])
             if bases >= _BASES:
@@ -190,9 +176,8 @@ class _Counting:
             yield some
 
     def _take_stored(self, batch: StoredBatch) -> None:
-        for topic, content in batch.contents():
-            if topic == "read":
-                self._reads.add(content.columns(), dict(content.fields["targets"]))
+        content = batch.contents["read"]
+        self._reads.add(content.columns(), dict(content.fields["targets"]))
 
     def _coverage(self, covered: CoverageByLabel, counts: TargetCounts) -> reports.CoverageReport:
         by_barcode = any(label is not None for label in covered.counts)
@@ -243,29 +228,16 @@ def spec_of(identity: str, directory: str) -> MatchSpec:
         ) from None
 
 
-def _known(reader: JournalReader, spec: MatchSpec) -> _Known:
-    known = _Known(curve=NoveltyCurve() if spec.changes else None)
+def _known(reader: JournalReader) -> tuple[Restored, int]:
+    """What the journal says, apart from its batches, and up to which record its curve goes."""
     snapshot = reader.snapshot()
-    after = reader.oldest - 1
+    known = Restored(reader.oldest - 1)
     if snapshot is not None and reader.oldest > 1:
         # for records that are no longer retained
-        meta = msgpack.unpackb(snapshot.meta)
-        known.fingerprint, known.version = meta["fingerprint"], meta["version"]
-        known.sources = tuple(meta.get("sources", ()))
-        known.targets = meta.get("targets", ())
-        known.reads = meta["counts"].get("reads", 0)
-        known.novelty_at = after = snapshot.at
-        if known.curve is not None and "novelty" in meta:
-            known.curve = NoveltyCurve(meta["novelty"])
-    for record in reader.outlines(after):
-        if record.kind == BATCH:
-            known.reads += msgpack.unpackb(record.meta)["counts"]["reads"]
-        elif record.kind == DICTIONARY:
-            meta = msgpack.unpackb(record.meta)
-            known.fingerprint, known.version = meta["fingerprint"], meta["version"]
-            known.sources = tuple(meta.get("sources", ()))
-            known.targets = meta.get("targets", ())
-    return known
+        known = Restored.of_snapshot(snapshot.at, msgpack.unpackb(snapshot.meta))
+    after = known.at
+    known.add(reader.outlines(after))
+    return known, after
 
 
 def _file(path: str) -> str:

@@ -820,13 +820,3 @@ class _Taking:
 
 def _of(label: str | None) -> str:
     return f" of '{label}'" if label is not None else ""
-
-
-def rows_of(report: TargetReport, barcodes: Sequence[str | None]) -> Iterator[Row]:
-    """Yield the rows of ``--report targets`` for these barcodes."""
-    for barcode in barcodes:
-        for line in report.lines(barcode):
-            known = line.target is not None
-            counts = [line.matches, line.kmers, line.seen, line.breadth, line.depth]
-            row = [line.target, line.reads, line.bases, *(counts if known else [None] * 5)]
-            yield [barcode, *row] if report.by_barcode else row

@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 
-import structlog
 import uvicorn
 
 from streamer.daemon import logs
@@ -27,8 +26,6 @@ NICE = 10
 _END_SECONDS = 0.5
 # for the follower to close its sockets
 _CLOSING_SECONDS = 0.1
-
-log = structlog.get_logger("web")
 
 
 async def serve(task: WebTask) -> None:

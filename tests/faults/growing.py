@@ -56,7 +56,7 @@ class Growing(Round):
         hits, misses = reports.intervals_by_event(result)
         summary, _ = reports.reads_and_sums(result, matcher.dictionary.targets)
         tables = {"match": hits, "mismatch": misses, "read": summary}
-        for topic, content in batch.contents():
+        for topic, content in batch.contents.items():
             assert batch.prev[topic] == heads.get(topic, 0), f"{topic}: prev"
             heads[topic] = batch.at
             if topic != "word":

@@ -39,11 +39,11 @@ def journal(oldest: int, batches: dict[int, int], head: int = 9) -> SimpleNamesp
         meta = {"about": {"batch": batches.get(at)}, "counts": {}, "topics": []}
         kind = BATCH if at in batches else "other"
         records.append(Record(at, kind, msgpack.packb(meta), (), None, 0))
-    return SimpleNamespace(
-        oldest=oldest,
-        head=head,
-        records=lambda after, until=head: (r for r in records if after < r.at <= until),
-    )
+
+    def some(after, until=head):
+        return (record for record in records if after < record.at <= until)
+
+    return SimpleNamespace(oldest=oldest, head=head, records=some, outlines=some)
 
 
 @pytest.mark.parametrize(
