@@ -29,8 +29,6 @@ def targets(
 
     format_ = rows_format(format_, output)
     with open_control(at, config, keys) as control:
-        columns, rows = control.targets(
-            by_barcode=by == "barcode", by_group=by == "group", more=True
-        )
+        columns, rows = control.targets(by=by, more=True)
     with open_rows(output, format_, columns) as writer:
         writer.write(rows_table(columns, rows))

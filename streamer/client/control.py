@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import zmq
@@ -158,30 +158,27 @@ class Control(Connection):
     def targets(
         self,
         *,
-        by_barcode: bool = False,
-        by_group: bool = False,
+        by: Literal["barcode", "group"] | None = None,
         found: bool = False,
         more: bool = False,
     ) -> tuple[list[str], list[list[Any]]]:
         """Columns and rows of ``match --report targets``, over all reads so far.
 
-        by_group: of groups, as with ``--by group``. found: only rows with a count other than 0; a
-        daemon without this option sends all rows.
-        more: also the columns of its sample sheet, and verdicts, if it has them. The rows come in
-        several replies, each with the counts of its moment. RefusedError if the
-        daemon does not count or is still starting.
+        by: as with ``--by``. found: only rows with a count other than 0; a daemon without this
+        option sends all rows. more: also the columns of its sample sheet, and verdicts, if it has
+        them. The rows come in several replies, each with the counts of its moment. RefusedError if
+        the daemon does not count or is still starting.
         """
-        by: dict[str, Any] = {"by": "barcode"} if by_barcode else {}
-        by |= {"by": "group"} if by_group else {}
-        by |= {name: True for name, wanted in (("found", found), ("more", more)) if wanted}
-        reply = self.request("targets", first=0, **by)
+        asked = {"by": by, "found": found, "more": more}
+        asked = {name: value for name, value in asked.items() if value}
+        reply = self.request("targets", first=0, **asked)
         rows = list(reply["rows"])
         while reply["next"] is not None:
             of = reply.get("of")
-            reply = self.request("targets", first=reply["next"], **by)
+            reply = self.request("targets", first=reply["next"], **asked)
             if reply.get("of") != of:
                 # a new barcode has moved the rows: start again
-                reply, rows = self.request("targets", first=0, **by), []
+                reply, rows = self.request("targets", first=0, **asked), []
             rows += reply["rows"]
         return reply["columns"], rows
 

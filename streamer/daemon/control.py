@@ -310,11 +310,10 @@ def _rows(status: DaemonStatus, request: Header) -> Header:
     if by not in (None, "barcode", "group"):
         raise malformed(f"field 'by' is {shown(by)}, must be 'barcode', 'group' or nil")
     first = integer(request, "first") if "first" in request else 0
-    more = flag(request, "more") and by != "group"
+    more = flag(request, "more")
     rows, numbers, of = tally.some_rows(
-        first, _MOST_ROWS, by_barcode=by == "barcode", by_group=by == "group",
-        found=flag(request, "found"), more=more,
-    )  # fmt: skip
+        first, _MOST_ROWS, by, found=flag(request, "found"), more=more
+    )
     if not of:
         raise WireError(
             Reason.SOURCES, "no target has a group: add the column group to dictionary.targets"
@@ -322,7 +321,7 @@ def _rows(status: DaemonStatus, request: Header) -> Header:
     part = next(parted(rows), [])
     columns = TOPICS["barcodes" if by == "barcode" else "targets"].shown.split()
     columns = ["group", *columns[1:]] if by == "group" else columns
-    columns += tally.more_columns(by_barcode=bool(by)) if more else []
+    columns += tally.more_columns(by) if more else []
     following = numbers[len(part)] if len(part) < len(numbers) else None
     found = {"columns": columns, "rows": part, "next": following, "of": of}
     return found | status.answers()

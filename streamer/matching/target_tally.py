@@ -31,6 +31,8 @@ Row = list[Any]
 Then, where the columns are asked for, sample, alias, control and verdict.
 """
 
+By = Literal["barcode", "group"] | None
+
 # the columns that change
 _COUNTS = ("reads", "bases", "matches", "seen")
 
@@ -184,32 +186,29 @@ class TargetTally:
             self._full = None
         return OTHER
 
-    def rows(self, *, by_barcode: bool, more: bool = False) -> list[Row]:
-        """All rows of ``streamer match --report targets``, with ``--by barcode`` or without."""
-        return self.some_rows(0, 1 << 62, by_barcode=by_barcode, more=more)[0]
-
-    def more_columns(self, *, by_barcode: bool) -> list[str]:
+    def more_columns(self, by: By) -> list[str]:
         """The columns that ``more`` adds to rows: those of a sample sheet, and the verdict."""
-        of_sheet = SAMPLE_COLUMNS if by_barcode and self._sheet.samples else ()
+        if by == "group":
+            return []
+        of_sheet = SAMPLE_COLUMNS if by and self._sheet.samples else ()
         return [*of_sheet, *(["verdict"] if self._panel.limits else [])]
 
     def some_rows(
-        self, first: int, most: int, *, by_barcode: bool = False, by_group: bool = False,
-        found: bool = False, more: bool = False,
-    ) -> tuple[list[Row], list[int], int]:  # fmt: skip
-        """Return up to so many of all rows, from number ``first`` on.
+        self, first: int, most: int, by: By = None, *, found: bool = False, more: bool = False
+    ) -> tuple[list[Row], list[int], int]:
+        """Return up to so many of all rows of ``match --report targets``, from ``first`` on.
 
-        by_group: as of ``--by group``, without more columns; none if no target has a group. found:
-        only rows with a nonzero count. more: with the values of ``more_columns``. Also
-        returns the rows' numbers, and how many rows there are in all.
+        by: as of ``--by``; by group there are none if no target has a group. found: only rows with
+        a nonzero count. more: with the values of ``more_columns``. Also returns the rows' numbers,
+        and how many rows there are in all.
         """
         with self._lock:
             self._refresh()
             groups: dict[str | None, CountedRows] = {None: self._all}
-            if by_barcode:
+            if by == "barcode":
                 groups = {label: self._rows[label] for label in sorted(self._rows, key=label_order)}
             a_group = len(self.dictionary.targets.names) + 1
-            if by_group:
+            if by == "group":
                 if self._grouped is None:
                     return [], [], 0
                 names = self._grouped.targets.names
@@ -225,7 +224,7 @@ class TargetTally:
                 some = chosen[: most - len(rows)].tolist()
                 made = group.rows(some)
                 if more:
-                    made = self._with_more(made, ordered[at], group, some, by_barcode)
+                    made = self._with_more(made, ordered[at], group, some, by)
                 rows += made
                 numbers += [at * a_group + number for number in some]
                 if len(rows) >= most:
@@ -238,15 +237,15 @@ class TargetTally:
         label: str | None,
         group: CountedRows,
         some: Sequence[int],
-        by_barcode: bool,
+        by: By,
     ) -> list[Row]:
         """Add the values of ``more_columns`` to rows of a barcode, or of all reads."""
-        if by_barcode and self._sheet.samples:
+        if by and self._sheet.samples:
             of_sheet = self._sheet.columns(label)
             rows = [[*row, *of_sheet] for row in rows]
         if self._panel.limits:
             names = self.dictionary.targets.names
-            controls = self._controls(label) if by_barcode else []
+            controls = self._controls(label) if by else []
             codes = self._panel.verdicts(
                 names, group.columns, controls, negative=label in self._sheet.negative
             )

@@ -165,7 +165,7 @@ class Follower:
             self._model.judged(await self._call(lambda: self._open().request("panel")))
         for ask in (
             lambda: self._open().targets()[1],
-            lambda: self._open().targets(by_barcode=True, found=True)[1],
+            lambda: self._open().targets(by="barcode", found=True)[1],
             lambda: self._open().novelty(),
         ):
             try:

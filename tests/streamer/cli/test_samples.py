@@ -186,7 +186,7 @@ def test_a_daemon_says_the_same(clinic, tmp_path):
         Control(daemon.endpoints["control"]) as control,
     ):
         # all of the sheet, before any read
-        columns, rows = control.targets(by_barcode=True, more=True)
+        columns, rows = control.targets(by="barcode", more=True)
         assert "#" + "\t".join(columns) == HEADER
         assert {row[-1] for row in rows} == {"more needed", "not detected", None}
         assert [row[0] for row in rows[::5]] == [*SAMPLES]

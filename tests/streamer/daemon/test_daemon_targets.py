@@ -144,7 +144,7 @@ def test_the_feed_brings_what_changes_and_says_once_what_is_enough(tmp_path):
             daemon.wait_for_subscriptions(*Heard.topics)
             deliver(daemon, run, 12)
             with Control(daemon.endpoints["control"]) as control:
-                everything = control.targets()[1], control.targets(by_barcode=True)[1]
+                everything = control.targets()[1], control.targets(by="barcode")[1]
             rows = targets_report(run.reads, K, records=sources, barcodes=run.barcodes)
             enough = _enough(rows, {"both": ["one", "two"], "far": ["far"]})
             heard = Heard(feed, *everything, enough - said_before)
@@ -336,7 +336,7 @@ def test_a_barcode_that_comes_between_two_replies_moves_no_rows(tmp_path, monkey
             return reply
 
         monkeypatch.setattr(control, "request", requested)
-        columns, rows = control.targets(by_barcode=True)
+        columns, rows = control.targets(by="barcode")
         assert replies[0]["of"] < replies[-1]["of"] == len(rows)
         named = [(barcode, target) for barcode, target, *_ in rows]
         barcodes = [None if name == "." else name for name in sorted(set(run.barcodes))]

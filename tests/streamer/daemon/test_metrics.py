@@ -104,7 +104,7 @@ def test_they_agree_with_status_and_targets_also_after_a_restart(path, tmp_path)
             send_reads(daemon, seed)
             with Control(daemon.endpoints["control"]) as control:
                 status = control.status()
-                _, rows = control.targets(by_barcode=True)
+                _, rows = control.targets(by="barcode")
             endpoint = status["endpoints"]["metrics"]
             samples = scrape(endpoint)
             check_agrees(samples, status, rows)

@@ -178,7 +178,7 @@ def test_a_daemon_takes_its_table_again_and_a_report_counts_by_it(files, tmp_pat
     reads = reads_of(GENOME, random.Random(4), 30, "r")
 
     def found(control):
-        _, counted = control.targets(by_barcode=False)
+        _, counted = control.targets()
         return [(row[0] or ".", row[1], row[4]) for row in counted]
 
     def expected(records):

@@ -87,12 +87,17 @@ def plain_rows(counts, *first):
     return [*rows, [*first, None, columns[0][-1], columns[1][-1], *[None] * 5]]
 
 
+def all_rows(made, by=None):
+    """Every row."""
+    return made.some_rows(0, 1 << 62, by)[0]
+
+
 @pytest.mark.parametrize("groups", [{}, {"g": ["t1", "t2"], "h": ["t2", "t7", "t9"], "none": []}])
 def test_rows_and_enough_are_those_of_counting_anew(tally, groups):
     random.seed(3)
     panel = Panel(groups, breadth=0.5, reads=3)
     made = tally(panel)
-    assert made.rows(by_barcode=False) == plain_rows(made._counts.union())
+    assert all_rows(made) == plain_rows(made._counts.union())
     told, said = {False: {}, True: {}}, []
     for _ in range(60):
         for _ in range(random.randrange(4)):
@@ -108,9 +113,9 @@ def test_rows_and_enough_are_those_of_counting_anew(tally, groups):
             label: plain_rows(made._counts.columns(label), label) for label in made._counts.groups
         }
         everything = plain_rows(made._counts.union())
-        assert made.rows(by_barcode=False) == everything
+        assert all_rows(made) == everything
         ordered = sorted(rows, key=lambda label: label or ".")
-        assert made.rows(by_barcode=True) == [row for label in ordered for row in rows[label]]
+        assert all_rows(made, "barcode") == [row for label in ordered for row in rows[label]]
         # also rows of targets that are matched and have no read
         assert told[False] == {(row[0],): row for row in everything if any(row[1:4])}
         every = [row for label in rows for row in rows[label]]
@@ -153,14 +158,14 @@ def test_some_rows_are_those_of_all(tally):
     made = tally(Panel())
     for label in ("b1", "b2", None):
         find(made, label, 7, 1, 1)
-    for by_barcode, size in ((True, 3 * 31), (False, 31)):
-        everything = made.rows(by_barcode=by_barcode)
+    for by, size in (("barcode", 3 * 31), (None, 31)):
+        everything = all_rows(made, by)
         assert len(everything) == size
         for first in (0, 1, 30, 31, 32, 61, 62, 92, 93, 100, 1 << 70):
             for most in (1, 2, 31, 62, 200):
-                some = made.some_rows(first, most, by_barcode=by_barcode)
+                some = made.some_rows(first, most, by)
                 chosen = range(size)[first : first + most]
                 assert some == ([everything[at] for at in chosen], [*chosen], size)
-                some = made.some_rows(first, most, by_barcode=by_barcode, found=True)
+                some = made.some_rows(first, most, by, found=True)
                 chosen = [at for at in (7, 38, 69) if first <= at < size][:most]
                 assert some == ([everything[at] for at in chosen], chosen, size)

@@ -161,7 +161,7 @@ def test_all_agree_to_the_last_count(tmp_path):
         daemon.wait_for_subscriptions("read", "targets", "barcodes")
         run.send(daemon)
         assert control.targets()[1] == rows
-        assert control.targets(by_barcode=True)[1] == barcodes
+        assert control.targets(by="barcode")[1] == barcodes
 
         def page_agrees():
             shown = live(daemon.endpoints["web"])["rows"]
