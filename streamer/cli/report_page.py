@@ -131,7 +131,7 @@ def report(
     shown = _names(files)
     found = [_source(path, shown[path], recount, quiet=quiet) for path in files]
     for source in found if run else ():
-        source.facts.insert(0, ("run", run))
+        source.facts[:] = dict.fromkeys([("run", run), *source.facts])
     for one in (made for source in found for made in source.reports):
         if isinstance(one, TargetReport):
             one.attach(sheet, judging)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import check_kmers
+from streamer.dictionary.target_sets import check_kmers, first_names
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.reports import Columns
@@ -65,27 +65,30 @@ class Panel:
         return self if self.groups else replace(self, groups=members)
 
     def alarms(
-        self, sheet: SampleSheet, found: Mapping[str | None, Collection[str]],
+        self, sheet: SampleSheet, found: Mapping[str | None, Sequence[str]],
         reads: Mapping[str | None, int],
     ) -> Iterator[str]:  # fmt: skip
         """Yield what is wrong with a run: samples without reads, controls that are not right.
 
-        found, reads: the detected targets and the number of reads of each barcode.
+        found, reads: the detected targets (without thresholds, those with reads) and the number of
+        reads of each barcode.
         """
         for barcode, sample in sheet.samples.items():
             name, here = sheet.shown(barcode), found.get(barcode, ())
             lacks = [one for one in self.positive if one not in here]
             if sample.control == "negative" and here:
-                yield f"in the negative control {name} was found: {', '.join(here)}"
+                yield f"in the negative control {name} was found: {first_names(here)}"
             elif sample.control == "positive" and lacks:
-                yield f"in the positive control {name} was not found: {', '.join(lacks)}"
+                yield f"in the positive control {name} was not found: {first_names(lacks)}"
             elif sample.control == "positive" and not here:
                 yield f"in the positive control {name} nothing was found"
-            elif sample.control is None and not reads.get(barcode):
-                yield f"{name} has no read"
-        rest = [*filter(None, reads.keys() - sheet.samples.keys() - {"unclassified"})]
+        empty = [sheet.shown(barcode) for barcode, sample in sheet.samples.items()
+                 if sample.control is None and not reads.get(barcode)]  # fmt: skip
+        if empty:
+            yield f"without a read: {first_names(empty)}"
+        rest = sorted(filter(None, reads.keys() - sheet.samples.keys() - {"unclassified"}))
         if sheet.samples and rest:
-            yield f"the sample sheet does not name {', '.join(sorted(rest)[:20])}"
+            yield f"the sample sheet does not name {first_names(rest)}"
 
     @property
     def limits(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import TargetSets, first_names
+from streamer.dictionary.target_sets import TargetSets
 from streamer.errors import warn
 from streamer.matching import target_counts
 from streamer.matching.matcher import StreamMatcher
@@ -73,9 +73,8 @@ class TargetAnswer(Answer):
         panel: Panel | None = None,
     ) -> None:
         self._target = "group" if by == "group" else "target"
-        self._by_barcode = by == "barcode"
         self._sheet, self._panel = sheet, panel
-        first = ("barcode",) if self._by_barcode else ()
+        self._first = first = ("barcode",) if by == "barcode" else ()
         more = () if sheet is None else sheet.header
         judged = () if panel is None else ("verdict",)
         self.columns = (*first, self._target, *target_counts.TARGET_COLUMNS[1:], *more, *judged)
@@ -83,50 +82,54 @@ class TargetAnswer(Answer):
 
     def after(self, result: BatchResult) -> Iterable[Table]:
         """Return no rows yet."""
-        self._counts.add(result, _barcodes(result, self._sheet) if self._by_barcode else None)
+        self._counts.add(result, _barcodes(result, self._sheet) if self._first else None)
         return ()
 
     def last(self) -> Iterator[Table]:
-        """Yield one table, or one per barcode in ascending order."""
-        if not self._by_barcode:
-            yield self._table(None, self._counts.columns(), [], {})
-            return
+        """Yield one table, or one per barcode in ascending order; warn of samples and controls."""
         sheet = self._sheet
-        found, negative = {*self._counts.groups}, list[str]()
-        if sheet is not None:
-            negative = sheet.negative
-            rest = sorted(filter(None, found - sheet.samples.keys() - {"unclassified"}))
-            if rest:
-                warn(f"barcodes that the sample sheet does not name: {first_names(rest)}")
-            found |= sheet.samples.keys()
-        controls = [self._counts.columns(barcode) for barcode in negative]
-        rows = len(self._counts.targets.names) + 1
-        for barcode in sorted(found, key=label_order):
+        if not self._first:
+            yield self._table(None, self._counts.columns(), [])[0]
+            return
+        samples, negative = ({}, ()) if sheet is None else (sheet.samples, sheet.negative)
+        controls = [self._counts.columns(one) for one in negative]
+        found, reads = dict[str | None, list[str]](), dict[str | None, int]()
+        for barcode in sorted({*self._counts.groups, *samples}, key=label_order):
             columns = self._counts.columns(barcode)
-            others = [] if barcode in negative else controls
-            yield self._table(barcode, columns, others, {"barcode": same(barcode, rows)})
+            table, found[barcode] = self._table(barcode, columns, controls)
+            reads[barcode] = int(columns["reads"].sum())
+            yield table
+        if sheet is not None:
+            from streamer.matching.panel import Panel
+
+            for line in (self._panel or Panel()).alarms(sheet, found, reads):
+                warn(line)
 
     def _table(
-        self,
-        barcode: str | None,
-        columns: Columns,
-        controls: Sequence[Columns],
-        before: dict[str, Column],
-    ) -> Table:
-        """Return the rows of one barcode; controls: counts of the negative controls."""
+        self, barcode: str | None, columns: Columns, controls: Sequence[Columns]
+    ) -> tuple[Table, list[str]]:
+        """Return the rows of one barcode, and the names of the targets found in it.
+
+        controls: counts of the negative controls.
+        """
         names, more = self._counts.targets.names, dict[str, Column]()
+        before = {one: same(barcode, len(names) + 1) for one in self._first}
+        found = columns["reads"] > 0
+        negative = False
         if self._sheet is not None:
+            negative = barcode in self._sheet.negative
             of_sheet = zip(self._sheet.header, self._sheet.columns(barcode), strict=True)
             more = {name: same(value, len(names) + 1) for name, value in of_sheet}
         if self._panel is not None:
-            negative = self._sheet is not None and barcode in self._sheet.negative
-            codes = self._panel.verdicts(names, columns, controls, negative=negative)
+            others = [] if negative else controls
+            codes = self._panel.verdicts(names, columns, others, negative=negative)
+            found = codes == self._panel.words.index("detected")
             more["verdict"] = Labels(self._panel.words).gather(codes)
         kmers, seen, matches = columns["kmers"], columns["seen"], columns["matches"]
-        return Table(
+        table = Table(
             {
                 **before,
-                self._target: Labels(self._counts.targets.names).gather(columns["target"]),
+                self._target: Labels(names).gather(columns["target"]),
                 "reads": columns["reads"],
                 "bases": columns["bases"],
                 "matches": _but_last(matches),
@@ -137,6 +140,7 @@ class TargetAnswer(Answer):
                 **more,
             }
         )
+        return table, [names[at] for at in np.flatnonzero(found[:-1]).tolist()]
 
 
 class CoverageAnswer(Answer):

@@ -79,6 +79,12 @@ class Collection:
                 if report.by_barcode == by_barcode]  # fmt: skip
 
     @property
+    def alarms(self) -> Iterator[str]:
+        """Yield what is wrong with the run, once each."""
+        reports = (report for _, report in self.targets(by_barcode=True))
+        return iter(dict.fromkeys(line for report in reports for line in report.alarms()))
+
+    @property
     def counted(self) -> Iterator[tuple[str, int, int]]:
         """Yield name, reads and bases of every report that counts all reads of a run."""
         for source in self.sources:

@@ -63,14 +63,16 @@ def table(
 ) -> Markup:
     """A table; columns from ``numbers_from`` on are aligned as numbers, the first is a heading.
 
-    text_from: columns from here on are text again.
+    text_from: columns from here on are text again. With class_ each cell also has the name of its
+    column, which page.css shows where the page is narrow.
     """
     kinds = ["n" if numbers_from <= at < text_from else None for at in range(len(head))]
     heads = [tag("th", cell, scope="col", class_=kind)
              for cell, kind in zip(head, kinds, strict=True)]  # fmt: skip
     body = []
     for first, *rest in rows:
-        cells = [tag("td", cell, class_=kind) for cell, kind in zip(rest, kinds[1:], strict=True)]
+        cells = [tag("td", cell, class_=kind, data_label=label if class_ else None)
+                 for cell, kind, label in zip(rest, kinds[1:], head[1:], strict=True)]  # fmt: skip
         body.append(tag("tr", tag("th", first, scope="row"), *cells))
     return tag(
         "div",
@@ -152,10 +154,9 @@ def figure(caption: str, drawing: Markup, *below: Markup) -> Markup:
     return tag("figure", tag("figcaption", caption), drawing, *below)
 
 
-def folded(label: str, *inside: Markup, shown: bool = False) -> Markup:
+def folded(label: str, *inside: Markup) -> Markup:
     """Return a collapsible element."""
-    opened = {"open": ""} if shown else {}
-    return tag("details", tag("summary", label), joined(*inside), **opened)
+    return tag("details", tag("summary", label), *inside)
 
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -323,7 +324,7 @@ def heat_map(
         for x, barcode in enumerate(barcodes):
             place = before + x * _CELL, _TOP + y * _ROW
             verdict = report.verdicts[barcode][target] if report.verdicts else None
-            name = f"{report.names[target]}, {report.shown(barcode)}"
+            name = f"{report.names[target]}, {report.sheet.shown(barcode)}"
             cells.append(_cell(place, name, columns[barcode][target], verdict))
     width, height = before + _CELL * len(barcodes) + 64, _TOP + _ROW * len(targets) + 4
     svg = tag(
@@ -416,10 +417,8 @@ def by_bin(counts: reports.LengthCounts) -> dict[int, int]:
 
 
 def length_figure(report: reports.ReadsReport, identity: str) -> Markup:
-    """Draw the figure with its table; nothing without reads."""
+    """Draw the figure with its table; there must be reads."""
     every = report.all
-    if not every.reads:
-        return Markup("")
     on, off = by_bin(report.on), by_bin(report.off)
     first, last = min(on.keys() | off.keys()), max(on.keys() | off.keys())
     bins = range(first, last + 1)
@@ -619,7 +618,7 @@ def missing_table(report: reports.TargetReport, where: str) -> Markup:
         lists = [_names(one) for one in ([more, none] if judged else [none])]
         control = report.control(barcode)
         name = joined(
-            report.shown(barcode) if report.by_barcode else "all reads",
+            report.sheet.shown(barcode) if report.by_barcode else "all reads",
             tag("small", f" {control} control") if control else None,
         )
         reads = int(report.groups[barcode][0].sum())
@@ -645,7 +644,7 @@ def barcode_table(report: reports.TargetReport) -> Markup:
         reads, bases, *_ = counts = report.groups[barcode]
         on = int(reads[:-1].sum())
         rows.append([
-            report.shown(barcode), f"{int(reads.sum()):,}", f"{int(bases.sum()):,}",
+            report.sheet.shown(barcode), f"{int(reads.sum()):,}", f"{int(bases.sum()):,}",
             percent(on, int(reads.sum())), f"{int((counts[0, :-1] > 0).sum()):,}",
         ])  # fmt: skip
     return table(head, rows, caption="Reads by barcode")
@@ -669,9 +668,10 @@ def pair_table(report: reports.TargetReport) -> Markup:
                 continue
             known = line.target is not None
             rows.append([
-                report.shown(barcode), line.target if known else "unassigned", f"{line.reads:,}",
-                f"{line.bases:,}", *([ratio(line.breadth), ratio(line.depth), f"{line.seen:,}"]
-                                     if known else [""] * 3),
+                report.sheet.shown(barcode), line.target if known else "unassigned",
+                f"{line.reads:,}", f"{line.bases:,}",
+                *([ratio(line.breadth), ratio(line.depth), f"{line.seen:,}"] if known
+                  else [""] * 3),
                 *([verdict or ""] if report.verdicts else []),
             ])  # fmt: skip
     if left:

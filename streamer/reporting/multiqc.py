@@ -79,6 +79,7 @@ def multiqc(collection: Collection, sample: str) -> str:
     )
     if "verdict" in used and collection.verdict_rule:
         description += f" Verdicts: {collection.verdict_rule}."
+    description += "".join(f" Note: {line.translate(_PLAIN)}." for line in collection.alarms)
     if left:
         description += f" {left:,} rows with fewer reads are left out."
     return _table("", "targets", description, headers, data)
@@ -170,7 +171,7 @@ def _of_targets(report: TargetReport, first: str) -> list[tuple[str, dict[str, A
     """Rows, most reads first; with barcodes, only those with a match or a verdict."""
     rows: list[tuple[int, str, dict[str, Any]]] = []
     for barcode in report.barcodes:
-        label = report.shown(barcode) if barcode else "no barcode"
+        label = report.sheet.shown(barcode) if barcode else "no barcode"
         words = [first, *([label] if report.by_barcode else [])]
         verdicts = [*report.verdicts.get(barcode, [None] * len(report.names)), None]
         control = report.control(barcode)

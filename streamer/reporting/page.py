@@ -71,9 +71,9 @@ def _missing(collection: Collection) -> Iterator[figures.Markup]:
     found = collection.targets(by_barcode=True)
     if not found:
         found = [one for one in collection.targets(by_barcode=False) if one[1].verdicts]
+    for line in collection.alarms:
+        yield figures.tag("p", f"Note: {line}.", class_="note")
     for source, report in found:
-        for line in report.alarms():
-            yield figures.tag("p", f"Note: {line}.", class_="note")
         where = f" in {source.name}" if len(found) > 1 else ""
         yield figures.missing_table(report, where)
     if collection.verdict_rule and any(report.verdicts for _, report in found):
@@ -230,7 +230,7 @@ def _lengths(report: ReadsReport, identity: str) -> figures.Markup:
         "Longest",
     ]
     rows: list[list[figures.Child]] = []
-    for name, counts in (("all", every), ("on a target", report.on), ("on no target", report.off)):
+    for name, counts in (("all", every), ("on a target", report.on), ("unassigned", report.off)):
         mean = counts.bases / counts.reads if counts.reads else 0
         numbers = (counts.reads, counts.bases, counts.n50, counts.middle(), round(mean),
                    counts.longest)  # fmt: skip

@@ -638,10 +638,6 @@ class TargetReport:
             codes = panel.verdicts(self.names, counts, controls, negative=own)[:-1]
             self.verdicts[label] = [VERDICTS[code] for code in codes.tolist()]
 
-    def shown(self, barcode: str | None) -> str:
-        """The sample and its barcode, for people."""
-        return self.sheet.shown(barcode)
-
     def having(self, barcode: str | None, *verdicts: str | None) -> list[str]:
         """The targets of a sample with one of these verdicts; without a panel, those with reads."""
         if self.verdicts:

@@ -151,7 +151,7 @@ def test_every_number_of_the_run(tmp_path, monkeypatch):
     missing = page.table("What is missing, by sample")
     assert missing[0][:3] == ["patient 5 (barcode05)", "0", "0 of 20"]
     assert missing[-1][0].startswith("NTC (barcode12)")
-    assert any("patient 5 (barcode05) has no read" in word for word in page.words)
+    assert any("without a read: patient 5 (barcode05)" in word for word in page.words)
     for row in missing:
         code = row[0].partition("(")[2][:9]
         lacking = [target for (other, target), word in said.items()

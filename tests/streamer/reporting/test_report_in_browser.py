@@ -21,6 +21,15 @@ pytestmark = [
 ]
 AXE = os.environ.get("STREAMER_TEST_AXE", "")
 EVIL = "<img/src=x/onerror=alert(1)>"
+# of each sample's row of what is missing: is all of it on the page, and where that is narrow each
+# cell below the one before, after the name of its column?
+WHOLE = """[...document.querySelectorAll('.names tbody tr')].map(row => {
+  const [narrow, cells] = [innerWidth < 600, [...row.cells]];
+  const boxes = cells.map(cell => cell.getBoundingClientRect());
+  return boxes.every((box, at) => box.left >= 0 && box.right <= innerWidth
+    && (at === 0 || box.top >= boxes[at - 1].bottom) === (at === 0 || narrow)
+    && (getComputedStyle(cells[at], '::before').content !== 'none') === (at > 0 && narrow));
+})"""
 
 
 @pytest.fixture
@@ -38,7 +47,7 @@ def page(tmp_path):
     barcodes = [f"barcode{at:02d}" for at in range(1, 13)]
     for barcode in [None, *barcodes]:
         for name in names:
-            seen = rng.randrange(1001)
+            seen = max(0, rng.randrange(-300, 1001))
             row = f"{name}\t{seen}\t{9 * seen}\t{3 * seen}\t1000\t{seen}"
             row += f"\t{seen / 1000:.4f}\t{3 * seen / 1000:.4f}\n"
             texts["b" if barcode else "t"] += (f"{barcode}\t" if barcode else "") + row
@@ -74,6 +83,7 @@ def test_the_page_in_a_browser(page, tmp_path):
             for dark in (False, True):
                 browser.look(width, dark=dark)
                 assert browser.evaluate("document.documentElement.scrollWidth") <= width
+                assert browser.evaluate(WHOLE) == [True] * 10
                 # texts keep their size, and no figure is without one
                 sizes = browser.evaluate(
                     "[...document.querySelectorAll('svg[role=img]')].map(s =>"

@@ -210,7 +210,7 @@ def test_what_is_wrong_with_a_run():
     said = panel.alarms(sheet, {"p": ["a"], "n": ["b"]}, {"p": 1, "n": 1, "x": 1})
     assert [*said] == [
         "in the positive control p was not found: b", "in the negative control n was found: b",
-        "s has no read", "the sample sheet does not name x",
+        "without a read: s", "the sample sheet does not name x",
     ]  # fmt: skip
 
 
