@@ -183,8 +183,9 @@ def test_long_socket_path_is_refused():
 
 
 @pytest.mark.parametrize("table", ["journal", "jobs"])
-def test_one_folder_for_state_and_sockets(tmp_path, monkeypatch, table):
+def test_one_folder_for_state_and_sockets(tmp_path_factory, monkeypatch, table):
     """Whoever makes it first, makes it private."""
+    tmp_path = tmp_path_factory.mktemp(table)  # short enough for a socket
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     if table == "journal":
