@@ -39,6 +39,7 @@ from trie.index.text_index import TextIndex
 _OFFSET: Final = np.uint32(FULL - 1)
 _BEFORE: Final = 32  # symbols before a place whose m-mers matter
 _NEAR: Final = 128
+_NONE: Final = np.uint64(1 << 63)  # and more: the numbers of no m-mer
 _ROWS: Final = 1 << 16
 _GRAIN: Final = 1 << 14
 _SORTED: Final = 1 << 25  # symbols whose repeats are sorted together
@@ -163,6 +164,21 @@ def _least(orders, at, width):
 
 
 @inner
+def _windows_of(orders, at, width):
+    """The first and last of the windows whose first least order is that at ``at``."""
+    first, last = at - width + 1, at
+    for i in range(at - 1, at - width, -1):
+        if orders[i] <= orders[at]:
+            first = i + 1
+            break
+    for i in range(at + 1, at + width):
+        if orders[i] < orders[at]:
+            last = i - width
+            break
+    return first, last
+
+
+@inner
 def _is_left(sixteens, orders, mers, offsets, full, at, canonical):
     """Whether a window is not found on the first level."""
     best = _least(orders, at, mers.width)
@@ -172,6 +188,18 @@ def _is_left(sixteens, orders, mers, offsets, full, at, canonical):
             if is_full(full, bucket_of(key, offsets), FIRST):
                 return True
     return False
+
+
+@inner
+def _has_alike(prints, low, total, alike):
+    """Note which places of a bucket share their fingerprint with another; whether any do."""
+    some = False
+    for i in range(total):
+        alike[i] = False
+        for j in range(i):
+            if prints[low + i] == prints[low + j]:
+                alike[i] = alike[j] = some = True
+    return some
 
 
 @njit(cache=True, nogil=True)
@@ -187,7 +215,7 @@ def _in_buckets(text, blocks, gaps, shape, offsets, places, prints, full, begin,
         total = np.int64(offsets[bucket + 1] & _OFFSET) - np.int64(offsets[bucket] & _OFFSET)
         most = max(most, total)
     numbers = np.empty(most, dtype=np.uint64)
-    turned = np.empty(most, dtype=np.bool_)
+    alike, turned = np.empty(most, dtype=np.bool_), np.empty(most, dtype=np.bool_)
     lefts, rights = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
     count = 0
     for bucket in range(begin, end):
@@ -195,7 +223,7 @@ def _in_buckets(text, blocks, gaps, shape, offsets, places, prints, full, begin,
         total = np.int64(offsets[bucket + 1] & _OFFSET) - low
         if count + 64 * total > len(rows):
             return bucket, count
-        if total < 2:
+        if not _has_alike(prints, low, total, alike):
             continue
         for level in (FIRST, SECOND):
             length, width = mers.length, mers.width
@@ -204,39 +232,46 @@ def _in_buckets(text, blocks, gaps, shape, offsets, places, prints, full, begin,
             if width == 0 or is_full(full, bucket, level):
                 continue
             for i in range(total):
-                numbers[i], turned[i] = number_of(
-                    symbols_at(text, np.int64(places[low + i])), length, canonical
-                )
+                if alike[i]:
+                    numbers[i], turned[i] = number_of(
+                        symbols_at(text, np.int64(places[low + i])), length, canonical
+                    )
+                else:
+                    numbers[i] = _NONE + np.uint64(i)
                 lefts[i] = -1
             for i in range(total):
+                if not alike[i]:
+                    continue
                 place = np.int64(places[low + i])
                 shared = False
                 for j in range(total):
-                    shared |= j != i and numbers[j] == numbers[i]
+                    # a window of a place beyond has no earlier one
+                    shared |= (
+                        j != i
+                        and numbers[j] == numbers[i]
+                        and np.int64(places[low + j]) < place + 2 * k
+                    )
                 shared &= i == 0 or places[low + i - 1] != places[low + i]
                 # the place may be one of another level
                 shared &= np.int64(bucket_of(key_of(numbers[i]), offsets)) == bucket
                 if not shared:
                     continue
                 origin = (place - _BEFORE) & ~3
+                own = place - origin
                 fill_from_text(text, origin, _NEAR, sixteens)
                 for at in range(0, 80, 16):
                     put_orders(sixteens, at, mers, orders, at)
                     if level == SECOND:
                         put_orders(sixteens, at, longer, others, at)
-                own = place - origin
+                first, last = _windows_of(others if level == SECOND else orders, own, width)
                 for j in range(total):
                     if numbers[j] == numbers[i]:
                         _bound(blocks, gaps, shape.text, k, places, low, j, lefts, rights)
                 for window in range(
-                    max(lefts[i], place - width + 1), min(rights[i] - k, place) + 1
+                    max(lefts[i], origin + first), min(rights[i] - k, origin + last) + 1
                 ):
-                    at = window - origin
-                    if level == FIRST:
-                        if _least(orders, at, width) != own:
-                            continue
-                    elif _least(others, at, width) != own or not _is_left(
-                        sixteens, orders, mers, offsets, full, at, canonical
+                    if level == SECOND and not _is_left(
+                        sixteens, orders, mers, offsets, full, window - origin, canonical
                     ):
                         continue
                     best, step = window, 1
