@@ -1,7 +1,7 @@
 """Blocks of decompressed text, made ahead of the parser by one thread or by a team.
 
-    gzip      ISA-L's own functions in kernels (``bgzf``), or isal's for each piece
-              several threads: rapidgzip, in a process of its own (extra parallel-gzip)
+    gzip      isal, member by member; several threads: rapidgzip, in a process of its own
+              (extra parallel-gzip)
     BGZF      groups of blocks, which the threads of a team decompress (``bgzf``)
     bz2, xz   Python's decompressors, member by member, to the last byte
     zstd      xopen
@@ -95,6 +95,9 @@ class Members:
         self._member: Any = None
         self._data = b""
         self._last = last
+        # isal loses its place in a header that comes in pieces: what has come without any text yet
+        self._head: bytes | None = None
+        self._again = compression == "gz"
 
     def read1(self, size: int = _READ_BYTES, /) -> bytes:
         """Read at most ``size`` bytes; none at the end."""
@@ -114,10 +117,15 @@ class Members:
                     continue
                 if self._last is not None and self._magic:
                     self._check_begin()
-                self._member, self._last = self._begin(), 0
+                self._head, self._last = b"", 0
+            if self._head is not None:
+                self._head += self._data
+                self._member, self._data = self._begin(), self._head
             out = self._member.decompress(self._data, size)
             self._last = (self._last or 0) + len(out)
             self._data = b""
+            if out or self._member.eof or not self._again:
+                self._head = None
         return out
 
     def _check_begin(self) -> None:
@@ -129,97 +137,6 @@ class Members:
         same = sum(one == other for one, other in zip(begin, magic, strict=False))
         if same < len(begin) - (len(begin) == len(magic)):
             raise TrailingBytesError(behind_empty=self._last == 0)
-
-
-_GZIP_READ_BYTES = 1 << 20
-
-_PROBLEMS = {
-    -1: "Error -1 Invalid deflate block found",
-    -2: "Error -2 Invalid deflate symbol found",
-    -3: "Error -3 Invalid lookback distance found",
-    -4: "Error -4 Invalid gzip/zlib wrapper found",
-    -5: "Error -5 Gzip/zlib wrapper specifies unsupported compress method",
-    -6: "Error -6 Incorrect checksum found",
-}
-"""Error messages in isal's wording."""
-
-
-class GzipMembers:
-    """Reads the members of a file, one after the other.
-
-    whole: fill blocks completely, because the file is not a pipe. last: as in ``Members``.
-    """
-
-    def __init__(self, file: raw_file.Packed, *, whole: bool, last: int | None = None) -> None:
-        self._file = file
-        self._whole = whole
-        self._state = bgzf.InflateState()
-        self._packed = np.empty(bgzf.PUSHED + _GZIP_READ_BYTES, dtype=np.uint8)
-        self._stream = np.zeros(7, dtype=np.int64)
-        self._stream[bgzf.SIZE], self._stream[bgzf.AFTER] = last or 0, last is not None
-        self._ended = False
-        self._problem: BaseException | None = None
-
-    def blocks(self, size: int) -> Iterator[raw_file.TextBlock]:
-        """Yield the text in blocks of at most ``size`` bytes; errors as in ``fill``."""
-        while (block := self.fill(raw_file.new_block(size))).stop > block.first:
-            yield block
-
-    def fill(self, block: raw_file.TextBlock) -> raw_file.TextBlock:
-        """Fill the block; less than full only at the end or from a pipe, empty at the end.
-
-        Raises what reading raises, EOFError for a truncated member, TrailingBytesError, and
-        IsalError for any other fault, each after all text before it has been returned.
-        """
-        stream = self._stream
-        stream[bgzf.TO] = block.first
-        try:
-            self._raise()
-            self._fill(block)
-        except BaseException as problem:
-            if stream[bgzf.TO] == block.first:
-                raise
-            self._problem = problem
-        return block._replace(stop=int(stream[bgzf.TO]))
-
-    def _raise(self) -> None:
-        problem, self._problem = self._problem, None
-        if problem is not None:
-            raise problem
-
-    def _fill(self, block: raw_file.TextBlock) -> None:
-        state, stream, packed = self._state, self._stream, self._packed
-        packed_address = np.uint64(array_address(packed))
-        address = np.uint64(array_address(block.array))
-        while True:
-            code = bgzf.inflate_members(
-                bgzf.INFLATE.addresses, state.address, state.words, state.halves, stream, packed,
-                packed_address, address, block.stop, self._ended,
-            )  # fmt: skip
-            if code == bgzf.FULL:
-                return
-            if code == bgzf.TRAILING:
-                raise TrailingBytesError(behind_empty=stream[bgzf.SIZE] == 0)
-            if code != bgzf.NEED_INPUT:
-                raise bgzf.igzip_lib.IsalError(_PROBLEMS.get(code, f"Error {code} Unknown error"))
-            if not self._whole and stream[bgzf.TO] > block.first:
-                return
-            if self._ended:
-                if stream[bgzf.PHASE] != bgzf.BETWEEN:
-                    raise EOFError
-                return
-            self._read()
-
-    def _read(self) -> None:
-        """Read more compressed bytes after the few that are left."""
-        stream, packed = self._stream, self._packed
-        left = packed[stream[bgzf.AT] : stream[bgzf.STOP]].copy()
-        stream[bgzf.AT] = bgzf.PUSHED
-        stream[bgzf.STOP] = bgzf.PUSHED + len(left)
-        packed[bgzf.PUSHED : stream[bgzf.STOP]] = left
-        count = self._file.readinto(packed.data[stream[bgzf.STOP] :])
-        stream[bgzf.STOP] += count
-        self._ended = count == 0
 
 
 LEAST_THREADS = 6
@@ -478,11 +395,9 @@ def _gzip(
 
 
 def _members(
-    file: raw_file.Packed, size: int, *, whole: bool, last: int | None = None
+    file: raw_file.Readable, size: int, *, whole: bool, last: int | None = None
 ) -> Iterator[raw_file.TextBlock]:
-    if bgzf.INFLATE.missing:
-        return _filled(Members(file, "gz", last), size, whole=whole)
-    return GzipMembers(file, whole=whole, last=last).blocks(size)
+    return _filled(Members(file, "gz", last), size, whole=whole)
 
 
 def _without_rest(
@@ -546,24 +461,18 @@ class _Chained:
         self._whole = whole
 
     def read1(self, size: int = _READ_BYTES, /) -> bytes:
-        """Read at most ``size`` bytes; none at the end."""
-        data = bytearray(size)
-        return bytes(data[: self.readinto(memoryview(data))])
-
-    def readinto(self, buffer: Any, /) -> int:
-        """Read as many bytes as fit; fewer at the end or from a pipe."""
-        count = 0
-        while count < len(buffer) and (self._whole or not count):
+        """Read ``size`` bytes; fewer at the end or from a pipe."""
+        parts: list[bytes] = []
+        while size and (self._whole or not parts):
             if not self._packed.size:
                 following = next(self._line, None)
                 if following is None:
                     break
                 self._packed = following[0]
-            data = self._packed[: len(buffer) - count]
-            buffer[count : count + data.size] = data.data
-            count += data.size
-            self._packed = self._packed[data.size :]
-        return count
+            parts.append(self._packed[:size].tobytes())
+            self._packed = self._packed[size:]
+            size -= len(parts[-1])
+        return b"".join(parts)
 
 
 def _filled(file: raw_file.Readable, most: int, *, whole: bool) -> Iterator[raw_file.TextBlock]:
