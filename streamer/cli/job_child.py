@@ -1,8 +1,8 @@
-"""A job's process: ``job_child PARENT REPORT DEVICE_BYTES MOST_BYTES SHOWN_FROM ...``.
+"""A job's process: ``job_child PARENT REPORT DEVICE_BYTES MOST_BYTES NICE SHOWN_FROM ...``.
 
 PARENT: the PID of the process that starts it; the job ends with the thread that started it. REPORT:
 a descriptor for its progress. DEVICE_BYTES: GPU memory it may use, 0: no GPU. MOST_BYTES: the most
-bytes of a file. SHOWN_FROM: a prefix to remove from the names of inputs.
+bytes of a file. NICE: as in nice(2). SHOWN_FROM: a prefix to remove from the names of inputs.
 """
 
 import os
@@ -14,21 +14,20 @@ from pathlib import Path
 
 from streamer.__main__ import run
 
-NICE = 19
 _REPORT_SECONDS = 0.1
 _OOM_SCORE = 1000
 
 
 def main() -> None:
-    """Run the command line after these five, at the lowest priority on half the cores."""
-    parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
+    """Run the command line after these six, at that priority on half the cores."""
+    parent, report, device_bytes, most_bytes, nice = (int(sys.argv.pop(1)) for _ in range(5))
     shown_from = sys.argv.pop(1)
     from streamer.cli import streams
     from streamer.daemon.process import give_way
     from trie.cpu.machine import end_with, half_of_cores
 
     end_with(parent)
-    give_way(NICE)
+    give_way(nice)
     # whole cores: a thread beside one of the daemon's on the same core would slow it
     os.sched_setaffinity(0, half_of_cores(os.sched_getaffinity(0)))
     # if memory runs out, the kernel ends the job, not its daemon

@@ -344,6 +344,7 @@ class JobsTable(ConfigTable):
     kept: int = Field(default=100, ge=1, le=10_000)
     keep_bytes: int = Field(default=16 * GIB, ge=MIB, le=1 << 50)
     device_bytes: int = Field(default=0, ge=0, le=1 << 50)
+    nice: int = Field(default=19, ge=0, le=19)
 
     def missing(self, given: Self) -> Iterator[Fault]:
         for at, (name, path) in enumerate(zip(given.directories, self.directories, strict=True)):

@@ -215,19 +215,20 @@ class JobProcess:
     """A process that runs ``line``, a command of this program with absolute paths.
 
     shown_from: a prefix to remove from the names of inputs in messages and rows. device_bytes: the
-    GPU memory it may use, 0: no GPU. most_bytes: the most bytes of a file that it writes. It
-    ends with the thread that started it. OSError if it cannot be started.
+    GPU memory it may use, 0: no GPU. most_bytes: the most bytes of a file that it writes. nice: as
+    in nice(2). It ends with the thread that started it. OSError if it cannot be started.
     """
 
     def __init__(
-        self, line: Sequence[str], *, shown_from: str, device_bytes: int, most_bytes: int
+        self, line: Sequence[str], *, shown_from: str, device_bytes: int, most_bytes: int, nice: int
     ) -> None:
         self._progress, report = os.pipe()
-        settings = str(os.getpid()), str(report), str(device_bytes), str(most_bytes), shown_from
+        numbers = os.getpid(), report, device_bytes, most_bytes, nice
         try:
             self._child = Child(
                 "streamer.cli.job_child",
-                *settings,
+                *map(str, numbers),
+                shown_from,
                 *line,
                 # numba reads settings, which may name code, from the working directory: use root's
                 cwd="/",
@@ -493,6 +494,7 @@ class JobsWorker(Worker):
                 shown_from=job_requests.start_of(job.folder),
                 device_bytes=self._table.device_bytes // self._table.at_once,
                 most_bytes=self._table.keep_bytes,
+                nice=self._table.nice,
             )
         except StreamerError as error:
             self._core.ended(job.id, str(error), 0, time.time())

@@ -118,7 +118,7 @@ def test_a_process_that_could_not_be_ended_is_not_begun(monkeypatch):
     monkeypatch.setattr(os, "pidfd_open", none_left)
     before = sorted(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="Too many open files"):
-        JobProcess(["lcs", "a", "b"], shown_from="", device_bytes=0, most_bytes=1 << 20)
+        JobProcess(["lcs", "a", "b"], shown_from="", device_bytes=0, most_bytes=1 << 20, nice=0)
     assert sorted(os.listdir("/proc/self/fd")) == before
     assert not Path(f"/proc/{begun[0]}").exists()
 

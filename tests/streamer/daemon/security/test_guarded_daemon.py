@@ -408,6 +408,7 @@ def job_clients(folder):
     """A control connection of each key, by its name."""
     keys = key_folder(folder / "keys", *CLIENTS)
     overrides = [f"jobs.directories=['{folder}/data']", f"jobs.results={folder / 'results'}"]
+    overrides.append("jobs.nice=0")
     with guarded(folder, keys, overrides) as daemon, ExitStack() as stack:
         endpoint = daemon.endpoints["control"]
         yield {
