@@ -19,7 +19,8 @@ from benchmarks.timing import least_seconds
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.threads import usable_cores
 from trie.index.kmer_index import KmerIndex
-from trie.snapshots.tree_bitmap import snapshot, walk
+from trie.snapshots.tree_bitmap import walk
+from trie.trees.hybrid_tree import snapshot
 from trie.windows import window_codes
 
 KS = (15, 21, 31)

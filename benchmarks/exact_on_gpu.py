@@ -36,8 +36,9 @@ from streamer.matching.matcher import StreamMatcher
 from streamer.matching.tree_worker import TreeWorker
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.threads import usable_cores
-from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
+from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
+from trie.trees.hybrid_tree import snapshot
 from trie.windows import window_codes
 
 KS = (6, 9, 12, 15, 21, 31)

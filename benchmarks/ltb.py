@@ -22,7 +22,8 @@ from benchmarks.suite import Row, Sheet
 from benchmarks.timing import by_chunk, least_seconds, median_on_gpu
 from trie.cpu.threads import usable_cores
 from trie.ltb import approximate
-from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
+from trie.snapshots.tree_bitmap import TreeBitmap
+from trie.trees.hybrid_tree import snapshot
 from trie.windows import window_codes
 
 Batch = tuple[Codes, NDArray[np.int64]]

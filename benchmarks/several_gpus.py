@@ -31,7 +31,7 @@ from streamer.errors import StreamerError, UsageError
 from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.record_buffer import TextPiece
 from trie.cpu.threads import usable_cores
-from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import snapshot
 
 PIECE = 1 << 24  # symbols of a piece of text, as the commands read them
 CHUNK = 1 << 24

@@ -17,8 +17,7 @@ from benchmarks.pointer_tree import PointerTree
 from benchmarks.suite import Row
 from benchmarks.timing import least_seconds
 from trie.cpu.threads import usable_cores
-from trie.snapshots.tree_bitmap import from_sorted, snapshot
-from trie.trees.hybrid_tree import HybridTreeBitmap
+from trie.trees.hybrid_tree import HybridTreeBitmap, snapshot
 from trie.windows import window_codes
 
 T = TypeVar("T")
@@ -96,7 +95,7 @@ def memory(sizes: Sequence[int]) -> Iterator[Row]:
 
 
 def snapshots(size: int) -> Iterator[Row]:
-    """Seconds to a snapshot of random k-mers: unsorted, sorted, grown in the Hybrid Tree Bitmap."""
+    """Seconds to a snapshot of random k-mers: unsorted, or grown in the Hybrid Tree Bitmap."""
     for k in SPARSE_K:
         yield _snapshot_row(k, random_kmers(size, k, 41), usable_cores())
 
@@ -109,7 +108,6 @@ def _snapshot_row(k: int, codes: NDArray[np.uint64], threads: int) -> Row:
     snapshot(codes[:100_000], k, threads)  # compiles
     timed: dict[str, Callable[[HybridTreeBitmap], object]] = {
         "from_unsorted_s": lambda _: snapshot(codes, k, threads),
-        "from_sorted_s": lambda _: from_sorted(ordered, k, threads),
         "from_hybrid_s": lambda _: grown.to_tree_bitmap(threads),
         "insert_sorted_s": lambda tree: tree.insert(ordered, threads),
         "insert_unsorted_s": lambda tree: tree.insert(codes, threads),

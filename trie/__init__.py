@@ -6,7 +6,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
+    from trie.snapshots.tree_bitmap import TreeBitmap
+    from trie.trees.hybrid_tree import snapshot
 
 __all__ = ["TreeBitmap", "snapshot"]
 
@@ -14,7 +15,7 @@ __all__ = ["TreeBitmap", "snapshot"]
 def __getattr__(name: str) -> Any:
     """Load the kernels on first use, so that ``import trie`` alone does not wait for numba."""
     if name in __all__:
-        from trie.snapshots import tree_bitmap
+        from trie.trees import hybrid_tree
 
-        return getattr(tree_bitmap, name)
+        return getattr(hybrid_tree, name)
     raise AttributeError(f"module 'trie' has no attribute '{name}'")

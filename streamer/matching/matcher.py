@@ -38,7 +38,7 @@ from trie.codes import with_reverse_complements
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 from trie.prefixes import PrefixDepths
-from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import snapshot
 from trie.trees.shards import sort_unique
 from trie.windows import NO_SET
 

@@ -9,7 +9,8 @@ from trie import ascending
 from trie.codes import GAP, InvalidBaseError, encode, pack_codes, unpack_codes
 from trie.index.kmer_index import KmerIndex
 from trie.prefixes import PrefixDepths
-from trie.snapshots.tree_bitmap import snapshot, walk
+from trie.snapshots.tree_bitmap import walk
+from trie.trees.hybrid_tree import snapshot
 
 CODES = {letter: code for code, pair in enumerate(("Aa", "Cc", "Gg", "TtUu")) for letter in pair}
 CODES |= dict.fromkeys("NRYKMSWBDHVnrykmswbdhv", GAP)

@@ -11,7 +11,8 @@ from tests.reference import ltb as ltb_oracle
 from tests.reference.ltb import pack_words, unpack_words
 from trie import ltb
 from trie.ltb import SYMBOLS, approximate, overlap_of, run_sliced
-from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError, snapshot, walk
+from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError, walk
+from trie.trees.hybrid_tree import snapshot
 from trie.windows import BatchShapeError
 
 CASES = ltb_oracle.edges() + ltb_oracle.edges(1, alphabet="AC", gaps=0.2) + ltb_oracle.awkward()

@@ -27,25 +27,18 @@ The index is that of the symbol that decided the event, window start + depth - 1
 deepest state reached; the depth is k for a match.
 """
 
-import operator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from trie.codes import check_k
 from trie.cpu.intrinsics import leading_zeros, popcount, prefetch_far, trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_each, run_ranges, split_range, usable_cores
-from trie.trees import shards
 from trie.windows import BLOCK, GRAIN, MATCH, MISMATCH, check_batch, roll_block, start_state
 
 MAX_NODES = 2**32 - 1
-NOT_ASCENDING = "the codes do not ascend strictly"
-_MOST_CODES = 1 << 19
-"""In a call of a kernel, about: the main thread notices an interrupt only between two."""
 
 
 class TooManyNodesError(ValueError):
@@ -218,118 +211,6 @@ def allocate(
             exmap |= 1 << code
     tree.inmaps[0], tree.exmaps[0], tree.prefix_sums[0] = inmap, exmap, 1
     return tree, starts
-
-
-@njit(cache=True, nogil=True)
-def _count_nodes(codes, start, stop, k, counts):
-    """Count the nodes that the codes start on each level; False if they do not ascend strictly."""
-    divergences = np.zeros(k // 3 + 1, dtype=np.int64)
-    ascending = True
-    previous = codes[start - 1] if start else codes[0] ^ (np.uint64(1) << np.uint64(2 * k - 1))
-    for i in range(start, stop):
-        code = codes[i]
-        ascending &= (code > previous) | (i == 0)
-        divergences[max(common_level(code, previous, k), 0)] += 1  # below 0: codes out of order
-        previous = code
-    started = 0
-    for level in range(1, k // 3 + 1):
-        started += divergences[level - 1]
-        counts[level] = started
-    return ascending
-
-
-@njit(cache=True, nogil=True)
-def _emit(codes, start, stop, k, following, inmaps, exmaps, prefix_sums):
-    """Write the nodes below the root of whole first-level subtries, on all levels in one pass.
-
-    ``following[level]`` is the index of the next node of a level. A code shares its path with its
-    predecessor down to one level; the node there gains a child, and each deeper one is a new node
-    with a single child, the next node of the next level.
-    """
-    last = k // 3
-    # differs in the first symbol, like the last code of the previous shard
-    previous = codes[start] ^ (np.uint64(1) << np.uint64(2 * k - 1))
-    for i in range(start, stop):
-        code = codes[i]
-        level = common_level(code, previous, k)
-        previous = code
-        if level == last:
-            inmaps[following[last] - 1] |= leaf_inmap(code, k % 3)
-            continue
-        if level:  # the root, which threads share, is written by allocate()
-            symbol = symbol_at(code, level, k)
-            node = following[level] - 1
-            exmaps[node] |= np.uint64(1) << symbol
-            inmaps[node] |= inner_inmap(symbol)
-        for opened in range(level + 1, last):
-            symbol = symbol_at(code, opened, k)
-            node = following[opened]
-            following[opened] = node + 1
-            exmaps[node] = np.uint64(1) << symbol
-            inmaps[node] = inner_inmap(symbol)
-            prefix_sums[node] = following[opened + 1]
-        node = following[last]
-        following[last] = node + 1
-        exmaps[node] = 0
-        inmaps[node] = leaf_inmap(code, k % 3)
-        prefix_sums[node] = following[last + 1]
-
-
-def from_sorted(codes: NDArray[np.uint64], k: int, threads: int | None = None) -> TreeBitmap:
-    """The snapshot of strictly ascending k-mer codes (uint64[n], each below 4**k).
-
-    Two linear passes, each parallel over groups of first-level subtries: count the nodes of every
-    level, then write them all. Raises ValueError if a code is too large or the codes do not
-    ascend strictly, TooManyNodesError if the trie is too large.
-    """
-    check_k(k)
-    codes = shards.as_codes(codes)
-    shards.check_range(codes[-1:], k)  # the largest code, if they ascend
-    threads = threads or usable_cores()
-    if k < 3:
-        if np.any(codes[1:] <= codes[:-1]):
-            raise ValueError(NOT_ASCENDING)
-        return allocate(k, np.zeros((1, 1), dtype=np.int64), codes)[0]
-    bounds = shards.shard_bounds(codes, k)
-    # more parts than threads, so that uneven shards balance
-    parts = 1 if codes.size < shards.SMALL else max(4 * threads, codes.size // _MOST_CODES)
-    ranges = list(pairwise(shards.cut_between_shards(bounds, parts)))
-    counts = np.zeros((len(ranges), k // 3 + 1), dtype=np.int64)
-    ascending = run_each(
-        lambda part, row: _count_nodes(codes, *part, k, row),
-        zip(ranges, counts, strict=True),
-        threads,
-    )
-    if not all(ascending):
-        raise ValueError(NOT_ASCENDING)
-    present = np.flatnonzero(np.diff(bounds)).astype(np.uint64)
-    tree, starts = allocate(k, counts, present)
-    arrays = tree.inmaps, tree.exmaps, tree.prefix_sums
-    run_each(
-        lambda part, row: _emit(codes, *part, k, row, *arrays),
-        zip(ranges, starts, strict=True),
-        threads,
-    )
-    return tree
-
-
-def snapshot(codes: ArrayLike, k: int, threads: int | None = None) -> TreeBitmap:
-    """The Tree Bitmap of a set of k-mers given as codes (uint64[n]) in any order, repeats allowed.
-
-    Raises ValueError unless 1 <= k <= 31 and every code is an integer in 0..4**k - 1, and
-    TooManyNodesError if the trie is too large. Thesis 3.3.2-3.3.3.
-
-    >>> import numpy as np
-    >>> import trie
-    >>> codes = np.array([0b00_01_10_11, 0b00_01_10_00], np.uint64)  # ACGT and ACGA
-    >>> made = trie.snapshot(codes, 4)
-    >>> made.level_offsets.tolist(), made.exmaps.tolist()
-    ([0, 1, 2], [64, 0])
-    """
-    k = operator.index(k)
-    check_k(k)
-    threads = threads or usable_cores()
-    return from_sorted(shards.sort_unique(shards.as_codes(codes), k, threads), k, threads)
 
 
 _JUMP_LEVEL: Final = 3

@@ -63,7 +63,7 @@ from trie.snapshots.tree_bitmap import (
     leaf_inmap,
     symbol_at,
 )
-from trie.trees.shards import SHARDS, SMALL, as_codes, check_range, group
+from trie.trees.shards import SHARDS, SMALL, as_codes, check_range, group, sort_unique
 
 CAPACITY = np.array([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
 TAIL = np.uint64(1 << 63)
@@ -766,3 +766,21 @@ class HybridTreeBitmap:
         parts = split_range(0, SHARDS, 1 if tree.node_count < SMALL else 8 * threads)
         run_each(lambda a, b: emit(a, b, self.k, *pools, counts, starts, *arrays), parts, threads)
         return tree
+
+
+def snapshot(codes: ArrayLike, k: int, threads: int | None = None) -> TreeBitmap:
+    """The Tree Bitmap of a set of k-mers given as codes (uint64[n]) in any order, repeats allowed.
+
+    Raises ValueError unless 1 <= k <= 31 and every code is an integer in 0..4**k - 1, and
+    TooManyNodesError if the trie is too large. Thesis 3.3.2-3.3.3.
+
+    >>> import numpy as np
+    >>> import trie
+    >>> codes = np.array([0b00_01_10_11, 0b00_01_10_00], np.uint64)  # ACGT and ACGA
+    >>> made = trie.snapshot(codes, 4)
+    >>> made.level_offsets.tolist(), made.exmaps.tolist()
+    ([0, 1, 2], [64, 0])
+    """
+    tree, threads = HybridTreeBitmap(k), threads or usable_cores()
+    tree.merge([sort_unique(as_codes(codes), tree.k, threads)], threads)
+    return tree.to_tree_bitmap(threads)

@@ -38,22 +38,6 @@ def check_range(codes: NDArray[np.uint64], k: int) -> None:
         raise ValueError(f"code {largest} is not below 4**{k}")
 
 
-def shard_bounds(codes: NDArray[np.uint64], k: int) -> NDArray[np.int64]:
-    """Where each shard's codes begin in ascending codes, then their number: int64[65]; k >= 3."""
-    firsts = np.arange(SHARDS + 1, dtype=np.uint64) << np.uint64(2 * (k - 3))
-    bounds = np.searchsorted(codes, firsts)
-    bounds[-1] = codes.size  # so that a check covers all codes, even if they do not ascend
-    return bounds
-
-
-def cut_between_shards(bounds: NDArray[np.int64], parts: int) -> list[int]:
-    """Positions from 0 to n that cut codes into groups of whole shards, about equal in size."""
-    total = int(bounds[-1])
-    wanted = np.arange(parts) * total // parts
-    cuts: list[int] = np.unique([*bounds[np.searchsorted(bounds, wanted)], total]).tolist()
-    return cuts
-
-
 class Grouped(NamedTuple):
     """Codes grouped by shard, in their original order within a shard.
 

@@ -9,7 +9,7 @@ import pytest
 from gpu.exact.bucket_table import OVERFLOWING, BucketShape, choose_shape, overflowing
 from gpu.exact.device_tree import device_bytes, kmer_count
 from streamer.matching.cuda import _PER_CARD, _ROUNDS, PackedMatching
-from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import snapshot
 
 
 @pytest.mark.parametrize("kmers", [0, 1, 1000, 10_000_000, 400_000_000])

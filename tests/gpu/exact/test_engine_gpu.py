@@ -33,7 +33,7 @@ from tests.gpu.placement import SIMULATED
 from tests.matching_results import batch_of, rows_of
 from tests.reference import exact as oracle
 from tests.reference.exact import decode_kmer, unpack_events
-from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import snapshot
 from trie.windows import MATCH
 
 pytestmark = placement.marks()

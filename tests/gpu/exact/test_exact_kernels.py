@@ -13,7 +13,7 @@ from tests.gpu import cases, placement
 from tests.gpu.cases import match_chunk
 from tests.gpu.placement import SIMULATED
 from tests.reference.exact import expected
-from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import snapshot
 
 pytestmark = placement.marks()
 

@@ -19,7 +19,7 @@ from tests.gpu.cases import ltb_bitmaps
 from tests.gpu.placement import SIMULATED
 from tests.reference import ltb
 from trie.ltb import approximate
-from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import snapshot
 from trie.windows import BatchShapeError
 
 pytestmark = placement.marks()

@@ -16,7 +16,7 @@ from tests.matching_results import batch_of, dictionary_of, rows_of, start_of
 from tests.reference import exact as oracle
 from tests.reference import levenshtein as near_oracle
 from trie.codes import decode_kmers
-from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import snapshot
 
 LETTERS = "ACGTACGTACGTN"
 

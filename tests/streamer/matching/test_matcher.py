@@ -22,7 +22,7 @@ from tests.reference import exact as oracle
 from tests.reference.exact import decode_kmer, unpack_events
 from tests.reference.targets import targets_report
 from trie.index import repeats
-from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import snapshot
 from trie.windows import NO_SET
 
 DNA = st.text(st.sampled_from("ACGTACGTACGTN"), max_size=40)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,15 +15,13 @@ import trie.snapshots.tree_bitmap as walk_module
 from tests.reference import tree_bitmap as oracle
 from tests.reference.index import batch, code_of, windows
 from tests.trie.strategies import EDGE_K, kmers
-from trie.snapshots import tree_bitmap
 from trie.snapshots.tree_bitmap import (
     TooManyNodesError,
     TreeBitmap,
     allocate,
-    from_sorted,
-    snapshot,
     walk,
 )
+from trie.trees.hybrid_tree import snapshot
 
 
 def random_codes(k: int, size: int, seed: int = 3) -> NDArray[np.uint64]:
@@ -77,28 +74,7 @@ def test_threads_do_not_change_it(k: int) -> None:
     codes[30_000:] = codes[:30_000] ^ np.uint64(1)
     one = snapshot(codes, k, threads=1)
     oracle.assert_same(snapshot(codes, k, threads=3), one)
-    oracle.assert_same(from_sorted(np.unique(codes), k, threads=2), one)
     np.testing.assert_array_equal(one.codes(threads=3), np.unique(codes))
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_no_call_of_a_kernel_takes_long(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    """The main thread notices an interrupt only between two."""
-    codes = random_codes(15, 60_000)
-    want = snapshot(codes, 15)
-    sizes = []
-    for name in ("_count_nodes", "_emit"):
-        kernel = getattr(tree_bitmap, name)
-
-        def noted(codes: Any, start: int, stop: int, *more: Any, kernel: Any = kernel) -> Any:
-            sizes.append(stop - start)
-            return kernel(codes, start, stop, *more)
-
-        monkeypatch.setattr(tree_bitmap, name, noted)
-    monkeypatch.setattr(tree_bitmap, "_MOST_CODES", 2000)
-    oracle.assert_same(snapshot(codes, 15, threads), want)
-    assert max(sizes) <= 2000 + 60_000 // 50  # whole shards of 64
-    assert sum(sizes) == 2 * want.codes().size
 
 
 def test_all_in_one_shard() -> None:
@@ -141,13 +117,6 @@ def test_refuses_what_is_no_code(codes: list[object], message: str) -> None:
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint16, ">u8"])
 def test_takes_any_integer_type(dtype: str) -> None:
     oracle.assert_same(snapshot(np.array([9, 3, 9], dtype=dtype), 4), snapshot([3, 9], 4))
-
-
-@pytest.mark.parametrize("k", [2, 21])
-@pytest.mark.parametrize("codes", [[5, 4], [5, 5], [0, 0], [1, 9, 9], [2**63, 5], [4, 2**63, 5]])
-def test_from_sorted_refuses_disorder(k: int, codes: list[int]) -> None:
-    with pytest.raises(ValueError, match="ascend"):
-        from_sorted(np.array(codes, dtype=np.uint64), k)
 
 
 def test_too_many_nodes() -> None:

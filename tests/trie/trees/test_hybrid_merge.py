@@ -8,9 +8,8 @@ from hypothesis import given, settings
 
 from tests.reference import tree_bitmap as oracle
 from tests.trie.strategies import batches
-from trie.snapshots.tree_bitmap import snapshot
 from trie.trees import hybrid_tree
-from trie.trees.hybrid_tree import HybridTreeBitmap
+from trie.trees.hybrid_tree import HybridTreeBitmap, snapshot
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from benchmarks.pointer_tree import PointerTree
 from tests.reference import tree_bitmap as oracle
 from tests.trie.strategies import EDGE_K, batches
-from trie.snapshots.tree_bitmap import snapshot
-from trie.trees.hybrid_tree import HybridTreeBitmap
+from trie.trees.hybrid_tree import HybridTreeBitmap, snapshot
 
 
 @pytest.mark.parametrize("k", [3, 12, 31])
