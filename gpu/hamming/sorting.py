@@ -1,8 +1,8 @@
 """Sort hit words: on the GPU if there are many, otherwise on the host.
 
-Both sort by ranges of windows; the host sorts each range in a core's cache. On the GPU a group is
-2^13 windows, a tile of ``bit_sliced``, whose hits are already adjacent, about 64 at a time. So the
-lanes of a warp mostly add to the same counter, and one of them adds for all.
+Both sort by ranges of windows. On the GPU a group is 2^13 windows, a tile of ``bit_sliced``, whose
+hits are already adjacent, about 64 at a time. So the lanes of a warp mostly add to the same
+counter, and one of them adds for all.
 
     tally     counts[g] = the hits of group g                          a thread per hit
     begins    ends[g] = the hits of groups before g; counts are zeros again
@@ -30,7 +30,8 @@ from gpu.card.kernel_cache import grid, made, plain
 from gpu.card.memory import Workspace
 from gpu.exact.device_tree import clear
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range, usable_cores
+from trie.cpu.threads import run_ranges, usable_cores
+from trie.trees.shards import sort_unique
 
 START, ID = 36, 8  # the bits where start and id begin
 ID_MASK = ((1 << START - ID) - 1) << ID
@@ -296,60 +297,17 @@ class HitSorter:
 def in_order(
     words: NDArray[np.uint64], ids: NDArray[np.uint64], windows: int
 ) -> list[NDArray[np.uint64]]:
-    """Hit words with indices replaced by ids, ascending.
-
-    They are put into bins, ranges of windows small enough to be sorted in a core's cache.
-    """
-    cores = usable_cores()
-    shares = max(1, min(windows, words.size >> 13))
-    shift = max(0, (windows - 1).bit_length() - shares.bit_length() + 1)
-    bins = ((windows - 1) >> shift) + 1
-    ranges = split_range(0, words.size, cores if words.size >= LEAST_PART else 1)
-    tallies = np.zeros((len(ranges), bins), dtype=np.int64)
-    run_all(
-        [partial(_tally, words[a:b], shift, tallies[i]) for i, (a, b) in enumerate(ranges)], cores
-    )
-    # a bin receives its words range by range
-    stops = np.cumsum(tallies.T.ravel()).reshape(bins, -1).T
-    places = np.ascontiguousarray(stops - tallies)
-    out = np.empty_like(words)
-    run_all(
-        [
-            partial(_scatter, words[a:b], ids, shift, places[i], out)
-            for i, (a, b) in enumerate(ranges)
-        ],
-        cores,
-    )
-    edges = np.concatenate([[0], stops[-1]]) if len(ranges) else np.zeros(1, np.int64)
-    run_all(
-        [
-            partial(_sort_bins, out, edges[a : b + 1].tolist())
-            for a, b in split_range(0, bins, cores)
-        ],
-        cores,
-    )
-    return [out]
-
-
-def _sort_bins(words: NDArray[np.uint64], edges: list[int]) -> None:
-    """Sort between one edge and the next; NumPy sorts without the GIL."""
-    for a, b in zip(edges[:-1], edges[1:], strict=True):
-        words[a:b].sort()
+    """Hit words, all distinct, with indices replaced by ids, ascending."""
+    named, cores = np.empty_like(words), usable_cores()
+    run_ranges(partial(_name, words, ids, named), 0, words.size, cores, grain=LEAST_PART)
+    bits = START + max(windows - 1, 1).bit_length()
+    return [sort_unique(named, max(3, -(-bits // 2)), cores)]
 
 
 @njit(cache=True, nogil=True)
-def _tally(words, shift, tally):
-    """Count the words of every bin."""
-    for word in words:
-        tally[np.int64(word >> np.uint64(START)) >> shift] += 1
-
-
-@njit(cache=True, nogil=True)
-def _scatter(words, ids, shift, places, out):
-    """Move every word to its bin, with the pattern's id."""
+def _name(words, ids, named, first, stop):
+    """Replace the indices of words[first:stop] by the patterns' ids."""
     index_bits = np.uint64(ID_MASK)
-    for word in words:
-        b = np.int64(word >> np.uint64(START)) >> shift
-        index = np.int64((word & index_bits) >> np.uint64(ID))
-        out[places[b]] = (word & ~index_bits) | ids[index]
-        places[b] += 1
+    for i in range(first, stop):
+        index = np.int64((words[i] & index_bits) >> np.uint64(ID))
+        named[i] = (words[i] & ~index_bits) | ids[index]
