@@ -34,7 +34,6 @@ once, in order. The steps pass on blocks of 1,024 codes, which stay in the first
 """
 
 import operator
-import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NoReturn
@@ -45,6 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trie.ascending import merge_into
 from trie.codes import check_k
+from trie.cpu import array_pool
 from trie.cpu.intrinsics import (
     array_address,
     leading_zeros,
@@ -565,35 +565,17 @@ def rebuild(old, old_state, codes, pool, k, state):
     return True
 
 
-class Joiner:
-    """Joins ascending runs, in memory that each thread reuses: fresh memory costs as much as the
-    work, and more when several threads allocate it."""
-
-    def __init__(self) -> None:
-        self._memory = threading.local()
-
-    def joined(self, runs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-        """The runs merged pairwise; repeats may remain. The result is valid until the next call."""
-        runs = [run for run in runs if run.size]
-        room, other_room = self._rooms(sum(run.size for run in runs) if len(runs) > 1 else 0)
-        while len(runs) > 1:
-            level, start = [], 0
-            for one, other in zip(runs[::2], [*runs[1::2], runs[-1][:0]], strict=False):
-                stop = start + one.size + other.size
-                level.append(room[start:stop])
-                merge_into(one, other, level[-1])
-                start = stop
-            runs = level
-            room, other_room = other_room, room
-        return runs[0]
-
-    def _rooms(self, size: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        rooms: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None
-        rooms = getattr(self._memory, "rooms", None)
-        if rooms is None or rooms[0].size < size:
-            rooms = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
-            self._memory.rooms = rooms
-        return rooms
+def _joined(runs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Ascending runs merged pairwise; repeats may remain."""
+    runs = [run for run in runs if run.size]
+    while len(runs) > 1:
+        level = []
+        for one, other in zip(runs[::2], [*runs[1::2], runs[-1][:0]], strict=False):
+            # fresh memory costs as much as the work, and more when several threads allocate it
+            level.append(array_pool.empty(one.size + other.size, np.uint64))
+            merge_into(one, other, level[-1])
+        runs = level
+    return runs[0]
 
 
 # of a shard's pool; a cache line above a power of two, or all roots would share one cache set
@@ -650,10 +632,10 @@ class HybridTreeBitmap:
             return
         threads = threads or usable_cores()
         # shard by shard even on one thread: a shard stays in the cache
-        grouped, bounds, order = group(codes, self.k, threads, noting_order=False)
+        grouped, bounds, ascending = group(codes, self.k, threads)
 
         def add(shard: int, start: int, stop: int) -> None:
-            if order is None:
+            if ascending:
                 self._merge_into_shard(shard, grouped[start:stop])
             else:
                 self._insert(grouped[start:stop], 1)
@@ -681,18 +663,17 @@ class HybridTreeBitmap:
             return
         cut = []
         for run in codes:
-            grouped = group(run, self.k, threads, noting_order=False)
-            if grouped.codes is not run:
+            grouped = group(run, self.k, threads)
+            if not grouped.ascending:
                 raise ValueError(NOT_ASCENDING)
             cut.append(grouped.bounds)
         sizes = sum((np.diff(bounds) for bounds in cut), start=np.zeros(SHARDS, np.int64))
         # most work first, so that the cores finish together
         work = np.argsort(-(sizes + self._state[:, KMERS]))
-        joiner = Joiner()
 
         def merge_shard(shard: int) -> None:
             parts = [run[b[shard] : b[shard + 1]] for run, b in zip(codes, cut, strict=True)]
-            self._merge_into_shard(shard, joiner.joined(parts))
+            self._merge_into_shard(shard, _joined(parts))
 
         run_each(merge_shard, [[int(shard)] for shard in work if sizes[shard]], threads)
 

@@ -41,13 +41,12 @@ def check_range(codes: NDArray[np.uint64], k: int) -> None:
 class Grouped(NamedTuple):
     """Codes grouped by shard, in their original order within a shard.
 
-    ``order`` int64[n] holds the original position of every code; None if ``codes`` is the argument
-    itself, already in ascending order.
+    ascending: they are the argument itself, already in ascending order.
     """
 
     codes: NDArray[np.uint64]
     bounds: NDArray[np.int64]
-    order: NDArray[np.int64] | None
+    ascending: bool
 
 
 @njit(cache=True, nogil=True)
@@ -66,17 +65,14 @@ def _survey(codes, start, stop, shift, counts):
 
 
 @njit(cache=True, nogil=True)
-def _scatter(codes, start, stop, shift, following, grouped, order):
-    """Move codes to their shards, stably; record old positions unless ``order`` is empty."""
-    noted = order.size > 0
+def _scatter(codes, start, stop, shift, following, grouped):
+    """Move codes to their shards, stably."""
     for i in range(start, stop):
         code = codes[i]
         shard = code >> np.uint64(shift)
         at = following[shard]
         following[shard] = at + 1
         grouped[at] = code
-        if noted:
-            order[at] = i
 
 
 @njit(cache=True, nogil=True)
@@ -94,7 +90,7 @@ def drop_repeats(codes):
     return kept
 
 
-def group(codes: NDArray[np.uint64], k: int, threads: int, *, noting_order: bool) -> Grouped:
+def group(codes: NDArray[np.uint64], k: int, threads: int) -> Grouped:
     """Group codes by shard (k >= 3), stably. Raises ValueError if a code is not below 4**k."""
     shift = 2 * (k - 3)
     parts = split_range(0, codes.size, threads if codes.size >= SMALL else 1)
@@ -109,16 +105,15 @@ def group(codes: NDArray[np.uint64], k: int, threads: int, *, noting_order: bool
     bounds = np.zeros(SHARDS + 1, dtype=np.int64)
     np.cumsum(counts.sum(axis=0), out=bounds[1:])
     if all(in_order for in_order, _ in surveys):
-        return Grouped(codes, bounds, None)
+        return Grouped(codes, bounds, True)
     following = bounds[:-1] + np.cumsum(counts, axis=0) - counts
     grouped = np.empty_like(codes)
-    order = np.empty(codes.size if noting_order else 0, dtype=np.int64)
     run_each(
-        lambda part, row: _scatter(codes, *part, shift, row, grouped, order),
+        lambda part, row: _scatter(codes, *part, shift, row, grouped),
         zip(parts, following, strict=True),
         threads,
     )
-    return Grouped(grouped, bounds, order)
+    return Grouped(grouped, bounds, False)
 
 
 def sort_unique(codes: NDArray[np.uint64], k: int, threads: int) -> NDArray[np.uint64]:
@@ -130,8 +125,7 @@ def sort_unique(codes: NDArray[np.uint64], k: int, threads: int) -> NDArray[np.u
     if k < 3:
         check_range(codes, k)
         return np.unique(codes)
-    grouped, bounds, order = group(codes, k, threads, noting_order=False)
-    in_order = order is None
+    grouped, bounds, in_order = group(codes, k, threads)
     if in_order:
         grouped = grouped.copy()
     elif codes.size < SMALL:

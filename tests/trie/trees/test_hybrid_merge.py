@@ -102,8 +102,6 @@ def test_refuses_what_does_not_ascend_or_is_out_of_range(k: int) -> None:
 def test_runs_joined_two_by_two(sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(sum(sizes))
     runs = [np.sort(rng.integers(0, 40, size, dtype=np.uint64)) for size in sizes]
-    joiner = hybrid_tree.Joiner()
-    joiner.joined(runs[::-1])
-    found = joiner.joined(runs)
+    found = hybrid_tree._joined(runs)
     np.testing.assert_array_equal(np.unique(found), np.unique(np.concatenate(runs)))
     assert np.all(found[1:] >= found[:-1])
