@@ -216,7 +216,9 @@ class TargetRows:
         codes = self._codes()
         samples = self.samples(codes)
         detected: dict[str | None, list[str]] = {row[0]: [] for row in samples}
-        for (barcode, target), code in codes.items():
+        limits = self._panel.limits
+        known = {key: DETECTED for key, row in self._barcodes.items() if row[1 + _READS]}
+        for (barcode, target), code in (codes if limits else known).items():
             if code == DETECTED and target is not None:
                 detected[barcode].append(target)
         columns = self._columns(targets, detected)
@@ -224,13 +226,12 @@ class TargetRows:
         order = {group: at for at, group in enumerate(self._panel.groups)}
         # as a panel is read, group by group
         columns.sort(key=lambda name: order.get(groups.get(name, ""), len(order)))
-        limits = self._panel.limits
         reads = {row[0]: row[3] for row in samples}
         return {
             "run": self._sheet.run,
             "rule": self._panel.rule() if limits else None,
             "watched": len(self._judged()) if limits else 0,
-            "alarms": [*self._panel.alarms(self._sheet, detected, reads)] if limits else [],
+            "alarms": [*self._panel.alarms(self._sheet, detected, reads)],
             "samples": samples[:MAX_BARCODES],
             "targets": top,
             "unassigned": self._targets.get((None,)),
@@ -254,7 +255,7 @@ class TargetRows:
         chosen = [row for row in targets if row[0] in judged or _weight(row) > (0, 0)]
         first = nlargest(
             MAX_MAP_TARGETS, chosen,
-            key=lambda row: (row[0] in judged, -has[row[0]], _weight(row)),
+            key=lambda row: (row[0] in judged, -has[row[0]] if judged else 0, _weight(row)),
         )  # fmt: skip
         shown = {row[0] for row in first}
         return [row[0] for row in targets if row[0] in shown]

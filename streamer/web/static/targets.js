@@ -33,7 +33,7 @@ export class Samples {
     if (!counted(status)) setText(this.note, NOT_COUNTED);
     else if (rows) {
       const { samples, alarms, rule, of } = rows;
-      setText(this.alarms, alarms.map((line) => `Note: ${line}.`).join(" "));
+      setText(this.alarms, alarms.map((line) => `Note: ${line}.`).join("\n"));
       this.alarms.hidden = !alarms.length;
       const cut = samples.length < of.barcodes ? ` of ${count(of.barcodes)}` : "";
       setText(this.note, `${count(samples.length)}${cut} samples, ${count(rows.watched)} targets with a verdict. ${rule ? `The rule: ${rule}.` : "Nothing is set as enough: see [panel] in the configuration."}`);

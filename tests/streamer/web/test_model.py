@@ -212,6 +212,12 @@ def test_what_is_wrong_with_a_run():
         "in the positive control p was not found: b", "in the negative control n was found: b",
         "without a read: s", "the sample sheet does not name x",
     ]  # fmt: skip
+    # without thresholds a read is enough to be found
+    rows = TargetRows(Panel(), sheet)
+    rows.take([["n", *target("b", 1, 1)], ["p", *target("a", 1, 1)]], by_barcode=True)
+    assert rows.fields()["alarms"] == [
+        "in the negative control n was found: b", "without a read: s",
+    ]  # fmt: skip
 
 
 def test_what_is_enough_takes_a_look_at_rows_only():

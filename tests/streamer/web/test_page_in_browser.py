@@ -273,4 +273,7 @@ def test_samples_by_name_those_that_lack_most_first(path, browser, tmp_path):
             browser.look(width, dark=dark)
             browser.until(f"innerWidth === {width}")
             browser.until("document.documentElement.scrollWidth <= innerWidth")
+            # what is missing is seen without a scroll to the side
+            right = f"{rows}.map(row => row.cells[2].getBoundingClientRect().right)"
+            assert max(browser.evaluate(right)) < width
             browser.screenshot(folder / f"samples-{width}.png")
