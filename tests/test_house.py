@@ -39,7 +39,7 @@ FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 LINES = 83_821
 TEST_LINES = 63_379
 COUNT = 430
-IMPORT_SHARE = 0.0565
+IMPORT_SHARE = 0.0566
 LOADED = {  # modules of the project that an import loads
     "streamer.cli.app, streamer.cli.match, streamer.cli.match_files": 90,
     "streamer.daemon.service": 170,
