@@ -274,9 +274,9 @@ class Control(Connection):
         output. folder: where relative paths start, on the daemon's machine. RefusedError if it is
         refused.
 
-        If the daemon does not reply or is restarted meanwhile, it is asked again for the same job;
-        older daemons are asked once. DaemonSilentError after a minute of silence, or sooner if none
-        ever answered. All requests about jobs are repeated in this way.
+        If the daemon does not reply or is restarted meanwhile, it is asked again for the same job.
+        DaemonSilentError after a minute of silence, or sooner if none ever answered. All requests
+        about jobs are repeated in this way.
         """
         key = secrets.token_hex(8)
         return self._job("submit", line=list(line), folder=folder, key=key)
@@ -365,7 +365,7 @@ class Control(Connection):
 
         The command has no second effect if it is repeated. It is sent again if the daemon is there
         but does not reply, or was restarted; and a daemon that was there may be silent for a
-        minute. DaemonError if a restarted daemon cannot be asked again.
+        minute.
         """
         numbers, first = [self._ask(command, **fields)], self._ask("status")
         # the request that this daemon may still answer while it is too busy for a repeated one
@@ -396,13 +396,7 @@ class Control(Connection):
             there = status.get("stream"), status.get("epoch")
             restarted = number != first and there != daemon
             daemon = there
-            # older daemons would take a job twice
-            can_ask = command != "submit" or bool(status.get("job_keys"))
-            if restarted and not can_ask:
-                raise DaemonError(
-                    self.endpoint, f"the daemon was restarted before it replied to '{command}'"
-                )
-            if can_ask and (restarted or heard > sent + self._answer_seconds):
+            if restarted or heard > sent + self._answer_seconds:
                 numbers.append(self._ask(command, **fields))
                 sent = heard
                 # a daemon that starts is too busy for a reload

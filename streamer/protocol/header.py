@@ -106,7 +106,6 @@ class WireError(StreamerError):
     """An unacceptable message. ``reason`` is for programs, the text is for people.
 
     index, name: those of the faulty read, 0-based. position: that of the bad byte in it, 0-based.
-    version: 1 for a message of that version.
     """
 
     def __init__(
@@ -117,10 +116,8 @@ class WireError(StreamerError):
         index: int | None = None,
         name: str | None = None,
         position: int | None = None,
-        version: int | None = None,
     ) -> None:
         self.reason = reason
-        self.version = version
         self.index = index
         self.name = name
         self.position = position
@@ -134,7 +131,6 @@ class WireError(StreamerError):
     def fields(self) -> Header:
         """The error as header fields, without unknown ones."""
         fields = {"read": self.name, "index": self.index, "position": self.position}
-        fields["v"] = self.version
         known = {key: value for key, value in fields.items() if value is not None}
         return {"reason": self.reason.value, "message": str(self), **known}
 
@@ -164,14 +160,14 @@ def unpack(frame: Buffer, *, limited: bool = True) -> Header:
     version = header.get("v")
     # excludes True and 2.0
     if type(version) is not int or version != PROTOCOL:
-        raise _other_version(version)
+        given = "none" if version is None else shown(version)
+        raise WireError(Reason.VERSION, f"protocol version {given}, must be {PROTOCOL}")
     return header
 
 
 def answer(fields: Header, frames: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The frames of an answer; if its ``v`` is 1, in the form of version 1."""
-    head = pack(fields)
-    return [head] if fields["v"] == 1 else seal([head, *frames])
+    """The frames of an answer."""
+    return seal([pack(fields), *frames])
 
 
 def seal(frames: Iterable[Buffer], crc: int | None = None) -> list[Buffer]:
@@ -181,43 +177,21 @@ def seal(frames: Iterable[Buffer], crc: int | None = None) -> list[Buffer]:
     return sealed
 
 
-def unseal(
-    frames: Sequence[Buffer], *, header: int = 0, crc: int | None = None
-) -> Sequence[Buffer]:
+def unseal(frames: Sequence[Buffer], *, crc: int | None = None) -> Sequence[Buffer]:
     """The frames of a message without the last one, their checksum; WireError if it is wrong.
 
-    header: the index of the header. Messages of version 1 had no checksum frame and are refused for
-    their version. crc: the checksum of all frames but the last, if known.
+    crc: the checksum of all frames but the last, if known.
     """
     body = frames[:-1]
-    if len(body) <= header or len(frames[-1]) != SEAL_BYTES:
-        _refuse_version_1(frames, header)
+    if not body or len(frames[-1]) != SEAL_BYTES:
         raise malformed(f"the last frame of a message is its checksum of {SEAL_BYTES} bytes")
     given = int.from_bytes(frames[-1], "little")
     if given != (found := crc32c(body) if crc is None else crc):
-        _refuse_version_1(frames, header)
         raise WireError(
             Reason.CHECKSUM,
             f"checksum {given:#010x} in the last frame, {found:#010x} over the others",
         )
     return body
-
-
-def _refuse_version_1(frames: Sequence[Buffer], header: int) -> None:
-    try:
-        found = unpack_frame(frames[header], "the header")
-    except (IndexError, WireError):
-        return
-    # no other version: a flipped bit may have changed it
-    if isinstance(found, dict) and type(found.get("v")) is int and found["v"] == 1:
-        raise _other_version(1)
-
-
-def _other_version(version: object) -> WireError:
-    given = "none" if version is None else shown(version)
-    old = 1 if type(version) is int and version == 1 else None
-    problem = f"protocol version {given}, must be {PROTOCOL}"
-    return WireError(Reason.VERSION, problem, version=old)
 
 
 UNPACK_ERRORS = (ValueError, TypeError, RecursionError, msgpack.UnpackException)

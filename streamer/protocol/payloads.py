@@ -379,7 +379,7 @@ def decode_feed(
     The columns are views of the frames. crc: the checksum of all frames but the last, if known.
     previous: the names in the previous message, which are reused if they are the same.
     """
-    return decode_body(unseal(frames, header=1, crc=crc), previous)
+    return decode_body(unseal(frames, crc=crc), previous)
 
 
 def decode_body(frames: Sequence[Buffer], previous: Sequence[str] = ()) -> FeedMessage:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +17,7 @@ from streamer.client.control import Control
 from streamer.protocol.endpoints import reachable
 from streamer.protocol.keys import ClientKeys
 from streamer.terminal.listings import LISTINGS, Listing, laid, overview
-from streamer.web.follower import Follower
+from streamer.web.follower import Follower, steady
 from streamer.web.model import RunModel
 
 Fields = Mapping[str, Any]
@@ -229,7 +228,7 @@ def reader(model: RunModel) -> Callable[[], Fields]:
 
     def read() -> Fields:
         # the first has everything
-        made = model.tick(time.time()) if fields else model.everything(time.time())
+        made = model.tick(steady()) if fields else model.everything(steady())
         fields.update(made, history=model.history.points)
         return fields
 

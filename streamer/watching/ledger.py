@@ -63,16 +63,11 @@ CREATE TABLE visits (
     number INTEGER PRIMARY KEY, path BLOB NOT NULL,
     content INTEGER NOT NULL, first INTEGER NOT NULL,
     size INTEGER NOT NULL, offset INTEGER NOT NULL, tail INTEGER NOT NULL,
-    records INTEGER NOT NULL, names INTEGER NOT NULL, bases INTEGER NOT NULL
+    records INTEGER NOT NULL, names INTEGER NOT NULL, bases INTEGER NOT NULL,
+    changed INTEGER NOT NULL, touched INTEGER NOT NULL
 );
 """
 _VERSION = 2
-# a ledger of version 1 knows files by their size alone: each is read once more and compared
-_FROM_1 = """
-ALTER TABLE visits ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE visits ADD COLUMN touched INTEGER NOT NULL DEFAULT 0;
-UPDATE visits SET tail = -1;
-"""
 _LAST = "number IN (SELECT max(number) FROM visits WHERE number <= ?1 GROUP BY path)"
 _MOST = """number IN (SELECT number FROM (
     SELECT number, max(records) FROM visits WHERE number <= ?1 GROUP BY content
@@ -173,17 +168,13 @@ class Ledger:
         application = self._db.pragma("application_id")
         if application not in (0, _APPLICATION):
             raise StreamerError(f"{self.path}: is not a ledger of this program")
-        version = self._db.pragma("user_version")
-        if version > _VERSION:
-            raise StreamerError(f"{self.path}: was written by a newer version of this program")
         if application == 0:
             self._db.execute(_TABLES)
             self._db.pragma("application_id", _APPLICATION)
-        if version < _VERSION:
-            self._db.execute(_FROM_1)
             self._db.pragma("user_version", _VERSION)
-        if application == 0:
             return self._emptied()
+        if self._db.pragma("user_version") != _VERSION:
+            raise StreamerError(f"{self.path}: was written by another version of this program")
         ((identity,),) = self._db.execute("SELECT id FROM ledger")
         return bytes(identity)
 

@@ -17,8 +17,8 @@ from streamer.daemon.process import UNBEGUN_ENDS, WebTask, give_way
 from streamer.protocol.endpoints import Hosts, split_http_address
 from streamer.protocol.keys import ClientKeys
 from streamer.web import routes
-from streamer.web.follower import Follower
-from streamer.web.model import RunModel
+from streamer.web.follower import Follower, steady
+from streamer.web.model import Fields, RunModel
 
 NICE = 10
 
@@ -31,12 +31,12 @@ _CLOSING_SECONDS = 0.1
 async def serve(task: WebTask) -> None:
     """Serve the page until standard input ends."""
     model = RunModel()
-    broadcast = routes.Broadcast(lambda: routes.event("everything", model.everything(time.time())))
+    broadcast = routes.Broadcast(lambda: _event("everything", model.everything(steady())))
     follower = Follower(
         model,
         task.feed,
         task.control,
-        lambda: broadcast.send(routes.event("tick", model.tick(time.time()))),
+        lambda: broadcast.send(_event("tick", model.tick(steady()))),
         None if task.keys is None else ClientKeys(**task.keys),
     )
     token = routes.Token(task.token, split_http_address(task.endpoint)[1])
@@ -75,6 +75,11 @@ async def serve(task: WebTask) -> None:
     if following.done() and not following.cancelled():
         # it never returns: this raises what it ended with
         following.result()
+
+
+def _event(name: str, fields: Fields) -> bytes:
+    """An event; began: when the clock of its times was 0, in seconds since 1970."""
+    return routes.event(name, fields | {"began": round(time.time() - steady(), 1)})
 
 
 async def _end_of_input() -> None:

@@ -19,33 +19,10 @@ from streamer.client.control import CoverageBin
 from streamer.protocol.keys import ClientKeys
 from streamer.web.model import TOPICS, RunModel
 
-# less is what lies between two looks at a clock on a busy machine
-_LEAST_STEP = 0.5
 
-
-def _since_boot() -> float:
-    """Seconds, also those of a machine that slept."""
+def steady() -> float:
+    """Seconds since the machine started, also those that it slept; nobody sets this clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-class WallClock:
-    """Compares the time of day with a clock that nobody sets."""
-
-    def __init__(
-        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = _since_boot
-    ) -> None:
-        self._wall, self._steady = wall, steady
-        self._apart = wall() - steady()
-
-    def read(self) -> tuple[float, float]:
-        """The time in seconds since 1970, and how far it was set forward since the last call.
-
-        The step is 0 unless it is half a second at least, and negative if the clock was set back.
-        """
-        now = self._wall()
-        before, self._apart = self._apart, now - self._steady()
-        step = self._apart - before
-        return now, step if abs(step) >= _LEAST_STEP else 0.0
 
 
 POLL_SECONDS = 1.0
@@ -81,7 +58,6 @@ class Follower:
         self._model = model
         self._feed, self._endpoint = feed, control
         self._changed = changed
-        self._clock = WallClock()
         self._thread = ThreadPoolExecutor(1, "control")
         self._control: Control | None = None
         self._coverage: dict[tuple[object, ...], tuple[float, list[CoverageBin]]] = {}
@@ -120,7 +96,7 @@ class Follower:
                     while True:
                         message = await feed.receive(POLL_SECONDS)
                         if message is not None:
-                            self._model.message(message, self._now())
+                            self._model.message(message, steady())
             except DaemonError as error:
                 log.warning("the feed is read anew", problem=str(error))
                 await asyncio.sleep(POLL_SECONDS)
@@ -129,7 +105,7 @@ class Follower:
         model, refreshed, due = self._model, 0.0, time.monotonic()
         while True:
             try:
-                model.status(await self._call(lambda: self._open().status()), self._now())
+                model.status(await self._call(lambda: self._open().status()), steady())
                 if model.stale or time.monotonic() - refreshed > _REFRESH_SECONDS:
                     await self._ticking(self._refresh())
                     refreshed = time.monotonic()
@@ -140,13 +116,6 @@ class Follower:
             self._changed()
             due = max(due + self._seconds, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-
-    def _now(self) -> float:
-        """The time of day; the model learns of it if that was set."""
-        now, step = self._clock.read()
-        if step:
-            self._model.clock_was_set(step)
-        return now
 
     async def _ticking(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what may take long, as for many targets; pages still hear something meanwhile."""

@@ -77,11 +77,6 @@ class Senders:
         if len(self._sent) > MAX_PRODUCERS:
             del self._sent[next(iter(self._sent))]
 
-    def shift(self, seconds: float) -> None:
-        """The clock was set: batches came as long ago as they did."""
-        for sent in self._sent.values():
-            sent[3] += seconds
-
     def rows(self) -> list[list[Any]]:
         """Name, batches, reads, bases, and when the last batch came, the last to send first."""
         return [[name, *sent] for name, sent in reversed(self._sent.items())]
@@ -91,7 +86,7 @@ MAX_POINTS = 600
 
 
 class Point(NamedTuple):
-    """The state at ``time``, in seconds since 1970.
+    """The state at ``time``, in seconds of a clock that nobody sets, as all times here.
 
     reads, bases: so far. waiting: bytes of batches at ingest. p50, p99: seconds from the acceptance
     of a batch to its publication since the point before, None without a batch.
@@ -122,10 +117,6 @@ class History:
             return False
         self.points[-1] = _joined(self.points[-1], point)
         return True
-
-    def shift(self, seconds: float) -> None:
-        """The clock was set: points lie as far before the present as they did."""
-        self.points = [point._replace(time=round(point.time + seconds, 1)) for point in self.points]
 
     def _cell(self, point: Point) -> int:
         return int(point.time // self._step)
@@ -405,7 +396,7 @@ class RunModel:
     # ---- what comes in -------------------------------------------------------------------------
 
     def message(self, message: messages.Message, now: float) -> None:
-        """A message of the feed; now: in seconds since 1970."""
+        """A message of the feed; now: in seconds."""
         match message:
             case messages.ReadSummaries():
                 self.lengths.add(message.length)
@@ -475,12 +466,6 @@ class RunModel:
         self._replaces = self.history.add(point)
         if self.history.thinned > thinned:
             self._new.add("history")
-
-    def clock_was_set(self, step: float) -> None:
-        """The time of day was set forward by ``step`` seconds, or back if that is negative."""
-        self.history.shift(step)
-        self.producers.shift(step)
-        self._new |= {"history", "producers"}
 
     def judged(self, reply: Fields) -> None:
         """The reply to ``panel``: what is enough, and the samples."""

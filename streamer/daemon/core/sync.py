@@ -443,8 +443,7 @@ class SyncCore:
 
     def _refuse(self, route: Route, number: int | None, error: WireError) -> None:
         fields = {} if number is None else {"id": number}
-        # this socket speaks no other version to answer in
-        self._say(route, "refused", fields | error.fields() | {"v": PROTOCOL})
+        self._say(route, "refused", fields | error.fields())
 
     def _heads(self) -> Header:
         stored = self._stored

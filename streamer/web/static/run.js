@@ -35,12 +35,13 @@ export class History {
       if (last && (fields.replaces || last[TIME] === fields.point[TIME])) this.points.pop();
       this.points.push(fields.point);
     }
-    if (fields.history || fields.point) this.show();
+    if (fields.history || fields.point) this.show(fields.began);
   }
 
-  show() {
+  // began: when the clock of the points was 0
+  show(began) {
     const column = (at) => this.points.map((point) => point[at]);
-    const times = column(TIME);
+    const times = this.points.map((point) => began + point[TIME]);
     const last = this.points.at(-1);
     if (!last) return;
     this.total.show([times, column(BASES), column(READS)], `${count(last[READS])} reads, ${count(last[BASES])} bases.`);
@@ -53,7 +54,7 @@ export class History {
     this.latency.show(
       [times, column(P50), column(P99)],
       measured
-        ? `At ${clock(measured[TIME])}: median ${seconds(measured[P50])}, 99 % within ${seconds(measured[P99])}.`
+        ? `At ${clock(began + measured[TIME])}: median ${seconds(measured[P50])}, 99 % within ${seconds(measured[P99])}.`
         : "No batch has been published since the page began.",
     );
   }

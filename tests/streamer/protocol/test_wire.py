@@ -608,18 +608,3 @@ def test_every_flipped_bit_is_noticed():
 )
 def test_messages_without_a_checksum(frames):
     assert refusal(frames) == Reason.MALFORMED
-
-
-@pytest.mark.parametrize("frames", [[], [b"data"], [b"1234"], [b"data", b"5678"]])
-def test_version_1_is_refused_by_name(frames):
-    """It had no last frame with a checksum."""
-    old = msgpack.packb({"v": 1, "type": "hello"})
-    with pytest.raises(WireError, match="protocol version 1") as caught:
-        unseal([old, *frames])
-    assert caught.value.reason == Reason.VERSION
-    assert refusal([b"topic", old, *frames], header=1) == Reason.VERSION
-
-
-@pytest.mark.parametrize("version", [True, 1.0, "1", 0, 3, None])
-def test_what_is_not_version_1_is_damage(version):
-    assert refusal([msgpack.packb({"v": version}), b"1234"]) == Reason.CHECKSUM

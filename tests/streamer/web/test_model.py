@@ -13,7 +13,7 @@ from streamer.client.messages import NewEpoch, Stamp, Status
 from streamer.matching.target_tally import Panel
 from streamer.sequences.sample_sheet import SampleSheet
 from streamer.web import model as history
-from streamer.web.follower import Follower, WallClock
+from streamer.web.follower import Follower
 from streamer.web.model import (
     EDGES,
     MAX_MAP_TARGETS,
@@ -51,39 +51,6 @@ def test_a_point_of_the_same_cell_replaces_the_last():
     assert not curve.add(Point(1.0, 1, 1, 0, 0.2, 0.3))
     assert curve.add(Point(1.9, 5, 5, 0, 0.1, None))
     assert curve.points == [Point(1.9, 5, 5, 0, 0.2, 0.3)]
-
-
-@pytest.mark.parametrize("step", [-3600.0, 86400.0])
-def test_curves_go_on_when_the_clock_is_set(step):
-    model, clock = RunModel(Panel()), [1000.0, 5.0]
-    wall = WallClock(lambda: clock[0], lambda: clock[1])
-
-    def seconds(count):
-        for _ in range(count):
-            clock[0], clock[1] = clock[0] + 1, clock[1] + 1
-            now, by = wall.read()
-            if by:
-                model.clock_was_set(by)
-            model.producers.add("busy", 1, 10, now)
-            model.status(status_at(now), now)
-
-    model.producers.add("silent", 1, 10, clock[0])
-    seconds(20)
-    # a tick of the page had it all
-    model.tick(clock[0])
-    clock[0] += step
-    seconds(20)
-    fields = model.tick(clock[0])
-    times = [point.time for point in fields["history"]]
-    assert times == [1001.0 + step + at for at in range(40)]
-    assert {row[0]: clock[0] - row[4] for row in fields["producers"]} == {"busy": 0, "silent": 40}
-
-
-def test_a_clock_that_goes_back_a_little_makes_no_point_before_the_last():
-    history = History()
-    for now in (10.1, 11.1, 10.9, 11.2, 12.2):
-        history.add(Point(now, 0, 0, 0, None, None))
-    assert [point.time for point in history.points] == [10.1, 11.2, 12.2]
 
 
 def status_at(now):

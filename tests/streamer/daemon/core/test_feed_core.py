@@ -35,7 +35,7 @@ def feed(*subscriptions, **options):
 
 
 def header_of(message):
-    topic, header = unseal(message, header=1)
+    topic, header = unseal(message)
     found = msgpack.unpackb(header)
     assert found["topic"].encode() == topic
     return found
