@@ -12,9 +12,6 @@ and computes their checksums:
     names read start end windows target                                           match
     names read start end windows                                                  mismatch
     names read length windows matches mismatches skipped best_target              read
-
-A run is followed 64 symbols at a time: ``starts & (matches ^ flip)`` has a bit set for each window
-of the same kind; ``flip`` is all ones for windows that do not match.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,12 +26,12 @@ from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Matched
 from streamer.matching import reports
-from streamer.matching.events import bits_from, put_summary, summarize
+from streamer.matching.events import runs, summarize
 from streamer.protocol.checksum_kernels import continue_crc32c
 from streamer.protocol.header import crc32c, crc32c_address
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.frames import Placed
-from trie.cpu.intrinsics import array_address, pointer, popcount, trailing_zeros, word_at
+from trie.cpu.intrinsics import array_address, pointer, popcount, word_at
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, usable_cores
 from trie.windows import NO_SET
@@ -64,6 +61,7 @@ _WINDOWS, _HITS, _SKIPPED, _ON_TARGET, _HIT_ROWS, _MISS_ROWS, _CRCS = range(7)
 _RESULTS = _CRCS + len(LAID_OUT)
 
 _LINE = 64
+_ONE = np.uint64(1)
 
 
 @njit(cache=True)
@@ -108,98 +106,6 @@ def _count_runs(starts, matches):
         miss_runs += popcount(miss & ~((miss << _ONE) | (here & ~found)))
     # in the first word, and after the last whole one, at most every other bit begins a run
     return np.int64(hit_runs) + 32 + 16, np.int64(miss_runs) + 32 + 16
-
-
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_ONE = np.uint64(1)
-# eight bytes hold at least this many bits from any bit of the first byte on
-_STEP = 56
-_FULL = np.uint64((1 << _STEP) - 1)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _run_end(starts, matches, here, found, at, last):
-    """The end of the run at ``at``; ``here`` and ``found`` hold the bits loaded there.
-
-    Its length is found by branches, which the processor predicts, instead of being computed: so the
-    processor need not wait for one word to know where the next one is.
-    """
-    flip = (found & _ONE) - _ONE  # all ones if the run does not match
-    like = here & (found ^ flip)
-    if like & _FULL != _FULL:
-        return min(at + np.int64(trailing_zeros(~like)), last)
-    # a word loaded from the first bit of a byte counts in full
-    at = (at + _STEP) & ~7
-    while at + 256 <= last:
-        byte = at >> 3
-        like = word_at(starts, byte) & (word_at(matches, byte) ^ flip)
-        like &= word_at(starts, byte + 8) & (word_at(matches, byte + 8) ^ flip)
-        like &= word_at(starts, byte + 16) & (word_at(matches, byte + 16) ^ flip)
-        like &= word_at(starts, byte + 24) & (word_at(matches, byte + 24) ^ flip)
-        if like != _ALL:
-            break
-        at += 256
-    while at + 64 <= last:
-        like = word_at(starts, at >> 3) & (word_at(matches, at >> 3) ^ flip)
-        if like != _ALL:
-            return at + np.int64(trailing_zeros(~like))
-        at += 64
-    while at < last:
-        here, found = bits_from(starts, matches, at)
-        like = here & (found ^ flip)
-        if like & _FULL != _FULL:
-            return min(at + np.int64(trailing_zeros(~like)), last)
-        at += _STEP
-    return last
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _put_run(columns, row, read, start, windows, k):
-    read_, start_, end_, windows_ = columns
-    read_[row] = read
-    start_[row] = start
-    end_[row] = start + windows - 1 + k
-    windows_[row] = windows
-
-
-@njit(cache=True, nogil=True)
-def _write(starts, matches, offsets, k, default_set, target, hit_to, targets, miss_to, rows):
-    """Write the runs and the row of every read; returns the sums and the rows of each kind."""
-    windows = np.int64(0)
-    matched = np.int64(0)
-    skipped = np.int64(0)
-    on_target = np.int64(0)
-    hit_rows = np.int64(0)
-    miss_rows = np.int64(0)
-    for read in range(offsets.size - 1):
-        begin = offsets[read]
-        length = offsets[read + 1] - begin
-        last = offsets[read + 1] - k + 1  # one after the start of the last window
-        hits = np.int64(0)
-        misses = np.int64(0)
-        at = begin
-        while at < last:
-            here, found = bits_from(starts, matches, at)
-            if not here & _ONE:
-                # no window starts here
-                at += np.int64(trailing_zeros(here)) if here & _FULL else _STEP
-                continue
-            start = at
-            at = _run_end(starts, matches, here, found, at, last)
-            if found & _ONE:
-                _put_run(hit_to, hit_rows, read, start - begin, at - start, k)
-                targets[hit_rows] = default_set
-                hit_rows += 1
-                hits += at - start
-            else:
-                _put_run(miss_to, miss_rows, read, start - begin, at - start, k)
-                miss_rows += 1
-                misses += at - start
-        windows += hits + misses
-        matched += hits
-        skipped += put_summary(rows, read, length, k, hits, misses, target)
-        on_target += hits > 0
-    return windows, matched, skipped, on_target, hit_rows, miss_rows
 
 
 @njit(cache=True, nogil=True)
@@ -281,6 +187,8 @@ def lay_out_all(table, crc, intervals):
     """
     batches = table.shape[0]
     counts = np.zeros((batches, _RESULTS), np.int64)
+    no_runs, no_targets = np.zeros((0, 5), np.int64), np.zeros(0, np.uint32)
+    no_events = np.zeros(0, np.uint8)
     frames = np.empty((batches, FRAMES, 2), np.int64)
     memory = np.empty(_places(table, frames, intervals) + _LINE, np.uint8)
     base = np.int64(memory.ctypes.data)
@@ -299,16 +207,21 @@ def lay_out_all(table, crc, intervals):
             numbers[read] = read
         rows = _read_columns(memory, base, mine[_READS + 2 :])
         if intervals:
-            found = _write(
+            targets = _column(memory, base, mine[_MATCH + 5], np.uint32)
+            found = runs(
                 starts,
                 matches,
                 offsets,
                 row[_K],
-                row[_SET],
+                no_runs,
+                np.uint32(row[_SET]),
                 row[_TARGET],
-                _run_columns(memory, base, mine[_MATCH + 1 :]),
-                _column(memory, base, mine[_MATCH + 5], np.uint32),
-                _run_columns(memory, base, mine[_MISMATCH + 1 :]),
+                0,
+                row[_COUNT],
+                0,
+                0,
+                (*_run_columns(memory, base, mine[_MATCH + 1 :]), targets, no_events),
+                (*_run_columns(memory, base, mine[_MISMATCH + 1 :]), no_targets, no_events),
                 rows,
             )
             counts[batch, _HIT_ROWS] = found[4]

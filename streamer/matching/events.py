@@ -178,7 +178,9 @@ _FAR = np.int64(1 << 62)
 _STEP = 56
 
 
-_BEHIND = np.uint64(1 << _STEP)
+_FULL = np.uint64((1 << _STEP) - 1)
+_ONE = np.uint64(1)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -260,66 +262,126 @@ def _held(found, at_run, at, default_set):
     return at_run, np.uint32(found[at_run, SET]), found[at_run, 1]
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _run_end(starts, matches, here, found, at, last):
+    """The end of the run at ``at``; ``here`` and ``found`` hold the bits loaded there.
+
+    ``starts & (matches ^ flip)`` has a bit set for each window of the same kind; ``flip`` is all
+    ones for windows that do not match. The length is found by branches, which the processor
+    predicts, instead of being computed: so the processor need not wait for one word to know where
+    the next one is.
+    """
+    flip = (found & _ONE) - _ONE  # all ones if the run does not match
+    like = here & (found ^ flip)
+    if like & _FULL != _FULL:
+        return min(at + np.int64(trailing_zeros(~like)), last)
+    # a word loaded from the first bit of a byte counts in full
+    at = (at + _STEP) & ~7
+    while at + 256 <= last:
+        byte = at >> 3
+        like = word_at(starts, byte) & (word_at(matches, byte) ^ flip)
+        like &= word_at(starts, byte + 8) & (word_at(matches, byte + 8) ^ flip)
+        like &= word_at(starts, byte + 16) & (word_at(matches, byte + 16) ^ flip)
+        like &= word_at(starts, byte + 24) & (word_at(matches, byte + 24) ^ flip)
+        if like != _ALL:
+            break
+        at += 256
+    while at + 64 <= last:
+        like = word_at(starts, at >> 3) & (word_at(matches, at >> 3) ^ flip)
+        if like != _ALL:
+            return at + np.int64(trailing_zeros(~like))
+        at += 64
+    while at < last:
+        here, found = bits_from(starts, matches, at)
+        like = here & (found ^ flip)
+        if like & _FULL != _FULL:
+            return min(at + np.int64(trailing_zeros(~like)), last)
+        at += _STEP
+    return last
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _put_run(read_, start_, end_, windows_, row, place):
+    read, start, windows, k = place
+    read_[row] = read
+    start_[row] = start
+    end_[row] = start + windows - 1 + k
+    windows_[row] = windows
+
+
 @njit(cache=True, nogil=True)
-def runs(starts, matches, offsets, k, found, default_set, first, stop, at_hit, at_miss, columns):
-    """Write the maximal runs of the reads first..stop - 1.
+def runs(starts, matches, offsets, k, found, default_set, target, first, stop, at_hit, at_miss,
+         hit_to, miss_to, rows):  # fmt: skip
+    """Write the maximal runs of the reads first..stop - 1, and a row of each read.
 
     A run is windows at consecutive starts with one event and, if they match, one target set: that
     of the run of ``found`` (``BatchResult.runs``) that they are in, or else ``default_set``.
-    Matching runs are written from row ``at_hit`` on, the others from ``at_miss`` on; if that is
-    negative, all go to ``at_hit``. columns: read, start, end, windows, event, target; ``event`` may
-    be empty. If all are empty, runs are only counted. Returns the row after the last of each kind.
+    hit_to, miss_to: columns read, start, end, windows, target, event, of which the last two may be
+    empty; if all are, runs are only counted. Matching runs are written from row ``at_hit`` on, the
+    others from ``at_miss`` on; if that is negative, they go between the matching ones. target,
+    rows: as ``summarize`` has them, no rows if they are empty. Returns what that does, with the row
+    after the last of each kind in place of the numbers of runs.
     """
-    read_, start_, end_, windows_, event_, target_ = columns
+    windows = np.int64(0)
+    matched = np.int64(0)
+    skipped = np.int64(0)
+    reads = np.int64(0)
+    read_, start_, end_, windows_, target_, event_ = hit_to
+    miss_read, miss_start, miss_end, miss_windows, miss_target, miss_event = miss_to
     mixed = at_miss < 0
+    counts = not read_.size and not miss_read.size
     at_run = np.searchsorted(found[:, 1], offsets[first], side="right")
     for read in range(first, stop):
         begin = offsets[read]
-        last = offsets[read + 1] - k + 1  # after the last window's start
+        length = offsets[read + 1] - begin
+        last = begin + length - k + 1  # after the last window's start
+        hits = np.int64(0)
+        misses = np.int64(0)
         at = begin
         while at < last:
             here, match = bits_from(starts, matches, at)
-            if not here & np.uint64(1):
-                at += min(np.int64(trailing_zeros(here | _BEHIND)), _STEP)
+            if not here & _ONE:
+                # no window starts here
+                at += np.int64(trailing_zeros(here)) if here & _FULL else _STEP
                 continue
-            hit = match & np.uint64(1)
             start = at
-            flip = hit - np.uint64(1)  # all ones for a mismatch
-            while True:
-                like = here & (match ^ flip)
-                same = np.int64(trailing_zeros(~like | _BEHIND))
-                at += same
-                if same < _STEP or at >= last:
-                    break
-                here, match = bits_from(starts, matches, at)
-            end = min(at, last)
-            at = start
-            while at < end:
-                start, held = at, NO_SET
-                at = end
-                if hit:
-                    at_run, held, at = _held(found, at_run, start, default_set)
-                    while at < end:
-                        at_run, other, until = _held(found, at_run, at, default_set)
-                        if other != held:
-                            break
-                        at = until
-                    at = min(at, end)
-                if hit or mixed:
-                    row = at_hit
-                    at_hit += 1
-                else:
-                    row = at_miss
-                    at_miss += 1
-                if read_.size:
-                    read_[row] = read
-                    start_[row] = start - begin
-                    end_[row] = at - 1 - begin + k
-                    windows_[row] = at - start
-                    target_[row] = held
+            at = _run_end(starts, matches, here, match, at, last)
+            if not match & _ONE:
+                misses += at - start
+                row = at_hit if mixed else at_miss
+                if not counts:
+                    place = read, start - begin, at - start, k
+                    _put_run(miss_read, miss_start, miss_end, miss_windows, row, place)
+                    if miss_event.size:
+                        miss_event[row] = 2
+                        miss_target[row] = NO_SET
+                at_hit += mixed
+                at_miss += not mixed
+                continue
+            hits += at - start
+            end = at
+            while start < end:
+                at_run, held, at = _held(found, at_run, start, default_set)
+                while at < end:
+                    at_run, other, until = _held(found, at_run, at, default_set)
+                    if other != held:
+                        break
+                    at = until
+                at = min(at, end)
+                if not counts:
+                    place = read, start - begin, at - start, k
+                    _put_run(read_, start_, end_, windows_, at_hit, place)
+                    target_[at_hit] = held
                     if event_.size:
-                        event_[row] = 1 if hit else 2
-    return at_hit, at_miss
+                        event_[at_hit] = 1
+                at_hit += 1
+                start = at
+        windows += hits + misses
+        matched += hits
+        reads += hits > 0
+        if rows[0].size:
+            skipped += put_summary(rows, read, length, k, hits, misses, target)
+    return windows, matched, skipped, reads, at_hit, at_miss
 
 
 @njit(cache=True, nogil=True)

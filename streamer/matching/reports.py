@@ -33,8 +33,9 @@ READ_COLUMNS = ("read", "length", "windows", "matches", "mismatches", "skipped",
 # as expected by ``event_runs.runs``
 _RUN_TYPES = {
     "read": np.dtype(np.int64), "start": np.dtype(np.int64), "end": np.dtype(np.int64),
-    "windows": np.dtype(np.int64), "event": np.dtype(np.uint8), "target": np.dtype(np.uint32),
+    "windows": np.dtype(np.int64), "target": np.dtype(np.uint32), "event": np.dtype(np.uint8),
 }  # fmt: skip
+_NO_SUMMARIES = (*[np.zeros(0, np.int64)] * 5, np.zeros(0, np.int32))
 
 # symbols worth another thread
 _PER_THREAD = 1 << 21
@@ -106,22 +107,23 @@ def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Co
     # windows of one set need not be looked for in runs
     found = NO_RUNS if result.has_one_set else result.runs
     bits = result.found.bytes_of_bits
-    write = partial(event_runs.runs, *bits, offsets, result.k, found, result.default_set)
+    write = partial(event_runs.runs, *bits, offsets, result.k, found, result.default_set, -1)
     if result.has_one_set:
         counts = [sums[4:] for sums in _summarized(result, -1)[1]]
     else:
         nothing = tuple(np.zeros(0, t) for t in types.values())
-        counts = run_each(write, [(*part, 0, 0, nothing) for part in parts], threads)
+        none = nothing, nothing, _NO_SUMMARIES
+        counts = [s[4:] for s in run_each(write, [(*part, 0, 0, *none) for part in parts], threads)]
     hits = list(accumulate((hit for hit, _ in counts), initial=0))
     misses = list(accumulate((miss for _, miss in counts), initial=0))
+    columns = tuple(np.empty(hits[-1] + misses[-1], t) for t in types.values())
     if apart:
         rows = [(hit, hits[-1] + miss) for hit, miss in zip(hits, misses, strict=True)]
     else:
         rows = [(hit + miss, -1) for hit, miss in zip(hits, misses, strict=True)]
-    columns = tuple(np.empty(hits[-1] + misses[-1], t) for t in types.values())
     if columns[0].size:
-        places = zip(parts, rows, strict=False)
-        run_each(write, [(*part, *row, columns) for part, row in places], threads)
+        places, to = zip(parts, rows, strict=False), (columns, columns, _NO_SUMMARIES)
+        run_each(write, [(*part, *row, *to) for part, row in places], threads)
     return dict(zip(types, columns, strict=True)), hits[-1]
 
 

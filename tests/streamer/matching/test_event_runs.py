@@ -58,7 +58,7 @@ def runs_of(sets, cuts=()):
     return np.array([row for row in rows if row[4] != NO_SET], np.int64).reshape(-1, 5)
 
 
-TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8, np.uint32)
+TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint32, np.uint8)
 
 
 @settings(max_examples=200, deadline=None)
@@ -72,22 +72,26 @@ def test_runs_and_counts(case, many):
     reads = offsets.size - 1
     found = runs_of(sets, [*offsets.tolist(), 7, 20, 21]) if many else runs_of(sets[:0])
     bits = Events.of(events).bytes_of_bits
-    arguments = (*bits, offsets, k, found, np.uint32(NO_SET if many else 5), 0, reads)
+    arguments = (*bits, offsets, k, found, np.uint32(NO_SET if many else 5), 7, 0, reads)
     want = plain_runs(k, events, sets, offsets)
     hits = [row for row in want if row[3] == 1]
     misses = [row for row in want if row[3] == 2]
     nothing = tuple(np.zeros(0, t) for t in TYPES)
-    assert event_runs.runs(*arguments, 0, 0, nothing) == (len(hits), len(misses))
-    for at_miss, rows in ((-1, want), (len(hits), hits + misses)):
-        columns = tuple(np.zeros(len(want) + 1, t) for t in TYPES)
-        event_runs.runs(*arguments, 0, at_miss, columns)
-        read, start, end, event, target = zip(*rows, strict=True) if rows else [()] * 5
-        windows = np.subtract(end, start) - k + 1
-        found = [column[: len(want)].tolist() for column in columns]
-        assert found == [*map(list, (read, start, end, windows, event, target))]
     rows = tuple(np.zeros(reads, t) for t in (*[np.int64] * 5, np.int32))
     numbers = np.full(reads, -1)
     told = event_runs.summarize(*bits, offsets, k, 7, 0, reads, numbers, rows)
+    both = tuple(np.zeros_like(column) for column in rows)
+    counted = event_runs.runs(*arguments, 0, 0, nothing, nothing, both)
+    assert counted == (*told[:4], len(hits), len(misses))
+    assert [column.tolist() for column in both] == [column.tolist() for column in rows]
+    none = tuple(column[:0] for column in rows)
+    for at_miss, right in ((-1, want), (len(hits), hits + misses)):
+        columns = tuple(np.zeros(len(want) + 1, t) for t in TYPES)
+        event_runs.runs(*arguments, 0, at_miss, columns, columns, none)
+        read, start, end, event, target = zip(*right, strict=True) if right else [()] * 5
+        windows = np.subtract(end, start) - k + 1
+        found = [column[: len(want)].tolist() for column in columns]
+        assert found == [*map(list, (read, start, end, windows, target, event))]
     assert numbers.tolist() == [*range(reads)]
     assert told == event_runs.summarize(*bits, offsets, k, 7, 0, reads, numbers[:0], rows)
     if not many:
