@@ -37,7 +37,7 @@ class Daemon:
     def start(self) -> None:
         """Begin an epoch; messages in flight are lost."""
         self.epoch += 1
-        heads = self.batches.heads.all()
+        heads = dict(self.batches.heads)
         self._feed = FeedCore(
             stream=self.stream, epoch=self.epoch, published=STORED, beat_seconds=1,
             at=len(self.records), heads=heads,
@@ -56,7 +56,7 @@ class Daemon:
         self.sync.clear()
 
     def see(self) -> None:
-        heads = self.batches.heads.all()
+        heads = dict(self.batches.heads)
         self._core.see(Stored(self.stream, self.epoch, self.oldest, len(self.records), heads))
 
     def commit(self, rows: int = 3) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgpack
 import numpy as np
 
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.stored_messages import BATCH, FRAMES_OF_READS
 from streamer.journal.record import Key, Record
 from streamer.protocol.schema import TOPICS, Column
@@ -25,12 +24,19 @@ _VALUES = {"start": 0, "end": K, "windows": 1, "target": 0, "length": K, "matche
 _VALUES |= {"mismatches": 0, "skipped": 0, "best_target": 0}
 
 
+def taken(heads: dict[str, int], at: int, topics: Iterable[str]) -> dict[str, int]:
+    """The heads of the topics before record ``at``, which has messages on them."""
+    before = {topic: heads.get(topic, 0) for topic in topics}
+    heads |= dict.fromkeys(before, at)
+    return before
+
+
 class Batches:
     """Makes the records of a stream, one after the other."""
 
     def __init__(self, seed: int = 1, topics: Sequence[str] = STORED) -> None:
         self.rng = random.Random(seed)
-        self.heads = Heads()
+        self.heads: dict[str, int] = {}
         self.at = 0
         self._topics = topics
         self.kmers = 0
@@ -40,7 +46,7 @@ class Batches:
         rng = self.rng
         self.at += 1
         there = [topic for topic in self._topics if topic == "read" or rng.random() < 0.6]
-        prev = self.heads.take(self.at, [*there, "word"])
+        prev = taken(self.heads, self.at, [*there, "word"])
         names = msgpack.packb([f"read{i}" for i in range(rows)])
         frames: list[bytes] = [names, *(rng.randbytes(8) for _ in range(FRAMES_OF_READS - 1))]
         topics: list[list[object]] = []

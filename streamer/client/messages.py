@@ -570,12 +570,12 @@ def _typed(message: FeedMessage) -> Known:
             return Settled(stamp, integer(head, "version"), integer(head, "from_batch"))
         return _about_batch(stamp, message)
     if topic == "beat":
-        return Beat(stamp, _heads(head), text(head, "state"), _totals(head), _published(head))
+        return Beat(stamp, heads_of(head), text(head, "state"), _totals(head), _published(head))
     if topic in schema.TALLIES:
         return _tally(stamp, head)
     status = _map(head, "status")
     state, totals = text(status, "state"), _totals(status)
-    return Status(stamp, _heads(head), state, status | {"totals": totals})
+    return Status(stamp, heads_of(head), state, status | {"totals": totals})
 
 
 def _tally(stamp: Stamp, head: Header) -> TallyRows:
@@ -680,7 +680,7 @@ def _map(header: Header, key: str) -> Header:
     return value
 
 
-def _heads(header: Header) -> dict[str, int]:
+def heads_of(header: Header) -> dict[str, int]:
     """The last record by topic, without unknown topics of a later daemon."""
     heads = _map(header, "heads")
     return {schema.NAMES[topic]: integer(heads, topic) for topic in heads if topic in schema.NAMES}

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.config import Config
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.publish import ControlRecord, Group, dictionary_record, settled_record
@@ -153,7 +152,7 @@ class EngineWorker(Worker):
         self._panel = Panel(**status.config.panel.fields())
         self._revision = restored.core
         self._at = restored.at
-        self._heads = Heads(restored.heads)
+        self._heads = dict(restored.heads)
         self._kept = kept
         self._reloaded: deque[Reloaded] = deque()
         self._forward = forward

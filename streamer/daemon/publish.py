@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Matched
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.layout import LAID_OUT, Laid, distinct, lay_out
 from streamer.daemon.stored_messages import BATCH, DICTIONARY, SETTLED, Content
 from streamer.dictionary.target_sets import TargetSets
@@ -38,13 +37,13 @@ _SET_TARGETS = 64
 class Group:
     """Records that are committed and published together; ``done`` is called afterwards.
 
-    matched: batches that were matched together. control: other records. heads: the last record on
-    each topic, up to the records that messages were made of.
+    matched: batches that were matched together. control: other records. heads: by topic, the last
+    record with a message on it, up to those that messages were made of; it is kept up to date.
     """
 
     def __init__(
         self,
-        heads: Heads,
+        heads: dict[str, int],
         matched: Sequence[Matched] = (),
         control: Sequence[ControlRecord] = (),
         done: Callable[[], None] = lambda: None,
@@ -65,7 +64,8 @@ class Group:
             self._made += map(Publication, self.matched, laid)
             self._made += self._control
             for record in self._made:
-                record.prev = self._heads.take(record.at, record.topics)
+                record.prev = {topic: self._heads.get(topic, 0) for topic in record.topics}
+                self._heads.update(dict.fromkeys(record.prev, record.at))
         return self._made
 
 

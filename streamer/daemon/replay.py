@@ -11,7 +11,6 @@ import msgpack
 import structlog
 
 from streamer.daemon.core import sync
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.stored_messages import StoredMessages, stored_topics
 from streamer.journal.data_files import PIECE_BYTES, SnapshotFile
 from streamer.journal.reader import JournalReader
@@ -43,7 +42,9 @@ class ReplayedJournal:
             self._report(damage)
             snapshot = None
         self._at = 0 if snapshot is None else snapshot.at
-        self._heads = Heads({} if snapshot is None else msgpack.unpackb(snapshot.meta)["heads"])
+        self._heads: dict[str, int] = (
+            {} if snapshot is None else msgpack.unpackb(snapshot.meta)["heads"]
+        )
         self._cache: OrderedDict[int, StoredMessages] = OrderedDict()
         self._cached = 0
         # by the last record read: an iterator over the next ones, which has the file open
@@ -56,7 +57,8 @@ class ReplayedJournal:
         try:
             if reader.refresh() > self._at:
                 for record in reader.outlines(self._at):
-                    self._heads.take(record.at, stored_topics(record.kind, record.meta))
+                    topics = stored_topics(record.kind, record.meta)
+                    self._heads |= dict.fromkeys(topics, record.at)
                 self._at = reader.head
             if reader.oldest > self._oldest:
                 self._oldest = reader.oldest
@@ -67,7 +69,7 @@ class ReplayedJournal:
         except JournalError as error:
             self._report(error)
             unread = refusal(error)
-        heads = self._heads.all()
+        heads = dict(self._heads)
         return sync.Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads, unread)
 
     def after(self, at: int) -> StoredMessages | None:

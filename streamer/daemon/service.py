@@ -22,7 +22,6 @@ from streamer.daemon.child import WatchWorker, WebWorker
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.life import Life
 from streamer.daemon.core.producers import KnownProducer, ProducerState
 from streamer.daemon.core.rights import Rights
@@ -88,7 +87,7 @@ def warm_up(config: Config, spec: MatchSpec, targets: int = 1) -> None:
         Matched(0, item, result, matcher.dictionary, kept)
         for item, result in zip(accepted, results, strict=True)
     ]
-    for publication in Group(Heads(), matched).publications(intervals=True):
+    for publication in Group({}, matched).publications(intervals=True):
         for topic in publication.prev:
             publication.message(topic, {})
         if config.journal.durability != "none":

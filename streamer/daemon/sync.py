@@ -128,13 +128,9 @@ class SyncWorker(ChildWorker):
             if self._gate is not None:
                 held = in_memory(self._gate.held.to_json())
                 inherited.append(held)
-            task = self._task(reader, held)
-            child = Child(
-                "streamer.daemon.sync_process",
-                str(os.getpid()),
-                task.to_json(),
-                pass_fds=(task.listener, *inherited),
-            )
+            arguments = str(os.getpid()), self._task(reader, held).to_json()
+            descriptors = self._listener.fileno(), *inherited
+            child = Child("streamer.daemon.sync_process", *arguments, pass_fds=descriptors)
         except OSError:
             os.close(writer)
             raise

@@ -158,7 +158,7 @@ class Server:
                 self._replay.core.hear(route, frames, time.monotonic(), rights)
 
     def _hand_over(self, route: Route, frames: Sequence[Buffer]) -> HandedOver:
-        if not (self._peers.reaches(route) or route in self._unknown):
+        if self._peers.reached(route) is None and route not in self._unknown:
             return HandedOver.GONE
         self._unknown.discard(route)
         try:

@@ -7,9 +7,9 @@ counts by target, in all or by barcode; of ``reads`` totals, lengths, and reads 
 
 from __future__ import annotations
 
-import heapq
 import json
 from array import array
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -297,27 +297,23 @@ class CoverageReport:
         self.by_barcode = by_barcode
         self.count = 0
         self.kmers = self.seen = self.matches = 0
-        # a heap: fewest matches first; among equals, the last in file order
-        self._best: list[tuple[int, int, TargetBins]] = []
+        # most matches first; among equals, in file order
+        self._best: list[tuple[int, TargetBins]] = []
 
     def add(self, bins: TargetBins) -> None:
         """Add the next target, in file order."""
         kmers, seen, matches = (int(values.sum()) for values in bins[3:])
         self.kmers, self.seen = self.kmers + kmers, self.seen + seen
         self.matches += matches
-        entry = (matches, -self.count, bins.fewer())
         self.count += 1
-        if not matches:
-            return
-        if len(self._best) < DRAWN_TARGETS:
-            heapq.heappush(self._best, entry)
-        elif entry[:2] > self._best[0][:2]:
-            heapq.heapreplace(self._best, entry)
+        if matches:
+            insort(self._best, (matches, bins.fewer()), key=lambda entry: -entry[0])
+            del self._best[DRAWN_TARGETS:]
 
     @property
     def drawn(self) -> list[TargetBins]:
         """Return the targets to draw, most matches first."""
-        return [bins for *_, bins in sorted(self._best, key=lambda e: e[:2], reverse=True)]
+        return [bins for _, bins in self._best]
 
     def add_columns(self, name: tuple[str, ...], columns: Mapping[str, NDArray[np.int64]]) -> None:
         """Add the next target, from columns of ``--report coverage``."""
@@ -387,11 +383,10 @@ class CurvePoint(NamedTuple):
     new: int
 
 
-class NoveltyReport:
+class NoveltyReport(NamedTuple):
     """A novelty curve. points: ascending; the last one is the end of the stream."""
 
-    def __init__(self, points: list[CurvePoint]) -> None:
-        self.points = points
+    points: list[CurvePoint]
 
 
 def read_novelty(file: RowFile) -> NoveltyReport:

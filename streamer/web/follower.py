@@ -130,7 +130,7 @@ class Follower:
     async def _refresh(self) -> None:
         """Ask for all rows."""
         found: list[Any] = []
-        with suppress(RefusedError):  # a daemon of an earlier version
+        with suppress(RefusedError):  # of a key without that right
             self._model.judged(await self._call(lambda: self._open().request("panel")))
         for ask in (
             lambda: self._open().targets()[1],

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.kept_batches import KeptBatches
 from streamer.daemon.publish import ControlRecord, Group, dictionary_record, settled_record
 from streamer.daemon.restore import Restored, fingerprint
@@ -44,7 +43,7 @@ class EngineThread(DaemonThread):
         self._restored = restored
         self._revision = restored.core
         self._at = restored.at
-        self._heads = Heads(restored.heads)
+        self._heads = dict(restored.heads)
         self._kept = kept
         self._reloaded: deque[Dictionary] = deque()
         # groups that the log does not have yet

@@ -11,7 +11,6 @@ import msgpack
 import numpy as np
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.publish import Group
 from streamer.daemon.stored_batch import StoredBatch
@@ -185,7 +184,7 @@ class SinglePass:
             key.mark,
         )
         matched = Matched(record.at, item, matcher.match([batch.reads])[0], dictionary)
-        (made,) = Group(Heads(state.heads), [matched]).publications(intervals=True)
+        (made,) = Group(dict(state.heads), [matched]).publications(intervals=True)
         # its frames live as long as the objects they were made of
         expected = made.record(record.time)
         return replace(expected, frames=tuple(bytes(frame) for frame in expected.frames))

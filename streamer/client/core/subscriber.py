@@ -36,7 +36,7 @@ from streamer.protocol.header import (
     text,
 )
 from streamer.protocol.payloads import DENIED_TOPIC, decode_body, decode_feed
-from streamer.protocol.schema import LIVE_ONLY, NAMES, RECORD_TOPICS, TOPICS
+from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS, TOPICS
 
 FINAL = ("ended", "failed")
 
@@ -124,15 +124,12 @@ class SubscriberCore:
 
     def _note(self, message: messages.Known) -> None:
         """Queue what the message implies about earlier ones, then the message itself."""
-        self.heard = True
         stamp = message.stamp
         topic, at = stamp.topic, stamp.at
         numbered = topic in RECORD_TOPICS
-        if (stamp.stream, stamp.epoch) != (self.stream, self.epoch):
-            if stamp.stream == self.stream and stamp.epoch < self.epoch:
-                return  # sent before a restart
-            # the first record of a new epoch is later than all published before
-            self._begin(stamp.stream, stamp.epoch, at - numbered)
+        # the first record of a new epoch is later than all published before
+        if not self._begins(message, at - numbered):
+            return  # sent before a restart
         self.at = max(self.at, at)
         if numbered:
             last = self.last.get(topic)
@@ -146,6 +143,16 @@ class SubscriberCore:
             self._compare(message)
         if topic in self.topics:
             self.ready.append(message)
+
+    def _begins(self, message: messages.Known, head: int) -> bool:
+        """Start a new stream or epoch if the message has one; False if its epoch is over."""
+        self.heard = True
+        stamp = message.stamp
+        if stamp.stream == self.stream and stamp.epoch < self.epoch:
+            return False
+        if (stamp.stream, stamp.epoch) != (self.stream, self.epoch):
+            self._begin(stamp.stream, stamp.epoch, head)
+        return True
 
     def _begin(self, stream: str, epoch: int, head: int) -> None:
         """Begin another stream or epoch; ``head``: its last record before this message."""
@@ -472,12 +479,9 @@ class PullCore:
 
 def extent_of(header: Header) -> Extent:
     """The extent of the journal in an answer; WireError if it does not follow docs/protocol.md."""
-    heads = header.get("heads")
-    if not isinstance(heads, dict):
-        raise malformed("field 'heads' must be a map")
-    numbers = {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
+    heads = messages.heads_of(header)
     epoch, oldest, head = (integer(header, key) for key in ("epoch", "oldest", "head"))
-    return Extent(text(header, "stream"), epoch, oldest, head, numbers)
+    return Extent(text(header, "stream"), epoch, oldest, head, heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,13 +532,12 @@ class FetchCore:
     def _state(self, header: Header) -> StoredState:
         joined = b"".join(self._parts)
         version, batch, base, kmers = integers(header, ("version", "batch", "base", "kmers"))
-        heads, totals = header.get("heads"), header.get("totals")
-        if len(joined) != 8 * kmers or not isinstance(heads, dict) or not isinstance(totals, dict):
+        heads, totals = messages.heads_of(header), header.get("totals")
+        if len(joined) != 8 * kmers or not isinstance(totals, dict):
             raise malformed("the state is incomplete")
-        named = {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
         cursor = Cursor(text(header, "stream"), integer(header, "at"))
         codes = np.frombuffer(joined, "<u8").astype(np.uint64, copy=False)
-        return StoredState(cursor, version, batch, base, named, totals, codes)
+        return StoredState(cursor, version, batch, base, heads, totals, codes)
 
     def _ask(self, kind: str, **fields: Any) -> None:
         self.requests.append(request(kind, self._number, **fields))
@@ -676,16 +679,6 @@ class HealingCore(SubscriberCore):
                 self._live(message, self._size)
         elif not isinstance(message, messages.Standing) or self._begins(message, message.stamp.at):
             super()._note(message)
-
-    def _begins(self, message: messages.Known, head: int) -> bool:
-        """Start a new stream or epoch if the message has one; False if its epoch is over."""
-        self.heard = True
-        stamp = message.stamp
-        if stamp.stream == self.stream and stamp.epoch < self.epoch:
-            return False
-        if (stamp.stream, stamp.epoch) != (self.stream, self.epoch):
-            self._begin(stamp.stream, stamp.epoch, head)
-        return True
 
     def _begin(self, stream: str, epoch: int, head: int) -> None:
         moved = stream != self._in.stream or head < self._in.at

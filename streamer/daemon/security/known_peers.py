@@ -136,10 +136,6 @@ class KnownPeers:
             return None
         return self._gate.rights(peer.rights.key, self._domain)
 
-    def reaches(self, route: bytes) -> bool:
-        """Whether the route still leads to the connection that was admitted with it."""
-        return self.reached(route) is not None
-
     def sweep(self, now: float) -> list[bytes]:
         """Forget ended connections and end those whose key was removed; returns their routes.
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from streamer.daemon.batch_record import Matched
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.publish import Group
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.matching import reports
@@ -67,7 +66,7 @@ def matched_of(result):
 
 
 def publications(group, *, intervals):
-    return Group(Heads(), group).publications(intervals=intervals)
+    return Group({}, group).publications(intervals=intervals)
 
 
 def random_group(seed, batches):

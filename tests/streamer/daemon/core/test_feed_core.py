@@ -9,10 +9,10 @@ import msgpack
 import pytest
 
 from streamer.daemon.core.feed import MAX_IGNORED, Backlog, FeedCore, Subscriptions
-from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.rights import EVERYTHING, KeyLimits
 from streamer.protocol.header import unseal
 from streamer.protocol.schema import FEED, RECORD_TOPICS
+from tests.stored_batches import taken
 
 STREAM = "0123456789abcdef"
 TOPICS = list(RECORD_TOPICS)
@@ -67,11 +67,13 @@ def test_records_are_stamped_for_those_who_listen():
 def test_numbers_go_on_where_an_earlier_feed_stopped(seed):
     """A restart, and who listens, change nothing in the numbers."""
     rng = random.Random(seed)
-    heads, whole, at = Heads(), feed(b""), 0
+    heads, whole, at = {}, feed(b""), 0
     records = []
     for _ in range(40):
         at += rng.randint(1, 3)
-        records.append(record(at, heads.take(at, rng.sample(TOPICS, rng.randint(0, len(TOPICS))))))
+        records.append(
+            record(at, taken(heads, at, rng.sample(TOPICS, rng.randint(0, len(TOPICS)))))
+        )
     told = [(h["topic"], h["at"], h["prev"]) for h, _ in whole.publish(records, 1)]
     cut = rng.randint(0, 40)
     first = feed(b"")
