@@ -36,8 +36,8 @@ TREES = {name: ast.parse(text) for name, text in TEXTS.items()}
 FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
-LINES = 83_821
-TEST_LINES = 63_379
+LINES = 83_671
+TEST_LINES = 63_277
 COUNT = 430
 IMPORT_SHARE = 0.0566
 LOADED = {  # modules of the project that an import loads

@@ -277,7 +277,7 @@ class Service:
     def _serve_page(self) -> None:
         if not self.status.config.web.endpoint:
             return
-        asks = ("status", "targets", "coverage", "novelty")
+        asks = ("status", "targets", "coverage", "novelty", "panel")
         keys = self._issue(Rights("page", watch=("*",), control=asks))
         self._web = web = WebWorker(self.status, self._changed.wake, keys)
         self._workers.append(web)

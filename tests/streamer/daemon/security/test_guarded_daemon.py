@@ -30,6 +30,7 @@ from streamer.protocol.transport.curve import new_pair
 from tests.daemon_kit import DEADLINE, sealed
 from tests.jobs_kit import LONG, job_folder, wait_for_job
 from tests.keys_kit import PlainClient, change, guarded, key_folder
+from tests.streamer.web.test_live_page import everything
 from tests.waiting import until
 
 pytestmark = pytest.mark.whole
@@ -375,10 +376,13 @@ def test_the_daemon_gives_its_own_clients_keys(tmp_path, keys):
         f"watch.ledger={tmp_path / 'ledger'}",
         "watch.settle=0",
         "web.endpoint=127.0.0.1:0",
+        "samples.run=monday",
     ]
     with guarded(tmp_path, keys, overrides) as daemon, control(daemon, keys["all"]) as admin:
         until(lambda: admin.status()["totals"]["reads"] == 1, "the read of the folder")
         until(lambda: "beat." in admin.status()["topics"], "the page's subscriptions")
+        page = daemon.endpoints["web"]
+        until(lambda: everything(page)["rows"]["run"] == "monday", "the page's answer of control")
         assert admin.status()["security"] == {"keys": 2, "refused": 0}
     # nothing of these keys is on the disk
     assert sorted(path.name for path in (tmp_path / "keys" / "clients").iterdir()) == [
