@@ -24,7 +24,6 @@ from streamer.daemon.listener import Listener
 from streamer.daemon.process import SyncTask, cpu_seconds, in_memory, state_of
 from streamer.daemon.socket_worker import listen
 from streamer.daemon.sync_process import ENDING
-from streamer.daemon.worker import POLL_MILLISECONDS
 from streamer.protocol.endpoints import EndpointError
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ _PAUSE_SECONDS = 1.0
 # for messages in flight, and for a process that has just started, on busy cores, to serve them
 _END_SECONDS = 6.0
 # between two requests for a sign of life
-_ASK_SECONDS = 1.0
+_ASK_MILLISECONDS = 1000
 
 
 class SyncWorker(ChildWorker):
@@ -157,17 +156,14 @@ class SyncWorker(ChildWorker):
 
     def attend(self, child: Child) -> None:
         """Note how busy the process is, and ask it now and then for a sign of life."""
-        waiting, asked = select.poll(), 0.0
+        waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
         waiting.register(child.ended, select.POLLIN)
         while child.process.poll() is None and not self.stopping.is_set():
-            waiting.poll(POLL_MILLISECONDS)
-            self._wake.take()
             self._cpu = cpu_seconds(child.process.pid) or self._cpu
-            now = time.monotonic()
-            if now - asked >= _ASK_SECONDS:
-                asked = now
-                self.committed()
+            self.committed()
+            waiting.poll(_ASK_MILLISECONDS)
+            self._wake.take()
         self._cpu_before, self._cpu = self._cpu_before + self._cpu, 0.0
         with self._lock:
             pipe, self._pipe = self._pipe, None
