@@ -206,6 +206,8 @@ def match(
     sheet, judging = choices.sheet_and_panel(sample_sheet, panel)
     sources = [*(dictionary or ()), *reads]
     rules = {} if judging is None else {"rule": judging.rule()}
+    if judging is not None and judging.positive:
+        rules["positive"] = " | ".join(judging.positive)
     if comments:
         rules |= {"reference": " ".join(spec.sources)} | ({"run": sheet.run} if sheet else {})
     choices.name_provenance("match", k, sources, header, comments, rules)

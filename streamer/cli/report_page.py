@@ -167,8 +167,10 @@ def _source(path: str, name: str, recount: Recount, *, quiet: bool) -> Source:
     from xopen import xopen
 
     from streamer.cli.streams import progress
+    from streamer.matching.panel import Panel
     from streamer.reporting.collection import Source, of_journal, read_report
     from streamer.reporting.kept_reads import count_again, is_journal
+    from streamer.reporting.reports import TargetReport
     from streamer.sequences.source import STDIN, shown_name, size_of_files
     from trie.cpu.compiling import compile_notice
 
@@ -185,6 +187,8 @@ def _source(path: str, name: str, recount: Recount, *, quiet: bool) -> Source:
         total = None if packed else size_of_files([path])
         show = stack.enter_context(progress(f"reading {name}", total, quiet=quiet))
         found = read_report(opened, shown_name(path), show)
+    if isinstance(found.report, TargetReport) and "positive" in found.facts:
+        found.report.panel = Panel(positive=found.facts["positive"].split(" | "))
     facts = [(key, _without_folders(value.split())) for key, value in found.facts.items()]
     facts.append(("lines", f"{found.lines:,}"))
     facts.append(("bytes of text", f"{found.bytes:,}"))

@@ -348,7 +348,7 @@ def reference_files(
 
     Of a folder these are sequence files, by their suffixes, and indexes. A file is no pattern
     whatever its name, and is taken once, but for those that are named. on_notice: called with one
-    line about files of folders that are not taken. StreamerError for a pattern or folder without a
+    line about what of folders is not taken. StreamerError for a pattern or folder without a
     file.
     """
     found: list[str] = []
@@ -366,9 +366,9 @@ def reference_files(
                 some.append(one)
                 continue
             for file in sorted(os.path.join(one, name) for name in os.listdir(one)):
-                if os.path.isfile(file) and not os.path.basename(file).startswith("."):
+                if not os.path.basename(file).startswith("."):
                     taken = split_suffix(file)[1] in _SEQUENCES or is_index(file)
-                    (some if taken else passed).append(file)
+                    (some if taken and os.path.isfile(file) else passed).append(file)
         if not some:
             why = "has no FASTA, FASTQ, SAM, BAM or CRAM file, and no index"
             raise StreamerError(f"{path}: {why if matched else 'no such file'}")
@@ -376,8 +376,8 @@ def reference_files(
         found += [file for file in dict.fromkeys(some) if file not in known]
         if passed and on_notice is not None:
             on_notice(
-                f"warning: {path}: {len(passed):,} files are no sequences by their names and are "
-                f"not read: {first_names([os.path.basename(file) for file in passed])}"
+                f"warning: {path}: {len(passed):,} of its files and folders are not read, being no "
+                f"sequences by name: {first_names([os.path.basename(file) for file in passed])}"
             )
     return found
 

@@ -47,7 +47,7 @@ sample_reads = 9
 def panel_of(folder):
     """A file with a panel and tables that a daemon would refuse."""
     path = folder / "panel.toml"
-    path.write_text(TABLE + "[dictionary]\nnothing = 1\n")
+    path.write_text(TABLE + 'positive = ["t1", "t0"]\n[dictionary]\nnothing = 1\n')
     return str(path)
 
 
@@ -108,7 +108,7 @@ HEADER = (
 )
 
 ALARMS = (
-    "in the positive control pos (barcode04) nothing was found",
+    "in the positive control pos (barcode04) was not found: t1, t0",
     "without a read: patient 3 (barcode03)", "the sample sheet does not name barcode07",
 )  # fmt: skip
 

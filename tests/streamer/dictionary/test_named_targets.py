@@ -40,6 +40,7 @@ def files(tmp_path):
     for name, records in made.items():
         write_fasta(folder / name, records)
     (folder / "README.txt").write_text("x")
+    (folder / "more").mkdir()
     (folder / ".hidden.fa").write_text("x")
     (tmp_path / "names.tsv").write_text(TABLE)
     return folder, made
@@ -94,7 +95,8 @@ def test_reports_are_by_named_targets_and_groups(given, strands, files, tmp_path
         out, err = capsys.readouterr()
         expected = targets_report(reads, K, records=records, strands=strands)
         assert rows(out) == [[str(cell) for cell in row] for row in expected]
-        told = f"{folder}: 1 files are no sequences by their names and are not read: README.txt"
+        told = f"{folder}: 2 of its files and folders are not read, being no sequences by name: "
+        told += "README.txt, more"
         assert (told in err) == (given == "folder")
     summary = tmp_path / "summary.json"
     kept = ["filter", path, *options, "--keep", "-o", str(tmp_path / "kept.fa")]
