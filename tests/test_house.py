@@ -36,10 +36,10 @@ TREES = {name: ast.parse(text) for name, text in TEXTS.items()}
 FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
-LINES = 83_667
-TEST_LINES = 63_277
+LINES = 83_673
+TEST_LINES = 63_279
 COUNT = 430
-IMPORT_SHARE = 0.0566
+IMPORT_SHARE = 0.0567
 LOADED = {  # modules of the project that an import loads
     "streamer.cli.app, streamer.cli.match, streamer.cli.match_files": 90,
     "streamer.daemon.service": 170,
