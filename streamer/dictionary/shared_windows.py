@@ -186,9 +186,10 @@ def _add(target, low, high, bits, before, sets, parents, lasts, table, nodes):
 def _slot(table, parents, lasts, parent, target):
     """The slot of a node in a hash table, or the free one for it."""
     key = (np.uint64(parent) << np.uint64(32) | np.uint64(target)) * _MULTIPLIER
-    at = np.int64(key >> np.uint64(20)) % table.size
+    last = table.size - 1  # all bits of its size, a power of two
+    at = np.int64(key >> np.uint64(32)) & last
     while table[at] >= 0 and (parents[table[at]] != parent or lasts[table[at]] != target):
-        at = (at + 1) % table.size
+        at = (at + 1) & last
     return at
 
 

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from trie.cpu.intrinsics import prefetch_far
 from trie.cpu.jit import inner, njit
 from trie.cpu.machine import give_back
 from trie.cpu.threads import run_ranges
@@ -41,6 +42,7 @@ _BEFORE: Final = 32  # symbols before a place whose m-mers matter
 _NEAR: Final = 128
 _NONE: Final = np.uint64(1 << 63)  # and more: the numbers of no m-mer
 _ROWS: Final = 1 << 16
+_ASKED: Final = 64  # k-mers whose buckets are fetched together
 _GRAIN: Final = 1 << 14
 _SORTED: Final = 1 << 25  # symbols whose repeats are sorted together
 
@@ -329,25 +331,35 @@ def _of_kmers(
     """Write the repeats among windows that are found by their k-mers; their number."""
     k = shape.k
     canonical = shape.text.both > shape.text.size
+    keys = np.empty(_ASKED, dtype=np.uint64)
     count = 0
-    for i in range(windows.size):
-        key = key_of(numbers[i])
-        bucket = np.int64(bucket_of(key, offsets))
-        for slot in range(offsets[bucket] & _OFFSET, offsets[bucket + 1] & _OFFSET):
-            place = np.int64(places[slot])
-            if prints[slot] != print_of(key) or place > windows[i]:
-                continue
-            number, turned = number_of(symbols_at(text, place), k, canonical)
-            if number != numbers[i] or not _inside(blocks, gaps, shape.text, place, k):
-                continue
-            if place < windows[i]:
-                step = 1
-                if turned != number_of(symbols_at(text, windows[i]), k, canonical)[1]:
-                    step = -1
-                rows[count, 0], rows[count, 1] = windows[i], windows[i] + 1
-                rows[count, 2], rows[count, 3] = place, step
-                count += 1
-            break
+    for begin in range(0, windows.size, _ASKED):
+        end = min(begin + _ASKED, windows.size)
+        for i in range(begin, end):
+            keys[i - begin] = key_of(numbers[i])
+            prefetch_far(offsets, bucket_of(keys[i - begin], offsets))
+        for i in range(begin, end):
+            low = offsets[bucket_of(keys[i - begin], offsets)] & _OFFSET
+            prefetch_far(prints, low)
+            prefetch_far(places, low)
+        for i in range(begin, end):
+            key = keys[i - begin]
+            bucket = np.int64(bucket_of(key, offsets))
+            for slot in range(offsets[bucket] & _OFFSET, offsets[bucket + 1] & _OFFSET):
+                place = np.int64(places[slot])
+                if prints[slot] != print_of(key) or place > windows[i]:
+                    continue
+                number, turned = number_of(symbols_at(text, place), k, canonical)
+                if number != numbers[i] or not _inside(blocks, gaps, shape.text, place, k):
+                    continue
+                if place < windows[i]:
+                    step = 1
+                    if turned != number_of(symbols_at(text, windows[i]), k, canonical)[1]:
+                        step = -1
+                    rows[count, 0], rows[count, 1] = windows[i], windows[i] + 1
+                    rows[count, 2], rows[count, 3] = place, step
+                    count += 1
+                break
     return count
 
 
