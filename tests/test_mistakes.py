@@ -79,7 +79,7 @@ MISTAKES = {
         f"{MATCHING}/test_matcher.py::test_equals_the_definition",
     ),
     "more than the fraction": Mistake(
-        f"{MATCHING}/target_kernels.py", "share >= fraction", "share > fraction",
+        f"{MATCHING}/reports.py", "share >= self.min_fraction", "share > self.min_fraction",
         f"{MATCHING}/test_target_reports.py::test_a_fraction_is_met_by_a_quotient_that_is_equal",
     ),
     "one threshold is enough": Mistake(

@@ -22,12 +22,11 @@ from streamer.cli.record_output import RecordOutput
 from streamer.cli.streams import progress
 from streamer.device_choice import choose_device
 from streamer.errors import DataError, ReaderGoneError, StreamerError, UsageError, warn
+from streamer.matching.assigning import assigned, assigned_reads
 from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.matching.reports import Assignment
-from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
 from streamer.matching.target_counts import FilterCounts, Filtered
-from streamer.matching.target_kernels import chosen_reads
 from streamer.output.output_file import (
     ALIGNMENTS,
     OutputFiles,
@@ -347,13 +346,14 @@ def _chosen(
 ) -> Iterator[Chosen]:
     """The chosen records, batch after batch."""
     inputs = _Inputs(run, team, on_bytes)
-    choose = partial(_choice, run, matcher, outputs, team)
+    choose = partial(_choice, run, outputs, team)
     if matcher.side_by_side:
 
         def work(own: Pieces) -> Chosen:
             with team.stages.spent("match"):
-                each = (matcher.match([one.reads], in_stream=False) for one in own.pieces)
-                return choose((own, [result for (result,) in each]))
+                reads = [piece.reads for piece in own.pieces]
+                together = bool(run.together)
+                return choose((own, assigned_reads(matcher, run.rule, reads, together=together)))
 
         stages = {"pulls": "parse", "works": "match", "takes": "write"}
         if run.mates:
@@ -367,33 +367,30 @@ def _chosen(
     )
     parsed = team.line(batches, lambda own: own, 2, pulls="parse")
     matched = ((own, matcher.match([one.reads for one in own.pieces])) for own in parsed)
-    return team.line(matched, choose, 2, pulls="match", works="format", takes="write")
+    rule = partial(assigned, matcher, run.rule, together=bool(run.together))
+    return team.line(
+        matched, lambda both: choose((both[0], rule(both[1]))), 2,
+        pulls="match", works="format", takes="write",
+    )  # fmt: skip
 
 
 def _choice(
     run: FilterRun,
-    matcher: StreamMatcher,
     outputs: _Outputs,
     team: Team,
-    matched: tuple[Pieces, list[BatchResult]],
+    decided: tuple[Pieces, list[NDArray[np.int32]]],
 ) -> Chosen:
-    """The chosen records of a batch."""
+    """The chosen records of a batch, by the targets of its reads, or of its pairs."""
     with team.stages.spent("format"):
-        (pieces, form), results = matched
-        targets = matcher.dictionary.targets
+        (pieces, form), targets = decided
         if run.together:
-            turned = matcher.dictionary.strands != "forward"
-            pairs = run.rule.assign_pairs(results, targets, both=turned)
-            assigned = [pairs.repeat(2)] if run.interleaved else [pairs, pairs]
-        else:
-            assigned = [run.rule.targets_of(result, targets) for result in results]
+            targets = [targets[0].repeat(2)] if run.interleaved else targets * 2
+        on_target = (targets[0] >= 0) | (targets[-1] >= 0)
         if run.interleaved:
-            firsts, lasts = (np.ascontiguousarray(assigned[0][at::2]) for at in (0, 1))
-            let_out = chosen_reads(firsts, lasts, run.keep).repeat(2)
-        else:
-            let_out = chosen_reads(assigned[0], assigned[-1], run.keep)
+            on_target = on_target.reshape(-1, 2).any(axis=1).repeat(2)
+        let_out = on_target == run.keep
         texts, counted = [], []
-        for piece, each in zip(pieces, assigned, strict=True):
+        for piece, each in zip(pieces, targets, strict=True):
             assert piece.text is not None
             texts.append(piece.text)
             barcodes = None if piece.reads.context is None else piece.reads.context.barcode

@@ -129,6 +129,15 @@ class CpuEngine(MatchEngine):
                 events, places = self.in_set(batch)
             yield Found(events, self._runs_of(batch, places))
 
+    def find_in_part(self, batch: ReadBatch, *, seeks: bool, settles: bool) -> Found | None:
+        """As ``TextIndex.match``, without runs; None if windows are looked up elsewhere, too."""
+        if self._text is None or len(self._set):
+            return None
+        bits = self._text.match(
+            batch.bases, batch.offsets, threads=self._threads, seeks=seeks, settles=settles
+        )
+        return Found(Events(batch.symbols, bits), NO_RUNS)
+
     def _in_text(self, batch: ReadBatch) -> tuple[Bits, Runs]:
         assert self._text is not None
         parts: list[NDArray[np.int64]] | None = [] if self._wants_runs else None

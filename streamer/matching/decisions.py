@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import bounds_of, check_kmers, unknown_names
+from streamer.dictionary.target_sets import check_kmers, unknown_names
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Assignment
 from streamer.protocol.schema import ACTIONS
-from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.read_batch import ReadBatch, chosen_batch
 
 PROCEED, STOP_RECEIVING, UNBLOCK = range(len(ACTIONS))
 
@@ -85,7 +85,7 @@ class Decider:
     def decide(self, batch: ReadBatch) -> Decisions:
         """Decide on reads from the bases known so far."""
         lengths = batch.lengths
-        heads = _heads(batch, self._rule.first_bases)
+        heads = chosen_batch(batch, np.arange(lengths.size), self._rule.first_bases)
         (result,) = self._matcher.match([heads], in_stream=False)
         target, matches, windows = self._rule.rule.assign(result, self.targets)
         action = self._actions[target]
@@ -97,11 +97,3 @@ class Decider:
         """Stop the threads of the matcher created here."""
         if self._owned:
             self._matcher.close()
-
-
-def _heads(batch: ReadBatch, length: int) -> ReadBatch:
-    """Return the reads of a batch, cut to that length, without their names."""
-    lengths = np.minimum(batch.lengths, length)
-    offsets = bounds_of(lengths)
-    symbols = np.arange(offsets[-1]) + np.repeat(batch.offsets[:-1] - offsets[:-1], lengths)
-    return ReadBatch([""] * lengths.size, offsets, batch.bases[symbols])

@@ -505,6 +505,19 @@ class StreamMatcher:
                 self._position += sum(result.batch.symbols for result in found)
         return results
 
+    def match_in_part(
+        self, batch: ReadBatch, *, seeks: bool = True, settles: bool = True
+    ) -> BatchResult | None:
+        """Match outside the stream, as ``TextIndex.match``: some matches may lack, runs do.
+
+        None if this is not possible, or if windows match different targets.
+        """
+        engine = self._engine
+        if not self.side_by_side or self._runs or not isinstance(engine, CpuEngine):
+            return None
+        found = engine.find_in_part(batch, seeks=seeks, settles=settles)
+        return None if found is None else self._result(batch, found, self._number, self._position)
+
     def succeed(self, before: StreamMatcher) -> None:
         """Continue the stream where another matcher is."""
         self._number, self._position = before._number, before._position

@@ -332,10 +332,10 @@ class Assignment(NamedTuple):
     def assign(self, result: BatchResult, targets: TargetSets) -> Assigned:
         """Return the target of each read, and the numbers of windows that decided it."""
         best, most, windows = best_windows(result, targets)
-        assigned = np.empty_like(best)
-        least = min(self.min_windows, _MOST)
-        target_kernels.assign_reads(best, most, windows, least, self.min_fraction, assigned)
-        return Assigned(assigned, most, windows)
+        # division rounds like a parsed decimal, so equal fractions compare equal
+        share = most / np.maximum(windows, 1)
+        enough = (most >= self.min_windows) & (share >= self.min_fraction)
+        return Assigned(np.where(enough, best, np.int32(-1)), most, windows)
 
     def assign_pairs(
         self, results: Sequence[BatchResult], targets: TargetSets, *, both: bool

@@ -20,6 +20,7 @@ from trie.cpu.jit import inner, njit
 from trie.windows import NO_SET, next_clear, next_set
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_FEW = 256  # numbers that are compared with each other faster than sorted
 
 
 @inner
@@ -133,25 +134,6 @@ def _put_run(seen, changes, low, high):
 
 
 @njit(cache=True)
-def assign_reads(best, most, windows, least, fraction, assigned):
-    """Set ``assigned`` to ``best`` where enough windows match that, else to -1."""
-    for read in range(best.size):
-        # division rounds like a parsed decimal, so equal fractions compare equal
-        share = most[read] / max(windows[read], 1)
-        enough = most[read] >= least and share >= fraction
-        assigned[read] = best[read] if enough else -1
-
-
-@njit(cache=True)
-def chosen_reads(assigned, mates, keep):
-    """Choose the reads that are on target or whose mates are; without ``keep``, the others."""
-    chosen = np.empty(assigned.size, np.bool_)
-    for read in range(assigned.size):
-        chosen[read] = (assigned[read] >= 0 or mates[read] >= 0) == keep
-    return chosen
-
-
-@njit(cache=True)
 def count_filtered(index, offsets, chosen, sums):
     """Count reads and bases by row, of all reads and of the chosen ones; the last row is for -1."""
     for read in range(index.size):
@@ -254,6 +236,18 @@ def _of_pair(one, first, other, last, k, both, only, codes, held, most):
     return _matching(other, last, k, both, only, codes, held, found, most)
 
 
+@inner
+def _differ(codes, count):
+    """Whether the first ``count`` codes all differ."""
+    for i in range(1, count):
+        same = 0
+        for j in range(i):
+            same += codes[j] == codes[i]
+        if same:
+            return False
+    return True
+
+
 @njit(cache=True, nogil=True)
 def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assigned):
     """Assign pairs by their distinct matching windows, against all windows of both reads.
@@ -272,15 +266,16 @@ def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assi
         if matches < least:
             continue
         windows = _count(one[0][0], one[2], first) + _count(other[0][0], other[2], last)
+        if matches / max(windows, 1) < fraction:
+            continue
         if codes.size < matches:
             codes, held = np.empty(2 * matches, np.uint64), np.empty(2 * matches, np.int64)
         if number == 1:
-            # some of the windows are often enough
-            some = min(2 * least, matches)
+            # the first windows are often enough
+            some = min(max(least, np.int64(np.ceil(fraction * windows))), matches)
             found = _of_pair(one, first, other, last, k, both, only, codes, held, some)
-            part = np.sort(codes[:found])
-            distinct = np.int64(found > 0) + np.count_nonzero(part[1:] != part[:-1])
-            if distinct >= least and distinct / windows >= fraction:
+            enough = found >= least and found / max(windows, 1) >= fraction
+            if enough and found <= _FEW and _differ(codes, found):
                 assigned[pair] = 0
                 continue
         found = _of_pair(one, first, other, last, k, both, only, codes, held, matches)

@@ -114,6 +114,22 @@ def joined_batches(batches: Sequence[ReadBatch], threads: int = 1) -> ReadBatch:
     return ReadBatch(names, np.append(np.concatenate(offsets), total), bases)
 
 
+def chosen_batch(batch: ReadBatch, reads: NDArray[np.int64], most: int = 1 << 62) -> ReadBatch:
+    """Some reads of a batch, by their numbers, without names; of each the first ``most`` bases."""
+    offsets = np.zeros(reads.size + 1, np.int64)
+    np.cumsum(np.minimum(batch.lengths[reads], most), out=offsets[1:])
+    bases = array_pool.empty(int(offsets[-1]), np.uint8)
+    _copy_reads(batch.bases, batch.offsets, reads, bases, offsets)
+    return ReadBatch([""] * reads.size, offsets, bases)
+
+
+@njit(cache=True, nogil=True)
+def _copy_reads(bases, offsets, reads, chosen, to):
+    for i in range(reads.size):
+        at = offsets[reads[i]]
+        chosen[to[i] : to[i + 1]] = bases[at : at + to[i + 1] - to[i]]
+
+
 def name_of(header: bytes) -> str:
     """Return the first word of a header, up to a blank or tab; ``bad_name`` checks for UTF-8."""
     word = header.lstrip(b" \t").split(b" ", 1)[0].split(b"\t", 1)[0]

@@ -434,10 +434,11 @@ def _order(runs, first, stop):
 @njit(cache=True, nogil=True)
 def match_range(
     shape, text, blocks, gaps, filter_, buckets, places, prints, full, bases, offsets, start,
-    stop, starts, matches, match_runs, fours, sixteens,
+    stop, seeks, settles, starts, matches, match_runs, fours, sixteens,
 ):  # fmt: skip
     """Match the windows that begin in [start, stop), 32 | start.
 
+    seeks, settles: as for ``TextIndex.match``.
     shape: ``IndexShape``. starts, matches: uint32, bits of the symbols (``trie.windows``).
     match_runs: int64[rows, 4], receives the runs (``TextIndex.match``), or empty. fours, sixteens:
     of a block.
@@ -467,7 +468,7 @@ def match_range(
         close_around_gaps(bases, k, first, min(end + k - 1, bases.size), first, end, starts)
         count = _first_runs(starts, first, end, runs)
         fill_sixteens(bases, first, fours, sixteens)
-        for _ in range(_ROUNDS if filter_.size else 1):
+        for _ in range(_ROUNDS if filter_.size and settles else np.int64(seeks)):
             asked = _look_up(
                 shape, text, buckets, places, prints, full, sixteens, orders, runs, count, jobs,
                 keys, True,
@@ -479,6 +480,8 @@ def match_range(
             if filter_.size:
                 count = _keep(filter_, cut_runs, words, bits, count, words, bits)
             runs, cut_runs = cut_runs, runs
+        if not settles:
+            count = np.int64(0)
         if filter_.size:
             _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits)
             count = _keep(filter_, runs, words, bits, count, other_words, other_bits)
@@ -554,6 +557,8 @@ class TextIndex:
         *,
         threads: int = 1,
         runs: list[NDArray[np.int64]] | None = None,
+        seeks: bool = True,
+        settles: bool = True,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """The starts of the windows of a batch, and which windows occur in the text.
 
@@ -563,6 +568,9 @@ class TextIndex:
         ``runs``, if given, receives arrays int64[n, 4], by ascending window, that hold every match
         once: first window, one past the last, place of the first one's k-mer in the text, and 1 if
         the places of the next ones ascend, -1 if they descend (the read has the other strand).
+
+        Without ``settles`` only the matches around a window of each read are found, without
+        ``seeks`` none of these are sought first, which suits reads that have none.
         """
         bases, offsets = check_batch(bases, offsets)
         # two words at least: events are read eight bytes at a time
@@ -577,8 +585,8 @@ class TextIndex:
                 found = array_pool.empty(4 * rows, np.int64).reshape(rows, 4)
             while start < stop:
                 start, count = match_range(
-                    self.shape, *self.arrays, bases, offsets, start, stop, starts, matches,
-                    found, *block_arrays(),
+                    self.shape, *self.arrays, bases, offsets, start, stop, seeks, settles,
+                    starts, matches, found, *block_arrays(),
                 )  # fmt: skip
                 if runs is not None and count:
                     parts.append(found[:count].copy())

@@ -146,6 +146,12 @@ def test_equals_the_oracle(k: int, canonical: bool) -> None:
     if k > 10:
         assert 0.2 < (expected == 1).sum() / (expected > 0).sum() < 0.8
     assert events(index, bases, offsets) == expected.tolist()
+    assert events(index, bases, offsets, seeks=False) == expected.tolist()
+    for seeks in (True, False):
+        part = np.array(events(index, bases, offsets, seeks=seeks, settles=False))
+        lacking = part != expected
+        assert set(zip(part[lacking], expected[lacking], strict=True)) <= {(2, 1)}
+        assert (part == 1).any() == seeks
     bases, offsets = joined(records)
     assert 2 not in events(index, bases, offsets)
 
