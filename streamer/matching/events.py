@@ -316,11 +316,11 @@ def runs(starts, matches, offsets, k, found, default_set, target, first, stop, a
 
     A run is windows at consecutive starts with one event and, if they match, one target set: that
     of the run of ``found`` (``BatchResult.runs``) that they are in, or else ``default_set``.
-    hit_to, miss_to: columns read, start, end, windows, target, event, of which the last two may be
-    empty; if all are, runs are only counted. Matching runs are written from row ``at_hit`` on, the
-    others from ``at_miss`` on; if that is negative, they go between the matching ones. target,
-    rows: as ``summarize`` has them, no rows if they are empty. Returns what that does, with the row
-    after the last of each kind in place of the numbers of runs.
+    hit_to, miss_to: columns read, start, end, windows, target, event. If all are empty, runs are
+    only counted; ``event`` may be, and the target of ``miss_to``. Matching runs are written from
+    row ``at_hit`` on, the others from ``at_miss`` on; if that is negative, they go between the
+    matching ones. target, rows: as ``summarize`` has them, no rows if they are empty. Returns what
+    that does, with the row after the last of each kind in place of the numbers of runs.
     """
     windows = np.int64(0)
     matched = np.int64(0)
