@@ -36,10 +36,10 @@ TREES = {name: ast.parse(text) for name, text in TEXTS.items()}
 FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
-LINES = 83_775
+LINES = 83_672
 TEST_LINES = 63_376
 COUNT = 430
-IMPORT_SHARE = 0.0567
+IMPORT_SHARE = 0.0568
 LOADED = {  # modules of the project that an import loads
     "streamer.cli.app, streamer.cli.match, streamer.cli.match_files": 90,
     "streamer.daemon.service": 170,

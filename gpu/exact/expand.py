@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_each, run_ranges, split_range
 
 # elements worth a thread: waking one takes as long as several ten thousand of them
 _PER_THREAD = 1 << 18
@@ -41,22 +41,20 @@ def mismatched(
     starts: NDArray[np.uint32], matches: NDArray[np.uint32], origin: int, threads: int
 ) -> NDArray[np.int64]:
     """``origin`` + the start of every mismatched window, ascending."""
-    parts = _parts(starts.size, threads, 1 << 15)
-    sizes = run_all([partial(_count, starts, matches, a, b) for a, b in parts], threads)
+    parts = split_range(0, starts.size, min(threads, 1 + (starts.size >> 15)))
+    sizes = run_each(partial(_count, starts, matches), parts, threads)
     ends = np.cumsum([0, *sizes])
     found = np.empty(ends[-1], dtype=np.int64)
-    run_all(
-        [
-            partial(_new, starts, matches, a, b, origin, found[ends[i] : ends[i + 1]])
-            for i, (a, b) in enumerate(parts)
-        ],
-        threads,
-    )
+
+    def write(part: int) -> None:
+        _new(starts, matches, *parts[part], origin, found[ends[part] : ends[part + 1]])
+
+    run_each(write, [(i,) for i in range(len(parts))], threads)
     return found
 
 
 @njit(cache=True, nogil=True)
-def _scatter(words, first, stop, depths, nodes):
+def _scatter(words, depths, nodes, first, stop):
     for i in range(first, stop):
         word = words[i]
         depth = word & np.uint64(31)
@@ -69,12 +67,12 @@ def scatter_words(
     words: NDArray[np.uint64], depths: NDArray[np.uint8], nodes: NDArray[np.uint32], threads: int
 ) -> None:
     """Write the depth and the trie-node of every event word at its window's start in the chunk."""
-    parts = _parts(words.size, threads)
-    run_all([partial(_scatter, words, a, b, depths, nodes) for a, b in parts], threads)
+    work = partial(_scatter, words, depths, nodes)
+    run_ranges(work, 0, words.size, threads, grain=_PER_THREAD)
 
 
 @njit(cache=True, nogil=True)
-def copy_range(source, first, stop, target):
+def copy_range(source, target, first, stop):
     """target[first:stop] = source[first:stop]; numba's own version is slow."""
     for i in range(first, stop):
         target[i] = source[i]
@@ -89,11 +87,5 @@ def copied(source: NDArray[np.uint64], threads: int) -> NDArray[np.uint64]:
 
 def copy_into(target: NDArray[Any], source: NDArray[Any], threads: int) -> None:
     """target[:source.size] = source, on ``threads`` threads."""
-    parts = _parts(source.size, threads)
-    run_all([partial(copy_range, source, a, b, target) for a, b in parts], threads)
-
-
-def _parts(
-    size: int, threads: int, each: int = _PER_THREAD, align: int = 1
-) -> list[tuple[int, int]]:
-    return split_range(0, size, min(threads, 1 + size // each), align=align) if size else []
+    work = partial(copy_range, source, target)
+    run_ranges(work, 0, source.size, threads, grain=_PER_THREAD)

@@ -255,11 +255,11 @@ def _lay(parts, ends, to_bases, to_starts, first, stop):
         # a cut part has one more word, for the ends of its windows; no window starts in it
         own = min(size, parts[part, 3] - begin)
         starts = carray(pointer(np.uint64(parts[part, 1])), begin + own, np.uint32)
-        copy_range(starts[begin:], 0, own, to_starts[at:])
+        copy_range(starts[begin:], to_starts[at:], 0, own)
         if own < size:
             to_starts[at + own] = 0
         bases = carray(pointer(np.uint64(parts[part, 0])), 2 * (begin + size), np.uint32)
-        copy_range(bases[2 * begin :], 0, 2 * size, to_bases[2 * at :])
+        copy_range(bases[2 * begin :], to_bases[2 * at :], 0, 2 * size)
         at += size
     to_starts[at:stop] = np.uint32(0)
 
