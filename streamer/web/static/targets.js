@@ -94,7 +94,7 @@ export class HeatMap {
       else spans.push([groups[at], 1]);
     }
     const grouped = spans.some(([, width]) => width > 1) && groups.some(Boolean);
-    this.groups.replaceChildren(...(grouped ? [["group", 1], ...spans].map(([name, width]) => element("th", { colspan: width, scope: width > 1 ? "colgroup" : "col" }, name ?? "–")) : []));
+    this.groups.replaceChildren(...(grouped ? [["group", 1], ...spans].map(([name, width]) => element("th", { colspan: width, scope: width > 1 ? "colgroup" : "col", title: name }, name ?? "–")) : []));
     this.head.replaceChildren(
       element("th", { scope: "col" }, "sample"),
       ...chosen.map((at) => element("th", { scope: "col", title: targets[at] }, element("span", {}, targets[at]))),
