@@ -436,8 +436,11 @@ def find_places(
             offsets[:] = 0
     kmers = KmerIndex(k, with_values=True)
     if scan(_COUNT):
-        for numbers, windows in listed_kmers(text, shape, offsets, full, PAD, stop):
-            kmers.add(numbers, windows, threads)
+        listed = partial(_list_kmers, text, shape, offsets, full)
+        for begin in range(PAD, stop, _PIECE * threads):
+            end = min(begin + _PIECE * threads, stop)
+            for numbers, windows in run_ranges(listed, begin, end, threads, align=4, most=_PIECE):
+                kmers.add(numbers, windows, threads)
     table, values, _ = kmers.arrays()
     used = table != FREE
     table, values = table[used], values[used]
@@ -466,13 +469,23 @@ def listed_kmers(
     stop: int,
 ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint32]]]:
     """Yield, in parts, the numbers and windows (uint32) of k-mers that no minimizer finds."""
-    known = text.packed, text.blocks, text.gaps, shape.text, shape.k, shape.mers, shape.longer
-    numbers, windows = np.empty(_PIECE, np.uint64), np.empty(_PIECE, np.uint32)
-    arrays = offsets, _NO_PLACES, _NO_PRINTS, full, numbers, windows
     for begin in range(start, stop, _PIECE):
-        end = min(begin + _PIECE, stop)
-        count = _scan(*known, *arrays, begin, end, _LIST_KMERS)
-        yield numbers[:count], windows[:count]
+        yield _list_kmers(text, shape, offsets, full, begin, min(begin + _PIECE, stop))
+
+
+def _list_kmers(
+    text: ReferenceText,
+    shape: IndexShape,
+    offsets: NDArray[np.uint32],
+    full: NDArray[np.uint64],
+    start: int,
+    stop: int,
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    numbers, windows = np.empty(stop - start, np.uint64), np.empty(stop - start, np.uint32)
+    known = text.packed, text.blocks, text.gaps, shape.text, shape.k, shape.mers, shape.longer
+    arrays = offsets, _NO_PLACES, _NO_PRINTS, full, numbers, windows
+    count = _scan(*known, *arrays, start, stop, _LIST_KMERS)
+    return numbers[:count], windows[:count]
 
 
 def mer_filter(text: ReferenceText, mers: Mers, shape: TextShape) -> NDArray[np.uint64]:
