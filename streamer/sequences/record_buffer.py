@@ -329,11 +329,15 @@ class RecordBuffer:
     def _begin(self, codes: NDArray[np.uint8], name: tuple[int, int] | None = None) -> None:
         """Begin a piece, with the last codes of the record that goes on, and where its name is.
 
-        It has room for as many names and records as the previous piece had.
+        It has room for as many names and records as the previous piece had, and of codes, if only
+        records fill a piece, for a few more: larger arrays would drive all others out of the pool.
         """
         before = self._names
         self._again = codes.size
-        room = codes.size + min(self._size, _LARGEST) + self._beyond
+        size, filled = min(self._size, _LARGEST), int(self._state[FILLED])
+        if self._size == _ENDLESS and filled:
+            size = min(filled + filled // GROWTH, size)
+        room = codes.size + size + self._beyond
         self._codes = array_pool.empty(room, np.uint8)
         self._codes[: codes.size] = codes
         self._names = array_pool.empty(before.size, np.uint8)
