@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 
 from tests.cluster_kit import TOKEN
+from tests.waiting import DEADLINE
 
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 
@@ -100,7 +101,7 @@ def test_an_interrupt_ends_it_and_leaves_nothing(folder, tmp_path, environment):
     assert "running on a Ray cluster" in command.stderr.readline()
     time.sleep(1)
     command.send_signal(signal.SIGINT)
-    _, said = command.communicate(timeout=30)
+    _, said = command.communicate(timeout=DEADLINE)
     assert (command.returncode, said) == (130, "streamer: error: interrupted\n")
     assert left_of(folder) == []
 

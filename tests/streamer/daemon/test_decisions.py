@@ -466,7 +466,7 @@ def test_rows_of_reads_have_their_context(tmp_path, targets):
         write_fasta(tmp_path / "ref.fa", [("other", GENOME[1500:2900])])
         control.reload()
         settle(control)
-        with Sync(daemon.endpoints["sync"]) as sync:
+        with Sync(daemon.endpoints["sync"], answer_seconds=DEADLINE) as sync:
             stored = list(sync.pull(["read", "retract", "upgrade"]))
     assert [rows_of(m) for m in stored if isinstance(m, ReadSummaries)] == want
     upgraded = [row for m in stored if isinstance(m, Upgrade) for row in rows_of(m.parts["read"])]
