@@ -37,9 +37,9 @@ FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
 LINES = 83_689
-TEST_LINES = 63_377
+TEST_LINES = 63_379
 COUNT = 430
-IMPORT_SHARE = 0.0568
+IMPORT_SHARE = 0.0567
 LOADED = {  # modules of the project that an import loads
     "streamer.cli.app, streamer.cli.match, streamer.cli.match_files": 90,
     "streamer.daemon.service": 170,

@@ -40,6 +40,8 @@ NOT_BY_COMMANDS = (
     "streamer.client.messages._are_reads",
     "streamer.matching.target_kernels.first_places",
     "trie.index.reference_text.codes_at_places",
+    "trie.snapshots.tree_bitmap._append_leaves",
+    "trie.snapshots.tree_bitmap._append_symbols",
     # on other CPUs
     "streamer.batch.lcs.systolic.beside",
     "streamer.batch.lcs.systolic.tabulate",
