@@ -195,6 +195,8 @@ class SyncSide:
     def go_on(self) -> None:
         """Read and send records, add some, end a connection."""
         self.records.now += self.rng.choice((0.0, 0.1, 1.1))
+        # or it would be ended to make room, as one that has stopped
+        self.records.hear(_HONEST, type="credit", id=_NUMBER, bytes=0)
         self.records.work(self.rng.randrange(12))
         self.records.core.tick(self.records.now)
         if self.rng.random() < 0.1:
