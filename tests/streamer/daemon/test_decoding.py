@@ -162,7 +162,7 @@ def content_of(rng, topic, rows):
 
 def contents_of(rng, said):
     """Messages for the topics that have rows."""
-    return [(topic, content_of(rng, topic, rows)) for topic, rows in said.items() if rows]
+    return {topic: content_of(rng, topic, rows) for topic, rows in said.items() if rows}
 
 
 def of_read(said, read):
@@ -196,8 +196,8 @@ def test_answers_are_compared_and_replaced(seed):
         assert changed.tolist() == want
         # a revision has the rows of changed reads only
         part = {topic: [row for row in rows if want[row["read"]]] for topic, rows in other.items()}
-        sent = [(t, chosen(t, c, changed)) for t, c in contents_of(rng, other)]
-        for topic, content in sent:
+        sent = {t: chosen(t, c, changed) for t, c in contents_of(rng, other).items()}
+        for topic, content in sent.items():
             assert all(rows == len(part[topic]) for *_, rows in content.described)
             named = {row[TARGETS[topic]] for row in part[topic]} if topic in TARGETS else set()
             used = {n for names in named - {None} for n in ([names] if topic == "read" else names)}
