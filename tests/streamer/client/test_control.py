@@ -172,7 +172,7 @@ def test_a_request_that_is_lost_is_sent_again(tmp_path, monkeypatch, command, mo
         return [(request, {"job": {"id": "0000000a", "attempt": 3}} | more)]
 
     endpoint = f"ipc://{tmp_path}/control"
-    with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
+    with answering(endpoint, answer), Control(endpoint, answer_seconds=DEADLINE) as control:
         ask = getattr(control, command)
         ask() if command in ("jobs", "reload") else ask("0000000a")
     assert asked[0] == asked[1]
