@@ -304,16 +304,17 @@ class Index:
 
     def put(self, rows: Sequence[Row]) -> None:
         """Store rows, delete forgotten producers and what a state no longer retains; atomically."""
-        alone = len(rows) <= _FEW or self._db.in_transaction
-        with self._lock, self._writing() if alone else self.transaction():
-            for begin in range(0, len(rows), _FEW):
-                values: list[Any] = []
-                for row in rows[begin : begin + _FEW]:
-                    entry = (_NAMES[type(row)], *row, row_checksum(row))
-                    values += entry + (None,) * (_WIDTH - len(entry))
-                marks = ", ".join([_MARKS] * (len(values) // _WIDTH))
-                self._db.execute(f"INSERT INTO entries VALUES {marks}", values)
-            self._rows_since += len(rows)
+        with self._lock:  # in_transaction, too, raises while another thread reads
+            alone = len(rows) <= _FEW or self._db.in_transaction
+            with self._writing() if alone else self.transaction():
+                for begin in range(0, len(rows), _FEW):
+                    values: list[Any] = []
+                    for row in rows[begin : begin + _FEW]:
+                        entry = (_NAMES[type(row)], *row, row_checksum(row))
+                        values += entry + (None,) * (_WIDTH - len(entry))
+                    marks = ", ".join([_MARKS] * (len(values) // _WIDTH))
+                    self._db.execute(f"INSERT INTO entries VALUES {marks}", values)
+                self._rows_since += len(rows)
 
     def clear(self, table: str) -> None:
         """Delete all rows of a table within a transaction."""

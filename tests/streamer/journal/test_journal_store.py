@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import stat
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -34,6 +35,7 @@ from tests.streamer.journal.kit import (
     record,
     verify,
 )
+from tests.waiting import DEADLINE
 
 
 def test_journal_of_random_groups_over_restarts(tmp_path):
@@ -221,6 +223,25 @@ def test_journal_snapshots_while_appending(tmp_path):
     assert len(numbers) > 5
     assert journal.oldest > 1
     assert verify(journal) == []
+    journal.close()
+
+
+def test_a_large_group_waits_for_a_reader(tmp_path):
+    counts = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 1000000) "
+    journal = open_small(tmp_path)
+    begun, index = threading.Event(), journal._index
+
+    def read():
+        with index._reading():
+            begun.set()
+            return index._db.execute(counts + "SELECT max(x) FROM c").fetchall()
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        begun.wait(DEADLINE)
+        while not reading.done():  # some of these meet it
+            journal.append([keyed(journal.head + 1 + i, b"x") for i in range(100)])
+        assert reading.result() == [(1_000_000,)]
     journal.close()
 
 
