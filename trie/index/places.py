@@ -23,7 +23,7 @@ About 1 + 1 / PER_BUCKET * 4 + 4 bytes a place, and 2 / (w + 1) places per base.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -66,7 +66,8 @@ LEAST_PLACES: Final = 8
 _ORDERS: Final = BLOCK + MARGIN  # of a block
 _STEP: Final = BLOCK - MOST_MERS  # places whose windows all lie in a block
 _GRAIN: Final = 1 << 18
-_PIECE: Final = 1 << 20  # symbols whose k-mers are added together
+LISTED: Final = 1 << 20
+"""Symbols whose k-mers are listed together."""
 MOST_AT_ONCE: Final = 1 << 24
 """Symbols, or buckets, between two reports of what is done."""
 
@@ -436,10 +437,10 @@ def find_places(
             offsets[:] = 0
     kmers = KmerIndex(k, with_values=True)
     if scan(_COUNT):
-        listed = partial(_list_kmers, text, shape, offsets, full)
-        for begin in range(PAD, stop, _PIECE * threads):
-            end = min(begin + _PIECE * threads, stop)
-            for numbers, windows in run_ranges(listed, begin, end, threads, align=4, most=_PIECE):
+        listed = partial(listed_kmers, text, shape, offsets, full)
+        for begin in range(PAD, stop, LISTED * threads):
+            end = min(begin + LISTED * threads, stop)
+            for numbers, windows in run_ranges(listed, begin, end, threads, align=4, most=LISTED):
                 kmers.add(numbers, windows, threads)
     table, values, _ = kmers.arrays()
     used = table != FREE
@@ -467,20 +468,8 @@ def listed_kmers(
     full: NDArray[np.uint64],
     start: int,
     stop: int,
-) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint32]]]:
-    """Yield, in parts, the numbers and windows (uint32) of k-mers that no minimizer finds."""
-    for begin in range(start, stop, _PIECE):
-        yield _list_kmers(text, shape, offsets, full, begin, min(begin + _PIECE, stop))
-
-
-def _list_kmers(
-    text: ReferenceText,
-    shape: IndexShape,
-    offsets: NDArray[np.uint32],
-    full: NDArray[np.uint64],
-    start: int,
-    stop: int,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """The numbers and windows of the k-mers in [start, stop) that no minimizer finds."""
     numbers, windows = np.empty(stop - start, np.uint64), np.empty(stop - start, np.uint32)
     known = text.packed, text.blocks, text.gaps, shape.text, shape.k, shape.mers, shape.longer
     arrays = offsets, _NO_PLACES, _NO_PRINTS, full, numbers, windows

@@ -26,6 +26,7 @@ from trie.index.mers import number_at, number_of, put_orders, reversed_pairs
 from trie.index.places import (
     FIRST,
     FULL,
+    LISTED,
     MOST_AT_ONCE,
     SECOND,
     bucket_of,
@@ -77,17 +78,17 @@ def find_repeats(
         on_work(end / (2 * offsets.size))
 
     def of_kmers(begin: int, end: int) -> None:
-        for codes, windows in listed_kmers(text, index.shape, offsets, full, begin, end):
-            rows = np.empty((windows.size, 4), np.int64)
-            rows = rows[: _of_kmers(*known, codes, windows, rows)]
-            put(_ascending(rows[: _join(rows)]))
+        codes, windows = listed_kmers(text, index.shape, offsets, full, begin, end)
+        rows = np.empty((windows.size, 4), np.int64)
+        rows = rows[: _of_kmers(*known, codes, windows, rows)]
+        put(_ascending(rows[: _join(rows)]))
         on_work(0.5 + end / (2 * text.size))
 
     size = offsets.size - 1
     run_ranges(of_buckets, 0, size, threads, grain=_GRAIN, most=MOST_AT_ONCE)
     if full.any() or not index.shape.mers.width:
         size = text.size - PAD
-        run_ranges(of_kmers, PAD, size, threads, grain=_GRAIN, align=4, most=MOST_AT_ONCE)
+        run_ranges(of_kmers, PAD, size, threads, grain=_GRAIN, align=4, most=LISTED)
     return _sorted(sections)
 
 
