@@ -36,7 +36,7 @@ TREES = {name: ast.parse(text) for name, text in TEXTS.items()}
 FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
-LINES = 83_680
+LINES = 83_675
 TEST_LINES = 63_402
 COUNT = 430
 IMPORT_SHARE = 0.0567

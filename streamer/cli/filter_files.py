@@ -27,12 +27,7 @@ from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.matching.reports import Assignment
 from streamer.matching.spec import MatchSpec
 from streamer.matching.target_counts import FilterCounts, Filtered
-from streamer.output.output_file import (
-    ALIGNMENTS,
-    OutputFiles,
-    check_record_output,
-    suffix_of,
-)
+from streamer.output.output_file import ALIGNMENTS, OutputFiles, check_record_output, suffix_of
 from streamer.sequences.files import (
     BATCH_READS,
     at_once,
