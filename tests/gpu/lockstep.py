@@ -1,126 +1,91 @@
 """Lockstep warps for numba's CUDA simulator, which has no warp intrinsics.
 
-The simulator runs each CUDA thread as a Python thread. Here one of them runs at a time: it holds
-a baton until it meets others, at a warp intrinsic or at ``syncthreads``, or ends. When all 32 lanes
-of a warp stand at the same intrinsic their values are exchanged and they go on; a lane that ends or
-waits elsewhere while others of its warp wait for it is an error, as it would be a hang or worse on
-a card. The order in which the threads of a block run is drawn anew for every stretch, from a fixed
-seed, so that an order that matters shows.
+Each CUDA thread is a greenlet: it runs until it meets others, at a warp intrinsic or at
+``syncthreads``, or ends. When all 32 lanes of a warp stand at the same intrinsic their values are
+exchanged and they go on; a lane that ends or waits elsewhere while others of its warp wait for it
+is an error, as it would be a hang or worse on a card. The order in which the threads of a block run
+is drawn anew for every stretch, from a fixed seed, so that an order that matters shows.
+
+The simulator has a Python thread for each CUDA thread, wraps arrays and reads the sources of the
+stack to find an array in shared memory: that takes most of its time, and is replaced here too.
 """
 
 from __future__ import annotations
 
 import random
-import threading
+import sys
 from functools import partial
 
 import numpy as np
+from greenlet import getcurrent, greenlet
+from numba import cuda
+from numba.cuda.simulator import kernel, kernelapi
 
 WARP = 32
+BARRIER = ("syncthreads",)
 
 
 class DivergenceError(RuntimeError):
     """Lanes of a warp that do not meet at one intrinsic, or threads that do not at a barrier."""
 
 
-def closed_lock():
-    """A lock that the next ``acquire`` waits for: the cheapest baton there is."""
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
-class Lane(threading.Thread):
+class Lane(greenlet):
     """One CUDA thread; ``threadIdx`` and ``blockIdx`` are what the simulator asks for."""
 
-    def __init__(self, target, block, thread, number, dim3):
-        super().__init__(daemon=True)
-        self.body = target
-        self.blockIdx = dim3(*block)
-        self.threadIdx = dim3(*thread)
-        self.thread_id = number
-        self.baton = closed_lock()
-        self.home = None
+    def __init__(self, body, block, thread):
+        super().__init__(body)
+        self.blockIdx = block
+        self.threadIdx = thread
         self.waits_for = None  # None: it can run; else (what, its value)
         self.answer = None
-        self.ended = False
-        self.error = None
-        self.cancelled = False
-
-    def run(self):
-        self.baton.acquire()
-        try:
-            if not self.cancelled:
-                self.body()
-        except BaseException as error:
-            self.error = error
-        self.ended = True
-        if not self.cancelled:
-            self.home.release()
 
     def meet(self, what, value=None):
         """Wait until the others are here; what the exchange gives this lane."""
         self.waits_for = (what, value)
-        self.home.release()
-        self.baton.acquire()
-        if self.cancelled:
-            raise DivergenceError
+        self.parent.switch()
         return self.answer
-
-    def syncthreads(self):
-        self.meet(("syncthreads",))
 
 
 def run_block(manager, grid_point, *args):
     """In place of the simulator's ``BlockManager.run``."""
-    from numba.cuda.simulator.kernelapi import Dim3
-
-    home = closed_lock()
+    block = kernelapi.Dim3(*grid_point)
     x, y, z = (*manager._block_dim, 1, 1)[:3]
-    points = [(i, j, h) for h in range(z) for j in range(y) for i in range(x)]
     lanes = [
-        Lane(lambda: manager._f(*args), grid_point, point, number, Dim3)
-        for number, point in enumerate(points)
+        Lane(partial(manager._f, *args), block, kernelapi.Dim3(i, j, h))
+        for h in range(z)
+        for j in range(y)
+        for i in range(x)
     ]
     order = random.Random(20)
-    for lane in lanes:
-        lane.home = home
-        lane.start()
     try:
-        while any(not lane.ended for lane in lanes):
-            ready = [lane for lane in lanes if not lane.ended and lane.waits_for is None]
+        while waiting := [lane for lane in lanes if not lane.dead]:
+            ready = [lane for lane in waiting if lane.waits_for is None]
             order.shuffle(ready)
             for lane in ready:
-                lane.baton.release()
-                home.acquire()
-                if lane.error is not None:
-                    raise lane.error
+                lane.switch()  # raises what the lane raises
             for first in range(0, len(lanes), WARP):
                 _exchange(lanes[first : first + WARP])
-            waiting = [lane for lane in lanes if not lane.ended]
-            if waiting and all(lane.waits_for == (("syncthreads",), None) for lane in waiting):
+            waiting = [lane for lane in waiting if not lane.dead]
+            if waiting and all(lane.waits_for == (BARRIER, None) for lane in waiting):
                 for lane in waiting:
                     lane.waits_for = None
             elif waiting and all(lane.waits_for is not None for lane in waiting):
                 raise DivergenceError("threads of a block wait for each other in different places")
     finally:
         for lane in lanes:
-            if not lane.ended:
-                lane.cancelled = True
-                lane.baton.release()
-        for lane in lanes:
-            lane.join()
+            if not lane.dead:
+                lane.throw()
 
 
 def _exchange(warp):
-    asked = {lane.waits_for[0] for lane in warp if not lane.ended and lane.waits_for}
-    asked.discard(("syncthreads",))
+    asked = {lane.waits_for[0] for lane in warp if not lane.dead and lane.waits_for}
+    asked.discard(BARRIER)
     if not asked:
         return
     if (
         len(warp) < WARP
         or len(asked) > 1
-        or any(lane.ended for lane in warp)
+        or any(lane.dead for lane in warp)
         or any(lane.waits_for is None or lane.waits_for[0] not in asked for lane in warp)
     ):
         raise DivergenceError(f"the lanes of a warp do not meet: {asked}")
@@ -168,7 +133,7 @@ def _check(mask, value=None):
 
 
 def _meet(what, value=None):
-    return threading.current_thread().meet(what, value)
+    return getcurrent().meet(what, value)
 
 
 class WarpIntrinsics:
@@ -211,17 +176,34 @@ class WarpIntrinsics:
         _meet(("syncwarp",))
 
     def syncthreads(self):
-        threading.current_thread().syncthreads()
+        _meet(BARRIER)
+
+
+def _shared_array(shared, shape, dtype):
+    """An array in the shared memory of a block, which the line that asks for it names."""
+    caller = sys._getframe(1)
+    key = caller.f_code, caller.f_lineno
+    if key not in shared._allocations:
+        if isinstance(dtype, kernelapi.types.Type):
+            dtype = kernelapi.numpy_support.as_dtype(dtype)
+        made = shared._allocations[key] = np.empty(shape, dtype)
+        made.reshape(-1).view(np.uint8)[:] = 0xA5  # nobody clears it
+    return shared._allocations[key]
+
+
+def _of_lane(name):
+    return property(lambda _: getattr(getcurrent(), name))
 
 
 def install():
     """Give the simulator of this process warps."""
-    from numba import cuda
-    from numba.cuda.simulator import kernel, kernelapi
-
     for name, function in vars(WarpIntrinsics).items():
         if not name.startswith("_"):
             setattr(kernelapi.FakeCUDAModule, name, function)
             # what device functions of other modules than the kernel's see
             setattr(cuda, name, partial(function, None))
+    kernelapi.FakeCUDAModule.threadIdx = _of_lane("threadIdx")
+    kernelapi.FakeCUDAModule.blockIdx = _of_lane("blockIdx")
+    kernelapi.FakeCUDAShared.array = _shared_array
+    kernel.FakeWithinKernelCUDAArray = lambda array: array._ary
     kernel.BlockManager.run = run_block
