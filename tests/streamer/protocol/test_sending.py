@@ -15,9 +15,7 @@ import pytest
 import zmq
 
 from streamer.protocol.header import ISA_L
-from streamer.protocol.transport import frames
-from streamer.protocol.transport import frames as receiving
-from streamer.protocol.transport import frames as sending
+from streamer.protocol.transport import frames as transport
 from streamer.protocol.transport.frames import (
     FRAME_BYTES,
     LIBZMQ,
@@ -38,44 +36,63 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("messages", CASES)
-def test_frames_arrive_as_they_are(known, messages, monkeypatch):
-    if known:
-        assert not LIBZMQ.missing
-    else:
+@pytest.fixture(params=[True, False])
+def known(request, monkeypatch):
+    """Whether all functions of libzmq are there."""
+    assert not LIBZMQ.missing
+    if not request.param:
         monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
+    return request.param
+
+
+@contextlib.contextmanager
+def connected(bound, connecting, endpoint="tcp://127.0.0.1:*"):
+    """Two sockets of these kinds; the second one is called "me"."""
     context = zmq.Context()
     try:
-        here, there = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
-        here.bind("inproc://frames")
-        there.connect("inproc://frames")
-        for _ in range(2):
-            sending.send_all(here, messages)
-            for message in messages:
-                assert there.poll(DEADLINE * 1000)
-                assert there.recv_multipart() == [*map(bytes, message)]
+        here, there = context.socket(bound), context.socket(connecting)
+        here.bind(endpoint)
+        there.routing_id = b"me"
+        there.connect(here.last_endpoint)
+        yield here, there
     finally:
         context.destroy(linger=0)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_frames_are_sent_from_where_they_lie(known, monkeypatch):
-    if not known:
-        monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
+def router_and_dealer(endpoint="tcp://127.0.0.1:*"):
+    return connected(zmq.ROUTER, zmq.DEALER, endpoint)
+
+
+def pair(endpoint="tcp://127.0.0.1:*"):
+    return connected(zmq.PAIR, zmq.PAIR, endpoint)
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize("messages", CASES)
+def test_frames_arrive_as_they_are(messages):
+    with pair("inproc://frames") as (here, there):
+        for _ in range(2):
+            transport.send_all(here, messages)
+            for message in messages:
+                assert there.poll(DEADLINE * 1000)
+                assert there.recv_multipart() == [*map(bytes, message)]
+
+
+@pytest.mark.usefixtures("known")
+def test_frames_are_sent_from_where_they_lie():
     arrays = [np.arange(size, dtype=np.uint8) for size in (0, 1, 200, 7)]
     table = np.array([(a.ctypes.data, a.size) for a in arrays], np.int64)
     placed = [
-        sending.Placed(table.ctypes.data, 4, 208, arrays),
-        sending.Placed(table.ctypes.data + 16, 2, 201, arrays),
+        transport.Placed(table.ctypes.data, 4, 208, arrays),
+        transport.Placed(table.ctypes.data + 16, 2, 201, arrays),
     ]
-    assert [sending.measure([b"a", frames]) for frames in placed] == [(209, 5), (202, 3)]
+    assert [transport.measure([b"a", frames]) for frames in placed] == [(209, 5), (202, 3)]
     frames = [a.tobytes() for a in arrays]
     large = random.Random(1).randbytes(100_000)
     messages = [[b"a", placed[0]], [placed[1]], [b"b", large, placed[1], b"c"], [b"", large]]
     want = [[b"a", *frames], frames[1:3], [b"b", large, *frames[1:3], b"c"], [b"", large]]
     with router_and_dealer("inproc://placed") as (router, dealer):
-        sending.send_all(dealer, messages)
+        transport.send_all(dealer, messages)
         for message in want:
             assert router.poll(DEADLINE * 1000)
             assert router.recv_multipart() == [b"me", *message]
@@ -90,7 +107,9 @@ def test_views_of_frames_create_no_types():
 
     arrays = [np.full(size, size % 251, np.uint8) for size in (0, *range(7_000, 7_200))]
     table = np.array([(a.ctypes.data, a.size) for a in arrays], np.int64)
-    placed = sending.Placed(table.ctypes.data, len(arrays), int(table[:, 1].sum()), (arrays, table))
+    placed = transport.Placed(
+        table.ctypes.data, len(arrays), int(table[:, 1].sum()), (arrays, table)
+    )
     gc.collect()
     before = array_types()
     views = placed.views()
@@ -104,20 +123,7 @@ def test_what_cannot_be_sent_is_said():
     try:
         alone = context.socket(zmq.PUSH)
         with pytest.raises(zmq.Again):
-            sending.send_all(alone, [[b"a", b"b"], [b"c"]])
-    finally:
-        context.destroy(linger=0)
-
-
-@contextlib.contextmanager
-def router_and_dealer(endpoint="tcp://127.0.0.1:*"):
-    context = zmq.Context()
-    try:
-        router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
-        router.bind(endpoint)
-        dealer.routing_id = b"me"
-        dealer.connect(router.last_endpoint)
-        yield router, dealer
+            transport.send_all(alone, [[b"a", b"b"], [b"c"]])
     finally:
         context.destroy(linger=0)
 
@@ -126,25 +132,23 @@ def collect(router, count, **limits):
     found = []
     while len(found) < count:
         assert router.poll(DEADLINE * 1000)
-        found += receiving.receive(router, **limits)
+        found += transport.receive(router, **limits)
     return found
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_messages_are_received_as_they_are(known, monkeypatch):
-    if not known:
-        monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
+@pytest.mark.usefixtures("known")
+def test_messages_are_received_as_they_are():
     rng = random.Random(3)
     sent = [
         [rng.randbytes(rng.choice((0, 1, 30, 5_000, 300_000))) for _ in range(rng.randrange(1, 14))]
         for _ in range(60)
     ]
     with router_and_dealer() as (router, dealer):
-        assert receiving.receive(router, messages=4, frames=3, size=100) == []
+        assert transport.receive(router, messages=4, frames=3, size=100) == []
         for message in sent:
             dealer.send_multipart(message)
         found = collect(router, len(sent), messages=7, frames=9, size=1_000_000)
-        assert receiving.receive(router, messages=4, frames=3, size=100) == []
+        assert transport.receive(router, messages=4, frames=3, size=100) == []
     # what was received outlives the socket
     assert [[*map(bytes, frames)] for frames in found] == [[b"me", *m][:9] for m in sent]
     kept = [frames[-1] for frames in found]
@@ -152,29 +156,15 @@ def test_messages_are_received_as_they_are(known, monkeypatch):
     assert [*map(bytes, kept)] == [[b"me", *m][:9][-1] for m in sent]
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_no_more_is_received_than_asked_for(known, monkeypatch):
-    if not known:
-        monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
+@pytest.mark.usefixtures("known")
+def test_no_more_is_received_than_asked_for():
     # what is sent inside a process is there at once
     with router_and_dealer("inproc://limits") as (router, dealer):
         for _ in range(10):
             dealer.send_multipart([b"x" * 100] * 3)
-        assert len(receiving.receive(router, messages=2, frames=9, size=10_000)) == 2
-        assert len(receiving.receive(router, messages=9, frames=9, size=500)) == 2
+        assert len(transport.receive(router, messages=2, frames=9, size=10_000)) == 2
+        assert len(transport.receive(router, messages=9, frames=9, size=500)) == 2
         assert len(collect(router, 6, messages=9, frames=1, size=10_000)) == 6
-
-
-@contextlib.contextmanager
-def pair(endpoint="tcp://127.0.0.1:*"):
-    context = zmq.Context()
-    try:
-        here, there = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
-        here.bind(endpoint)
-        there.connect(here.last_endpoint)
-        yield here, there
-    finally:
-        context.destroy(linger=0)
 
 
 def taken(copier, socket, count):
@@ -186,10 +176,7 @@ def taken(copier, socket, count):
     return found
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_messages_are_taken_as_they_are(known, monkeypatch):
-    if not known:
-        monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
+def test_messages_are_taken_as_they_are(known):
     rng = random.Random(5)
     sent = [
         [rng.randbytes(rng.choice((0, 1, 30, 33, 5_000))) for _ in range(number)]
@@ -212,10 +199,8 @@ def test_messages_are_taken_as_they_are(known, monkeypatch):
             assert np.frombuffer(frame, np.uint8).ctypes.data % 8 == 0
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_too_many_frames_are_none(known, monkeypatch):
-    if not known:
-        monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
+@pytest.mark.usefixtures("known")
+def test_too_many_frames_are_none():
     with pair("inproc://copied") as (here, there):
         copier = Copier(there, frames=3)
         for count in (3, 4, 100, 1):
@@ -232,10 +217,8 @@ def test_without_a_fast_checksum_there_is_none(monkeypatch):
     assert ([*map(bytes, frames)], found) == ([b"abc", b"def"], None)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_closed_socket_is_an_error(known, monkeypatch):
-    if not known:
-        monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
+@pytest.mark.usefixtures("known")
+def test_a_closed_socket_is_an_error():
     with pair("inproc://closed") as (_, there):
         copier = Copier(there, frames=3)
         there.close()
@@ -354,7 +337,7 @@ def test_copied(seed):
     told = np.zeros(2, np.int64)
     found = []
     while not library.ended:
-        block = frames._take(api, np.uint64(0), SOCKET, storage, sizes, told)
+        block = transport._take(api, np.uint64(0), SOCKET, storage, sizes, told)
         count = int(told[0])
         if count >= 0:
             places = np.cumsum([0, *((sizes[:count] + 7) // 8 * 8)]).tolist()
@@ -366,7 +349,7 @@ def test_copied(seed):
     assert found in (expected, [*expected, []])
 
 
-NO_TEXTS = np.zeros((0, 2, frames._TEXT_BYTES), np.uint8)
+NO_TEXTS = np.zeros((0, 2, transport._TEXT_BYTES), np.uint8)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -378,8 +361,8 @@ def test_received(seed):
     counts = np.zeros(2, np.int64)
     found = []
     while not library.ended:
-        arrays = storage, where, sizes, counts, frames._PROPERTIES, NO_TEXTS
-        given = frames._receive(api, SOCKET, *arrays, most, 1 << 20)
+        arrays = storage, where, sizes, counts, transport._PROPERTIES, NO_TEXTS
+        given = transport._receive(api, SOCKET, *arrays, most, 1 << 20)
         at = 0
         for count in counts[:given].tolist():
             places = range(at, at + count)
@@ -495,16 +478,12 @@ def test_several_counts_from_several_threads(sockets):
     counts = []
 
     def publish(seed):
-        context = zmq.Context()
-        own, reader = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
-        own.bind("inproc://unsent")
-        reader.connect("inproc://unsent")
         rng, count = random.Random(seed), UnsentBytes()
-        for _ in range(300):
-            frames = [rng.randbytes(rng.choice([0, 32, 33, 5000])) for _ in range(4)]
-            send_all(own, [frames], count)
-            assert reader.recv_multipart() == frames
-        context.destroy(linger=0)
+        with pair("inproc://unsent") as (own, reader):
+            for _ in range(300):
+                frames = [rng.randbytes(rng.choice([0, 32, 33, 5000])) for _ in range(4)]
+                send_all(own, [frames], count)
+                assert reader.recv_multipart() == frames
         counts.append(count)
 
     threads = [threading.Thread(target=publish, args=(seed,)) for seed in range(4)]

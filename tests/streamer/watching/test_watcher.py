@@ -20,6 +20,7 @@ from streamer.output.output_file import END_BLOCK
 from streamer.watching.file_visit import FileVisit
 from streamer.watching.folder import UNTIL, has_end, may_grow
 from streamer.watching.ledger import NOT_DONE
+from tests.streamer.sequences.kit import bgzf_block
 from tests.streamer.watching.kit import Life, live, named, record, text_of, write
 
 
@@ -682,14 +683,6 @@ def test_mates_that_are_equal_are_no_copies(run):
 
 
 TEXT = text_of(named("r", 20)).encode()
-
-
-def bgzf_block(data):
-    """One block of BGZF (SAM specification 4.1)."""
-    packed = bytearray(gzip.compress(data, mtime=0))
-    packed[3] = 4
-    size = len(packed) + 8
-    return bytes(packed[:10] + b"\6\0BC\2\0" + (size - 1).to_bytes(2, "little") + packed[10:])
 
 
 def zstd(data):
