@@ -139,6 +139,13 @@ def running(path: str, overrides: Sequence[str] = ()) -> Iterator[Running]:
 
 
 @contextmanager
+def controlled(path: str, overrides: Sequence[str] = ()) -> Iterator[tuple[Running, Control]]:
+    """A daemon that is drained at the end, and a client of its control."""
+    with running(path, overrides) as daemon, Control(daemon.endpoints["control"]) as control:
+        yield daemon, control
+
+
+@contextmanager
 def drained(daemon: Running) -> Iterator[None]:
     """Drain the daemon at the end; it must not have failed."""
     try:

@@ -14,7 +14,7 @@ import msgpack
 from streamer.client import Control, Producer
 from streamer.daemon.stored_messages import StoredMessages
 from streamer.journal.reader import JournalReader
-from tests.daemon_kit import Reads, Running, random_dna, reads_of, running, settings, write_fasta
+from tests.daemon_kit import Reads, Running, controlled, random_dna, reads_of, settings, write_fasta
 from tests.faults.plain_client import PlainFold
 from tests.reference.exact import match
 from tests.waiting import DEADLINE, until
@@ -66,7 +66,7 @@ def reloadable(
     """A daemon with these sources, and its control."""
     write_fasta(folder / "ref.fa", sources)
     path = configured(folder, dictionary, durability)
-    with running(path, overrides) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path, overrides) as (daemon, control):
         yield daemon, control
 
 

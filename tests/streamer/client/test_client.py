@@ -1,4 +1,4 @@
-"""The clients: the Python module, and one written from docs/protocol.md alone."""
+"""Clients of the Python module and a daemon: silence, credit, refusals, kills."""
 
 from __future__ import annotations
 
@@ -37,12 +37,6 @@ pytestmark = pytest.mark.whole
 @pytest.fixture
 def nobody(tmp_path):
     return f"ipc://{tmp_path}/nobody"
-
-
-# ---- from the page alone: zmq and msgpack, nothing of this project ---------------------------
-
-
-# ---- Producer ------------------------------------------------------------------------------
 
 
 def test_nobody_there_is_said_soon(nobody):

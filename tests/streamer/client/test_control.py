@@ -17,6 +17,23 @@ from tests.waiting import DEADLINE, beside
 PAGE = 3
 
 
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    """Makes a Control whose daemon's replies are those of ``answer``; it asks again soon."""
+    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
+    endpoint = f"ipc://{tmp_path}/control"
+
+    @contextmanager
+    def made(answer, answer_seconds=DEADLINE):
+        with (
+            answering(endpoint, answer),
+            Control(endpoint, answer_seconds=answer_seconds) as control,
+        ):
+            yield control
+
+    return made
+
+
 @contextmanager
 def answering(endpoint, answer):
     """A daemon whose replies are what ``answer`` makes of a request: (request, fields) each."""
@@ -44,9 +61,8 @@ def answering(endpoint, answer):
         context.term()
 
 
-def test_a_job_that_takes_long_to_store_is_waited_for_and_submitted_once(tmp_path, monkeypatch):
+def test_a_job_that_takes_long_to_store_is_waited_for_and_submitted_once(client, monkeypatch):
     """As long as the daemon says that it is there."""
-    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
     submitted, looks = [], []
 
     def answer(request):
@@ -59,22 +75,19 @@ def test_a_job_that_takes_long_to_store_is_waited_for_and_submitted_once(tmp_pat
             said.append((submitted[0], {"job": {"id": "0000000a"}}))
         return said
 
-    endpoint = f"ipc://{tmp_path}/control"
-    with answering(endpoint, answer), Control(endpoint, answer_seconds=DEADLINE) as control:
+    with client(answer) as control:
         assert control.submit(["lcs", "a.fa", "b.fa"])["id"] == "0000000a"
     assert len(submitted) == 1
     monkeypatch.setattr(control_room, "_PATIENCE_SECONDS", 0.2)
     with (
-        answering(endpoint, lambda _: []),
-        Control(endpoint, answer_seconds=0.1) as control,
+        client(lambda _: [], 0.1) as control,
         pytest.raises(DaemonSilentError, match=r"no answer within 0\.2 s"),
     ):
         control.submit(["lcs", "a.fa", "b.fa"])
 
 
-def test_a_job_is_asked_for_again_by_its_key(tmp_path, monkeypatch):
+def test_a_job_is_asked_for_again_by_its_key(client):
     """Of a daemon that is silent for longer than an answer takes, then there."""
-    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
     submitted, looks = [], []
 
     def answer(request):
@@ -89,21 +102,19 @@ def test_a_job_is_asked_for_again_by_its_key(tmp_path, monkeypatch):
             return []
         return [(request, {"status": {"stream": "s", "epoch": 1}})]
 
-    endpoint = f"ipc://{tmp_path}/control"
-    with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
+    with client(answer, 0.2) as control:
         assert control.submit(["lcs", "a.fa", "b.fa"])["id"] == "0000000a"
     first, second, third = ({**request, "id": 0} for request in submitted)
     assert first == second == third
     assert len(first["key"]) == 16
-    with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
+    with client(answer, 0.2) as control:
         submitted.clear()
         control.submit(["lcs", "a.fa", "b.fa"])
     assert submitted[0]["key"] != first["key"]
 
 
-def test_a_restarted_daemon_that_is_too_busy_for_a_job_refuses_it(tmp_path, monkeypatch):
+def test_a_restarted_daemon_that_is_too_busy_for_a_job_refuses_it(client):
     """Only the old daemon had the first request, so nothing is left to wait for."""
-    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
     submitted, looks = [], []
 
     def answer(request):
@@ -117,17 +128,11 @@ def test_a_restarted_daemon_that_is_too_busy_for_a_job_refuses_it(tmp_path, monk
         epoch = 1 + (len(looks) > 1)
         return [(request, {"status": {"stream": "s", "epoch": epoch}})]
 
-    endpoint = f"ipc://{tmp_path}/control"
-    with (
-        answering(endpoint, answer),
-        Control(endpoint, answer_seconds=0.2) as control,
-        pytest.raises(RefusedError, match="1000 jobs wait or run"),
-    ):
+    with client(answer, 0.2) as control, pytest.raises(RefusedError, match="1000 jobs wait"):
         control.submit(["lcs", "a.fa", "b.fa"])
 
 
-def test_a_restarted_daemon_that_starts_is_asked_again_for_a_reload(tmp_path, monkeypatch):
-    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
+def test_a_restarted_daemon_that_starts_is_asked_again_for_a_reload(client):
     asked, looks = [], []
 
     def answer(request):
@@ -138,8 +143,7 @@ def test_a_restarted_daemon_that_starts_is_asked_again_for_a_reload(tmp_path, mo
         looks.append(request)
         return [(request, {"status": {"stream": "s", "epoch": 1 + (len(looks) > 1)}})]
 
-    endpoint = f"ipc://{tmp_path}/control"
-    with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
+    with client(answer, 0.2) as control:
         control.reload()
     assert len(asked) == 3
 
@@ -155,9 +159,8 @@ def test_a_restarted_daemon_that_starts_is_asked_again_for_a_reload(tmp_path, mo
         ("reload", {}),
     ],
 )
-def test_a_request_that_is_lost_is_sent_again(tmp_path, monkeypatch, command, more):
+def test_a_request_that_is_lost_is_sent_again(client, command, more):
     """The daemon is there all the time, and knows nothing of it."""
-    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
     asked, looks = [], []
 
     def answer(request):
@@ -171,8 +174,7 @@ def test_a_request_that_is_lost_is_sent_again(tmp_path, monkeypatch, command, mo
                 return []
         return [(request, {"job": {"id": "0000000a", "attempt": 3}} | more)]
 
-    endpoint = f"ipc://{tmp_path}/control"
-    with answering(endpoint, answer), Control(endpoint, answer_seconds=DEADLINE) as control:
+    with client(answer) as control:
         ask = getattr(control, command)
         ask() if command in ("jobs", "reload") else ask("0000000a")
     assert asked[0] == asked[1]
@@ -180,9 +182,8 @@ def test_a_request_that_is_lost_is_sent_again(tmp_path, monkeypatch, command, mo
     assert asked[0].get("attempt") == (4 if command == "retry" else None)
 
 
-def test_a_part_of_a_result_that_is_lost_is_asked_for_again(tmp_path, monkeypatch):
+def test_a_part_of_a_result_that_is_lost_is_asked_for_again(client):
     """Of a daemon that is silent for longer than an answer takes, then there."""
-    monkeypatch.setattr(control_room, "_ASK_SECONDS", 0.05)
     asked, looks = [], []
 
     def answer(request):
@@ -193,21 +194,19 @@ def test_a_part_of_a_result_that_is_lost_is_asked_for_again(tmp_path, monkeypatc
         fields = {"status": {"stream": "s", "epoch": 1}, "job": {"id": "0000000a"}}
         return [(request, fields)] if len(looks) > 4 else []
 
-    endpoint = f"ipc://{tmp_path}/control"
-    with answering(endpoint, answer), Control(endpoint, answer_seconds=0.2) as control:
+    with client(answer, 0.2) as control:
         assert b"".join(bytes(part) for part in control.result_parts("0000000a")) == b"xx"
     assert asked == [0, 0, 1]
 
 
-def test_a_request_that_the_daemon_cannot_read(tmp_path):
+def test_a_request_that_the_daemon_cannot_read(client):
     """One too large is not sent; of others it cannot repeat the number."""
     said = {"id": None, "ok": False, "reason": "version", "message": "must be 3"}
 
     def answer(request):
         return [(request, said)]
 
-    endpoint = f"ipc://{tmp_path}/control"
-    with answering(endpoint, answer), Control(endpoint, answer_seconds=DEADLINE) as control:
+    with client(answer) as control:
         for size in (1 << 16, 2 << 20):
             with pytest.raises(UsageError, match="at most 65536 can be sent"):
                 control.submit(["lcs", "x" * size])
@@ -218,7 +217,7 @@ def test_a_request_that_the_daemon_cannot_read(tmp_path):
 
 @pytest.mark.parametrize("gone", range(8))
 @pytest.mark.parametrize("retried", [True, False])
-def test_no_job_is_missing_where_others_move_between_two_pages(tmp_path, gone, retried):
+def test_no_job_is_missing_where_others_move_between_two_pages(client, gone, retried):
     """One is forgotten, or runs again and so comes behind all, after the first page."""
     jobs = [{"id": f"{number:08x}"} for number in range(8)]
     moved = []
@@ -235,8 +234,7 @@ def test_no_job_is_missing_where_others_move_between_two_pages(tmp_path, gone, r
             jobs.extend(moved if retried else [])
         return [(request, fields)]
 
-    endpoint = f"ipc://{tmp_path}/control"
-    with answering(endpoint, answer), Control(endpoint, answer_seconds=DEADLINE) as control:
+    with client(answer) as control:
         found = control.jobs()
     ids = [job["id"] for job in found]
     assert len({*ids}) == len(ids)

@@ -236,7 +236,8 @@ ROW = ["t", 1, 0.5, 2]
 @pytest.mark.parametrize(
     ("topic", "fields"),
     [
-        ("beat", {"heads": {"read.": -1}, "totals": {}}),
+        *(("beat", {"heads": {"read.": at}, "totals": {}}) for at in (-1, None, "3", 1.5)),
+        ("beat", {"heads": [["read.", True]], "totals": {}}),
         ("beat", {"heads": {"read.": 1}, "totals": {"reads": "many"}}),
         ("beat", {"heads": {"read.": 1}, "totals": {"reads": [1]}}),
         ("beat", {"heads": {"read.": 1}}),

@@ -67,14 +67,14 @@ def left_of(folder):
 
 
 @needs_ray
-def test_a_cluster_of_this_machine(text, folder, environment):
+def test_a_cluster_of_this_machine(text, folder, environment, streamer):
     environment["TMPDIR"] = str(folder)
-    alone = program("asm", text, "--pattern", "TTGCA", "-k", "1", "-q")
+    code, alone, _ = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "-q")
     found = program(
         "asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", "local", "--threads", "1",
         env=environment,
     )  # fmt: skip
-    assert (found.returncode, found.stdout) == (0, alone.stdout)
+    assert (found.returncode, found.stdout) == (code, alone) == (0, alone)
     assert found.stderr == "streamer: running on a Ray cluster: nodes 1, CPUs 1\n"
     assert left_of(folder) == []
 
@@ -131,17 +131,12 @@ def test_a_signal_while_ray_starts_leaves_nothing(text, folder, tmp_path, enviro
     assert left_of(folder) == []
 
 
-def test_without_ray_one_line_says_what_to_install(text):
-    code = (
-        "import sys; sys.modules['ray'] = None; from streamer.cli.app import main; "
-        f"sys.exit(main(['asm', {text!r}, '--pattern', 'TTGCA', '-k', '1', '--cluster', 'local']))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 1
-    assert found.stderr.count("\n") == 1
-    assert "pip install '.[cluster]' in a clone" in found.stderr
+def test_without_ray_one_line_says_what_to_install(text, streamer, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, _, err = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", "local")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "pip install '.[cluster]' in a clone" in err
 
 
 def test_nothing_of_ray_is_imported_without_a_cluster(text):

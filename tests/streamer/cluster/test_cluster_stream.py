@@ -87,12 +87,16 @@ def assert_equal(one, other):
     np.testing.assert_array_equal(one.sets_at(at), other.sets_at(at))
 
 
-@pytest.mark.parametrize(("mode", "shards"), [("frozen", 2), ("grow", 1)])
-def test_results_are_those_of_one_machine(mode, shards, nodes, sequence, targets):
-    here, there, said = matchers(mode, targets, workers=2 // shards, shards=shards)
+def assert_all_equal(here, there, batches):
+    """Two matchers have the same results of these batches."""
+    for batch in batches:
+        assert_equal(here.match([batch])[0], there.match([batch])[0])
+
+
+def test_results_of_shards_are_those_of_one_machine(nodes, sequence, targets):
+    here, there, said = matchers("frozen", targets, workers=1, shards=2)
     try:
-        for batch in batches(sequence, 4):
-            assert_equal(here.match([batch])[0], there.match([batch])[0])
+        assert_all_equal(here, there, batches(sequence, 4))
         assert here.kmers == there.kmers
         assert said == []
     finally:
@@ -112,17 +116,15 @@ def test_a_node_that_joins_gets_workers(nodes, sequence, targets, monkeypatch):
     node = None
     try:
         some = list(batches(sequence, 9))
-        for batch in some[:3]:
-            assert_equal(here.match([batch])[0], there.match([batch])[0])
+        assert_all_equal(here, there, some[:3])
         node = nodes.add()
         until(lambda: ready(there) >= 3, "a worker on the new node")
         assert ready(there) == 3
-        for batch in some[3:6]:
-            assert_equal(here.match([batch])[0], there.match([batch])[0])
+        assert_all_equal(here, there, some[3:6])
         nodes.remove(node)
         node = None
-        for batch in some[6:]:
-            assert_equal(here.match([batch])[0], there.match([batch])[0])
+        assert_all_equal(here, there, some[6:])
+        assert here.kmers == there.kmers
     finally:
         if node is not None:
             nodes.remove(node)

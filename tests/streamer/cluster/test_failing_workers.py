@@ -24,7 +24,7 @@ from tests.streamer.cluster.faulty_workers import (
     batches,
     matchers,
 )
-from tests.streamer.cluster.test_cluster_stream import assert_equal
+from tests.streamer.cluster.test_cluster_stream import assert_all_equal
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -34,13 +34,11 @@ pytestmark = pytest.mark.usefixtures("short_waits")
 def test_without_workers_the_daemon_matches_until_there_are_some(name, left, fault_targets):
     here, there, faults, said = matchers(name, fault_targets)
     some = list(batches(8))
-    for batch in some[:2]:
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, some[:2])
     assert said == []
     # all die in the middle of a batch, and no other one starts
     faults.parts, faults.starts = left, False
-    for batch in some[2:5]:
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, some[2:5])
     assert said[-1] == f"no worker of the cluster answers ({NONE}): matching in the daemon"
     # the cluster has room for new ones
     faults.parts, faults.starts = 1 << 60, True
@@ -48,8 +46,7 @@ def test_without_workers_the_daemon_matches_until_there_are_some(name, left, fau
     team = there._engine._team
     while not team._covered():
         team._step([])
-    for batch in some[5:]:
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, some[5:])
     assert said[-1] == "workers of the cluster match"
     assert here.kmers == there.kmers
 
@@ -68,15 +65,15 @@ def test_a_shard_without_workers_is_one_line(fault_targets):
 def test_a_part_that_always_fails_is_matched_in_the_daemon(name, fault_targets):
     here, there, faults, said = matchers(name, fault_targets)
     some = list(batches(3))
-    assert_equal(here.match([some[0]])[0], there.match([some[0]])[0])
+    assert_all_equal(here, there, some[:1])
     faults.parts = 1
-    assert_equal(here.match([some[1]])[0], there.match([some[1]])[0])
+    assert_all_equal(here, there, some[1:2])
     assert said[-1] == (
         "8 workers of the cluster failed in the same part of a batch; the last one died (out of "
         "memory): matching in the daemon"
     )
     faults.parts = 1 << 60
-    assert_equal(here.match([some[2]])[0], there.match([some[2]])[0])
+    assert_all_equal(here, there, some[2:3])
     assert said[-1] == "workers of the cluster match"
 
 
@@ -89,17 +86,16 @@ def test_a_part_of_a_shard_that_always_fails_is_one_line(fault_targets):
         there.match([next(batches(1))])
 
 
-SLOTS = (0, 1 << 9, 3 << 10, 1 << 20)
+SLOTS = (1 << 9, 3 << 10, 1 << 20)
+# of each specification with both numbers of shards, without lines and with one of the slots
+CASES = [
+    (name, slot, 1 + (i + bool(slot)) % 2)
+    for i, name in enumerate(MORE_SPECS)
+    for slot in (0, SLOTS[i % 3])
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "slot", "shards"),
-    [
-        (name, slot, 1 + (i + j) % 2)
-        for i, name in enumerate(MORE_SPECS)
-        for j, slot in enumerate(SLOTS)
-    ],
-)
+@pytest.mark.parametrize(("name", "slot", "shards"), CASES)
 def test_results_are_the_same_with_and_without_lines(
     slot, name, shards, fault_targets, monkeypatch
 ):
@@ -109,8 +105,7 @@ def test_results_are_the_same_with_and_without_lines(
         monkeypatch.setattr(NodeLine, "new", lambda: (None, Address("", 1, 0, 0, 0, "")))
         monkeypatch.setattr(MatchWorker, "_serve", lambda worker, line: None)
     here, there, _, said = matchers(name, fault_targets, shards)
-    for batch in batches(4):
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, batches(4))
     assert there.kmers == here.kmers
     assert said == []
 
@@ -120,7 +115,7 @@ def test_the_line_of_a_worker_with_late_answers_is_given_up(fault_targets):
     here, there, *_ = matchers("frozen", fault_targets)
     team = there._engine._team
     some = list(batches(3))
-    assert_equal(here.match([some[0]])[0], there.match([some[0]])[0])
+    assert_all_equal(here, there, some[:1])
     while team.ready < 2:
         team._step([])
     lines = [member.line for member in team.members]
@@ -134,7 +129,7 @@ def test_the_line_of_a_worker_with_late_answers_is_given_up(fault_targets):
         there.match([some[1]])
     team._step = step
     assert [member.line for member in team.members] == [None, None]
-    assert_equal(here.match([some[2]])[0], there.match([some[2]])[0])
+    assert_all_equal(here, there, some[2:3])
 
 
 def test_a_long_read_makes_a_part_for_each_worker(fault_targets):
@@ -158,8 +153,7 @@ def test_one_that_was_not_told_k_mers_is_replaced(shards, fault_targets, monkeyp
     made = faults.made
     worker = there._engine._team.members[0].actor.worker
     monkeypatch.setattr(worker, "learn", lambda codes: None)
-    for batch in batches(4):
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, batches(4))
     assert len(said) == 1
     assert said[0].startswith("a worker of the cluster failed (StreamerError: it has 0 of ")
     assert faults.made == made + 1
@@ -174,8 +168,7 @@ def test_one_that_could_not_learn_is_replaced(shards, fault_targets, monkeypatch
 
     worker = there._engine._team.members[0].actor.worker
     monkeypatch.setattr(worker._engine, "learn", no_memory)
-    for batch in batches(4):
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, batches(4))
     assert [line.split(":")[0] for line in said] == ["a worker of the cluster died (no memory)"]
 
 
@@ -196,15 +189,14 @@ def test_without_a_head_the_daemon_matches(name, fault_targets):
     here, there, _, said = matchers(name, fault_targets)
     head = there._cluster.ray.head
     some = list(batches(4))
-    assert_equal(here.match([some[0]])[0], there.match([some[0]])[0])
+    assert_all_equal(here, there, some[:1])
     assert said == []
     head.clear()
-    for batch in some[1:3]:
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, some[1:3])
     assert said == [f"the cluster has no workers ({GONE}): matching in the daemon"]
     # workers have missed what was learned meanwhile
     head.set()
-    assert_equal(here.match([some[3]])[0], there.match([some[3]])[0])
+    assert_all_equal(here, there, some[3:4])
     assert there._engine._team.members == []
 
 
@@ -225,8 +217,7 @@ def test_a_shard_may_hold_no_code_at_all(tmp_path):
     targets = tmp_path / "targets.fa"
     targets.write_text(f">a\n{'A' * K}\n")
     here, there, _, said = matchers("grow", str(targets), shards=3)
-    for batch in batches(3):
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, batches(3))
     assert here.kmers == there.kmers
     assert said == []
 
@@ -236,12 +227,11 @@ def test_a_worker_that_starts_late_learns_all_at_once(shards, fault_targets):
     here, there, faults, _ = matchers("grow", fault_targets, shards)
     team = there._engine._team
     some = list(batches(9))
-    assert_equal(here.match([some[0]])[0], there.match([some[0]])[0])
+    assert_all_equal(here, there, some[:1])
     first = list(team.members)
     team._workers = 3
     faults.starts = False
-    for batch in some[1:4]:
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, some[1:4])
     late = [member for member in team.members if member not in first]
     assert len(late) == shards
     # they were sent nothing
@@ -253,8 +243,7 @@ def test_a_worker_that_starts_late_learns_all_at_once(shards, fault_targets):
     assert [member.actor.worker.lessons for member in late] == [2] * shards
     team.members[:] = late
     team._workers = 1
-    for batch in some[4:]:
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, some[4:])
     assert here.kmers == there.kmers
 
 
@@ -271,7 +260,7 @@ def test_answers_that_the_team_is_late_for_are_no_hang(fault_targets, monkeypatc
     here, there, faults, said = matchers("grow", fault_targets)
     team = there._engine._team
     some = list(batches(3))
-    assert_equal(here.match([some[0]])[0], there.match([some[0]])[0])
+    assert_all_equal(here, there, some[:1])
     while not all(member.ready for member in team.members):
         team._step([])
     monkeypatch.setattr(worker_team, "HANG_SECONDS", 0.2)
@@ -284,11 +273,11 @@ def test_answers_that_the_team_is_late_for_are_no_hang(fault_targets, monkeypatc
 
     team._grown = slowly
     team._workers = 3  # parts are under way while the third is made
-    assert_equal(here.match([some[1]])[0], there.match([some[1]])[0])
+    assert_all_equal(here, there, some[1:2])
     assert said == []
     # one that hangs is still noticed
     team._grown, faults.hang = known, True
-    assert_equal(here.match([some[2]])[0], there.match([some[2]])[0])
+    assert_all_equal(here, there, some[2:3])
     assert any("has not answered for 0.2 s" in line for line in said)
 
 
@@ -301,8 +290,7 @@ def test_those_killed_while_they_start_make_no_other_wait(shards, fault_targets,
     faults = Faults()
     faults.dying = RETRIES
     here, there, _, said = matchers("grow", fault_targets, shards, faults)
-    for batch in batches(3):
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, batches(3))
     assert faults.dying == 0
     assert said == ["a worker of the cluster died (killed): one that was starting"] * RETRIES
 
@@ -319,8 +307,7 @@ def test_one_that_is_alive_is_waited_for(shards, fault_targets):
         faults.starts = True
 
     there._engine._team._say = say
-    for batch in batches(3):
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, batches(3))
     assert said == ["workers of the cluster take long to start; waiting for them"]
     assert faults.made == 2 * shards
 
@@ -331,8 +318,7 @@ def test_one_that_stops_while_it_starts_is_noticed(fault_targets, monkeypatch):
     faults = Faults()
     faults.stopping = 4
     here, there, _, said = matchers("frozen", fault_targets, 2, faults)
-    for batch in batches(2):
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, batches(2))
     assert faults.made > 4
     assert "a worker of the cluster has not answered for 0.2 s: one that was starting" in said
 
@@ -342,13 +328,12 @@ def test_if_all_die_while_they_start_the_daemon_matches(fault_targets):
     faults.dying = 1 << 60
     here, there, _, said = matchers("grow", fault_targets, 1, faults)
     some = list(batches(3))
-    for batch in some[:2]:
-        assert_equal(here.match([batch])[0], there.match([batch])[0])
+    assert_all_equal(here, there, some[:2])
     assert sum(line.startswith(DAEMON) for line in said) == 1
     faults.dying = 0
     while not there._engine._team._covered():
         there._engine._team._step([])
-    assert_equal(here.match([some[2]])[0], there.match([some[2]])[0])
+    assert_all_equal(here, there, some[2:3])
     assert said[-1] == "workers of the cluster match"
 
 

@@ -232,6 +232,11 @@ def test_no_batch_number_comes_again_in_a_stream(tmp_path, known):
         with daemon(path) as (child, _):  # a group after it
             end(child, signal.SIGKILL)
         forget(tmp_path / "journal", 4)
+    with process(["run", "--config", path, *JOURNAL]) as child:
+        line = wait_for_line(child, '"level": "error"')
+        assert ("records-00000001" if known else "index.sqlite") in line
+        assert "--accept-loss" in line
+        assert child.wait(DEADLINE) == 1
     with process(["run", "--config", path, *JOURNAL, "--accept-loss"]) as child:
         line = json.loads(wait_for_line(child, "k-mers were given up"))
         assert line["kmers"] == ("90" if known else "unknown")

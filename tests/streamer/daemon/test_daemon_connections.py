@@ -25,9 +25,9 @@ from tests.daemon_kit import (
     DEADLINE,
     Raw,
     Running,
+    controlled,
     list_batch,
     process,
-    running,
     settings,
     wait_for_line,
 )  # fmt: skip
@@ -205,10 +205,7 @@ def test_a_file_where_a_shut_socket_would_be_is_kept(path, tmp_path):
 def test_a_connection_whose_other_side_vanished_is_ended(tmp_path):
     """Without a word of it: the kernel asks whether the other side is still there."""
     path = settings(tmp_path, "k = 5\nmode = 'grow'")
-    with (
-        running(path, ["control.endpoint=tcp://127.0.0.1:*"]) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-    ):
+    with controlled(path, ["control.endpoint=tcp://127.0.0.1:*"]) as (daemon, control):
         control.status()
         port = int(daemon.endpoints["control"].rpartition(":")[2])
         kept = [

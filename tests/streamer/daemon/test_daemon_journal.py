@@ -15,8 +15,11 @@ import apsw
 import pytest
 
 from streamer.client import Control, Producer
+from streamer.daemon import config
 from streamer.daemon.core import producers
 from streamer.daemon.core.log import Replay
+from streamer.daemon.journal import open_journal
+from streamer.errors import StreamerError
 from streamer.journal.disk import Disk
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalFailed, JournalUnread, Record
@@ -94,19 +97,18 @@ def test_a_journal_in_use_or_of_another_dictionary_is_refused(path, tmp_path):
     other.mkdir()
     second = settings(other, "k = 11")
 
-    def refused(config, *more):
-        with process(["run", "--config", config, *JOURNAL, *more]) as late:
-            line = wait_for_line(late, '"level": "error"')
-            assert late.wait(DEADLINE) == 1
-        return line
+    def refused(path, *more):
+        given = config.load(path, ["journal.durability=fsync", *more])
+        with pytest.raises(StreamerError) as caught:
+            open_journal(given, accept_loss=False)
+        return str(caught.value)
 
-    with daemon(path) as (child, _):
-        line = refused(second, "--set", f"journal.directory={tmp_path}/journal")
-        assert str(tmp_path / "journal") in line
-        end(child)
-    line = refused(path, "--set", "dictionary.k=13")
-    assert "k=11" in line
-    assert "k=13" in line
+    at = f"journal.directory={tmp_path}/journal"
+    with running(path, JOURNAL[1::2]):
+        assert str(tmp_path / "journal") in refused(second, at)
+    said = refused(path, at, "dictionary.k=13")
+    assert "k=11" in said
+    assert "k=13" in said
 
 
 def test_a_failed_sync_ends_the_daemon(path, monkeypatch):
@@ -234,21 +236,6 @@ def damage(journal):
     stored = bytearray(file.read_bytes())
     stored[row.offset] ^= 4
     file.write_bytes(stored)
-
-
-def test_a_damaged_journal_is_started_only_on_demand(path, tmp_path):
-    with daemon(path) as (child, endpoints):
-        send(endpoints, reads_of(GENOME, random.Random(1), 300))
-        end(child, signal.SIGKILL)
-    damage(tmp_path / "journal")
-    with process(["run", "--config", path, *JOURNAL]) as child:
-        line = wait_for_line(child, '"level": "error"')
-        assert "records-00000001" in line
-        assert "--accept-loss" in line
-        assert child.wait(DEADLINE) == 1
-    with daemon(path, "--accept-loss") as (child, endpoints):
-        send(endpoints, [("r", "ACGT" * 9)])
-        end(child)
 
 
 def test_damage_that_a_snapshot_finds_ends_only_the_snapshots(path, tmp_path, capfd):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from streamer.client import Control, RefusedError
-from tests.daemon_kit import DEADLINE, process, wait_for_line, write_fasta
+from tests.daemon_kit import DEADLINE, process, running, wait_for_line, write_fasta
 from tests.reload_kit import configured, sources_of
 from tests.waiting import until
 
@@ -57,10 +57,8 @@ def test_an_end_before_it_is_ready(path, tmp_path, module, function, number):
         assert '"event": "ended"' in rest
     assert not list(tmp_path.glob("control*"))
     # the journal is whole, and nobody's
-    with process(["run", "-c", path]) as child:
-        wait_for_line(child, '"ready"')
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(DEADLINE) == 0
+    with running(path):
+        pass
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import pytest
 import zmq
 
 from streamer.client import (
-    Control,
     Intervals,
     NewKmers,
     Producer,
@@ -38,6 +37,7 @@ from tests.daemon_kit import (
     GOOD,
     Raw,
     Running,
+    controlled,
     follow,
     list_batch,
     process,
@@ -56,35 +56,6 @@ pytestmark = pytest.mark.whole
 TOPICS = ("match", "mismatch", "delta", "read")
 
 
-def test_drain_finishes_what_was_accepted_and_refuses_more(path):
-    with (
-        running(path) as daemon,
-        Subscriber(daemon.endpoints["feed"], ["read", "status"]) as feed,
-        Raw(daemon.endpoints["ingest"]) as raw,
-        Control(daemon.endpoints["control"]) as control,
-    ):
-        assert feed.wait_for_daemon(DEADLINE)
-        with daemon.engine_held():
-            for seq in range(1, 6):
-                raw.send(*list_batch(seq, [[f"r{seq}", "ACGT" * 9]]))
-                raw.accepted(seq)
-            control.drain()
-            answer = {"type": "ack"}
-            while answer["type"] == "ack":
-                seq += 1
-                raw.send(*list_batch(seq, [[f"r{seq}", "ACGT" * 9]]))
-                answer = raw.receive()
-            assert answer["reason"] == "draining"
-            assert control.status()["state"] == "draining"
-        daemon.join()
-        messages = list(feed)
-    names = [name for m in messages if isinstance(m, ReadSummaries) for name in m.origin.names]
-    assert names == [f"r{i}" for i in range(1, answer["received"] + 1)]
-    assert messages[-1].state == "ended"
-    assert messages[-1].status["totals"]["reads"] == len(names)
-    assert not feed.gaps
-
-
 def test_words_are_computed_for_whoever_asks(path):
     with (
         running(path) as daemon,
@@ -100,27 +71,6 @@ def test_words_are_computed_for_whoever_asks(path):
     assert [int(m.chunk_base[0]) for m in words] == [0, 140]
     assert all(int(word) >> 63 == 0 for word in words[1].word)
     assert {int(word) & 31 for word in words[1].word} == {11}
-
-
-# ---- control -------------------------------------------------------------------------------
-
-
-def test_control_answers_dealers_and_reqs(path):
-    known = "status, drain, reload, ask, targets, panel, coverage, novelty, submit, jobs, job, "
-    known += "cancel, retry, result"
-    with running(path) as daemon:
-        for kind in (zmq.DEALER, zmq.REQ):
-            with Raw(daemon.endpoints["control"], kind) as raw:
-                raw.send({"v": 2, "id": "x", "command": "status"})
-                answer = raw.receive()
-                state = answer["status"]["state"]
-                assert (answer["ok"], answer["id"], state) == (True, "x", "running")
-                raw.send({"v": 2, "id": 2, "command": "dance"})
-                answer = raw.receive()
-                assert not answer["ok"]
-                assert answer["message"] == f"unknown command 'dance' (known: {known})"
-                raw.send(b"\xc1")
-                assert raw.receive()["reason"] == "malformed"
 
 
 # ---- start -------------------------------------------------------------------------------
@@ -164,7 +114,7 @@ def test_a_file_that_is_no_socket_stays(path, tmp_path):
 
 def test_free_ports_are_found_and_told(path):
     overrides = [f"{name}.endpoint=tcp://127.0.0.1:*" for name in ("ingest", "feed", "control")]
-    with running(path, overrides) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path, overrides) as (daemon, control):
         assert control.status()["endpoints"] == daemon.endpoints
         assert len(set(daemon.endpoints.values())) == 3
 
@@ -197,15 +147,6 @@ def test_the_end_does_not_wait_for_a_socket_that_stays(path, monkeypatch, capsys
         left = daemon.service._context.socket(zmq.DEALER)
     assert "libzmq did not end" in capsys.readouterr().err
     left.close()
-
-
-def test_sigint_drains_and_exits_0(path, tmp_path):
-    with process(["run", "--config", path]) as child:
-        wait_for_line(child, '"ready"')
-        child.send_signal(signal.SIGINT)
-        assert '"reads": 0' in wait_for_line(child, '"ended"')
-        assert child.wait(DEADLINE) == 0
-    assert not list(tmp_path.glob("ingest"))
 
 
 STUCK = (
@@ -248,7 +189,7 @@ NOISY = (
 )
 
 
-def test_every_line_of_a_json_log_is_json(path):
+def test_every_line_of_a_json_log_is_json_until_an_interrupt_drains(path, tmp_path):
     """The notice of compiling, warnings, and why a daemon ends, too."""
     events = []
     with process(["run", "--config", path], NOISY) as child:
@@ -258,8 +199,11 @@ def test_every_line_of_a_json_log_is_json(path):
             if events[-1]["event"] == "ready":
                 with process(["run", "--config", path]) as second:
                     _, err = second.communicate(timeout=DEADLINE)
-                child.send_signal(signal.SIGTERM)
+                child.send_signal(signal.SIGINT)
         assert child.wait(DEADLINE) == 0
+    assert not (tmp_path / "ingest").exists()
+    (ended,) = [event for event in events if event["event"] == "ended"]
+    assert ended["reads"] == 0
     said = {line["event"]: line["level"] for line in events}
     assert said[NOTICE] == "info"
     assert said["take care"] == "warning"

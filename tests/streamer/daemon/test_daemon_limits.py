@@ -225,6 +225,23 @@ def requests(count):
         yield sealed(msgpack.packb({"v": 2, "id": number, "command": "status"}))
 
 
+def test_control_answers_dealers_and_reqs(small):
+    known = "status, drain, reload, ask, targets, panel, coverage, novelty, submit, jobs, job, "
+    known += "cancel, retry, result"
+    for kind in (zmq.DEALER, zmq.REQ):
+        with Raw(small.endpoints["control"], kind) as raw:
+            raw.send({"v": 2, "id": "x", "command": "status"})
+            answer = raw.receive()
+            state = answer["status"]["state"]
+            assert (answer["ok"], answer["id"], state) == (True, "x", "running")
+            raw.send({"v": 2, "id": 2, "command": "dance"})
+            answer = raw.receive()
+            assert not answer["ok"]
+            assert answer["message"] == f"unknown command 'dance' (known: {known})"
+            raw.send(b"\xc1")
+            assert raw.receive()["reason"] == "malformed"
+
+
 def test_every_request_has_a_reply_however_many_are_sent_at_once(small):
     before = small.service.status.unanswered
     with Raw(small.endpoints["control"]) as raw:
@@ -284,66 +301,50 @@ NESTED = {
     for field in ("v", "type", "form")
 }
 
-GARBAGE = {
-    "not msgpack": ((b"\xc1\xff\xff",), "malformed"),
-    "empty header": ((b"",), "malformed"),
-    "truncated header": ((msgpack.packb(GOOD[0])[:-3], GOOD[1]), "malformed"),
-    "a list for a header": (([1, 2],), "malformed"),
-    "numbers for keys": (({1: 2},), "malformed"),
-    "deeply nested": ((b"\x91" * 5000,), "malformed"),
-    **{
-        f"{field} nested deeply": ((NESTED[field],), reason)
-        for field, reason in (("v", "version"), ("type", "malformed"), ("form", "malformed"))
-    },
-    "huge header": ((b"\xdb" + (70_000).to_bytes(4, "big") + b"x" * 70_000,), "malformed"),
+HELLO = {"v": 2, "type": "hello", "producer": "raw", "epoch": 1}
+MALFORMED = {
+    "not msgpack": (b"\xc1\xff\xff",),
+    "empty header": (b"",),
+    "truncated header": (msgpack.packb(GOOD[0])[:-3], GOOD[1]),
+    "a list for a header": ([1, 2],),
+    "numbers for keys": ({1: 2},),
+    "deeply nested": (b"\x91" * 5000,),
+    "type nested deeply": (NESTED["type"],),
+    "form nested deeply": (NESTED["form"],),
+    "huge header": (b"\xdb" + (70_000).to_bytes(4, "big") + b"x" * 70_000,),
+    "a hello with frames": (HELLO, b""),
+    "a key that is bytes": (HELLO | {"x": {b"v": 2}},),
+    "a key that is a number": (HELLO | {7: 8},),
+    "unknown type": ({"v": 2, "type": "bye"},),
+    "no producer": ({"v": 2, "type": "hello", "epoch": 1},),
+    "producer is a number": (HELLO | {"producer": 5},),
+    "producer too long": (HELLO | {"producer": "x" * 300},),
+    "negative epoch": (HELLO | {"epoch": -1},),
+    "sequence 0": list_batch(0, []),
+    "sequence is text": list_batch("1", []),
+    "sequence over 2^63": list_batch(2**64 - 1, []),
+    "no frames": (GOOD[0],),
+    "too many frames": (*GOOD, b"more"),
+    "unknown form": list_batch(1, [], form="rows"),
+    "list of numbers": list_batch(1, [[1, 2]]),
+    "read without a sequence": list_batch(1, [["r"]]),
+    "columns with one frame": list_batch(1, [], form="columns"),
+    "name with a tab": list_batch(1, [["a\tb", "ACGT"]]),
+    "names are numbers": columns_batch(1, [1], [0, 4], b"ACGT"),
+    "names are a map": columns_batch(1, {}, [0], b""),
+    "fewer names": columns_batch(1, ["a"], [0, 2, 4], b"ACGT"),
+    "offsets fall": columns_batch(1, ["a", "b", "c"], [0, 3, 1, 4], b"ACGT"),
+    "offsets do not begin at 0": columns_batch(1, ["a"], [1, 4], b"ACGT"),
+    "offsets end too far": columns_batch(1, ["a"], [0, 5], b"ACGT"),
+    "offsets wrap around": columns_batch(1, ["a", "b"], [0, -(2**63), 4], b"ACGT"),
+    "no offsets": columns_batch(1, [], [], b""),
+}
+GARBAGE = {what: (message, "malformed") for what, message in MALFORMED.items()} | {
     "no version": (({"type": "hello"},), "version"),
-    "version 3": (({"v": 3, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
-    "version true": (({"v": True, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
-    "version 2.0": (({"v": 2.0, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
-    "a hello with frames": (
-        ({"v": 2, "type": "hello", "producer": "raw", "epoch": 1}, b""),
-        "malformed",
-    ),
-    "a key that is bytes": (
-        ({"v": 2, "type": "hello", "producer": "raw", "epoch": 1, "x": {b"v": 2}},),
-        "malformed",
-    ),
-    "a key that is a number": (
-        ({"v": 2, "type": "hello", "producer": "raw", "epoch": 1, 7: 8},),
-        "malformed",
-    ),
-    "unknown type": (({"v": 2, "type": "bye"},), "malformed"),
-    "no producer": (({"v": 2, "type": "hello", "epoch": 1},), "malformed"),
-    "producer is a number": (
-        ({"v": 2, "type": "hello", "producer": 5, "epoch": 1},),
-        "malformed",
-    ),
-    "producer too long": (
-        ({"v": 2, "type": "hello", "producer": "x" * 300, "epoch": 1},),
-        "malformed",
-    ),
-    "negative epoch": (({"v": 2, "type": "hello", "producer": "raw", "epoch": -1},), "malformed"),
-    "sequence 0": (list_batch(0, []), "malformed"),
-    "sequence is text": (list_batch("1", []), "malformed"),
-    "sequence over 2^63": (list_batch(2**64 - 1, []), "malformed"),
-    "no frames": ((GOOD[0],), "malformed"),
-    "too many frames": ((*GOOD, b"more"), "malformed"),
-    "unknown form": (list_batch(1, [], form="rows"), "malformed"),
-    "list of numbers": (list_batch(1, [[1, 2]]), "malformed"),
-    "read without a sequence": (list_batch(1, [["r"]]), "malformed"),
-    "columns with one frame": (list_batch(1, [], form="columns"), "malformed"),
-    "name with a tab": (list_batch(1, [["a\tb", "ACGT"]]), "malformed"),
-    "names are numbers": (columns_batch(1, [1], [0, 4], b"ACGT"), "malformed"),
-    "names are a map": (columns_batch(1, {}, [0], b""), "malformed"),
-    "fewer names": (columns_batch(1, ["a"], [0, 2, 4], b"ACGT"), "malformed"),
-    "offsets fall": (columns_batch(1, ["a", "b", "c"], [0, 3, 1, 4], b"ACGT"), "malformed"),
-    "offsets do not begin at 0": (columns_batch(1, ["a"], [1, 4], b"ACGT"), "malformed"),
-    "offsets end too far": (columns_batch(1, ["a"], [0, 5], b"ACGT"), "malformed"),
-    "offsets wrap around": (
-        columns_batch(1, ["a", "b"], [0, -(2**63), 4], b"ACGT"),
-        "malformed",
-    ),
-    "no offsets": (columns_batch(1, [], [], b""), "malformed"),
+    "version 3": ((HELLO | {"v": 3},), "version"),
+    "version true": ((HELLO | {"v": True},), "version"),
+    "version 2.0": ((HELLO | {"v": 2.0},), "version"),
+    "v nested deeply": ((NESTED["v"],), "version"),
     "a byte that is no base": (list_batch(1, [["a", "AC"], ["b", "ACXT"]]), "base"),
     "a character that is no byte": (list_batch(1, [["a", "AC\u20ac"]]), "base"),
     "a batch too large": (columns_batch(1, ["a"], [0, 60_000], b"A" * 60_000), "too-large"),

@@ -12,7 +12,7 @@ from streamer.client.message_tables import table
 from streamer.client.messages import TallyRows
 from streamer.daemon import restore
 from streamer.journal.store import Journal
-from tests.daemon_kit import running, settings, write_fasta
+from tests.daemon_kit import controlled, running, settings, write_fasta
 from tests.reference.novelty import novelty_curve
 from tests.reload_kit import batches_of
 from tests.waiting import DEADLINE, until
@@ -95,7 +95,7 @@ def heard(feed, said):
 def test_a_daemon_that_learns_nothing_says_so(tmp_path):
     write_fasta(tmp_path / "ref.fa", [("one", "ACGTAGCTAGTCGATCGTAC")])
     path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (_, control):
         with pytest.raises(RefusedError, match="learns nothing from the reads"):
             control.novelty()
         assert "novelty." not in control.status()["published"]

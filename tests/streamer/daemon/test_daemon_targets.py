@@ -13,7 +13,7 @@ from streamer.client import Control, Producer, RefusedError, Subscriber
 from streamer.daemon.kept_batches import KeptBatches
 from streamer.errors import StreamerError
 from streamer.sequences.files import read_batches
-from tests.daemon_kit import Running, running, write_fasta
+from tests.daemon_kit import Running, controlled, running, write_fasta
 from tests.reference.targets import targets_report
 from tests.reload_kit import GENOME, K, batches_of, configured, settle, sources_of
 from tests.waiting import DEADLINE, until
@@ -113,7 +113,7 @@ def test_a_reload_counts_all_kept_reads_again(tmp_path):
     run = Run(tmp_path, 5)
     sources = sources_of(run.rng)
     path = counting(tmp_path, sources)
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (daemon, control):
         for _ in range(3):
             deliver(daemon, run, 5)
             sources = sources_of(run.rng)
@@ -125,7 +125,7 @@ def test_a_reload_counts_all_kept_reads_again(tmp_path):
     # a restart that finds other sources, in whose revision nothing is counted twice
     sources = sources_of(run.rng)
     write_fasta(tmp_path / "ref.fa", sources)
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (daemon, control):
         settle(control)
         deliver(daemon, run, 2)
         check(daemon, tmp_path, run, sources)
@@ -205,14 +205,16 @@ def _enough(rows, groups):
     return found
 
 
-def test_the_panel_and_the_memory_of_gpus_on_request(tmp_path, monkeypatch):
+def test_the_panel_and_the_memory_of_gpus_on_request_but_no_coverage(tmp_path, monkeypatch):
     from gpu.card import device
 
     panel = '[panel]\ngroups = { g = ["one"] }\nenough_breadth = 0.5\nenough_reads = 2\n'
     path = counting(tmp_path, [("one", GENOME[:900])], panel)
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (daemon, control):
         found = {"groups": {"g": ["one"]}, "breadth": 0.5, "depth": 0.0, "reads": 2}
         assert control.panel() == found
+        with pytest.raises(RefusedError, match=r"answers\.coverage = true"):
+            control.coverage("one")
         assert control.status()["gpus"] == {}
         # as if GPUs matched
         monkeypatch.setattr(device, "memory_of", lambda number: (10 + number, 100))
@@ -247,7 +249,7 @@ def test_unknown_targets_of_a_panel_are_refused_with_their_key(tmp_path):
     with pytest.raises(StreamerError, match=problem), running(path):
         pass
     write_fasta(tmp_path / "ref.fa", [("one", GENOME[:900]), ("nobody", GENOME[900:])])
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (_, control):
         write_fasta(tmp_path / "ref.fa", [("one", GENOME[:800])])
         with pytest.raises(RefusedError, match=problem):
             control.reload()
@@ -282,7 +284,7 @@ def test_barcodes_beyond_the_limit_count_together(tmp_path, capfd):
 
 def test_a_daemon_that_does_not_count_says_so(tmp_path):
     write_fasta(tmp_path / "ref.fa", [("one", GENOME[:900])])
-    with running(configured(tmp_path)) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(configured(tmp_path)) as (_, control):
         with pytest.raises(RefusedError, match=r"answers\.targets = true"):
             control.targets()
         assert not {"targets.", "enough."} & set(control.status()["published"])
@@ -322,7 +324,7 @@ def test_a_barcode_that_comes_between_two_replies_moves_no_rows(tmp_path, monkey
     sources = [(f"target{n}-{'x' * 150}", GENOME[n : n + 30]) for n in range(700)]
     path = counting(tmp_path, sources, durability="none")
     run = Run(tmp_path, 8)
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (daemon, control):
         deliver(daemon, run, 1)
         request, replies = control.request, []
 
@@ -349,7 +351,7 @@ def test_coverage_of_targets_with_any_name_and_fields_of_another_type(tmp_path):
     sources = [("", GENOME[:300]), ("n" * 300, GENOME[300:600])]
     path = counting(tmp_path, sources, "coverage = true\n", durability="none")
     fields = ("targets", "found"), ("targets", "by"), ("status", "subscriptions")
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (_, control):
         # whoever sends a field of another type would take the reply for what it has asked for
         for command, field in fields:
             for wrong in (1, "true", [True]):

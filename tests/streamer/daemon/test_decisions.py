@@ -22,7 +22,7 @@ from streamer.output.rows import RowWriter
 from streamer.protocol.schema import ACTIONS
 from streamer.sequences.context import LabelColumn, ReadContext
 from streamer.sequences.read_batch import ReadBatch
-from tests.daemon_kit import Raw, random_dna, running, settings, write_fasta
+from tests.daemon_kit import Raw, controlled, random_dna, running, settings, write_fasta
 from tests.reference.targets import decisions
 from tests.reload_kit import GENOME, configured, settle
 from tests.waiting import DEADLINE
@@ -38,6 +38,14 @@ def sources_of(rng):
     texts = [random_dna(rng, 400) for _ in range(3)]
     texts[1] += texts[0][:100]
     return list(zip(("virus", "host", "other"), texts, strict=True))
+
+
+def configured_with_sources(folder, seed, dictionary=""):
+    """A configuration whose dictionary has three targets, these, and their source of chance."""
+    rng = random.Random(seed)
+    records = sources_of(rng)
+    write_fasta(folder / "ref.fa", records)
+    return settings(folder, f'k = {K}\nsources = ["ref.fa"]\n{dictionary}'), records, rng
 
 
 def reads_of(rng, records, count=60):
@@ -60,10 +68,7 @@ def test_a_reply_that_names_many_targets(tmp_path):
     records = [(f"gene{n}-{'x' * 90}", random_dna(rng, 60)) for n in range(1000)]
     write_fasta(tmp_path / "ref.fa", records)
     path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
-    with (
-        running(path, [f'decision.enrich=["{records[0][0]}"]']) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-    ):
+    with controlled(path, [f'decision.enrich=["{records[0][0]}"]']) as (_, control):
         found = control.ask(records)
     assert [row.target for row in found] == [name for name, _ in records]
 
@@ -100,11 +105,9 @@ DICTIONARIES = ["", 'mode = "grow"', 'strands = "forward"\nseed_bases = 90']
 def case_of(folder, rule, dictionary, first):
     """A configuration with its overrides, reads, and what is decided on each by the definition."""
     names, limits = rule
-    rng = random.Random(f"{names} {limits} {dictionary} {first}")
-    records = sources_of(rng)
+    seed = f"{names} {limits} {dictionary} {first}"
+    path, records, rng = configured_with_sources(folder, seed, dictionary)
     reads = reads_of(rng, records)
-    write_fasta(folder / "ref.fa", records)
-    path = settings(folder, f'k = {K}\nsources = ["ref.fa"]\n{dictionary}')
     keys = {"first_bases": first} | limits | names
     keys["give_up_bases"] = keys.pop("give_up", 0)
     overrides = [f"decision.{key}={value!r}" for key, value in keys.items()]
@@ -164,13 +167,10 @@ def test_feed_and_requests_equal_the_definition(tmp_path, rule, dictionary):
 
 
 def test_a_read_is_asked_about_again_as_it_grows(tmp_path):
-    rng = random.Random(2)
-    records = sources_of(rng)
-    write_fasta(tmp_path / "ref.fa", records)
-    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    path, records, rng = configured_with_sources(tmp_path, 2)
     letters = random_dna(rng, 100) + records[2][1][50:150]
     overrides = ["decision.enrich=['virus']", "decision.give_up_bases=500"]
-    with running(path, overrides) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path, overrides) as (_, control):
         actions = [control.ask([("r", letters[:n])])[0].action for n in (50, 100, 150, 200)]
         assert actions == ["proceed", "proceed", "unblock", "unblock"]
         assert control.ask([("r", random_dna(rng, 500))])[0].action == "unblock"
@@ -189,10 +189,7 @@ def decided(feed):
 
 @pytest.mark.parametrize("mode", ["frozen", "grow"])
 def test_a_read_that_grows_is_decided_on_once_and_counted_once(tmp_path, mode):
-    rng = random.Random(3)
-    records = sources_of(rng)
-    write_fasta(tmp_path / "ref.fa", records)
-    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]\nmode = "{mode}"')
+    path, records, rng = configured_with_sources(tmp_path, 3, f'mode = "{mode}"')
     with open(path, "a") as file:
         file.write('[journal]\ndirectory = "journal"\ndurability = "os"\n')
     on, off = records[0][1][150:390], random_dna(rng, 240)
@@ -289,10 +286,7 @@ def test_reads_that_grow_keep_the_mark_and_need_decisions(tmp_path):
 
 
 def test_rows_have_the_channel_and_the_barcode(tmp_path, streamer):
-    rng = random.Random(6)
-    records = sources_of(rng)
-    write_fasta(tmp_path / "ref.fa", records)
-    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    path, records, _ = configured_with_sources(tmp_path, 6)
     fastq, rows = tmp_path / "reads.fq", tmp_path / "rows.tsv"
     letters = records[0][1][150:200]
     heads = ("a ch=12 barcode=barcode04", "b", "c\tch:i:7\tBC:Z:barcode01", "d barcode=barcode04")
@@ -317,15 +311,9 @@ def test_rows_have_the_channel_and_the_barcode(tmp_path, streamer):
 
 
 def test_a_reload_changes_what_is_decided(tmp_path):
-    rng = random.Random(3)
-    records = sources_of(rng)
-    write_fasta(tmp_path / "ref.fa", records)
-    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    path, records, _ = configured_with_sources(tmp_path, 3)
     reads = [("r", records[0][1][150:250])]
-    with (
-        running(path, ["decision.deplete=['virus']"]) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-    ):
+    with controlled(path, ["decision.deplete=['virus']"]) as (_, control):
         assert control.ask(reads)[0].action == "unblock"
         write_fasta(tmp_path / "ref.fa", [("virus", records[1][1]), ("host", records[0][1])])
         control.reload()
@@ -340,10 +328,7 @@ def test_a_reload_changes_what_is_decided(tmp_path):
 
 
 def test_what_cannot_be_decided_is_refused(tmp_path):
-    rng = random.Random(4)
-    records = sources_of(rng)
-    write_fasta(tmp_path / "ref.fa", records)
-    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    path, *_ = configured_with_sources(tmp_path, 4)
     with (
         pytest.raises(
             StreamerError, match=r"decision\.enrich: the dictionary has no target called viruz"
@@ -351,7 +336,7 @@ def test_what_cannot_be_decided_is_refused(tmp_path):
         running(path, ["decision.enrich=['virus', 'viruz']"]),
     ):
         pass
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (daemon, control):
         with pytest.raises(RefusedError, match="nothing is decided") as refused:
             control.ask([("r", "ACGT")])
         assert refused.value.reason == "denied"
@@ -375,10 +360,7 @@ def test_what_cannot_be_decided_is_refused(tmp_path):
 
 def test_a_plain_client_asks(tmp_path):
     """With ZeroMQ and msgpack alone, as docs/protocol.md says."""
-    rng = random.Random(5)
-    records = sources_of(rng)
-    write_fasta(tmp_path / "ref.fa", records)
-    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    path, records, _ = configured_with_sources(tmp_path, 5)
     with running(path, ["decision.enrich=['host']"]) as daemon:
         raw = Raw(daemon.endpoints["control"])
         letters = records[1][1][100:160].encode()
@@ -462,7 +444,7 @@ def test_rows_of_reads_have_their_context(tmp_path, targets):
             producer.flush(matched=True, timeout=DEADLINE)
         assert [rows_of(feed.receive(DEADLINE)) for _ in made] == want
     contexts = {row[0]: row for rows in want for row in rows}
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (daemon, control):
         write_fasta(tmp_path / "ref.fa", [("other", GENOME[1500:2900])])
         control.reload()
         settle(control)

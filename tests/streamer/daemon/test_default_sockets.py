@@ -16,22 +16,24 @@ import pytest
 
 from streamer.client import Control
 from streamer.protocol.endpoints import running_daemons
-from tests.daemon_kit import process, wait_for_line
+from tests.daemon_kit import genome_settings, process, wait_for_line
 from tests.data_files import ROOT
 from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.whole
 
 
-@pytest.fixture
-def configs(tmp_path, genome, monkeypatch):
-    """Two configurations without endpoints, and a place for default sockets of this test."""
-    sockets = tempfile.mkdtemp(prefix="default")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
-    paths = [tmp_path / "one.toml", tmp_path / "two.toml"]
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory):
+    """Two configurations without endpoints, and a place for default sockets of this module."""
+    folder, sockets = tmp_path_factory.mktemp("configs"), tempfile.mkdtemp(prefix="default")
+    genome_settings(folder)
+    paths = [folder / "one.toml", folder / "two.toml"]
     for path in paths:
-        path.write_text(f'[dictionary]\nsources = ["{genome}"]\n')
-    yield [str(path) for path in paths]
+        path.write_text(f'[dictionary]\nsources = ["{folder}/genome.fa"]\n')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", sockets)
+        yield [str(path) for path in paths]
     shutil.rmtree(sockets)
 
 
@@ -46,38 +48,47 @@ def started(*arguments):
             assert child.wait(DEADLINE) == 0
 
 
-def test_clients_refuse_a_daemon_with_another_configuration(configs, streamer, tmp_path):
+@pytest.fixture(scope="module")
+def first(configs):
+    """The process of a daemon with the first configuration."""
+    with started("--config", configs[0]) as child:
+        yield child
+
+
+def test_clients_refuse_a_daemon_with_another_configuration(configs, first, streamer, tmp_path):
     one, two = configs
     reads = tmp_path / "reads.fa"
     reads.write_text(">r\nACGT\n")
-    with started("--config", one) as child:
-        for command in (["status"], ["send", reads], ["watch"]):
-            code, out, err = streamer(*command, "--config", two)
-            assert (code, out) == (1, ""), command
-            assert f"is that of the daemon with {one} (process {child.pid}), not of {two}" in err
-            assert err.count("\n") == 1
-        # its own, by whatever path, and any without a configuration
-        (tmp_path / "link.toml").symlink_to(one)
-        for own in (["--config", one], ["--config", tmp_path / "link.toml"], []):
-            code, out, _ = streamer("status", *own, "--format", "jsonl")
-            assert json.loads(out)["totals"]["reads"] == 0, own
-        with Control() as control:
-            assert control.status()["state"] == "running"
+    for command in (["status"], ["send", reads], ["watch"]):
+        code, out, err = streamer(*command, "--config", two)
+        assert (code, out) == (1, ""), command
+        assert f"is that of the daemon with {one} (process {first.pid}), not of {two}" in err
+        assert err.count("\n") == 1
+    # its own, by whatever path, and any without a configuration
+    (tmp_path / "link.toml").symlink_to(one)
+    for own in (["--config", one], ["--config", tmp_path / "link.toml"], []):
+        code, out, _ = streamer("status", *own, "--format", "jsonl")
+        assert json.loads(out)["totals"]["reads"] == 0, own
+    with Control() as control:
+        assert control.status()["state"] == "running"
 
 
-def test_a_daemon_without_a_configuration_is_not_that_of_one(configs, streamer):
-    with started("--set", "dictionary.seed_bases=100"):
-        code, _, err = streamer("status", "--config", configs[0])
-        assert code == 1
-        assert "is that of the daemon without a configuration" in err
+def test_a_daemon_without_a_configuration_is_not_that_of_one(configs, streamer, monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="other") as sockets:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
+        with started("--set", "dictionary.seed_bases=100"):
+            code, _, err = streamer("status", "--config", configs[0])
+    assert code == 1
+    assert "is that of the daemon without a configuration" in err
 
 
+@pytest.mark.usefixtures("first")
 def test_clients_find_a_daemon_whose_endpoints_were_set_on_its_command_line(configs, streamer):
     one, two = configs
     anywhere = [
         f"--set={name}.endpoint=tcp://127.0.0.1:*" for name in ("ingest", "feed", "control")
     ]
-    with started("--config", one), started("--config", two, *anywhere) as child:
+    with started("--config", two, *anywhere) as child:
         code, out, _ = streamer("status", "--config", two, "--format", "jsonl")
         assert code == 0
         assert json.loads(out)["endpoints"]["control"].startswith("tcp://")
@@ -89,29 +100,25 @@ def test_clients_find_a_daemon_whose_endpoints_were_set_on_its_command_line(conf
         assert f"is that of the daemon with {one}" in err
 
 
-@pytest.mark.parametrize("transport", ["ipc", pytest.param("tcp", marks=pytest.mark.slow)])
 def test_a_second_daemon_says_who_is_there_on_the_terminal_though_its_log_is_elsewhere(
-    configs, tmp_path, transport
+    configs, first, tmp_path
 ):
     one, two = configs
-    over_tcp = ["--set=ingest.endpoint=tcp://127.0.0.1:*"] if transport == "tcp" else []
-    with started("--config", one, *over_tcp) as child:
-        (daemon,) = running_daemons()
-        at = daemon.endpoints["ingest"]
-        terminal, end = pty.openpty()
-        with open(tmp_path / "log", "w") as log:
-            second = subprocess.run(
-                [sys.executable, "-m", "streamer", "run", "--config", two,
-                 "--set", f"ingest.endpoint={at}", "--set", f"feed.endpoint=ipc://{tmp_path}/f",
-                 "--set", f"control.endpoint=ipc://{tmp_path}/c"],
-                stdout=end, stderr=log, cwd=ROOT, timeout=DEADLINE, check=False,
-            )  # fmt: skip
-        os.close(end)
-        said = os.read(terminal, 1 << 16).decode().strip()
-        os.close(terminal)
-        assert second.returncode == 1
-        assert said == (
-            f"streamer: error: ingest.endpoint: {at}: endpoint in use by the daemon with {one} "
-            f"(process {child.pid}): stop that one, or set other endpoints"
-        )
-        assert said.partition("error: ")[2] in (tmp_path / "log").read_text()
+    at = next(d for d in running_daemons() if d.process == first.pid).endpoints["ingest"]
+    terminal, end = pty.openpty()
+    with open(tmp_path / "log", "w") as log:
+        second = subprocess.run(
+            [sys.executable, "-m", "streamer", "run", "--config", two,
+             "--set", f"ingest.endpoint={at}", "--set", f"feed.endpoint=ipc://{tmp_path}/f",
+             "--set", f"control.endpoint=ipc://{tmp_path}/c"],
+            stdout=end, stderr=log, cwd=ROOT, timeout=DEADLINE, check=False,
+        )  # fmt: skip
+    os.close(end)
+    said = os.read(terminal, 1 << 16).decode().strip()
+    os.close(terminal)
+    assert second.returncode == 1
+    assert said == (
+        f"streamer: error: ingest.endpoint: {at}: endpoint in use by the daemon with {one} "
+        f"(process {first.pid}): stop that one, or set other endpoints"
+    )
+    assert said.partition("error: ")[2] in (tmp_path / "log").read_text()

@@ -14,7 +14,16 @@ import zmq
 
 from streamer.cli.app import main
 from streamer.client import Control, RefusedError
-from tests.daemon_kit import DEADLINE, process, running, settings, wait_for_line
+from streamer.daemon.jobs.jobs_worker import JobResults
+from streamer.errors import StreamerError
+from tests.daemon_kit import (
+    DEADLINE,
+    controlled,
+    process,
+    running,
+    settings,
+    wait_for_line,
+)
 from tests.jobs_kit import LONG, PATTERN, job_folder, processes_of_jobs, wait_for_job
 from tests.waiting import beside, until
 from trie.cpu.machine import half_of_cores
@@ -50,10 +59,7 @@ def control(daemon):
 def shared(tmp_path_factory):
     """The control of a daemon for tests that look at their own jobs only, and its folder."""
     folder = tmp_path_factory.mktemp("jobs")
-    with (
-        running(job_folder(folder)) as daemon,
-        Control(daemon.endpoints["control"], answer_seconds=DEADLINE) as control,
-    ):
+    with controlled(job_folder(folder)) as (_, control):
         yield control, folder
 
 
@@ -227,17 +233,17 @@ def test_jobs_run_one_at_a_time_and_are_cancelled(control, daemon, results, caps
     assert f"error: job {first} is cancelled: cancelled" in capsys.readouterr().err
 
 
-def test_a_job_that_does_not_end_is_killed(control, results):
-    job = submit(control, *LONG)
-    until(lambda: control.job(job)["progress"] > 0, "progress")
+def test_a_job_that_does_not_end_is_killed(common, shared):
+    results, job = shared[1] / "results", submit(common, *LONG)
+    until(lambda: common.job(job)["progress"] > 0, "progress")
     (pid,) = processes_of_jobs(results)
     # a stopped process does nothing about SIGINT
     os.kill(pid, signal.SIGSTOP)
-    control.cancel(job)
-    found = wait_for_job(control, job, "cancelled")
+    common.cancel(job)
+    found = wait_for_job(common, job, "cancelled")
     assert found["reason"] == "cancelled, killed: it did not end by itself"
     assert found["ended"] - found["started"] > 4.9
-    assert not [*results.glob("*arrow*")]
+    assert not [*results.glob(f"*{job}*")]
 
 
 def test_a_daemon_whose_caller_ignores_the_ends_of_processes(path, tmp_path):
@@ -254,14 +260,14 @@ def test_a_daemon_whose_caller_ignores_the_ends_of_processes(path, tmp_path):
     assert found["reason"] == "empty.fa: holds no record; one is needed"
 
 
-def test_a_killed_job_has_failed(control, results):
-    unnamed = signal.SIGRTMIN + 6
+def test_a_killed_job_has_failed(common, shared):
+    results, unnamed = shared[1] / "results", signal.SIGRTMIN + 6
     for number, name in ((signal.SIGKILL, "SIGKILL"), (unnamed, f"signal {unnamed}")):
-        job = submit(control, *LONG)
+        job = submit(common, *LONG)
         until(lambda: processes_of_jobs(results), "the process")
         os.kill(processes_of_jobs(results)[0], number)
-        assert f"ended by {name}" in wait_for_job(control, job, "failed")["reason"]
-        assert not [*results.glob("*arrow*")]
+        assert f"ended by {name}" in wait_for_job(common, job, "failed")["reason"]
+        assert not [*results.glob(f"*{job}*")]
 
 
 def test_a_lower_limit_on_files_is_not_raised():
@@ -278,7 +284,7 @@ def test_a_lower_limit_on_files_is_not_raised():
 
 
 def test_jobs_are_interrupted_when_the_daemon_drains(path, results):
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (_, control):
         ended = submit(control, *LINES[-2])
         wait_for_job(control, ended, "done")
         jobs = [submit(control, *LONG) for _ in range(2)]
@@ -286,7 +292,7 @@ def test_jobs_are_interrupted_when_the_daemon_drains(path, results):
         control.drain()
         until(lambda: not processes_of_jobs(results), "the end of the job")
     assert [file.name for file in results.glob("*arrow*")] == [f"{ended}.arrow"]
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (_, control):
         found = {job["id"]: (job["state"], job["reason"]) for job in control.jobs()}
         assert found[ended] == ("done", "")
         state, reason = found[jobs[0]]
@@ -330,24 +336,15 @@ def test_a_kill_of_the_daemon_leaves_an_interrupted_job_that_runs_again(path, re
 
 
 def test_without_a_journal_jobs_end_with_the_daemon(path, results):
-    with (
-        running(path, ["journal.durability=none"]) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-    ):
+    with controlled(path, ["journal.durability=none"]) as (_, control):
         wait_for_job(control, submit(control, *LINES[-2]), "done")
     assert [file.name for file in results.iterdir()] == ["lock"]
-    with (
-        running(path, ["journal.durability=none"]) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-    ):
+    with controlled(path, ["journal.durability=none"]) as (_, control):
         assert control.jobs() == []
 
 
 def test_a_daemon_without_jobs(tmp_path):
-    with (
-        running(settings(tmp_path, "k = 11\nmode = 'grow'")) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-    ):
+    with controlled(settings(tmp_path, "k = 11\nmode = 'grow'")) as (_, control):
         with pytest.raises(RefusedError, match=r"no jobs: set jobs\.directories") as caught:
             control.jobs()
         assert caught.value.reason == "denied"
@@ -355,10 +352,7 @@ def test_a_daemon_without_jobs(tmp_path):
 
 
 def test_only_the_latest_are_kept(path, results):
-    with (
-        running(path, ["jobs.kept=2"]) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-    ):
+    with controlled(path, ["jobs.kept=2"]) as (_, control):
         jobs = [submit(control, *LINES[-2]) for _ in range(4)]
         wait_for_job(control, jobs[-1], "done")
         assert [job["id"] for job in control.jobs()] == jobs[2:]
@@ -375,10 +369,7 @@ def test_a_full_disk(path, tmp_path, monkeypatch):
         pytest.skip("no permission to mount a file system")
     try:
         many = ["asm", "long_a.fa", "-k", "12", "--pattern", PATTERN]
-        with (
-            running(path, [f"jobs.results={folder}"]) as daemon,
-            Control(daemon.endpoints["control"]) as control,
-        ):
+        with controlled(path, [f"jobs.results={folder}"]) as (_, control):
             found = wait_for_job(control, submit(control, *many), "failed", "done")
             assert found["state"] == "failed"
             assert found["reason"].endswith(": cannot write rows: No space left on device")
@@ -405,26 +396,14 @@ def refusal_of_many(control):
 
 
 def test_a_result_beyond_the_limit(path, results):
-    with (
-        running(path, [f"jobs.keep_bytes={1 << 20}"]) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-    ):
+    with controlled(path, [f"jobs.keep_bytes={1 << 20}"]) as (_, control):
         job = submit(control, "asm", "long_a.fa", "-k", "12", "--pattern", PATTERN)
         assert wait_for_job(control, job, "failed", "done")["reason"].endswith("File too large")
 
 
-def test_one_daemon_has_the_results(path, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    overrides = [f"{name}.endpoint=ipc://{other}/{name}" for name in ("ingest", "feed", "control")]
-    overrides += ["journal.durability=none"]
-    with running(path), process(["run", "-c", path, *sets(overrides)]) as child:
-        assert child.wait(DEADLINE) == 1
-        assert "is in use by another daemon" in child.stderr.read()
-
-
-def sets(overrides):
-    return [word for override in overrides for word in ("--set", override)]
+def test_one_daemon_has_the_results(path, results):
+    with running(path), pytest.raises(StreamerError, match="is in use by another daemon"):
+        JobResults(str(results))
 
 
 @pytest.mark.parametrize(
@@ -487,8 +466,7 @@ def test_what_got_no_reply_is_done_once(path, tmp_path):
 
     open("empty.fa", "w").close()
     with (
-        running(path) as daemon,
-        Control(daemon.endpoints["control"], answer_seconds=DEADLINE) as direct,
+        controlled(path) as (daemon, direct),
         between(through, daemon.endpoints["control"], lost),
         Control(through, answer_seconds=1) as control,
     ):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamer.client import Control, RefusedError
+from streamer.client import RefusedError
 from streamer.daemon.jobs.job_requests import check_inputs
 from streamer.daemon.jobs.jobs_worker import JobProcess, JobResults
 from streamer.protocol.header import PROTOCOL, WireError, pack, seal
-from tests.daemon_kit import running
+from tests.daemon_kit import controlled
 from tests.jobs_kit import LONG, job_folder, processes_of_jobs, wait_for_job
 from tests.waiting import descriptors_left, until
 
@@ -26,7 +26,7 @@ def shared(tmp_path_factory):
     """The control of a daemon with jobs, and its folder."""
     folder = tmp_path_factory.mktemp("jobs")
     path = job_folder(folder)
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with controlled(path) as (_, control):
         yield control, folder
 
 
@@ -50,10 +50,7 @@ def test_options_in_values_of_others_do_nothing(shared):
 def test_files_of_the_daemon_are_no_inputs(tmp_path):
     """Also where they lie below the folders of jobs; results are of those who submitted."""
     path = job_folder(tmp_path)
-    with (
-        running(path, [f"jobs.directories=['{tmp_path}']"]) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-    ):
+    with controlled(path, [f"jobs.directories=['{tmp_path}']"]) as (_, control):
         job = control.submit(["lcs", "one.fa", "other.fa"], f"{tmp_path}/data")["id"]
         wait_for_job(control, job, "done")
         (tmp_path / "link").symlink_to(tmp_path / "results")

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from streamer.client import Control, RefusedError, Retract, Settled, Subscriber
+from streamer.client import RefusedError, Retract, Settled, Subscriber
 from streamer.daemon import reload
 from streamer.daemon.stored_messages import DICTIONARY
 from streamer.dictionary import targets
 from streamer.errors import StreamerError
 from streamer.journal.reader import JournalReader
-from tests.daemon_kit import Raw, Running, random_dna, running, write_fasta
+from tests.daemon_kit import Raw, Running, controlled, random_dna, write_fasta
 from tests.reference.exact import dictionary_of
 from tests.reload_kit import (
     GENOME,
@@ -384,8 +384,7 @@ def test_a_matcher_that_cannot_be_made_leaves_the_one_before(tmp_path, monkeypat
 def test_a_dictionary_without_sources_cannot_be_reloaded(tmp_path):
     path = configured(tmp_path)
     with (
-        running(path, ["dictionary.sources=[]"]) as daemon,
-        Control(daemon.endpoints["control"]) as control,
+        controlled(path, ["dictionary.sources=[]"]) as (_, control),
         pytest.raises(RefusedError, match="sources is empty"),
     ):
         control.reload()

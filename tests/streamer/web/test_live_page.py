@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
-from streamer.client import Control, Producer, RefusedError
+from streamer.client import Control, Producer
 from streamer.daemon import config
 from streamer.daemon.service import Service
 from streamer.errors import ConfigError
@@ -161,15 +161,6 @@ def test_coverage_is_that_of_one_match(path, evil, tmp_path, streamer):
     assert [[str(value) for value in row] for row in found] == [
         line.split("\t") for line in out.splitlines()[1:]
     ]
-
-
-def test_coverage_that_is_not_counted_is_refused(path):
-    with (
-        running(path, ["answers.targets=true"]) as daemon,
-        Control(daemon.endpoints["control"]) as control,
-        pytest.raises(RefusedError, match=r"answers\.coverage = true"),
-    ):
-        control.coverage("one")
 
 
 def test_headers_and_hosts(page):
